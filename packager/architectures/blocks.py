@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.architectures.reading import LARGEST, Config
+from packager.core.values import dataclass
 
 MULTIPLE = 256  # what the size of an MLP is rounded up to: vLLM 0.32 models/nemotron_nas.py
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from packager.architectures.reading import Config
 from packager.architectures.spellings import Architecture, ExpertKeys
+from packager.core.values import dataclass
 
 # Every spelling in a published config.json; the first that is there wins.
 ANY = ExpertKeys(

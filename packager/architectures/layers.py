@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from packager.architectures.blocks import read_blocks
@@ -17,6 +17,7 @@ from packager.architectures.reading import Config
 from packager.architectures.spellings import Architecture
 from packager.architectures.states import KV_ELEMENT_BYTES, find_state
 from packager.core.model import KvGroup
+from packager.core.values import dataclass
 
 # Words of `layer_types`, `layers_block_type` and `layer_group_types`, by what the layer keeps.
 FULL = frozenset({"full_attention", "attention", "full", "global", "global_attention"})

@@ -8,14 +8,14 @@ every layout, so that nothing that looks like a head is missed.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.model import TensorInfo
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "mtp.toml"
 PARTS = ("", "text_config", "mtp_config")  # of config.json, where the number may be
@@ -157,7 +157,7 @@ def _missing(
 
 @cache
 def _table() -> _Table:
-    document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    document = read_shipped(TABLE)
     return _Table(
         keys=tuple(document["keys"]),
         layouts=tuple(

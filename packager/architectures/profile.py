@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from packager.architectures.sums import PackedSizes, Sums, active_parameters, ad
 from packager.catalog.model_types import generating_classes
 from packager.catalog.served_architectures import is_listed
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 __all__ = [

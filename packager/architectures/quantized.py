@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.architectures.demands import stated_quantization
 from packager.core.model import TensorInfo
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 # method → format, for methods that have one only; packed integers also need their bits

@@ -5,13 +5,15 @@ What is not in the table is planned as a Llama, and the user is told so.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "architectures.toml"
 
@@ -55,7 +57,7 @@ def is_native(name: str) -> bool:
 
 @cache
 def _table() -> Mapping[str, Architecture]:
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    table = _document()
     rows = {**table["architectures"], **table["readings"]}
     return {
         name: Architecture(
@@ -83,5 +85,10 @@ def _expert_keys(row: Mapping[str, list[str]]) -> ExpertKeys:
 
 @cache
 def _default_fields() -> dict[str, tuple[str, ...]]:
-    fields = tomllib.loads(TABLE.read_text(encoding="utf-8"))["fields"]
+    fields = _document()["fields"]
     return {word: tuple(keys) for word, keys in fields.items()}
+
+
+@cache
+def _document() -> Mapping[str, Any]:
+    return read_shipped(TABLE)

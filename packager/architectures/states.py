@@ -6,10 +6,10 @@ Shapes are those of vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from packager.architectures.reading import Config
 from packager.architectures.spellings import Architecture
+from packager.core.values import dataclass
 
 KV_ELEMENT_BYTES = 2  # caches are kept in the 16-bit type that the engine computes with
 LONG_ELEMENT_BYTES = 4  # the state of delta rules and lightning attention, in 32 bits

@@ -45,6 +45,16 @@ class Sums:
     packed: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # `packed_sizes`
 
 
+@dataclass(slots=True)
+class _Alike:
+    """Tensors that differ in the number of their layer alone."""
+
+    first: TensorInfo
+    layer: _Layer | None
+    count: int = 0
+    size: int = 0  # of all, in bytes
+
+
 def add_up(
     tensors: Iterable[TensorInfo], head: frozenset[str], stated: int, quantization: Quantized
 ) -> Sums:
@@ -55,14 +65,14 @@ def add_up(
     """
     sums = Sums()
     parts: dict[str, _Layer | None] = {}  # by the beginning of names
-    kinds: dict[tuple[object, ...], tuple[int | None, bool, bool]] = {}
-    match, at, prefix, layer = None, 0, "", None  # most tensors have those of the one before
+    # Layers and experts repeat each other: what is asked of a tensor is asked once of those alike.
+    kinds: dict[tuple[object, ...], _Alike] = {}
+    at, prefix, layer = 0, "", None  # most tensors have those of the one before
     for tensor in tensors:
         name, dtype, shape, size, _ = tensor
         if name in head:
             sums.unserved_bytes += size
             continue
-        # Layers and experts repeat each other: what is asked of a name is asked once.
         if not prefix or not name.startswith(prefix):
             match = LAYER.search(name)
             at = match.end() if match else 0
@@ -70,36 +80,42 @@ def add_up(
             if match and prefix not in parts:
                 parts[prefix] = _layer_of(match, stated)
             layer = parts.get(prefix)
-        if layer is None:
-            sums.outside_bytes += size
-            if match is not None or OTHER_PARTS.search(name):
-                sums.tower_bytes += size
-            alike: tuple[object, ...] = ("", name, dtype, shape)
-        else:
-            alike = (layer[0], name[at:], dtype, shape)
-        kind = kinds.get(alike)
-        if kind is None:
-            in_experts = is_expert(tensor)
-            count = parameters_in(tensor, quantization)
-            kind = kinds[alike] = (count, in_experts, is_packable(tensor, in_experts=in_experts))
-        count, in_experts, packs = kind
-        if layer is not None and in_experts:
-            sums.expert_bytes += size
-        if count is None or sums.parameters is None:
-            sums.parameters = None
-            continue
-        sums.parameters += count
-        if layer is None:
-            continue
-        if in_experts:
-            sums.expert_parameters += count
-        if packs:
-            sums.linear_parameters += count
-            if len(shape) == 2 and layer[2]:
-                first, alike_before = sums.packed.get(shape, (name, 0))
-                sums.packed[shape] = first, alike_before + 1
+        kind = (layer[0], layer[2], name[at:], dtype, shape) if layer else (name, dtype, shape)
+        alike = kinds.get(kind)
+        if alike is None:
+            kinds[kind] = alike = _Alike(tensor, layer)
+        alike.count += 1
+        alike.size += size
+    for alike in kinds.values():
+        _add_kind(sums, alike, quantization)
     sums.layers = len({layer[1] for layer in parts.values() if layer})
     return sums
+
+
+def _add_kind(sums: Sums, alike: _Alike, quantization: Quantized) -> None:
+    tensor, layer, name = alike.first, alike.layer, alike.first.name
+    in_experts = is_expert(tensor)
+    if layer is None:
+        sums.outside_bytes += alike.size
+        if LAYER.search(name) or OTHER_PARTS.search(name):
+            sums.tower_bytes += alike.size
+    elif in_experts:
+        sums.expert_bytes += alike.size
+    each = parameters_in(tensor, quantization)
+    if each is None or sums.parameters is None:
+        sums.parameters = None
+        return
+    count = each * alike.count
+    sums.parameters += count
+    if layer is None:
+        return
+    if in_experts:
+        sums.expert_parameters += count
+    if is_packable(tensor, in_experts=in_experts):
+        sums.linear_parameters += count
+        if len(tensor.shape) == 2 and layer[2]:
+            first, before = sums.packed.get(tensor.shape, (name, 0))
+            sums.packed[tensor.shape] = first, before + alike.count
 
 
 def _layer_of(match: re.Match[str], stated: int) -> _Layer | None:

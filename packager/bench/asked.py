@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from packager.core.bench import Limits
 from packager.core.fields import CommandOption
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.load.values import Level, LoadPlan
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from packager.bench.compare import compare
 from packager.bench.metrics import load_figures
@@ -21,6 +20,7 @@ from packager.core.bench import (
     Limits,
     Predicted,
 )
+from packager.core.values import dataclass
 from packager.version import __version__
 
 INTERRUPTED = "interrupted"

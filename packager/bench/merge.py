@@ -7,7 +7,6 @@ ratios.  So no interval is given for them, and nothing is called noise or no noi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from packager.bench.compare import compare
 from packager.bench.decision import MIXED
@@ -27,6 +26,7 @@ from packager.core.record import BuildRecord
 from packager.core.speculation import Load, SpeculationReport
 from packager.core.startup import StartupReport
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.errors import UsageError
 
 SPECULATION = "draft measure"  # the workload's name of what `packager draft measure` told

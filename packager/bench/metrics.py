@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from packager.bench.load_notes import load_notes
@@ -35,6 +34,7 @@ from packager.bench.request_metrics import (
 from packager.bench.statistics import summarize
 from packager.core.bench import BenchError, BenchLoad, Limits, Metric, Round
 from packager.core.speculation import Acceptance
+from packager.core.values import dataclass
 from packager.load.values import LoadResult, LoadRun
 from packager.serving.acceptance import combine, counted
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -14,6 +13,7 @@ from packager.bench.session import OneLoad, Results
 from packager.core.bench import BenchReport
 from packager.core.references import BucketPlace, parse_bucket_place
 from packager.core.text import json_text
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.load.values import LoadRun

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from string import ascii_uppercase
 
 from packager.bench.decision import pick
@@ -12,6 +12,7 @@ from packager.bench.names import load_words, short_names
 from packager.bench.tables import OUTPUT, OUTPUT_USER, TPOT, value
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Round
 from packager.core.units import percent, usd
+from packager.core.values import dataclass
 from packager.reports.cells import cell_width
 from packager.reports.curves import COLOURS, Curves, Dot, Series, make_curves, shape_of
 

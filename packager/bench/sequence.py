@@ -8,7 +8,7 @@ treatments", 1949).  Comparisons pair measurements by round.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

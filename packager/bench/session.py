@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from packager.bench.asked import TOO_MANY_ERRORS, TOO_SLOW, Asked
 from packager.bench.metrics import load_figures
@@ -20,6 +20,7 @@ from packager.bench.targets import BenchTarget
 from packager.bench.usage import UseMeter
 from packager.core.bench import BenchLoad, ContainerUse, Limits
 from packager.core.events import EventSink, StepEvent, ignore
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.load.values import Level, LoadRun
 from packager.serving.opening import OpenServer

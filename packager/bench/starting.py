@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import urllib3
 
 from packager.bench.usage import UseMeter
 from packager.core.startup import PHASES, OneStart, PhaseName
+from packager.core.values import dataclass
 from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
 from packager.serving.openai import BadAnswer, Server

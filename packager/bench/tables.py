@@ -7,11 +7,11 @@ and price.  The fourth compares speculation as announcements of trained heads do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from packager.bench.names import load_name, same_load, short_names
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant
 from packager.core.units import usd
+from packager.core.values import dataclass
 
 NOTHING = "–"
 

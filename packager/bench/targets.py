@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from packager.build.records import find_record, load_record
 from packager.core.bench_setup import BenchSetup
 from packager.core.documents import NotStrict, parse_object
 from packager.core.record import BuildRecord
+from packager.core.values import dataclass
 from packager.engines.without_draft import without_draft
 from packager.errors import UsageError
 from packager.images.stored import RECORD

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from packager.check.yaml_nodes import Node, parse_yaml
 from packager.core.documents import NotStrict, shorten
 from packager.core.suggestions import nearest
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.core.workload import LONGEST
 from packager.errors import NotFound, UsageError
 

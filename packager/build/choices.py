@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from packager.build.report_plan import PlanPage, spread_words
@@ -11,6 +11,7 @@ from packager.build.trace import build_command
 from packager.core.plan import Plan
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 from packager.evaluate.report import quality_line
 from packager.performance.monthly import MonthlyCost
 from packager.performance.predict import Point

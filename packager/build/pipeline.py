@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from packager.build.cache_policy import apply_miss_policy
 from packager.build.effort import with_times
 from packager.build.finishing import finish_recipe
 from packager.build.planned import make_planned
-from packager.build.record import make_labels, make_record
 from packager.build.running import run_recipe, with_effective_shape, with_tools_installed
 from packager.build.services import BuildServices
 from packager.build.stages import FIRST_STAGES, Assembled, Planned, stages_of
-from packager.build.tree import make_tree, plan_of_tree
 from packager.core.image import Written
-from packager.core.record import BuildRecord, Transfer
 from packager.core.request import BuildRequest
 from packager.images.assemble import assemble_image, assemble_nothing, check_layers
 from packager.images.trees.layers import with_tree
@@ -29,6 +27,9 @@ from packager.planning.health import health_check
 from packager.sizing.nodes import refuse_unasked_nodes
 from packager.steps.running import with_cache_healed
 from packager.steps.services import RunStep
+
+if TYPE_CHECKING:
+    from packager.core.record import BuildRecord, Transfer
 
 
 def plan(request: BuildRequest, services: BuildServices, *, with_base: bool = False) -> Planned:
@@ -42,6 +43,9 @@ def assemble(
     request: BuildRequest, services: BuildServices, run_step: RunStep | None = None
 ) -> Assembled:
     """Run the line up to the image without writing it. Without `run_step` no step runs."""
+    from packager.build.record import make_labels  # plans wait for no reports, nor for trees
+    from packager.build.tree import make_tree, plan_of_tree
+
     planned = make_planned(request, services, with_base=True)
     refuse_unasked_nodes(planned.plan, request.nodes)
     tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
@@ -92,6 +96,8 @@ def assemble(
 
 def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
     """Write the image to every output and record how it was made."""
+    from packager.build.record import make_record
+
     started = time.monotonic()
     services.on_event(FIRST_STAGES)
     services.preflight()

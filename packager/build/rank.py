@@ -6,7 +6,7 @@ Each instance is planned by the line of `packager plan`, with the model resolved
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from packager.architectures.profile import read_head
@@ -22,6 +22,7 @@ from packager.core.recipe import CacheStatus, Step
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.units import gib
+from packager.core.values import dataclass
 from packager.errors import PlanRejected, UsageError
 from packager.findings import NEEDED_BYTES, USABLE_BYTES, errors_in
 from packager.performance.calibration import predict_measured

@@ -63,7 +63,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         "engine": f"{plan.container.engine} {plan.container.engine_version}".strip(),
         "tp_degree": plan.tp_degree,
         "precision": plan.precision,
-        "shape": shape_of(plan),
+        "shape": asdict(plan.shape),
     }
     if plan.split != Split(tp_degree=plan.tp_degree):
         record["split"] = plan.split.words
@@ -100,7 +100,7 @@ def make_record(
         engine_version=plan.container.engine_version,
         tp_degree=plan.tp_degree,
         served_name=plan.served_name,
-        shape=shape_of(plan),
+        shape=asdict(plan.shape),
         created=assembled.image.created,
         digest=written.image.digest if written.refs else written.trees[0].digest,
         plain_digest=written.image.plain.digest if written.image.index else None,
@@ -160,11 +160,6 @@ def draft_of(draft: Draft) -> dict[str, str | int]:
         "license": draft.license,
     }
     return {key: value for key, value in found.items() if value}
-
-
-def shape_of(plan: Plan) -> dict[str, int]:
-    """The planned shape as documents spell it."""
-    return asdict(plan.shape)
 
 
 def _recorded_trees(assembled: Assembled, written: Written) -> Iterator[RecordedTree]:

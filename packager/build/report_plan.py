@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from packager.build.report_capacity import capacity_document, capacity_sentence
@@ -15,6 +15,7 @@ from packager.core.startup import StartupPrediction
 from packager.core.techniques import Rejected
 from packager.core.text import escape, joined
 from packager.core.units import decimal, gib, percent, usd
+from packager.core.values import dataclass
 from packager.errors import PlanRejected
 from packager.findings import Finding, finding_document
 from packager.performance.monthly import monthly_sentence

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from packager.build.planned import recipe_of
-from packager.build.record import shape_of
 from packager.build.services import BuildServices
 from packager.build.stages import Planned
 from packager.checkpoints.ranks import with_ranks
@@ -87,5 +86,5 @@ def with_effective_shape(plan: Plan, artifacts: Artifacts) -> Plan:
         for outcome in artifacts.outcomes.values()
         for pointer, value in outcome.effective.items()
     }
-    known = {name: given[name] for name in shape_of(plan) if name in given}
+    known = {name: given[name] for name in asdict(plan.shape) if name in given}
     return replace(plan, shape=replace(plan.shape, **known)) if known else plan

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packager.build.resolve import KnownDraftOf
 from packager.core.catalog import Accelerator, Rule
@@ -13,16 +12,19 @@ from packager.core.facts import ContainerFacts
 from packager.core.image import BaseImage, ImageSpec, Platform, SealedImage, Written
 from packager.core.instance import Instance
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
-from packager.core.quality import QualityReport
-from packager.core.record import BuildRecord, Transfer
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
-from packager.core.training import TrainingReport
+from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.performance.effort import PastRun
 from packager.ports import Compiler, ContainerFamily, Quantizer
 from packager.steps.services import StepServices
+
+if TYPE_CHECKING:
+    from packager.core.quality import QualityReport
+    from packager.core.record import BuildRecord, Transfer
+    from packager.core.training import TrainingReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

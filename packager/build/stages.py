@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from packager.core.artifact import Artifacts
 from packager.core.events import StagesEvent
 from packager.core.facts import Facts
@@ -14,6 +12,7 @@ from packager.core.quality import QualityReport
 from packager.core.recipe import CacheStatus, Recipe
 from packager.core.references import ModelReference
 from packager.core.serving import ServingConfig
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 # Before the plan nobody knows which steps will run.

@@ -18,7 +18,6 @@ same directory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -27,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from packager.cache.options import CacheOptions, MatchRule
 from packager.core.documents import MAX_TOML_BYTES, parse_toml
 from packager.core.validation import first_fault
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.files.atomic import user_dir
 

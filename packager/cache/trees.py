@@ -7,7 +7,6 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from artifact_cache.stores.archive import Imported
 from packager.cache.errors import CacheRefused
 from packager.cache.operations import CachePlace
 from packager.core.trees import Stated, TreeArtifact
+from packager.core.values import dataclass
 from packager.ports import TreeReader
 from packager.version import __version__
 

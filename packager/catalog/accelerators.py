@@ -6,9 +6,8 @@ Neuron a device is a core: the chip's figures are divided evenly.  What nobody p
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 from packager.core.catalog import Accelerator, Link
 from packager.core.instance import DeviceKind, Instance, gpu_formats
 from packager.core.units import MIB
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "accelerators.toml"
 
@@ -115,7 +116,7 @@ def usable_bytes(instance: Instance, row: AcceleratorRow | None) -> int:
 @cache
 def accelerator_rows() -> Mapping[str, AcceleratorRow]:
     """Read the table, by name."""
-    table: list[dict[str, Any]] = tomllib.loads(TABLE.read_text(encoding="utf-8"))["accelerator"]
+    table: list[dict[str, Any]] = read_shipped(TABLE)["accelerator"]
     return {row["name"]: _row(row) for row in table}
 
 

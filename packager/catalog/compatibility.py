@@ -18,7 +18,6 @@ in the table; the loader refuses it.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import Any, get_args
 
 from packager.core.catalog import SITUATION_KEYS, Rule, RuleValue, finding_of, matching
 from packager.findings import Severity
+from packager.share import read_shipped
 
 __all__ = ["find_rule", "finding_of", "matching", "rules"]
 
@@ -36,7 +36,7 @@ TABLE = Path(__file__).parent / "data" / "compatibility.toml"
 @cache
 def rules() -> tuple[Rule, ...]:
     """List every rule, in the table's order."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["rule"]
+    table = read_shipped(TABLE)["rule"]
     found = tuple(_rule(row) for row in table)
     if len({rule.id for rule in found}) != len(found):
         raise ValueError("two rules have the same id")

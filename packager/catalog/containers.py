@@ -8,9 +8,8 @@ region; `data/accounts.toml` says which.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 from packager.catalog.drivers import with_host_needs
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
+from packager.core.values import dataclass
 from packager.errors import UsageError
-from packager.share import share_dir
+from packager.share import read_shipped, share_dir
 
 _LISTED = 10  # versions that a hint names
 ACCOUNTS_TABLE = Path(__file__).parent / "data" / "accounts.toml"
@@ -100,7 +100,7 @@ class Accounts:
 @cache
 def accounts() -> Accounts:
     """Read the table of accounts."""
-    table = tomllib.loads(ACCOUNTS_TABLE.read_text(encoding="utf-8"))
+    table = read_shipped(ACCOUNTS_TABLE)
     return Accounts(
         by_region=table["region"],
         dns_suffixes=table["dns_suffix"],
@@ -113,12 +113,13 @@ def accounts() -> Accounts:
 @cache
 def containers(extra: tuple[ContainerFacts, ...] = ()) -> tuple[ContainerFacts, ...]:
     """List every serving image, the user's own first."""
+    return (*map(with_host_needs, extra), *_shipped_containers())
+
+
+@cache
+def _shipped_containers() -> tuple[ContainerFacts, ...]:
     table = share_dir("containers") / "serving" / "images.toml"
-    shipped = tomllib.loads(table.read_text(encoding="utf-8"))["series"]
-    return (
-        *map(with_host_needs, extra),
-        *(image for series in shipped for image in _images(series)),
-    )
+    return tuple(image for series in read_shipped(table)["series"] for image in _images(series))
 
 
 def find_container(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from packager.core.facts import ContainerFacts
+from packager.core.values import dataclass
 from packager.core.versions import version_key
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "drivers.toml"
 IN_TAG = re.compile(r"(?<![a-z0-9])cu(\d{2})(\d)(?![0-9])", re.ASCII)
@@ -39,14 +40,14 @@ class Ami:
 @cache
 def cuda_drivers() -> tuple[CudaDriver, ...]:
     """Return every row, newest CUDA first."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["cuda"]
+    rows = read_shipped(TABLE)["cuda"]
     return tuple(CudaDriver(**row) for row in rows)
 
 
 @cache
 def amis() -> tuple[Ami, ...]:
     """Return every row, newest driver first."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["ami"]
+    rows = read_shipped(TABLE)["ami"]
     return tuple(Ami(**row) for row in rows)
 
 

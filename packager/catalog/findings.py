@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from packager.catalog.compatibility import rules
 from packager.core.catalog import Rule
+from packager.core.values import dataclass
 from packager.errors import UsageError
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "findings.toml"
 
@@ -73,7 +73,7 @@ class UnknownCode(UsageError):
 @cache
 def explanations() -> dict[str, FindingExplanation]:
     """Return every code's explanation, in alphabetical order."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    table = read_shipped(TABLE)
     own = {code: FindingExplanation(code=code, **row) for code, row in table.items()}
     ruled = {rule.id: _of_rule(rule) for rule in rules() if rule.id not in own}
     return dict(sorted((own | ruled).items()))

@@ -13,9 +13,7 @@ from __future__ import annotations
 import csv
 import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,9 @@ from packager.catalog.bare import bare_machine
 from packager.catalog.neuron import find_core
 from packager.core.instance import DeviceKind, Instance
 from packager.core.units import GIB, MIB
+from packager.core.values import dataclass
 from packager.errors import UsageError
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data"
 TABLE = DATA / "instances.csv"
@@ -131,14 +131,14 @@ def instance_rows() -> tuple[tuple[Instance, Mapping[str, str]], ...]:
 @cache
 def other_machines() -> tuple[Instance, ...]:
     """Return the machines of other clouds."""
-    table = tomllib.loads(OTHER_CLOUDS.read_text(encoding="utf-8"))["series"]
+    table = read_shipped(OTHER_CLOUDS)["series"]
     return tuple(machine for series in table for machine in _series(series))
 
 
 @cache
 def left_out() -> Mapping[str, LeftOutFamily]:
     """Return the families of AWS's machines that have accelerators and no row, by name."""
-    table = tomllib.loads(LEFT_OUT.read_text(encoding="utf-8"))["family"]
+    table = read_shipped(LEFT_OUT)["family"]
     return {row["name"]: LeftOutFamily(**row) for row in table}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from packager.core.catalog import CatalogModel, KnownDraft
 from packager.core.checkpoint import QuantizedCheckpoint
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data"
 MODELS_TABLE = DATA / "models.csv"
@@ -74,14 +74,14 @@ def eagle_dispatch() -> Mapping[str, str]:
 def quantized_checkpoints(hf_id: str) -> tuple[QuantizedCheckpoint, ...]:
     """Return published checkpoints of a model with 4 bits a weight, whatever the letters' case."""
     wanted = hf_id.lower()
-    table = tomllib.loads(CHECKPOINTS_TABLE.read_text(encoding="utf-8"))["checkpoint"]
+    table = read_shipped(CHECKPOINTS_TABLE)["checkpoint"]
     return tuple(QuantizedCheckpoint(**row) for row in table if row["model"].lower() == wanted)
 
 
 @cache
 def known_drafts() -> Mapping[str, tuple[KnownDraft, ...]]:
     """List published drafts by the hub id of the model they propose for."""
-    table = tomllib.loads(DRAFTS_TABLE.read_text(encoding="utf-8"))
+    table = read_shipped(DRAFTS_TABLE)
     found: dict[str, tuple[KnownDraft, ...]] = {}
     for row in table["draft"]:
         draft = KnownDraft(
@@ -123,7 +123,7 @@ def drafts_of(hf_id: str, extra: tuple[CatalogModel, ...] = ()) -> tuple[KnownDr
 
 def _published() -> tuple[str, ...]:
     """Return every hub id that the tables name."""
-    table = tomllib.loads(CHECKPOINTS_TABLE.read_text(encoding="utf-8"))["checkpoint"]
+    table = read_shipped(CHECKPOINTS_TABLE)["checkpoint"]
     drafts = known_drafts()
     names = [model.hf_id for model in models()]
     names += [name for row in table for name in (row["model"], row["reference"])]

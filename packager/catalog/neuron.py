@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "neuron.toml"
 
@@ -42,7 +43,7 @@ def core_of_instance(instance_type: str) -> NeuronCore | None:
 @cache
 def neuron_cores() -> tuple[NeuronCore, ...]:
     """Read the table."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["core"]
+    table = read_shipped(TABLE)["core"]
     return tuple(_core(row) for row in table)
 
 

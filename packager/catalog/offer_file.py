@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from packager.core.catalog import Price
 from packager.core.documents import NotStrict, shorten, strict_decoder
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 
 CHUNK_CHARACTERS = 1 << 16

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "parsers.toml"
 
@@ -47,7 +48,7 @@ def names_tokens(template: str) -> bool:
 @cache
 def dialects() -> Mapping[What, tuple[Dialect, ...]]:
     """Return the rows, in the order in which they are tried."""
-    table: dict[str, Any] = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    table: dict[str, Any] = read_shipped(TABLE)
     sources = f"{table['vllm_source']}; {table['sglang_source']} ({table['date']})"
     return {
         what: tuple(

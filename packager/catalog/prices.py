@@ -6,7 +6,6 @@ price of another region is better than nothing, and says which region it is of.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,6 +15,7 @@ from typing import Any
 from packager.catalog.instances import EC2_PRICE, instance_rows
 from packager.core.catalog import Price
 from packager.core.instance import Instance
+from packager.share import read_shipped
 
 SOURCES_TABLE = Path(__file__).parent / "data" / "price_sources.toml"
 
@@ -69,7 +69,7 @@ def _first_own(own: tuple[Price, ...], shipped: Iterable[Price]) -> tuple[Price,
 @cache
 def shipped_prices() -> tuple[Price, ...]:
     """Read the prices of `data/instances.csv`, each with its region, basis and date."""
-    sources = tomllib.loads(SOURCES_TABLE.read_text(encoding="utf-8"))
+    sources = read_shipped(SOURCES_TABLE)
     return tuple(price for one, row in instance_rows() for price in _prices(one, row, sources))
 
 

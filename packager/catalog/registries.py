@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.core.units import MIB
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "registries.toml"
 
@@ -35,7 +35,7 @@ def registries(extra: tuple[RegistryTraits, ...] = ()) -> tuple[RegistryTraits, 
 @cache
 def shipped_registries() -> tuple[RegistryTraits, ...]:
     """Read the shipped rows, the more particular patterns first."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["registry"]
+    table = read_shipped(TABLE)["registry"]
     return tuple(_traits(row) for row in table)
 
 

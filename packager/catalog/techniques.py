@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "techniques.toml"
 
@@ -28,7 +29,7 @@ class Technique:
 @cache
 def techniques() -> tuple[Technique, ...]:
     """List every technique, quantizers first."""
-    table = tomllib.loads(TABLE.read_text(encoding="utf-8"))["technique"]
+    table = read_shipped(TABLE)["technique"]
     return tuple(
         Technique(**{**row, "families": tuple(row["families"]), "devices": tuple(row["devices"])})
         for row in table

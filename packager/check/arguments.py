@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,11 @@ from typing import Any
 from packager.check.values import Place, Remark, Word
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.suggestions import nearest
+from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.engines.schema import EngineSchema, Option, read_size
 from packager.findings import Finding
+from packager.share import read_shipped
 
 SHORT = Path(__file__).parent / "data" / "short_options.toml"
 NUMBER = re.compile(r"-(\d+|\d*\.\d+)", re.ASCII)
@@ -318,4 +319,4 @@ def _read_value(text: str) -> Any:
 
 @cache
 def _short_names() -> Mapping[str, Any]:
-    return tomllib.loads(SHORT.read_text(encoding="utf-8"))
+    return read_shipped(SHORT)

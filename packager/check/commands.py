@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from packager.check.shell import Command
 from packager.check.values import Server, Setting, Word
+from packager.core.values import dataclass
 
 # Words, the first of them by its last path component, that start a server.
 STARTS: tuple[tuple[tuple[str, ...], str], ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.check.arguments import (
     Arguments,
@@ -19,6 +19,7 @@ from packager.check.locating import located
 from packager.check.sagemaker import ON_BY_DEFAULT, check_unread, image_options, without_secrets
 from packager.check.targets import UPSTREAM
 from packager.check.values import Place, Remark, Server, Setting, Target, Word
+from packager.core.values import dataclass
 from packager.core.versions import is_before
 from packager.engines.given import asked_config
 from packager.engines.rules import Facts

@@ -7,10 +7,11 @@ knows, such as a secret or a shell variable, is None and never checked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from packager.core.traits import ENGINE_NAMES
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 Kind = Literal["properties", "env", "kubernetes", "compose", "dockerfile", "command", "config"]

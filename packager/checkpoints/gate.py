@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from packager.checkpoints.ignored import read_ignored
 from packager.checkpoints.packed import QUANTIZED, Packed, layouts_of, read_packed
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
 from packager.core.prequantized import CheckpointRequirements
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 MOST_NAMED = 5

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.architectures.demands import arguments_of, config_groups, modelopt_algorithm
 from packager.core.model import TensorInfo
+from packager.core.values import dataclass
 
 Shape = tuple[int, ...]
 Fits = Callable[[Shape, Shape], bool]  # packed weight's shape, companion's shape

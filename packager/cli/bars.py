@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
 from packager.cli.displays import Dated, clock, count_line, label_of, percent
@@ -13,6 +12,7 @@ from packager.cli.live import LiveArea, Size, does_rewrap, size_of
 from packager.cli.meter import LayerNow, Snapshot, StageNow, StepNow
 from packager.core.text import escape
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.reports.cells import cell_width, fitted, padded, right_padded
 
 MOST_LAYERS = 8

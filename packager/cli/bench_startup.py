@@ -28,6 +28,7 @@ from packager.cli.terminal import note, print_json, print_lines, print_text
 from packager.core.events import StagesEvent, StepEvent
 from packager.core.startup import StartupReport
 from packager.core.text import json_text
+from packager.core.values import dataclass
 from packager.errors import PackagerError, SmokeFailed, UsageError
 from packager.images.target import engine_name, names_registry
 from packager.load.spec import RequestSpec
@@ -37,7 +38,7 @@ from packager.serving.pulling import has_image, pull_image
 REPORT, PAGE = "startup.json", "startup.html"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartupAsked:
     """A benchmark of cold starts, with everything decided but its images."""
 

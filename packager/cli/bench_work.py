@@ -7,7 +7,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from packager.core.instance import LOCAL
 from packager.core.samples import Samples
 from packager.core.text import hide_userinfo
 from packager.core.units import counted, gib
+from packager.core.values import dataclass
 from packager.core.workload import Workload, parse_workload
 from packager.errors import NotFound, PackagerError
 from packager.load.spec import Lengths, RequestSpec, settle

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from packager.core.bench_setup import BenchSetup
 from packager.core.deployment import Applied, Deployment
 from packager.core.record import RecordedSmoke
 from packager.core.text import quoted_lines
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.serving.opening import MeasuredServer
 from packager.serving.routes import Route

@@ -7,7 +7,7 @@ and in whatever order they come, what is done never falls, and rates and times a
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from packager.cli.timeleft import TimeLeft
@@ -19,6 +19,7 @@ from packager.core.events import (
     StagesEvent,
     StepEvent,
 )
+from packager.core.values import dataclass
 
 WINDOW_S = 15.0  # a rate over less jumps about, over more it lags behind
 LONGEST_LEFT_S = 100 * 3600.0  # who stands still that long has no time left to tell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from packager.cli.terminal import print_json, print_report, print_text, warn
 from packager.core.instance import Instance
 from packager.core.measurement import MeasuredRun
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 from packager.errors import PlanRejected, UsageError
 from packager.performance.ask_opinion import check_installed
 from packager.performance.ask_opinion import second_opinion as ask_second_opinion

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
@@ -18,6 +17,7 @@ from packager.build.report_plan import PlanPage
 from packager.build.trace import Trace, make_trace, name_of
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 from packager.errors import PlanRejected
 from packager.performance.ranking import Ranking
 from packager.version import __version__

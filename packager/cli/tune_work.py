@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.core.tuning import TuneReport
 from packager.core.units import gib
+from packager.core.values import dataclass
 from packager.core.workload import Workload, parse_workload
 from packager.errors import NotFound, UsageError
 from packager.load.spec import Lengths, RequestSpec, settle

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.serving import COMPILED_DIR
+from packager.core.values import dataclass
 from packager.core.versions import version_key
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "compile_caches.toml"
 
@@ -67,7 +68,7 @@ def find_caches(container: ContainerFacts) -> CompileCaches | None:
 
 @cache
 def _known() -> tuple[CompileCaches, ...]:
-    rows = tomllib.loads(DATA.read_text(encoding="utf-8"))["caches"]
+    rows = read_shipped(DATA)["caches"]
     return tuple(map(_row, rows))
 
 

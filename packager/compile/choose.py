@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from packager.core.facts import Facts
 from packager.core.plan import Plan
 from packager.core.suggestions import guessed
+from packager.core.values import dataclass
 from packager.findings import Finding, errors_in
 from packager.ports import Compiler
 

@@ -6,7 +6,6 @@ is built for, so the numbers that both need are worked out here.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.versions import release_of, version_key
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "trtllm_options.toml"
 
@@ -91,7 +91,7 @@ def build_options(plan: Plan) -> dict[str, str]:
 @cache
 def options() -> Mapping[str, Any]:
     """Read the shipped table."""
-    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+    return read_shipped(DATA)
 
 
 def _versions() -> Mapping[str, str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from packager.core.values import dataclass
 
 GpuWish = int | Literal["auto"] | None  # None is `auto`
 

@@ -6,7 +6,6 @@ wrong type raises `NotStrict`, which the caller turns into a refusal that names 
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from artifact_cache.strict_json import (
@@ -63,6 +62,8 @@ def parse_toml(data: bytes, *, max_bytes: int = MAX_TOML_BYTES) -> dict[str, Any
     dots = [line.count(b".") for line in data.split(b"\n")]
     if sum(count * count for count in dots) + max(dots) * len(dots) > MAX_KEY_WORK:
         raise NotStrict("its dotted keys are too long")
+    import tomllib  # 2 ms that most commands do not need
+
     try:
         document = tomllib.loads(data.decode("utf-8"), parse_float=parse_finite)
     except UnicodeDecodeError as error:

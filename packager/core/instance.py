@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
+
+from packager.core.values import dataclass
 
 DeviceKind = Literal["nvidia", "amd", "neuron", "cpu"]
 Cloud = Literal["sagemaker", "ec2", "gcp", "azure", "bare"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.parsers import ChatTemplate
+from packager.core.values import dataclass
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
 ModelOrigin = Literal["local", "hub", "s3", "other"]  # `other`: of a source from outside

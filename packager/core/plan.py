@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.facts import ContainerFacts
@@ -15,6 +14,7 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.stopping import Stopping
 from packager.core.techniques import Draft, Quantization, Rejected
+from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 from packager.findings import Finding
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from packager.core.values import dataclass
 
 # Where the request says nothing: some minutes for a small model on a CPU, errors of a few percent.
 EVALUATION_SAMPLES, EVALUATION_TOKENS = 64, 512

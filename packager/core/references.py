@@ -6,9 +6,11 @@ value from there on: no code below takes the text apart, which is kept for messa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
+
+from packager.core.values import dataclass
 
 DEFAULT_TAG = "latest"
 

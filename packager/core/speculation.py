@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from packager.core.fields import CommandOption
+from packager.core.values import dataclass
 
 MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # where the command says nothing
 CONCURRENCY = (1, 2, 4)

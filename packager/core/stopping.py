@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from packager.core.values import dataclass
 
 DRAIN_S = 25  # that running requests get where nobody says otherwise
 PLATFORM_GRACE_S = 30  # Kubernetes and SageMaker kill a container so long after SIGTERM

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
+
+from packager.core.values import dataclass
 
 Build = Literal["cpu", "cuda"]  # of torch, in a tool's environment
 

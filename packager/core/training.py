@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from packager.core.fields import CommandOption
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples, choose_samples
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.findings import Finding
 

@@ -7,12 +7,12 @@ family of another package is treated like ours.  Each default is that of an unkn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from packager.core.split import Split
 from packager.core.stopping import Stopping
+from packager.core.values import dataclass
 
 # As people write them; an engine that is not listed is written as it is called.
 ENGINE_NAMES: Mapping[str, str] = MappingProxyType(

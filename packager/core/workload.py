@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from packager.core.values import dataclass
 from packager.errors import UsageError
 
 # English text has 4.2 to 4.7 bytes a token with vocabularies of 100,000 entries and more

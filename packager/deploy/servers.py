@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "engines.toml"
 
@@ -46,7 +47,7 @@ class Meeting:
 @cache
 def meetings() -> tuple[Meeting, ...]:
     """Return every engine whose servers are known to meet on several machines."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["meeting"]
+    rows = read_shipped(TABLE)["meeting"]
     return tuple(
         Meeting(**{**row, "each": tuple(row["each"]), "others": tuple(row["others"])})
         for row in rows
@@ -61,7 +62,7 @@ def meeting_of(engine: str) -> Meeting | None:
 @cache
 def server_rows() -> tuple[ServerMetrics, ...]:
     """Return every row."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["server"]
+    rows = read_shipped(TABLE)["server"]
     return tuple(ServerMetrics(**row) for row in rows)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from packager.catalog.drivers import amis, cuda_drivers
@@ -21,6 +21,7 @@ from packager.core.references import parse_bucket_place
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR, SERVING_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import GIB
+from packager.core.values import dataclass
 from packager.deploy.servers import meeting_of, metrics_of
 from packager.errors import UsageError
 from packager.findings import Finding

@@ -10,7 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,7 @@ from packager.core.devices import Gpus
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
+from packager.core.values import dataclass
 from packager.core.versions import version_key
 from packager.errors import PackagerError
 from packager.files.atomic import home_dir, read_regular

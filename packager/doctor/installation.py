@@ -10,7 +10,7 @@ import hashlib
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from packager.catalog.containers import containers
 from packager.catalog.instances import instances
 from packager.catalog.prices import prices
 from packager.catalog.served_architectures import read_on
+from packager.core.values import dataclass
 from packager.core.versions import LOWEST, version_key
 from packager.engines.schema import ENGINES
 from packager.reports.text import wrapped

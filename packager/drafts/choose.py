@@ -6,11 +6,12 @@ What a family or version can serve is the rules' business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.core.facts import Facts
 from packager.core.model import ModelProfile
 from packager.core.techniques import Draft
+from packager.core.values import dataclass
 from packager.drafts.assistant import assistant_draft, check_assistant
 from packager.drafts.dflash import check_dflash, dflash_draft, read_dflash
 from packager.drafts.eagle import check_eagle, eagle_draft, read_eagle

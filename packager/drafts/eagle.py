@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from packager.architectures.profile import KV_ELEMENT_BYTES, text_config
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft, DraftKind
+from packager.core.values import dataclass
 from packager.drafts.numbers import (
     MENDED,
     OWN,

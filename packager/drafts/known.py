@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from packager.architectures.profile import make_profile, read_head
 from packager.core.catalog import KnownDraft, Rule, finding_of, matching
 from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
+from packager.core.values import dataclass
 from packager.drafts.assistant import ASSISTANT
 from packager.drafts.mtp import check_engine, layer_words, why_not_mtp
 from packager.findings import Finding, errors_in

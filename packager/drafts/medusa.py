@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft
+from packager.core.values import dataclass
 from packager.drafts.numbers import (
     MENDED,
     OWN,

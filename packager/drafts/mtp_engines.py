@@ -5,15 +5,15 @@ The table is `packager/drafts/data/mtp_engines.toml`, read from the engines' own
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from packager.core.facts import ContainerFacts
+from packager.core.values import dataclass
 from packager.core.versions import LOWEST, version_key
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "mtp_engines.toml"
 MTP_SINCE = "0.11.0"  # vLLM's one name for all of them; before, each kind has its own
@@ -98,7 +98,7 @@ def model_names(config: Mapping[str, Any]) -> frozenset[str]:
 @cache
 def served_models() -> Mapping[str, tuple[ServedModels, ...]]:
     """Return the table by engine: those that serve such heads at all."""
-    document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    document = read_shipped(TABLE)
     return {
         engine: tuple(
             ServedModels(
@@ -117,7 +117,7 @@ def served_models() -> Mapping[str, tuple[ServedModels, ...]]:
 
 @cache
 def _parts() -> tuple[_Parts, ...]:
-    document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    document = read_shipped(TABLE)
     return tuple(
         _Parts(
             frozenset(row["models"]),

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,9 +21,11 @@ from packager.core.request import BuildRequest
 from packager.core.suggestions import guessed
 from packager.core.units import decimal
 from packager.core.user_catalog import UserCatalog
+from packager.core.values import dataclass
 from packager.core.versions import is_before, version_key
 from packager.findings import Finding
 from packager.keys.key_options import plain_name
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "load_formats.toml"
 OPTION, SETTINGS = "load-format", "model-loader-extra-config"
@@ -82,7 +83,7 @@ class ChosenLoadFormat:
 @cache
 def load_formats() -> tuple[LoadFormat, ...]:
     """Return every row, the preferred first."""
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["format"]
+    rows = read_shipped(TABLE)["format"]
     return tuple(LoadFormat(**{**row, "devices": tuple(row["devices"])}) for row in rows)
 
 

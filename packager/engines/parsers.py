@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from packager.catalog.parsers import Dialect, What, dialects
 from packager.core.documents import shorten
@@ -18,6 +17,7 @@ from packager.core.parsers import ChatTemplate, ChosenParser
 from packager.core.request import BuildRequest
 from packager.core.suggestions import guess
 from packager.core.traits import EngineTraits
+from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.keys.key_options import plain_name
 

@@ -6,7 +6,6 @@ what no parser tells is in `data/engines/quantization.toml`.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -17,6 +16,7 @@ from packager.core.prequantized import CheckpointRequirements
 from packager.core.versions import LOWEST, is_within, version_key
 from packager.engines.schema import ENGINES, find_schema, shipped_versions
 from packager.findings import Finding, Severity
+from packager.share import read_shipped
 
 ALLOW = "allow-deprecated-quantization"
 MOST_NAMED = 3  # containers in a hint
@@ -236,4 +236,4 @@ def _rows(engine: str, kind: str) -> tuple[Mapping[str, Any], ...]:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    return tomllib.loads((ENGINES / "quantization.toml").read_text(encoding="utf-8"))
+    return read_shipped(ENGINES / "quantization.toml")

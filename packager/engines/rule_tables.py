@@ -7,15 +7,16 @@ docs/adding-a-family.md has the vocabulary.  `rules.py` evaluates them.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from typing import Any, Literal, get_args
 
+from packager.core.values import dataclass
 from packager.core.versions import is_within, version_key
 from packager.engines.schema import ENGINES
 from packager.findings import Severity
+from packager.share import read_shipped
 
 TABLES = ENGINES / "rules"
 
@@ -132,7 +133,7 @@ def rules(engine: str) -> tuple[Rule, ...]:
     path = TABLES / f"{engine}.toml"
     if not path.is_file():
         return ()
-    table = tomllib.loads(path.read_text("utf-8"))
+    table = read_shipped(path)
     _refuse_strangers(table, frozenset({"rule", "limit", "since"}), "a table of rules")
     first = {"since": table["since"]} if "since" in table else {}  # of the versions that were read
     limits = (rule for row in table.get("limit", ()) for rule in read_limit(first | row))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +23,7 @@ from packager.core.documents import NotStrict, parse_json
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
+from packager.core.values import dataclass
 from packager.engines.rule_tables import (
     PLACEHOLDER,
     TYPES,

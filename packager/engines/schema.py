@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.documents import parse_json
 from packager.core.suggestions import guess
+from packager.core.values import dataclass
 from packager.core.versions import LOWEST, version_key
 from packager.engines.values import (
     MOST_NAMED,
@@ -34,6 +34,7 @@ from packager.engines.values import (
     written_as,
 )
 from packager.findings import Finding
+from packager.share import read_shipped
 
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)
@@ -181,7 +182,7 @@ def load_schema(path: Path) -> EngineSchema:
 @cache
 def facts() -> Mapping[str, Any]:
     """Read what is known of engines without their parser."""
-    return tomllib.loads((ENGINES / "facts.toml").read_text(encoding="utf-8"))
+    return read_shipped(ENGINES / "facts.toml")
 
 
 def facts_schema(name: str) -> EngineSchema:

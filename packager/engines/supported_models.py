@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -23,6 +22,7 @@ from packager.core.plan import Plan
 from packager.core.versions import version_key
 from packager.engines.schema import ENGINES
 from packager.findings import Finding
+from packager.share import read_shipped
 
 MOST_NAMED = 3  # containers in a hint
 
@@ -147,5 +147,5 @@ def _containers_hint(plan: Plan, listing: Listing, otherwise: str) -> str:
 
 @cache
 def _neuron_libraries() -> tuple[Mapping[str, Any], ...]:
-    rows = tomllib.loads((ENGINES / "neuron_models.toml").read_text(encoding="utf-8"))["library"]
+    rows = read_shipped(ENGINES / "neuron_models.toml")["library"]
     return tuple(rows)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.suggestions import guess
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 MOST_NAMED = 12  # of the names that a hint lists

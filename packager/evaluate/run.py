@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from packager.core.devices import GpuWish
 from packager.core.model import ModelFile
 from packager.core.quality import Evaluation, QualityReport
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples
+from packager.core.values import dataclass
 from packager.evaluate.measure import run_evaluation
 from packager.steps.devices import refuse_missing_gpus
 from packager.steps.running import with_cache_healed

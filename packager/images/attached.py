@@ -8,10 +8,10 @@ compared, and it stays what somebody says about the image.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.image import MEDIA_MANIFEST, Attached, Descriptor
+from packager.core.values import dataclass
 from packager.errors import ProtocolFailed
 from packager.images.oci import canonical_json, parse_manifest, parse_object, sha256
 

@@ -15,9 +15,9 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from packager.core.values import dataclass
 from packager.errors import NotFound, UsageError
 from packager.files.atomic import explain_disk_errors, sync_directory, user_dir
 from packager.images.claims import KEY_BYTES, ClaimKey, parse_key

@@ -25,11 +25,11 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.core.values import dataclass
 from packager.files.opening import is_same_file
 from packager.remote.addresses import content_of
 

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core import documents
@@ -31,6 +30,7 @@ from packager.core.image import (
     RuntimeConfig,
     SealedImage,
 )
+from packager.core.values import dataclass
 from packager.errors import ProtocolFailed, UsageError
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"

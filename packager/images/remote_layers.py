@@ -12,12 +12,13 @@ layer before it is sent is likely to spare the sending, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, Blob, FileRange, Inline, Layer
 from packager.core.model import ModelFile
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.images.claims import ClaimDocument, ClaimKey, judge
 from packager.images.oci import canonical_json, parse_descriptor, parse_object, sha256

@@ -13,10 +13,10 @@ Changing any byte here changes every layer digest: bump `TAR_FORMAT`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
+from packager.core.values import dataclass
 from packager.errors import UsageError
 
 TAR_FORMAT = 1

@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from packager.core.values import dataclass
 from packager.files.atomic import explain_disk_errors, read_regular
 from packager.jobs.errors import DirectoryGone
 from packager.jobs.folders import STAGE_LOCK_FILE, is_locked, result_file, take_lock

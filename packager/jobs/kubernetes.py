@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packager.core.values import dataclass
 from packager.engines.rendering.environment import render_template
 from packager.errors import UsageError
 from packager.jobs.commands import arguments_of

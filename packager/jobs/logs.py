@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.jobs.output import Tail
 from packager.jobs.values import ENDED, Job
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.values import dataclass
 from packager.files.atomic import read_regular
 from packager.jobs.folders import PROGRESS_FILE
 

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.jobs.commands import (
     StageFiles,

@@ -8,10 +8,12 @@ the same command by hand.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
+
+from packager.core.values import dataclass
 
 JobKind = Literal["optimization", "benchmark", "recommendation", "command"]
 JobStatus = Literal["queued", "running", "stopping", "completed", "failed", "stopped"]

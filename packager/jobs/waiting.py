@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.jobs.errors import JobFailed, JobStopped, StillRunning
 from packager.jobs.store import JobStore
 from packager.jobs.values import ENDED, Job

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from artifact_cache.credentials import holds_credential, is_credential
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "key_options.toml"
 
@@ -52,7 +52,7 @@ def credential_option(name: str, value: str) -> bool:
 @cache
 def classes() -> Mapping[str, OptionClass]:
     """Read the class of every option that is classified."""
-    table: dict[str, Any] = tomllib.loads(DATA.read_text(encoding="utf-8"))["vllm"]
+    table: dict[str, Any] = read_shipped(DATA)["vllm"]
     found: dict[str, OptionClass] = dict.fromkeys(table["compiled"], "compiled")
     found |= dict.fromkeys(table["credentials"], "credentials")
     for names in table["left_out"].values():

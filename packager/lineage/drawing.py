@@ -8,10 +8,10 @@ relations as text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape as escape_markup
 
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.lineage.graph import Graph, Node, layers_of
 from packager.lineage.report import described
 

@@ -7,9 +7,11 @@ models.  What nobody recorded is a node that says so; nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Literal, get_args
+
+from packager.core.values import dataclass
 
 NodeKind = Literal[
     "data", "model", "draft", "base", "step", "artifact",

@@ -12,10 +12,10 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.documents import NotStrict
+from packager.core.values import dataclass
 from packager.errors import OutputFailed, PackagerError
 from packager.lineage.graph import MOST_NODES, Edge, Fragment, Graph, Node, merged, reach
 from packager.lineage.records import NAMED_IMAGE

@@ -11,8 +11,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.load.phase import arrivals
 from packager.load.values import LoadPlan, LoadRequest
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from pydantic import Field
 
 from packager.core.documents import NotStrict, parse_json
 from packager.core.fields import CommandOption
+from packager.core.values import dataclass
 from packager.core.workload import LONGEST, QUESTIONS, Workload
 from packager.errors import UsageError
 

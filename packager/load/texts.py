@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from random import Random
 
+from packager.core.values import dataclass
 from packager.load.draws import draws, pick, shuffled
 from packager.load.tokenizer import TokenizerFailed
 

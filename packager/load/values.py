@@ -6,9 +6,11 @@ Times are seconds since the load began, by a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
+
+from packager.core.values import dataclass
 
 Failure = Literal[
     "connection",  # nobody answered, or the connection broke before the answer's head

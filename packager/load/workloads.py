@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from packager.core.probes import has_prompt, probe_request, prompt_end
 from packager.core.samples import Sample
+from packager.core.values import dataclass
 from packager.core.workload import estimate_tokens
 from packager.errors import ModelRefused, UsageError
 from packager.load.draws import draws, normal, shuffled

@@ -6,12 +6,12 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from packager.catalog.served_architectures import GENERATIVE, is_listed, kind_of, reads_type
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.model import TensorInfo
+from packager.core.values import dataclass
 from packager.errors import NotFound
 from packager.files.opening import FileUnreadable
 from packager.models.pickle_machine import runs_code

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from packager.core.model import FileRole
+from packager.core.values import dataclass
 from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat
 
 CONFIG = "config.json"

@@ -7,9 +7,9 @@ import io
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from packager.core.values import dataclass
 from packager.errors import ModelRefused
 from packager.files.opening import Identity, identity_of, open_checked
 from packager.models.paths import check_path

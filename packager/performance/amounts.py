@@ -7,9 +7,8 @@ of passes and operations are in `data/effort.toml`.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 from packager.core.model import ModelProfile
 from packager.core.recipe import Work
 from packager.core.samples import Sample, Samples
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "effort.toml"
 
@@ -330,4 +331,4 @@ def _activation_elements(profile: ModelProfile) -> float:
 @cache
 def counts() -> Mapping[str, Any]:
     """Read the shipped table."""
-    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+    return read_shipped(DATA)

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Literal
 
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.performance.predict import (
     Band,

@@ -10,13 +10,14 @@ device nothing is predicted: then the first split that fits is taken, in the ord
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.core.plan import MemoryBudget
 from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
+from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 from packager.performance.predict import Point, Setup, predict_point
 from packager.performance.presets import LATENCY_SLACK, TPOT_LIMIT_S, Goal

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from packager.core.plan import Plan
 from packager.core.units import percent
+from packager.core.values import dataclass
 from packager.performance.predict import Point, Prediction
 from packager.performance.presets import TPOT_LIMIT_S
 from packager.performance.pricing import MONTH_H, price_per_month

@@ -8,7 +8,6 @@ It never changes a plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +15,7 @@ from packager.core.documents import NotStrict, field
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
+from packager.core.values import dataclass
 from packager.core.workload import Workload
 
 TOOL = "aiconfigurator"

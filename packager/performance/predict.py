@@ -13,12 +13,12 @@ time; the answer then grows by the acceptance length per step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from operator import mul
 from types import MappingProxyType
 
 from packager.core.traits import engine_name
+from packager.core.values import dataclass
 from packager.core.versions import version_key
 from packager.core.workload import WORKLOADS as WORKLOADS
 from packager.core.workload import Workload as Workload

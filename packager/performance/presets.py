@@ -7,12 +7,13 @@ says which, so that its plan can be had again with plain options.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.core.instance import GPUS, Instance
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 
 Goal = Literal["cost", "latency", "throughput"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from packager.core.plan import Plan
 from packager.core.units import percent, usd
+from packager.core.values import dataclass
 from packager.performance.monthly import (
     REQUESTS_PER_DAY,
     MonthlyCost,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from packager.core.text import joined
 from packager.core.units import percent, usd
+from packager.core.values import dataclass
 from packager.performance.monthly import monthly_document, monthly_sentence
 from packager.performance.predict import running_copies
 from packager.performance.presets import PRESETS, Goal

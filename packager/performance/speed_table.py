@@ -9,14 +9,14 @@ a cell, and bounds what may be promised for a model without curves.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from packager.core.values import dataclass
 from packager.performance.speed_terms import FIRST_TERMS, PROMPT_TERMS, STEP_TERMS
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "speed.toml"
 
@@ -70,7 +70,7 @@ class SpeedTable:
 @cache
 def speed_table() -> SpeedTable:
     """Read the shipped table."""
-    return parse_table(tomllib.loads(TABLE.read_text(encoding="utf-8")))
+    return parse_table(read_shipped(TABLE))
 
 
 @cache

@@ -14,9 +14,7 @@ Deployments wait by the same figures: `slowest_start_s` and `s3_bytes_s` are the
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -34,8 +32,10 @@ from packager.core.startup import (
     StartupPrediction,
 )
 from packager.core.units import GIB, decimal
+from packager.core.values import dataclass
 from packager.images.pull_hints import DISKS, Disk, Packed, PulledLayer, pull_parts
 from packager.performance.startup_advice import ImageTraits, advise
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "startup.toml"
 
@@ -274,4 +274,4 @@ def _rounded(seconds: float) -> float:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    return tomllib.loads(DATA.read_text(encoding="utf-8"))
+    return read_shipped(DATA)

@@ -8,7 +8,7 @@ the image.  Elsewhere a length fits when one sequence of it does, and `planning.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from packager.core.instance import LOCAL, Instance
@@ -18,6 +18,7 @@ from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
+from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 from packager.findings import LACKS, SPLIT, Finding, errors_in
 from packager.performance.choice import (

@@ -8,7 +8,7 @@ field of the request is either honoured or refused; none is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from packager.architectures.demands import written_demands
@@ -24,6 +24,7 @@ from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
 from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
+from packager.core.values import dataclass
 from packager.drafts.choose import DraftChoice, choose_draft
 from packager.drafts.split import check_draft_split, draft_divides
 from packager.engines.load_formats import choose_load_format, suggest_load_format

@@ -8,7 +8,7 @@ the one whose hour does where that is another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +16,7 @@ from packager.core.facts import Facts
 from packager.core.instance import LOCAL, Cloud, Instance
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 from packager.errors import PlanRejected
 from packager.findings import Finding
 

@@ -8,10 +8,10 @@ ask.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packager.core.events import EventSink, ignore
+from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,11 +11,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from packager.core.suggestions import guessed
+from packager.core.values import dataclass
 from packager.errors import PackagerError, UsageError
 
 if TYPE_CHECKING:

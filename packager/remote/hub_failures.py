@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
+from packager.core.values import dataclass
 from packager.errors import (
     AccessDenied,
     NotFound,

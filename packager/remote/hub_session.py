@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object, shorten
+from packager.core.values import dataclass
 from packager.errors import PackagerError, ProtocolFailed, Unavailable
 from packager.remote.resume import CHUNK, STALL_S, WrongContent
 

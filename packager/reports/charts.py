@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.reports.labels import FONT, LETTER, Box, Label, place_labels, thinned
 
 # Steps of a decade for the grid, the coarsest that give enough lines.

@@ -7,8 +7,8 @@ who see no colours.  The pairs repeat after `COLOURS` x `SHAPES` series.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.reports.charts import Scale, Tick, apart, scale
 from packager.reports.labels import FONT, LETTER, Box, Label, place_labels
 

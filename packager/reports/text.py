@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.reports.cells import cell_width, padded, right_padded
 

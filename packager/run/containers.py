@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.suggestions import guess
+from packager.core.values import dataclass
 from packager.errors import NotFound, SmokeFailed, Unavailable, UsageError
 from packager.images.docker_engine import connect_engine, is_here
 from packager.run.names import MODEL_LABEL, RUN_LABEL, container_name

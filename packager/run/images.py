@@ -6,7 +6,6 @@ Their labels are data of whoever built them: what is not as packager writes it c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from packager.build.records import find_record, load_record
 from packager.core.documents import NotStrict, parse_object
 from packager.core.instance import LOCAL
 from packager.core.stopping import PLATFORM_GRACE_S
+from packager.core.values import dataclass
 from packager.errors import NotFound, UsageError
 from packager.images.target import engine_name, refuse_layout
 from packager.serving.containers import digests_of, find_image

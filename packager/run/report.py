@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from packager.cache.report import age
+from packager.core.values import dataclass
 from packager.reports.text import table_lines
 from packager.run.clients import Address, curl_line, python_lines
 from packager.run.containers import Run

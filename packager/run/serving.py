@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import urllib3
 
 from packager.core.documents import MAX_BYTES, shorten
+from packager.core.values import dataclass
 from packager.errors import SmokeFailed
 from packager.run.clients import CHAT, COMPLETIONS, INVOCATIONS, Address, Endpoint, body_for
 from packager.run.containers import Started, engine_errors

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object
 from packager.core.plan import SHARDED_STATE
 from packager.core.suggestions import nearest
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema, Option, check_value, find_schema
 from packager.sagemaker.refusals import ValidationRefused

@@ -7,11 +7,12 @@ it has one.  `docs/serve.md` lists what is accepted and means nothing here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 from packager.core.references import parse_bucket_place
 from packager.core.serving import MOUNTED_MODEL_DIR
+from packager.core.values import dataclass
 from packager.engines.sagemaker import check_limits
 from packager.sagemaker.refusals import ValidationRefused
 

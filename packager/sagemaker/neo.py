@@ -8,7 +8,6 @@ djl-serving 0.31.0 to 0.34.0, serving/docker/partition.  Whatever is not done is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from packager.check.properties import read_settings
 from packager.compile.trtllm import ENGINE as TENSORRT
 from packager.core.documents import NotStrict, parse_object
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.sagemaker.environment import Surroundings, quantization, read_environment
 from packager.sagemaker.refusals import ValidationRefused

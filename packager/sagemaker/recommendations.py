@@ -7,13 +7,13 @@ was built and measured.  The best of them comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.bench import BenchLoad, Metric
 from packager.core.documents import shorten
 from packager.core.references import parse_bucket_place
 from packager.core.tuning import TunedCandidate, TuneReport
+from packager.core.values import dataclass
 from packager.jobs.values import Job, NewJob, Stage
 from packager.performance.presets import Goal
 from packager.sagemaker.ai_jobs import (

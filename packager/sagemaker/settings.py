@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from packager.core.values import dataclass
 
 ACCOUNT = "000000000000"  # in ARNs where nobody states one
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from packager.core.references import BucketReference, HubReference
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.jobs.values import JOB_FOLDER
 from packager.models.reference import parse_model_reference

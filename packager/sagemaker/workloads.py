@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.bench.workload_spec import WorkloadSpec, parse_workload_spec
 from packager.core.documents import shorten
 from packager.core.references import parse_bucket_place
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.sources import is_argument

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 from aiohttp import web
 
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.sagemaker.refusals import ApiRefusal
 from packager.serve import pages, runtime
 from packager.serve.asked import Asked, answer_headers, begin_request, request_id, this_request

@@ -7,11 +7,11 @@ point at 127.0.0.1 are refused, and so are requests that a page of another origi
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from packager.core.documents import shorten
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.serve.refusals import ForeignHost
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.values import dataclass
 from packager.sagemaker.refusals import ApiRefusal
 from packager.serve.refusals import UnknownOperation, UnreadableBody, UnsupportedContentType
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from packager.core.values import dataclass
 from packager.files.sqlite import between, microseconds, time_of
 from packager.sagemaker.refusals import ResourceInUse, ResourceNotFound
 from packager.serve.database import Database

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from packager.core.values import dataclass
 from packager.jobs.values import Job, JobPage, JobQuery, NewJob
 from packager.sagemaker.possible import ReadConfig
 from packager.sagemaker.settings import JobSettings

@@ -10,10 +10,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
+from packager.core.values import dataclass
 from packager.serve.refusals import (
     IncompleteSignature,
     InvalidSignature,

@@ -11,10 +11,10 @@ import binascii
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.values import dataclass
 from packager.sagemaker.refusals import ValidationRefused
 
 _MAX_TOKEN = 8192  # of the API

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import CHUNKS, Acceptance
+from packager.core.values import dataclass
 from packager.serving.prometheus import Reading, read_metrics
 
 _VLLM = "vllm:spec_decode_num_"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from packager.core.values import dataclass
 from packager.errors import UsageError
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 import urllib3
 
+from packager.core.values import dataclass
 from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
 from packager.serving.openai import BadAnswer, Server

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from packager.core.values import dataclass
 
 _LINE = re.compile(
     r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError, SmokeFailed
 
 _DOWN = frozenset(("Download complete", "Verifying Checksum"))

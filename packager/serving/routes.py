@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Protocol
 
+from packager.core.values import dataclass
 from packager.serving.address import parse_address
 
 

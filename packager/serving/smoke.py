@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import urllib3
 
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
+from packager.core.values import dataclass
 from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
 

@@ -7,13 +7,14 @@ line than an engine's own changes a figure, and nothing else.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "start_logs.toml"
 
@@ -140,7 +141,7 @@ def _seconds(found: re.Match[str]) -> float | None:
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    rows: Iterable[dict[str, str]] = tomllib.loads(DATA.read_text(encoding="utf-8"))["line"]
+    rows: Iterable[dict[str, str]] = read_shipped(DATA)["line"]
     return tuple(
         _Pattern(mark=_mark(row["mark"]), found=re.compile(row["pattern"])) for row in rows
     )

@@ -6,17 +6,17 @@ requests, not from the longest possible ones.  Further requests wait.
 
 from __future__ import annotations
 
-import tomllib
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.units import GIB
+from packager.core.values import dataclass
 from packager.core.versions import version_key
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "concurrency.toml"
 
@@ -86,7 +86,7 @@ def _applies(row: MostAtOnce, container: ContainerFacts, instance: Instance) -> 
 
 @cache
 def _table() -> tuple[MostAtOnce, ...]:
-    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["engine"]
+    rows = read_shipped(TABLE)["engine"]
     return tuple(
         MostAtOnce(**{**row, "not_devices": tuple(row.get("not_devices", ()))}) for row in rows
     )

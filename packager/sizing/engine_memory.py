@@ -6,9 +6,7 @@ a row of its own.  A version that cannot be read counts as the newest.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,9 @@ from typing import Any
 from packager.core.instance import Instance
 from packager.core.split import Split
 from packager.core.units import GIB, MIB
+from packager.core.values import dataclass
 from packager.core.versions import version_key
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "memory.toml"
 
@@ -183,4 +183,4 @@ def _indexed() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 
 @cache
 def _table() -> Mapping[str, list[dict[str, Any]]]:
-    return tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    return read_shipped(TABLE)

@@ -8,11 +8,11 @@ of attention grow until a layer's state fits in one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from packager.core.instance import DeviceKind
 from packager.core.model import KvGroup, ModelProfile
 from packager.core.plan import KvShare
+from packager.core.values import dataclass
 
 ELEMENT_BYTES = 2  # that a profile counts an element of the cache with
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -17,6 +17,7 @@ from packager.architectures.sums import LAYER, OTHER_PARTS, is_expert, is_packab
 from packager.checkpoints.ignored import read_ignored
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Quantization
+from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

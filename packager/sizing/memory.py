@@ -8,8 +8,6 @@ below one percent and ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from packager.core.instance import GPUS, DeviceKind, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import KvShare, MemoryBudget
@@ -17,6 +15,7 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.units import GIB
+from packager.core.values import dataclass
 from packager.sizing.engine_memory import (
     EngineMemory,
     engine_memory,

@@ -7,7 +7,7 @@ over are explained, each with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.catalog.neuron import COMMON_DEGREES, find_core
 from packager.core.instance import GPUS, Instance
@@ -18,6 +18,7 @@ from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.traits import EngineTraits
 from packager.core.units import gib
+from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.sizing.memory import is_converted_to_mha
 

@@ -7,13 +7,14 @@ texts through the model, or move scales between modules, need to have been tried
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+from packager.core.values import dataclass
+from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "quantizable.toml"
 
@@ -83,7 +84,7 @@ def find_support(
 @cache
 def read_table() -> Table:
     """Read the file, references between its parts resolved."""
-    told = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    told = read_shipped(TABLE)
     folds = {
         name: MappingProxyType({method: tuple(moves) for method, moves in row.items()})
         for name, row in told["folds"].items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from packager.core.model import ModelProfile
 from packager.core.suggestions import guessed
 from packager.core.techniques import Quantization, Rejected, Scheme
 from packager.core.traits import EngineTraits
+from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.sizing.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.sizing.parallelism import refuse_groups

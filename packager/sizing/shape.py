@@ -8,11 +8,12 @@ on `local` that would let the building machine decide what is in the image.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.core.instance import GPUS, DeviceKind, Instance
 from packager.core.request import BuildRequest
 from packager.core.shape import Shape
+from packager.core.values import dataclass
 from packager.findings import Finding
 
 

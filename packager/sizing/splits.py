@@ -8,7 +8,7 @@ all of them.  Devices stay idle only where none applies, and the reason is said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelProfile
@@ -16,6 +16,7 @@ from packager.core.request import MOST_NODES, BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.traits import EngineTraits
+from packager.core.values import dataclass
 from packager.findings import Finding, errors_in
 from packager.sizing.parallelism import find_degrees, find_pipelines, refuse_experts
 

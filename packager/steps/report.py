@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packager.core.recipe import CacheStatus
-from packager.core.record import RecordedStep
 from packager.core.units import dollars, gib
 from packager.performance.effort import install_seconds
+
+if TYPE_CHECKING:
+    from packager.core.record import RecordedStep
 
 
 def forecast_documents(forecasts: Iterable[CacheStatus]) -> list[dict[str, Any]]:

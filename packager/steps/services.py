@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.events import EventSink, ignore
 from packager.core.model import ModelFiles
 from packager.core.recipe import CacheStatus, Step, StepOutcome
 from packager.core.references import ModelReference
+from packager.core.values import dataclass
 from packager.errors import CachedFileChanged
 from packager.models.reference import parse_model_reference
 from packager.ports import Executor

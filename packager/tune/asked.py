@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from packager.core.fields import CommandOption
 from packager.core.plan import Plan
+from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.performance.presets import Goal
 from packager.tune.halving import ROUNDS

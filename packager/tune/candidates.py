@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal
 
 from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.errors import PackagerError, PlanRejected, UsageError
 from packager.findings import errors_in

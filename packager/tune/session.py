@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from packager.core.bench import BenchLoad, Limits
 from packager.core.events import EventSink, StepEvent, ignore
+from packager.core.values import dataclass
 from packager.errors import OutputFailed, PackagerError, ToolUnavailable, Unavailable, UsageError
 from packager.performance.presets import Goal
 from packager.tune.candidates import Candidate, Field

@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from packager.core.instance import GPUS, Instance
 from packager.core.request import BuildRequest, parse_request
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.performance.presets import QUANTIZERS, Goal
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from packager.bench.session import Send, counting
 from packager.bench.usage import UseMeter
 from packager.core.bench import BenchLoad, Limits
 from packager.core.quality import QualityReport
+from packager.core.values import dataclass
 from packager.load.values import Level
 from packager.serving.opening import MeasuredServer, OpenServer
 from packager.tune.candidates import Candidate

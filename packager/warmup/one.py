@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from artifact_cache.key import key_of
 from packager.build.running import run_recipe, with_tools_installed
 from packager.build.services import BuildServices
 from packager.build.stages import Planned
 from packager.core.recipe import Recipe, Step
+from packager.core.values import dataclass
 from packager.core.warmup import FETCH, PERMANENT, RETRIABLE, Job, WarmPlan
 from packager.errors import (
     OutputFailed,

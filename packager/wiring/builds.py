@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from packager.architectures.profile import SameModel
-from packager.build.attached_record import record_artifact
-from packager.build.records import save_record
 from packager.build.services import BuildServices
 from packager.catalog.compatibility import rules
 from packager.catalog.models import quantized_checkpoints
@@ -16,7 +15,6 @@ from packager.checkpoints.gate import quantized_scales
 from packager.core.events import StepEvent, ignore, working
 from packager.core.image import BaseImage, Blob, FileRange, Platform, SealedImage
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
-from packager.core.record import BuildRecord
 from packager.core.references import ModelReference
 from packager.drafts.train.head_files import report_beside
 from packager.errors import ModelRefused, NotReproduced, UsageError
@@ -62,6 +60,9 @@ from packager.wiring.techniques import (
     find_sharder,
 )
 from packager.wiring.texts import find_evaluation, find_samples, read_workload
+
+if TYPE_CHECKING:
+    from packager.core.record import BuildRecord
 
 
 def services_for(settings: Settings) -> BuildServices:
@@ -156,6 +157,8 @@ def _read_header(file: ModelFile, reader: BlobReader) -> WeightsHeader:
 
 
 def _save(record: BuildRecord, sinks: Sequence[ImageSink], settings: Settings) -> None:
+    from packager.build.records import save_record  # plans have none
+
     for failure in save_record(
         record,
         state_dir=state_dir(settings.environment),
@@ -168,6 +171,8 @@ def _save(record: BuildRecord, sinks: Sequence[ImageSink], settings: Settings) -
 def _attach(
     record: BuildRecord, image: SealedImage, sinks: Sequence[ImageSink], settings: Settings
 ) -> None:
+    from packager.build.attached_record import record_artifact
+
     artifact = record_artifact(record, image.manifest_descriptor)
     if artifact is None:
         settings.on_warning("the build record is too large to be attached to the image")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from packager.build.attached_record import attached_records
@@ -14,6 +14,7 @@ from packager.core.image import Platform
 from packager.core.instance import LOCAL, Instance
 from packager.core.record import BuildRecord
 from packager.core.references import ImageTarget, RegistryTarget
+from packager.core.values import dataclass
 from packager.deploy.checks import check_planned
 from packager.deploy.source import Subject, instance_name, make_deployment
 from packager.errors import NotFound, PackagerError

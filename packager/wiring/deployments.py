@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from packager.core.deployment import Deployment
 from packager.core.documents import NotStrict, parse_object
+from packager.core.values import dataclass
 from packager.files.atomic import can_write, read_regular, write_atomically
 from packager.lineage.graph import Edge, Fragment, Node
 from packager.lineage.index import Document

@@ -8,7 +8,6 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.image import Platform
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES
+from packager.core.values import dataclass
 from packager.errors import NotFound, PackagerError, UsageError
 from packager.files.atomic import can_write, read_regular
 from packager.files.opening import open_checked

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.image import Platform
 from packager.core.references import ImageTarget
+from packager.core.values import dataclass
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.opened import OpenImage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore

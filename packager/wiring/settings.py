@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from packager.core.events import EventSink, ignore
 from packager.core.image import Compression, LayerFormat
 from packager.core.references import ImageTarget
 from packager.core.suggestions import guess
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.files.atomic import user_dir
 from packager.images.target import parse_target

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from packager.build import pipeline
@@ -15,6 +15,7 @@ from packager.core.image import Attached, BaseImage, ImageSpec, Platform, Sealed
 from packager.core.instance import LOCAL, Instance
 from packager.core.record import Transfer
 from packager.core.request import BuildRequest
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, user_dir
 from packager.images.blobs import BlobReader

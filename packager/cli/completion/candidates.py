@@ -6,8 +6,10 @@ Pure but for the values that a kind of argument looks up, which are handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
+
+from packager.core.values import dataclass
 
 Node: TypeAlias = Mapping[str, Any]
 

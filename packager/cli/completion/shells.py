@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from packager.cli.completion.candidates import Candidate
+from packager.core.values import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
 

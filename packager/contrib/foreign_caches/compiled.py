@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from packager.cache.errors import CacheRefused
@@ -12,6 +12,7 @@ from packager.catalog.neuron import core_of_instance
 from packager.compile.neuron_keys import worker_of
 from packager.contrib.foreign_caches.neuron import CompilerCache, Module, modules_named
 from packager.core.trees import Stated
+from packager.core.values import dataclass
 from packager.errors import NotFound, UsageError
 
 DTYPES = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.contrib.foreign_caches.neuron import (
@@ -19,6 +18,7 @@ from packager.contrib.foreign_caches.neuron import (
     CompilerCache,
     find_compiler_caches,
 )
+from packager.core.values import dataclass
 from packager.errors import NotFound
 
 GRAPHS = "PRE_COMPILED_NEURON_GRAPH_INFER"

@@ -19,11 +19,11 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.contrib.foreign_caches.neff import BadNeff, read_neff_header
 from packager.core.documents import NotStrict, parse_json
+from packager.core.values import dataclass
 from packager.errors import NotFound
 
 MAX_SMALL_BYTES = 1024 * 1024

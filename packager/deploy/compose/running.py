@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from packager.core.values import dataclass
 from packager.deploy.compose.composers import SERVICE
 from packager.deploy.compose.documents import CONFIG_LABEL
 from packager.errors import SmokeFailed

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from packager.core.deployment import PORT
+from packager.core.values import dataclass
 from packager.errors import UsageError
 
 LOOPBACK = "127.0.0.1"

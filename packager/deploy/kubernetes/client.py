@@ -8,7 +8,6 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import urllib3
 
 from packager.core.documents import NotStrict, parse_object
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.deploy.deadlines import TooLate, within
 from packager.deploy.kubernetes.kubeconfig import ClusterAccess
 from packager.deploy.kubernetes.objects import MANAGER

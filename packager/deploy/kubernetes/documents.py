@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import yaml
 
 from packager.core.deployment import DeployFile
+from packager.core.values import dataclass
 from packager.engines.rendering.environment import render_template
 from packager.errors import UsageError
 

@@ -11,12 +11,13 @@ import binascii
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from packager.core.values import dataclass
 from packager.errors import AccessDenied, NotFound, UsageError
 
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus
+from packager.core.values import dataclass
 from packager.deploy.kubernetes.client import ApiRefused, ApiServer, Place, place_of
 from packager.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.deploy.kubernetes.hyperpod import HyperPodDeployer

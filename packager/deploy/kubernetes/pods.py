@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.deployment import Deployment
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
+from packager.core.values import dataclass
 from packager.deploy.kubernetes.machines import (
     quantity,
     resources,

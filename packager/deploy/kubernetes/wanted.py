@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
 
+from packager.core.values import dataclass
 from packager.deploy.checks import refuse_odd_image
 from packager.errors import UsageError
 

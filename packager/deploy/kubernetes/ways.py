@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from packager.core.values import dataclass
 from packager.deploy.kubernetes.client import ApiServer, Place
 from packager.deploy.kubernetes.pods import PORT_NAME
 from packager.errors import PackagerError, Unavailable

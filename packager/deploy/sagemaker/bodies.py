@@ -11,13 +11,13 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from packager.catalog.instances import instance_rows
 from packager.core.deployment import Deployment
 from packager.core.instance import Instance
 from packager.core.units import MIB
+from packager.core.values import dataclass
 from packager.deploy.sagemaker.disks import volume_gb
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted

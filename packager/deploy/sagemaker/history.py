@@ -7,10 +7,10 @@ Whatever an update that failed has left was never in service, and never has that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.deployment import Change
+from packager.core.values import dataclass
 from packager.deploy.sagemaker.bodies import OWNER_TAG, Request
 from packager.errors import NotFound
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from packager.core.probes import ProbeRequest, ProbeResponse
+from packager.core.values import dataclass
 from packager.drafts.measure.servers import OpenServer
 from packager.load.run import run_load
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 from pydantic import Field
@@ -24,6 +24,7 @@ from packager.core.speculation import (
     Sameness,
     SpeculationReport,
 )
+from packager.core.values import dataclass
 from packager.drafts.measure.figures import sameness, speed
 from packager.drafts.measure.load import Answered, ask_all
 from packager.drafts.measure.servers import MeasuredServer, Opener, OpenServer, check_speculation

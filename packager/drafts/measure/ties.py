@@ -11,10 +11,10 @@ what both answers have in common.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import Verdict
+from packager.core.values import dataclass
 from packager.drafts.measure.servers import OpenServer
 
 Chances = Mapping[int, float]  # log-probabilities of the best tokens, by token

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from packager.architectures.profile import make_profile
 from packager.core.devices import GpuWish
@@ -19,6 +19,7 @@ from packager.core.training import (
     TrainingReport,
     TrainingTexts,
 )
+from packager.core.values import dataclass
 from packager.drafts.train.steps import (
     ANSWERING,
     TOOLS,

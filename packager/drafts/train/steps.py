@@ -7,7 +7,6 @@ Both read hidden states of the model that were computed before, with transformer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.devices import SMALL_BYTES, SPREAD_OVER, GpuUse
@@ -15,6 +14,7 @@ from packager.core.model import ModelFile, ModelFiles, ModelProfile
 from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.tool import ToolFacts
 from packager.core.training import ANSWER, TEXTS, TRAIN, HeadTraining, TrainingTexts
+from packager.core.values import dataclass
 from packager.keys.documents import DraftHeadKey, ModelAnswersKey
 from packager.keys.parts import Calibration, Invocation, Precision, Speculation, Weights
 from packager.performance.amounts import Texts as CountedTexts

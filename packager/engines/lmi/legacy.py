@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.suggestions import guess
+from packager.core.values import dataclass
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema
 from packager.engines.vllm.check import check_draft_keys

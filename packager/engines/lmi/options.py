@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, lru_cache
 from typing import Any
 
+from packager.core.values import dataclass
 from packager.engines.schema import ENGINES, EngineSchema, Option
+from packager.share import read_shipped
 
 OPTIONS_FILE = ENGINES.parent / "lmi_options.toml"
 CLASSES = ENGINES / "lmi"  # RELEASE.json, by scripts/engine-options
@@ -54,7 +55,7 @@ class LmiOptions:
 @cache
 def lmi_table() -> Mapping[str, Mapping[str, OptionType]]:
     """Read the shipped table of LMI's own keys."""
-    read: dict[str, dict[str, OptionType]] = tomllib.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
+    read: dict[str, dict[str, OptionType]] = read_shipped(OPTIONS_FILE)
     return read
 
 

@@ -16,7 +16,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -31,6 +31,7 @@ from packager.core.image import (
     Platform,
 )
 from packager.core.references import ImageTarget, LayoutTarget
+from packager.core.values import dataclass
 from packager.errors import NotFound, ProtocolFailed, Unavailable
 from packager.files.atomic import explain_disk_errors, sync_directory, user_dir
 from packager.images.docker_engine import connect_engine

@@ -10,7 +10,8 @@ Source of the formats: POSIX.1-2017 pax, and GNU tar's manual.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from packager.core.values import dataclass
 
 BLOCK = 512
 FILE, OLD_FILE, CONTIGUOUS = b"0", b"\0", b"7"

@@ -6,9 +6,9 @@ Names are bytes, as in the tar: nothing says that a stranger's are UTF-8.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 
 NodeKind = Literal["file", "directory", "symlink", "character", "block", "fifo"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from packager.core.events import ignore
 from packager.core.image import Attached, BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.core.references import DEFAULT_TAG, ImageTarget, LayoutTarget
 from packager.core.suggestions import guessed
+from packager.core.values import dataclass
 from packager.errors import NotFound, PackagerError, ProtocolFailed
 from packager.files.atomic import read_regular
 from packager.images.attached import MAX_ATTACHED, MAX_BYTES, collect, type_of

@@ -12,11 +12,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.image import MEDIA_EROFS, Blob, FileRange, Inline
 from packager.core.units import MIB
+from packager.core.values import dataclass
 from packager.errors import NotFound, PackagerError
 from packager.files.atomic import explain_disk_errors
 from packager.files.opening import identity_of, open_checked

@@ -16,12 +16,12 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.documents import NotStrict, parse_object
 from packager.core.events import EventSink, StepEvent, ignore, working
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.errors import NotFound
 from packager.files.atomic import explain_disk_errors, read_regular, write_atomically
 from packager.images.digest_index import DigestIndex

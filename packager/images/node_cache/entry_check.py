@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.events import ignore
 from packager.core.units import MIB
+from packager.core.values import dataclass
 from packager.files.atomic import read_regular
 from packager.files.opening import Identity, identity_of
 from packager.images.erofs.metadata import ALIGNMENT, HEAD, make_blob

@@ -11,13 +11,13 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from packager.core.events import EventSink, ImageEvent, LayerEvent, LayerState, StepEvent, ignore
 from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, FileRange
 from packager.core.units import counted, decimal
+from packager.core.values import dataclass
 from packager.errors import OutputFailed
 from packager.files.atomic import explain_disk_errors
 from packager.files.opening import Identity

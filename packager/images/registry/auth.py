@@ -13,10 +13,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.values import dataclass
 from packager.images.registry.credential import Credentials, FindCredentials
 from packager.images.registry.failures import (
     CredentialsMissing,

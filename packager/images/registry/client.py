@@ -11,12 +11,12 @@ import hashlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
+from packager.core.values import dataclass
 from packager.errors import AccessDenied, PackagerError, Unavailable
 from packager.images.oci import INDEX_TYPES, MANIFEST_TYPES, is_digest, parse_object, sha256
 from packager.images.registry.auth import NOTHING, Access, Authenticator, pull, push

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urldefrag, urlencode, urljoin, urlsplit
+
+from packager.core.values import dataclass
 
 _ADDRESS = re.compile(r"[!-~]{1,16384}", re.ASCII)  # no blank, no control character, no more
 

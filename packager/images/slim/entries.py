@@ -8,10 +8,11 @@ Source of the formats: pax(1) of POSIX.1-2017, and the GNU tar manual, "Basic Ta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from packager.core.documents import shorten
+from packager.core.values import dataclass
 from packager.errors import ProtocolFailed
 
 BLOCK = 512

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.core.events import EventSink, StepEvent, working
 from packager.core.image import Attached, BaseImage, ImageRef, ImageSpec, SealedImage, Written
 from packager.core.record import Transfer
+from packager.core.values import dataclass
 from packager.images.attached import attach_document
 from packager.images.slim.image import slim_image
 from packager.images.slim.record import (

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from packager.core.image import BaseImage, ImageRef, Layer
 from packager.core.references import RegistryTarget
 from packager.core.text import escape
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.images.slim.rules import ChosenRules, SlimRule
 from packager.images.slim.scan import SlimScan

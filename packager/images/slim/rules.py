@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Set
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from packager.core.instance import Instance
 from packager.core.suggestions import guessed
+from packager.core.values import dataclass
 from packager.errors import UsageError
+from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data" / "slim_rules.toml"
 
@@ -127,7 +127,7 @@ def serves_gpu(path: str, instance: Instance) -> bool:
 @cache
 def shipped_rules() -> tuple[tuple[SlimRule, ...], tuple[str, ...]]:
     """Return the rules of the data file, and the paths that no rule takes."""
-    document = tomllib.loads(DATA.read_text(encoding="utf-8"))
+    document = read_shipped(DATA)
     return tuple(map(_rule, document["rules"])), tuple(document["keep"])
 
 

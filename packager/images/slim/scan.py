@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 
 from packager.core.image import BaseImage, Blob, Layer
 from packager.core.units import MIB
+from packager.core.values import dataclass
 from packager.errors import ProtocolFailed
 from packager.images.slim.compressed import packing_of, unpacked
 from packager.images.slim.entries import END, Entry, LayerRefused, TarStream

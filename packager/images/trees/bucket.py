@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from packager.core.image import ModelTree, TreeFile
 from packager.core.references import BucketPlace
 from packager.core.text import escape_text
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
+from packager.core.values import dataclass
 from packager.errors import NotFound, OutputFailed, PackagerError
 from packager.images.trees.journal import TreeJournal
 from packager.images.trees.objects import DIGEST, ObjectUpload, Uploads, put_object

@@ -10,12 +10,12 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.text import escape
+from packager.core.values import dataclass
 from packager.errors import NotFound, PackagerError, SmokeFailed
 from packager.images.target import parse_registry_target
 from packager.run.containers import engine_errors, find_engine

@@ -7,8 +7,8 @@ has: an endpoint is updated beside itself, and one GPU has to be enough for that
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 
 DEVICES_LABEL = "dev.packager.endpoint.devices"  # `alone 0,1`, `shared 2,3`

@@ -7,13 +7,13 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import aiohttp
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError, SmokeFailed
 from packager.files.atomic import explain_disk_errors
 from packager.sagemaker.hosting import ServerSpec

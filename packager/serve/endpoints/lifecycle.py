@@ -17,13 +17,14 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from packager.core.values import dataclass
 from packager.errors import PackagerError, Unavailable
 from packager.sagemaker.hosting import FAILURE_LENGTH, VariantSpec
 from packager.sagemaker.refusals import ResourceNotFound, ValidationRefused

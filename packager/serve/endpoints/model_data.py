@@ -16,12 +16,12 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.core.references import BucketReference, parse_bucket_place
 from packager.core.units import GIB, MIB
+from packager.core.values import dataclass
 from packager.errors import ModelRefused, NotFound, PackagerError, Unavailable
 from packager.models.paths import check_distinct, check_path
 from packager.models.s3 import list_objects

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from packager.core.values import dataclass
 from packager.sagemaker.refusals import ResourceNotFound
 from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT
 from packager.serve.operations.log_errors import InvalidParameter, LogMissing

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from packager.bench.report_html import bench_html, when_words, workload_words
 from packager.bench.tables import OUTPUT, value
 from packager.core.bench import BenchReport
 from packager.core.command_line import command_text
+from packager.core.values import dataclass
 from packager.errors import NotFound, PackagerError, UsageError
 from packager.jobs.values import JobQuery
 from packager.serve.pages.numbered import links_of, page_number

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
 from packager.core.units import counted, decimal, percent
+from packager.core.values import dataclass
 from packager.serve.pages.job_views import duration, minute
 from packager.serve.pages.numbered import turn
 from packager.serve.pages.site import ROOT, Site

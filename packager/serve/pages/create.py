@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from packager.core.command_line import command_text, request_words
 from packager.core.request import parse_request
 from packager.core.text import json_text
 from packager.core.units import counted, gib, usd
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.sagemaker.optimization import REQUEST_FILE, make_job
 from packager.sagemaker.settings import JobSettings

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +13,7 @@ from aiohttp import web
 from markupsafe import Markup
 
 from packager.core.references import parse_bucket_place
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.jobs.values import Job
 from packager.sagemaker.answers import recommended_image

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from packager.core.command_line import command_text
 from packager.core.record import BuildRecord
 from packager.core.text import json_text
 from packager.core.units import counted, decimal
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.images.target import ENGINE, REGISTRY, parse_target
 from packager.jobs.progress import read_progress

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast, get_args
 from urllib.parse import urlencode
@@ -12,6 +11,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from markupsafe import Markup
 
+from packager.core.values import dataclass
 from packager.jobs.values import ENDED, Job, JobKind, JobQuery, JobStatus
 from packager.serve.pages.guard import PageRefused
 from packager.serve.pages.job_views import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,6 +11,7 @@ from aiohttp import web
 from markupsafe import Markup
 
 from packager.core.command_line import command_text
+from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.serve.pages.guard import is_foreign
 from packager.serve.pages.site import ROOT, Site

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.values import dataclass
 from packager.errors import Unavailable
 from packager.serve.endpoints.lifecycle import ENDPOINT
 from packager.serve.endpoints.traffic import Server, pick_variant

@@ -7,12 +7,13 @@ import functools
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
 from aiohttp import web
 
+from packager.core.values import dataclass
 from packager.errors import NotFound, PackagerError
 from packager.reports.page import compact_script, compact_style, page_templates
 from packager.serve.pages.commands import Commands

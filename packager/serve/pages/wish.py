@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from packager.catalog.instances import find_instance
 from packager.catalog.techniques import techniques
 from packager.core.references import BucketReference, DirectoryReference, parse_bucket_place
 from packager.core.request import parse_request
+from packager.core.values import dataclass
 from packager.errors import PackagerError, UsageError
 from packager.images.target import parse_target
 from packager.jobs.values import JOB_FOLDER, RECORD_FILE, Limits, NewJob, Stage

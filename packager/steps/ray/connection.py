@@ -10,9 +10,9 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from packager.core.values import dataclass
 from packager.core.warmup import Node
 from packager.errors import Unavailable, UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from packager.core.documents import parse_toml
 from packager.core.suggestions import guessed
 from packager.core.tool import Build, ToolFacts
+from packager.core.values import dataclass
 from packager.core.worker import PROTOCOL
 from packager.errors import NotFound, UsageError
 from packager.steps.tools.locks import installed_versions, normal, pinned_versions

@@ -24,13 +24,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.core.events import EventSink, StepEvent, StepState
 from packager.core.tool import Build, ToolFacts
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.steps.capacity import free_bytes

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from packager.core.devices import SMALL_BYTES, Gpus
 from packager.core.tool import Build
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.reports.text import table_lines
 
 

@@ -89,6 +89,7 @@ def test_programs_wait_for_nothing_that_they_do_not_ask_for(tmp_path: Path) -> N
         assert not loaded & {"packager.cli.meter", "packager.reports.charts"}
         assert "packager.images.erofs.metadata" not in loaded
     assert not built & {"packager.build.report", "packager.keys.documents"}
+    assert not planned & {"packager.core.record", "packager.core.bench", "packager.build.tree"}
 
 
 def test_mounting_starts_with_what_it_uses() -> None:
