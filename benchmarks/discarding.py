@@ -1,12 +1,15 @@
 """A registry that counts what it is given and keeps manifests only.
 
 For pushes larger than the disk.  It believes every digest, so it proves nothing
-but memory and time of the client.  Prints its port, then serves until killed.
+but memory and time of the client.  Prints its port, then serves until killed,
+or until whoever started it has ended, which closes its stdin.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -99,5 +102,6 @@ class Discarding(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     server = ThreadingHTTPServer(("127.0.0.1", 0), Discarding)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
-    server.serve_forever()
+    sys.stdin.read()  # to its end, which is that of whoever started this

@@ -1,9 +1,10 @@
-"""The registry and the engine of a benchmark: private, fresh, stopped at the end."""
+"""The registry and the engine of a benchmark: private, fresh, stopped however it ends."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 def registry(work: Path) -> Iterator[tuple[str, int]]:
     """Start an empty docker-registry; give HOST:PORT and its process."""
     root = work / "registry"
-    host = call([str(SCRIPTS / "registry"), "start", "--root", str(root)]).split()[-1]
+    host = _start("registry", root).split()[-1]
     try:
         yield host, _pid("registry", root)
     finally:
@@ -33,7 +34,8 @@ def registry(work: Path) -> Iterator[tuple[str, int]]:
 def discarding_registry() -> Iterator[tuple[str, int]]:
     """Start a registry that keeps no blob; give HOST:PORT and its process."""
     script = str(Path(__file__).with_name("discarding.py"))
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # it ends when its stdin does
+    with subprocess.Popen([sys.executable, script], text=True, **piped) as process:
         assert process.stdout is not None
         try:
             yield f"127.0.0.1:{int(process.stdout.readline())}", process.pid
@@ -44,7 +46,7 @@ def discarding_registry() -> Iterator[tuple[str, int]]:
 @contextmanager
 def engine(root: Path) -> Iterator[tuple[str, int]]:
     """Start a private Docker Engine; give DOCKER_HOST and its process."""
-    call([str(SCRIPTS / "docker-engine"), "start", "--root", str(root)])
+    _start("docker-engine", root)
     try:
         exported = call([str(SCRIPTS / "docker-engine"), "env", "--root", str(root)])
         host = exported.split("DOCKER_HOST=")[1].split()[0].strip("'\";")
@@ -68,6 +70,12 @@ def push_base(host: str) -> None:
     """Put the base into a registry, as `HOST/base:1`."""
     call(["docker", "tag", "bench-base:1", f"{host}/base:1"])
     call(["docker", "push", "-q", f"{host}/base:1"])
+
+
+def _start(script: str, root: Path) -> str:
+    """Start a server that also stops when this process was killed."""
+    mine = str(os.getpid())
+    return call([str(SCRIPTS / script), "start", "--root", str(root), "--end-with", mine])
 
 
 def _pid(script: str, root: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -16,6 +17,20 @@ def is_alive(pid: int) -> bool:
 def parent_of(pid: int) -> int:
     """Return the process that a process belongs to; raises `OSError` where it has ended."""
     return int(_stat(pid)[1])
+
+
+def left_of(root: Path) -> list[str]:
+    """Processes and mounts that still name `root`."""
+    lines = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    found = [point for point in lines if point.startswith(str(root))]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            found += [line] if str(root) in line else []
+    return found
 
 
 def _stat(pid: int) -> list[str]:

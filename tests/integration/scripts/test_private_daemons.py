@@ -16,6 +16,7 @@ import pytest
 
 from tests.conftest import need, unavailable
 from tests.support.places import SCRIPTS
+from tests.support.processes import left_of
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("engine")]  # no two start at once
 
@@ -58,20 +59,6 @@ def registry_script(tmp_path: Path) -> Iterator[Script]:
     script = Script("registry", tmp_path / "r")
     yield script
     script.run("stop")
-
-
-def left_of(root: Path) -> list[str]:
-    """Processes and mounts that still name `root`."""
-    lines = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    found = [point for point in lines if point.startswith(str(root))]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            found += [line] if str(root) in line else []
-    return found
 
 
 def test_an_engine_starts_once_and_stops_without_a_trace(engine_script: Script) -> None:
