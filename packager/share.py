@@ -20,6 +20,9 @@ def share_dir(name: str) -> Path:
 
 def read_shipped(path: Path) -> dict[str, Any]:
     """Read a shipped TOML file, which is right; those of others are `core.documents`'."""
-    import tomli  # which is `tomllib`, compiled: it takes a third of the time
+    try:
+        from tomli import loads  # those of `tomllib`, compiled: they take a third of the time
+    except ImportError:  # in the Python of a tool, which has none of packager's requirements
+        from tomllib import loads
 
-    return tomli.loads(path.read_text(encoding="utf-8"))
+    return loads(path.read_text(encoding="utf-8"))
