@@ -66,7 +66,7 @@ def _make_frozen(given: type, *, kw_only: bool) -> Any:
     told.init = told.repr = told.eq = told.frozen = True
     names = frozenset(field.name for field in fields(cls))
 
-    def __init__(self: Any, *values: Any, **named: Any) -> None:
+    def __init__(self: Any, /, *values: Any, **named: Any) -> None:
         _write_init(cls)(self, *values, **named)
 
     def __repr__(self: Any) -> Any:
@@ -79,12 +79,12 @@ def _make_frozen(given: type, *, kw_only: bool) -> Any:
         return _write(cls, "__hash__", eq=True, unsafe_hash=True)(self)
 
     def __setattr__(self: Any, name: str, value: Any) -> None:
-        if name in names:
+        if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
         super(cls, self).__setattr__(name, value)
 
     def __delattr__(self: Any, name: str) -> None:
-        if name in names:
+        if type(self) is cls or name in names:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
         super(cls, self).__delattr__(name)
 
@@ -102,7 +102,8 @@ def _is_frozen(base: Any) -> bool:
 def _write_init(cls: Any) -> Callable[..., None]:
     """Compile the method that fills the slots."""
     known: dict[str, Any] = {"__missing": MISSING}
-    places, keywords, lines = ["self"], ["*"], []
+    me = "__self" if any(field.name == "self" for field in fields(cls)) else "self"
+    places, keywords, lines = [me], ["*"], []
     for number, field in enumerate(fields(cls)):
         name = value = field.name
         known[f"__put{number}"] = getattr(cls, name).__set__
@@ -117,9 +118,9 @@ def _write_init(cls: Any) -> Callable[..., None]:
         if field.init:
             (keywords if field.kw_only else places).append(name + default)
         if field.init or made:
-            lines.append(f"__put{number}(self, {value if field.init else made})")
+            lines.append(f"__put{number}({me}, {value if field.init else made})")
     if hasattr(cls, "__post_init__"):
-        lines.append("self.__post_init__()")
+        lines.append(f"{me}.__post_init__()")
     parameters = places + (keywords if len(keywords) > 1 else [])
     exec(f"def __init__({', '.join(parameters)}):\n {'; '.join(lines) or 'pass'}", known)
     method: Callable[..., None] = known["__init__"]

@@ -106,6 +106,16 @@ def hashed(make: Maker) -> type:
     return Hashed
 
 
+def itself(make: Maker) -> type:
+    @make(frozen=True, slots=True)
+    class Itself:
+        self: int
+        cls: int = 1
+        name: str = ""
+
+    return Itself
+
+
 def empty(make: Maker) -> type:
     @make(frozen=True, slots=True)
     class Empty:
@@ -140,7 +150,7 @@ def bare(make: Maker) -> type:
 
 DEFINED = (
     *(places, keywords, derived, inherited, own),
-    *(hashed, empty, ordered, open_, bare),
+    *(hashed, itself, empty, ordered, open_, bare),
 )
 
 # Arguments, right and wrong, that say something about one of them at least.
@@ -159,6 +169,7 @@ CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
     ((), {"name": "m", "seen": 1, "secret": "s"}),
     ((), {"name": "m", "place": (1,), "tags": {"a": 1}}),
     ((), {"name": "m", "wrong": 1}),
+    ((), {"self": 1, "name": "a"}),
     ((), {"first": 1, "third": 2}),
     ((), {"first": 1, "third": 2, "second": 2}),
     ((), {"first": 1, "second": 2}),
@@ -256,6 +267,20 @@ def test_a_class_may_go_beyond_one_that_is_frozen() -> None:
     del made.more
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'name'"):
         del made.name
+
+
+def test_what_has_room_for_more_takes_no_more() -> None:
+    """The standard library fails there in another way, before Python 3.14."""
+
+    class Open:
+        pass
+
+    @dataclass(frozen=True, slots=True)
+    class Closed(Open):
+        name: str
+
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'more'"):
+        Closed("a").more = 1  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
