@@ -250,6 +250,7 @@ def test_values_that_differ_are_different() -> None:
     assert one == model(name="a", seen=5)
     assert len({own(dataclass)("a"), own(dataclass)("b")}) == 2
     assert one.tags is not other.tags
+    assert itself(dataclass)(self=1).self == 1  # the first call of all
 
 
 def test_a_class_may_go_beyond_one_that_is_frozen() -> None:
