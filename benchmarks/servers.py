@@ -34,8 +34,12 @@ def registry(work: Path) -> Iterator[tuple[str, int]]:
 def discarding_registry() -> Iterator[tuple[str, int]]:
     """Start a registry that keeps no blob; give HOST:PORT and its process."""
     script = str(Path(__file__).with_name("discarding.py"))
-    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}  # it ends when its stdin does
-    with subprocess.Popen([sys.executable, script], text=True, **piped) as process:
+    with subprocess.Popen(
+        [sys.executable, script],
+        stdin=subprocess.PIPE,  # it ends when that does
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         try:
             yield f"127.0.0.1:{int(process.stdout.readline())}", process.pid

@@ -57,7 +57,8 @@ def _make_frozen(given: type, *, kw_only: bool) -> Any:
     own = {name for name, value in vars(given).items() if value is not None}
     given.__doc__ = given.__doc__ or given.__name__  # the library asks for a signature for it
     # Frozen from the start takes twice the time: only where the library wants it of heirs.
-    frozen = any(map(_is_frozen, given.__mro__))
+    inherited = getattr(given, "__dataclass_params__", None)
+    frozen = inherited is not None and inherited.frozen
     plain = dataclasses.dataclass(
         init=False, repr=False, eq=False, frozen=frozen, slots=True, kw_only=kw_only
     )
@@ -95,10 +96,6 @@ def _make_frozen(given: type, *, kw_only: bool) -> Any:
     return cls
 
 
-def _is_frozen(base: Any) -> bool:
-    return "__dataclass_params__" in vars(base) and base.__dataclass_params__.frozen
-
-
 def _write_init(cls: Any) -> Callable[..., None]:
     """Compile the method that fills the slots."""
     known: dict[str, Any] = {"__missing": MISSING}
@@ -129,16 +126,18 @@ def _write_init(cls: Any) -> Callable[..., None]:
     return method
 
 
-def _write(cls: Any, name: str, **asked: bool) -> Callable[..., Any]:
+def _write(
+    cls: Any, name: str, *, repr: bool = False, eq: bool = False, unsafe_hash: bool = False
+) -> Callable[..., Any]:
     """Copy a method of a class with the same fields, which the standard library makes."""
     made = make_dataclass(
         cls.__name__,
         [(field.name, field.type, field) for field in fields(cls)],
         namespace={"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": "-"},
         init=False,
-        repr=asked.get("repr", False),
-        eq=asked.get("eq", False),
-        unsafe_hash=asked.get("unsafe_hash", False),
+        repr=repr,
+        eq=eq,
+        unsafe_hash=unsafe_hash,
     )
     method: Callable[..., Any] = vars(made)[name]
     setattr(cls, name, method)

@@ -177,7 +177,7 @@ CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
 
 
 def told(action: Callable[[], object]) -> object:
-    """Give what comes of it: the value, or the error in words."""
+    """Return the value of an action, or the type and message of its error."""
     try:
         return action()
     except Exception as error:
@@ -185,7 +185,7 @@ def told(action: Callable[[], object]) -> object:
 
 
 def described(cls: type, values: tuple[Any, ...], named: dict[str, Any]) -> list[object]:
-    """Give all that can be asked of a value, in a form that two classes can be compared by."""
+    """Return what methods and operators say of a value, comparable between two classes."""
     made = told(lambda: cls(*values, **named))
     if isinstance(made, tuple):
         return [made]
