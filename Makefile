@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # (each takes up to 2 GB, and an engine as much).
 WORKERS ?= $(shell awk '/^MemAvailable/ { print ($$2 > 14000000 ? 4 : 2) }' /proc/meminfo 2>/dev/null || echo 2)
 
-.PHONY: help demo docs test test-fast faults mutants lint format bench bench-all venv system clean
+.PHONY: help demo docs test test-all test-fast faults mutants lint format bench bench-all venv system clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -16,19 +16,22 @@ help:  ## say what there is
 demo: venv  ## plan and build a real small model; with a Docker Engine, run it too
 	@PATH="$(abspath $(BIN)):$$PATH" scripts/demo
 
-test: venv-test  ## run every test, the live ones included where their servers are installed
-	@scripts/prepare-tests
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+test: venv-test  ## run what every change must pass, live tests of what README promises included
+	@$(BIN)/python scripts/prepare-tests
+	$(BIN)/pytest -m "not extended" -n $(WORKERS) --dist loadgroup $(TESTS)
+
+test-all: venv-test  ## run every test; AREA="quantize cache" those of some areas; it goes on where it stopped
+	@WORKERS=$(WORKERS) $(BIN)/python scripts/test-all $(AREA)
 
 test-fast: venv-test  ## run the unit tests: no process, no socket, no sleep; a minute
 	$(BIN)/pytest -q -n 2 $(or $(TESTS),tests/unit)
 
 faults: venv-test  ## kill, cut and starve builds for long; the last line counts what must never be
-	@scripts/prepare-tests
+	@$(BIN)/python scripts/prepare-tests --all
 	@PACKAGER_FAULTS=long $(BIN)/pytest -q --timeout 3600 tests/faults
 
 mutants: venv-test  ## apply the kept list of bugs one by one; the tests of their area must catch each
-	@scripts/prepare-tests
+	@$(BIN)/python scripts/prepare-tests --all
 	$(BIN)/python scripts/mutants $(MUTANTS)
 
 lint: venv-test  ## style, types and the import contract
@@ -44,6 +47,7 @@ format: venv-test  ## put the code in shape
 bench: venv  ## measure against the named peers; prints ratios
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/push.py
 
+AREA ?=
 BENCHMARKS ?=
 DATA ?=
 
@@ -54,8 +58,8 @@ bench-all: venv-test  ## run all benchmarks, for hours, and print one table; BEN
 docs: venv-test  ## build the site of docs/ into site/; a warning is an error
 	$(BIN)/python scripts/make-site
 
-system:  ## install what the live tests start (Debian, root): engine, registry, verifiers
-	scripts/prepare-tests
+system: venv-test  ## install what the live tests start (Debian, root): engine, registry, verifiers
+	$(BIN)/python scripts/prepare-tests --all
 
 venv: $(VENV)/.installed
 venv-test: $(VENV)/.installed-test

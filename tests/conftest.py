@@ -24,6 +24,7 @@ from tests.support.commandline import Packager, packager_in
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
+LIVE = ROOT / "tests" / "live"
 
 # A shell's background job ignores SIGINT, and so do its children: tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -94,12 +95,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     that come after it are not seen.
     """
     for item in items:
+        leave_to_test_all(item)
         if item.get_closest_marker("xdist_group"):
             continue
         has_engine = "docker_host" in getattr(item, "fixturenames", ())
         group = ENGINE if has_engine else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=turn_of)
+
+
+def leave_to_test_all(item: pytest.Item) -> None:
+    """Mark a test of tests/live `extended`, unless README promises what it holds."""
+    if item.path.is_relative_to(LIVE) and item.get_closest_marker("capability") is None:
+        item.add_marker(pytest.mark.extended)
 
 
 def turn_of(item: pytest.Item) -> int:

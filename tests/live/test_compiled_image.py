@@ -38,6 +38,7 @@ def caches(container: Any) -> set[str]:
     return {line.removeprefix(f"{COPY}/") for line in out.decode().splitlines()}
 
 
+@pytest.mark.capability("compile")
 @pytest.mark.parametrize(
     "weights",
     [

@@ -27,7 +27,7 @@ from tests.support.free_ports import free_port
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 FIRST, SECOND = "packager-test-compose:1", "packager-test-compose:2"
-WAYS = ["api", "compose"]
+WAYS = ["api", pytest.param("compose", marks=pytest.mark.capability("compose"))]
 
 
 @dataclass

@@ -21,6 +21,7 @@ from tests.support.commandline import Packager
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 
+@pytest.mark.capability("kubernetes")
 def test_a_pod_starts_answers_and_ends_within_its_manifest(
     packager: Packager, engine: str, image: str, tmp_path: Path
 ) -> None:

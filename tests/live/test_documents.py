@@ -21,12 +21,24 @@ LONG = os.environ.get("PACKAGER_DOCS") == "long"
 STAGES = frozenset({"files", "here", "live", *(["long"] if LONG else [])})
 FIXTURES = {"docker": ("engine", "serving_base"), "quantizing": ("quantizing_fast",)}
 FIXTURES["training"] = ("training",)
+README = [  # one model is run, asked, measured and stopped there
+    pytest.mark.capability("run"),
+    pytest.mark.capability("measure"),
+    pytest.mark.capability("documents"),
+]
 LIVE = [
     page for page in pages() if any(block.needs and block.stage in STAGES for block in blocks(page))
 ]
 
 
-@pytest.mark.parametrize("path", LIVE, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(ROOT / "README.md", marks=README),
+        *(page for page in LIVE if page.name != "README.md"),
+    ],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
 @pytest.mark.timeout(1800)
 def test_commands_print_what_the_page_shows(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest

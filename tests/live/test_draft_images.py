@@ -165,6 +165,7 @@ def test_a_server_tells_its_prompts_tokens_and_the_chances_of_the_next_one(
         assert max(chances.values()) - chances[token] <= NUMERIC_NOISE["bf16"]
 
 
+@pytest.mark.capability("draft")
 def test_a_draft_model_is_accepted_and_is_no_second_model(
     packager_here: Packager,
     docker_host: str,

@@ -88,6 +88,7 @@ def containers_of(name: str) -> list[Any]:
     return [one for one in found if one.labels.get(OWNER_LABEL, "").startswith(f"endpoint/{name}/")]
 
 
+@pytest.mark.capability("sagemaker")
 def test_an_endpoint_from_its_creation_to_its_end(api: ApiServer) -> None:
     client = api.client("sagemaker")
     deploy(api, "one")

@@ -313,6 +313,7 @@ def test_other_tools_take_the_plain_form_and_a_registry_keeps_both(
     ]
 
 
+@pytest.mark.capability("mount")
 def test_the_layers_of_the_second_form_are_mounted_as_the_whole_model(
     packager: Packager, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ def shown(done: Done) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.capability("lineage")
 def test_an_image_of_the_engine_is_known_by_its_digests(
     packager: Packager, engine: str, python_base: str
 ) -> None:

@@ -38,6 +38,7 @@ def bytes_read_from_weights(trace: str) -> int:
     )
 
 
+@pytest.mark.capability("push")
 def test_three_outputs_are_one_image_from_one_read(
     packager: Packager, registry: str, engine: str, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_umoci_unpacks_the_files_of_the_source(packager: Packager, tmp_path: Pat
     assert sum(name.endswith(".safetensors") for name in shipped) >= 3
 
 
+@pytest.mark.capability("known")
 def test_second_identical_push_sends_no_blob(
     packager: Packager, registry: str, tmp_path: Path
 ) -> None:

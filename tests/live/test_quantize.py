@@ -200,6 +200,9 @@ def words(
     ]
 
 
+quantizes = pytest.mark.capability("quantize")
+
+
 @pytest.fixture(scope="module")
 def base() -> Tensors:
     return read_tensors(TINY)
@@ -208,7 +211,10 @@ def base() -> Tensors:
 @pytest.mark.parametrize(
     ("name", "processor"),
     [
-        *((name, "native") for name in SCHEMES),
+        *(
+            pytest.param(name, "native", marks=[quantizes] if name in ("fp8", "gptq") else [])
+            for name in SCHEMES
+        ),
         *((name, "avx2") for name in ("awq-symmetric", "smoothquant")),
     ],
 )
@@ -511,6 +517,7 @@ def test_a_limit_that_is_broken_stops_the_build(
     assert allowed.status == 0, allowed.err
 
 
+@pytest.mark.capability("evaluate")
 def test_evaluate_compares_checkpoints(
     place: Path, built: Callable[[str], Built], run: Callable[..., Done]
 ) -> None:

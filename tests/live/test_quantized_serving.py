@@ -51,7 +51,7 @@ def fast(quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> No
     ("method", "kernel"),
     [
         pytest.param("gptq", PACKED),
-        pytest.param("smoothquant", INT8),
+        pytest.param("smoothquant", INT8, marks=pytest.mark.capability("quantize")),
         pytest.param("awq", PACKED, marks=everything),
         pytest.param("awq,symmetric", PACKED, marks=everything),
         pytest.param("gptq,asymmetric,group=64", PACKED, marks=everything),

@@ -31,12 +31,13 @@ LISTS = ("models_manifest.json", "proprietary-sdk-manifest.json")
 QUANTIZED = "packager-test-api"
 
 
-@pytest.fixture(scope="module")
-def sdks() -> Path:
-    found = subprocess.run([SCRIPTS / "sagemaker-sdks", "path"], capture_output=True, text=True)
+def python_of(version: str) -> Path:
+    """Return the Python of an SDK's environment."""
+    words = [SCRIPTS / "sagemaker-sdks", "path", version]
+    found = subprocess.run(words, capture_output=True, text=True)
     if found.returncode != 0:
-        unavailable("scripts/sagemaker-sdks")
-    return Path(found.stdout.strip())
+        unavailable(f"scripts/sagemaker-sdks install {version}")
+    return Path(found.stdout.strip(), "bin/python")
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +92,9 @@ def environment(api: ApiServer, bucket: Bucket) -> dict[str, str]:
     return {**own, **api.variables(), **s3, "PYTHONNOUSERSITE": "1"}
 
 
-def run_program(sdks: Path, version: str, program: str, *words: str, **variables: str) -> Any:
+def run_program(version: str, program: str, *words: str, **variables: str) -> Any:
     done = subprocess.run(
-        [sdks / version / "bin/python", HERE / program, *words],
+        [python_of(version), HERE / program, *words],
         env=variables,
         capture_output=True,
         text=True,
@@ -117,11 +118,11 @@ def is_gone(api: ApiServer, endpoint: str) -> bool:
     ("version", "method", "endpoint"), [("v2", "fp8", "sdk2"), ("v3", "awq", "sdk3")]
 )
 def test_an_sdk_optimizes_deploys_asks_and_deletes(
-    api: ApiServer, bucket: Bucket, sdks: Path, version: str, method: str, endpoint: str
+    api: ApiServer, bucket: Bucket, version: str, method: str, endpoint: str
 ) -> None:
     program = f"sagemaker_sdk{version[1:]}.py"
 
-    told = run_program(sdks, version, program, bucket.name, method, **environment(api, bucket))
+    told = run_program(version, program, bucket.name, method, **environment(api, bucket))
 
     assert told["endpoint"] == endpoint
     assert told["answer"]["choices"] == [{"message": {"content": "from a chat"}}]
@@ -134,10 +135,11 @@ def test_an_sdk_optimizes_deploys_asks_and_deletes(
     assert bits == {"fp8": 8, "awq": 4}[method]
 
 
+@pytest.mark.capability("sagemaker")
 def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
-    api: ApiServer, bucket: Bucket, sdks: Path, tmp_path: Path
+    api: ApiServer, bucket: Bucket, tmp_path: Path
 ) -> None:
-    program = (sdks / "v2/bin/python", HERE / "short_pauses.py", "awscli")
+    program = (python_of("v2"), HERE / "short_pauses.py", "awscli")
 
     def aws(*words: str) -> Any:
         done = subprocess.run(

@@ -153,6 +153,7 @@ def test_a_form_shows_what_belongs_to_the_choices(browser: Browser, address: str
     assert shown() == {"draft_ref", "calibration"}
 
 
+@pytest.mark.capability("browser")
 def test_a_job_is_made_and_deleted_by_keyboard_alone(
     browser: Browser, address: str, jobs: MadeUpJobs
 ) -> None:

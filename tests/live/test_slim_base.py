@@ -76,6 +76,7 @@ def proofs_in(docker_host: str) -> list[str]:
     return [tag for image in engine.images.list() for tag in image.tags if "slim-proof" in tag]
 
 
+@pytest.mark.capability("slim")
 def test_a_slim_base_gives_the_originals_answers_and_builds_use_it(
     packager: Packager, engine: str, commit: Any, tmp_path: Path
 ) -> None:

@@ -26,7 +26,9 @@ exit 1
 """
 
 
-@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize(
+    "processor", [pytest.param("native", marks=pytest.mark.capability("serve")), "avx2"]
+)
 def test_a_built_image_answers(
     packager: Packager, engine: str, plain_image: str, processor: str
 ) -> None:

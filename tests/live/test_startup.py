@@ -41,6 +41,7 @@ def left(client: Any) -> list[str]:
     return [one.name for one in client.containers.list(all=True) if one.name.startswith(PREFIX)]
 
 
+@pytest.mark.capability("cold-start")
 def test_a_pulled_image_is_timed_from_the_registry_to_its_first_token(
     packager: Packager, client: Any, pushed: str, tmp_path: Path
 ) -> None:

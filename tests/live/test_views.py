@@ -118,6 +118,7 @@ def test_a_registry_and_docker_take_the_view_with_dockers_types(
     assert pulled.id == raw["config"]["digest"]
 
 
+@pytest.mark.capability("views")
 def test_umoci_and_skopeo_find_the_model_at_models_in_the_kserve_view(
     packager: Packager, pushed: str, tmp_path: Path
 ) -> None:
