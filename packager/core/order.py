@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegative
 from packager.core.model import FileRole, TensorInfo
 from packager.core.recipe import Estimate, OutputRole
 
+ORDER_VERSION: Literal[2] = 2  # 1 was not written down, and knew no `ranks`
 MAX_ORDER_BYTES = 64 * 1024 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
@@ -52,7 +53,7 @@ class OrderedFile(_Document):
 class StepOrder(_Document):
     """A step that can be cached: its result travels through the cache alone."""
 
-    order: Literal[1] = 1  # of these documents
+    order: Literal[2] = Field(description="version; without a default, which would not be sent")
     name: str
     tool: str
     gives: OutputRole

@@ -158,7 +158,10 @@ class InputFinder:
         try:
             return parse_model(StepOrder, data, max_bytes=MAX_ORDER_BYTES)
         except NotStrict as error:
-            raise PackagerError(f"order {digest[:12]} cannot be read: {error}") from error
+            raise PackagerError(
+                f"order {digest[:12]} cannot be read: {error}",
+                hint="run one version of packager on every machine of the cluster",
+            ) from error
 
     def inputs(self, order: StepOrder) -> dict[str, tuple[ModelFile, ...]]:
         """Find every file of every input. Raises `InputsMissing` with all that are nowhere."""

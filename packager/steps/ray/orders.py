@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from artifact_cache.key import plain
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
 from packager.core.model import ModelFile
-from packager.core.order import OrderedFile, OrderedPart, StepOrder
+from packager.core.order import ORDER_VERSION, OrderedFile, OrderedPart, StepOrder
 from packager.core.recipe import Step, StepInput
 from packager.keys.documents import parse_document
 
@@ -24,6 +24,7 @@ def make_order(step: Step, digest: Callable[[ModelFile], str]) -> StepOrder:
     """
     assert step.key is not None
     return StepOrder(
+        order=ORDER_VERSION,
         name=step.name,
         tool=step.tool,
         gives=step.gives,

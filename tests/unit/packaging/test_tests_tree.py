@@ -8,7 +8,9 @@ from tests.support.places import ROOT
 
 TESTS = ROOT / "tests"
 COSTS = {"unit", "integration", "live", "faults", "golden", "mutants"}
-OTHER_ROOMS = {"artifact_cache", "campaign", "containers", "packaging", "scripts", "support"}
+OTHER_ROOMS = {
+    *("artifact_cache", "campaign", "containers", "packaging", "schemas", "scripts", "support"),
+}
 
 
 def test_every_test_stands_under_what_it_costs() -> None:

@@ -271,7 +271,7 @@ def test_an_origin_that_names_nothing_pinned_is_passed_over(
     [
         pytest.param(b"", id="empty"),
         pytest.param(b"[1]", id="no-object"),
-        pytest.param(b'{"order": 2}', id="later-version"),
+        pytest.param(b'{"order": 3}', id="later-version"),
         pytest.param(b"{" * 10_000, id="deep"),
     ],
 )

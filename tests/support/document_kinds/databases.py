@@ -1,0 +1,120 @@
+"""Files that SQLite keeps."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from artifact_cache.index import Index
+from packager.core.image import Blob, FileRange
+from packager.images.digest_index import DigestIndex, fingerprint_of
+from packager.images.seen_blobs import SeenBlobs
+from packager.images.trees.journal import TreeJournal
+from packager.jobs.store import DATABASE_FILE, JobStore
+from packager.lineage.graph import Edge, Fragment, Node
+from packager.lineage.index import Document, LineageIndex
+from packager.serve.resources import ResourceStore
+from packager.serve.seen import SeenSignatures
+from tests.support.document_kinds.kinds import DocumentKind, database
+from tests.support.job_values import new_job
+
+_DIGEST = "sha256:" + "d" * 64
+_OTHER = "sha256:" + "e" * 64
+_NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+def _fill_lineage(path: Path) -> None:
+    nodes = (Node(id="model:a", kind="model", label="a", facts={"size": "1"}),)
+    found = Fragment(nodes=nodes, edges=(Edge("model:a", "image:b"),), aliases=(("a", "model:a"),))
+    LineageIndex(path).update([Document(place="kept:a", stamp="1", read=lambda: found)])
+
+
+def _fill_resources(path: Path) -> None:
+    store = ResourceStore(path)
+    store.create("model", "a", {"ModelName": "a"}, arn="arn:a", status="ok", tags={"b": "c"})
+    store.close()
+
+
+def _fill_blobs(path: Path) -> None:
+    known = path.parent / "blob"
+    known.write_bytes(b"blob")
+    blob = Blob(segments=(FileRange(path=str(known), offset=0, length=4, sha256="c" * 64),))
+    index = DigestIndex(path)
+    before = fingerprint_of(blob)
+    assert before is not None
+    index.put(blob, _DIGEST, before, started_ns=1)
+    index.put_packed(_DIGEST, "zstd", _OTHER, 5)
+
+
+def _ask_blobs(path: Path) -> object:
+    blob = Blob(segments=(FileRange(path="anywhere", offset=0, length=4, sha256="c" * 64),))
+    index = DigestIndex(path)
+    return index.get(blob) and index.get_packed(_DIGEST, "zstd")
+
+
+def _ask_index(path: Path) -> object:
+    before = path.stat().st_ino
+    Index(path.parent).summaries()
+    return path.stat().st_ino == before  # one that is not understood is made anew
+
+
+DATABASES: tuple[DocumentKind, ...] = (
+    database(
+        "jobs",
+        "packager.jobs.database.VERSION",
+        writer="packager.jobs.database",
+        file=DATABASE_FILE,
+        fill=lambda path: JobStore(path.parent).create(new_job()),
+        ask=lambda path: JobStore(path.parent).find("a"),
+    ),
+    database(
+        "server-resources",
+        "packager.serve.resources._VERSION",
+        writer="packager.serve.resources",
+        fill=_fill_resources,
+        ask=lambda path: ResourceStore(path).get("model", "a"),
+    ),
+    database(
+        "server-signatures",
+        1,
+        writer="packager.serve.seen",
+        fill=lambda path: SeenSignatures(path).use("a", _NOW),
+        ask=lambda path: not SeenSignatures(path).use("a", _NOW),
+    ),
+    database(
+        "lineage-index",
+        "packager.lineage.index._VERSION",
+        writer="packager.lineage.index",
+        fill=_fill_lineage,
+        ask=lambda path: LineageIndex(path).find("a"),
+    ),
+    database(
+        "digest-index",
+        1,
+        writer="packager.images.digest_index",
+        fill=_fill_blobs,
+        ask=_ask_blobs,
+    ),
+    database(
+        "seen-blobs",
+        1,
+        writer="packager.images.seen_blobs",
+        fill=lambda path: SeenBlobs(path).add("host", "a/b", [_DIGEST]),
+        ask=lambda path: SeenBlobs(path).repositories("host", _DIGEST),
+    ),
+    database(
+        "tree-journal",
+        1,
+        writer="packager.images.trees.journal",
+        fill=lambda path: TreeJournal(path, "s3://b/p").note_done("a", 1, "c" * 64, "etag"),
+        ask=lambda path: TreeJournal(path, "s3://b/p").done("a"),
+    ),
+    database(
+        "cache-index",
+        "artifact_cache.index.FORM",
+        writer="artifact_cache.index",
+        file="index.sqlite",
+        fill=lambda path: Index(path.parent).summaries(),
+        ask=_ask_index,
+    ),
+)

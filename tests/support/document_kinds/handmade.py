@@ -1,0 +1,245 @@
+"""Documents that have no model: their schema is the shape of what the code writes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from artifact_cache.explain import Difference, Explanation, Neighbour
+from artifact_cache.stats import StatsLog
+from packager.build.record import make_labels
+from packager.cache.lookups import LastLookups
+from packager.catalog.instances import find_instance
+from packager.catalog.offer_file import Offer
+from packager.catalog.price_file import load_prices, save_prices
+from packager.core.catalog import Price
+from packager.core.image import BaseImage, Platform
+from packager.core.recipe import Step
+from packager.deploy.compose.documents import servers_file
+from packager.deploy.compose.front import Servers
+from packager.images.blobs import BlobReader
+from packager.images.claims import Claim, ClaimKey, read_claims, write_claims
+from packager.images.mounts.mounts import ImageMount, _read_record, _write_record
+from packager.images.mounts.table import MountedAt
+from packager.images.slim.label import slim_words
+from packager.images.slim.record import (
+    SlimBase,
+    SlimProof,
+    attached_document,
+    slim_document,
+    slim_label,
+)
+from packager.images.slim.rules import choose_rules
+from packager.images.slim.scan import scan_image
+from packager.models.hub_cache import RepositoryCache
+from packager.models.rules import ListedFile
+from packager.run.images import _asked
+from packager.wiring.deployments import Whereabouts, deployment_documents, remember_deployment
+from tests.golden.cases import CASES
+from tests.support.cache_entries import STEP_INPUT
+from tests.support.deployments import deployment
+from tests.support.document_kinds.kinds import DocumentKind, in_file, required
+from tests.support.document_kinds.models import entry, failure
+from tests.support.made_layers import base_of, file, layer_of, tar_of
+
+_COMMIT = "c" * 40
+_ISA = ("avx2", "avx512_bf16", "avx512bw", "avx512dq", "avx512f", "avx512vl")
+_MOUNT = ImageMount(
+    directory=Path("/models/tiny"), image="oci:out", digest="sha256:" + "a" * 64, layers="model"
+)
+_MOUNTED = MountedAt(directory="/models/tiny", kind="overlay", source="packager", device=(0, 42))
+
+
+def _claims(_place: Path) -> bytes:
+    digests = ("sha256:" + "c" * 64, "sha256:" + "d" * 64)
+    claim = Claim(role="weights", content=digests[0], size=10240, digest=digests[1])
+    return write_claims(ClaimKey(bytes(range(32))), "registry.example/team/model", [claim])
+
+
+def _prices(place: Path) -> bytes:
+    price = Price(
+        instance="ml.g5.xlarge",
+        usd_hour=1.408,
+        region="us-east-1",
+        basis="offer file",
+        source="a page",
+        date="2026-11-22",
+    )
+    save_prices("us-east-1", Offer(published="2026-11-22T00:00:00Z", prices=(price,)), place)
+    return (place / "prices/us-east-1.json").read_bytes()
+
+
+def _deployment(place: Path) -> bytes:
+    where = Whereabouts(platform="kubernetes", namespace="ml", cluster="https://k8s.example:6443")
+    environment = {"XDG_STATE_HOME": str(place)}
+    remember_deployment(deployment(), where, environment, answered=True, bench="benchmark:a")
+    (note,) = place.rglob("*.json")
+    return note.read_bytes()
+
+
+def _read_deployment(data: bytes, place: Path) -> object:
+    note = place / "packager/deployments/note.json"
+    note.parent.mkdir(parents=True)
+    note.write_bytes(data)
+    (found,) = deployment_documents({"XDG_STATE_HOME": str(place)})
+    return required(found.read().nodes)
+
+
+def _hub_notes(place: Path) -> bytes:
+    cache = RepositoryCache(place, "org/name")
+    files = {"config.json": ListedFile(size=5, git_sha1="b" * 40)}
+    cache.remember_listing(_COMMIT, files)
+    cache.remember_proofs(_COMMIT, {"config.json": [1, 2, 3, 4, 5]})
+    return (place / f"models--org--name/packager/{_COMMIT}.json").read_bytes()
+
+
+def _read_hub_notes(path: Path) -> object:
+    cache = RepositoryCache(path.parents[2], "org/name")
+    return cache.recall_listing(_COMMIT) and cache.recall_proofs(_COMMIT)
+
+
+def _mount(place: Path) -> bytes:
+    _write_record(place, _MOUNT, device=42, proven=True)
+    (record,) = place.glob("*.json")
+    return record.read_bytes()
+
+
+def _read_mount(data: bytes, place: Path) -> object:
+    _write_record(place, _MOUNT, device=42, proven=True)
+    (record,) = place.glob("*.json")
+    record.write_bytes(data)
+    return required(_read_record(place, _MOUNTED).digest)
+
+
+def _lookups(place: Path) -> bytes:
+    made = entry()
+    near = Neighbour(made, (Difference("/computed_on", "sm_90", "cpu"),))
+    found = Explanation(key=made.key, hit=False, nearest=(near,), failure=failure())
+    step = Step(
+        name="quantize",
+        tool="llmcompressor",
+        gives="model",
+        key=STEP_INPUT,
+        labels={"a": "b"},
+    )
+    LastLookups(place, clock=lambda: 1795000000.0).remember(step, found)
+    return (place / "lookups.json").read_bytes()
+
+
+def _image_label(_place: Path) -> bytes:
+    case = next(one for one in CASES if one.id == "llama-3-8b-g5-vllm-dflash")
+    base = BaseImage(
+        reference="registry.example/vllm:0.32.0",
+        digest="sha256:" + "a" * 64,
+        platform=Platform(),
+        layers=(),
+        config={},
+    )
+    labels = make_labels(replace(case.facts, base=base, packager_version="0.2.0"), case.plan)
+    return labels["dev.packager.record"].encode()
+
+
+def _slim() -> SlimBase:
+    kernels = "opt/lib/python3.11/site-packages/vllm/_C_AVX2.abi3.so"
+    members = [file(kernels, b"k" * 1_200_000), file("usr/share/man/man1/a", b"a")]
+    base = base_of([layer_of(tar_of(members))])
+    chosen = choose_rules([replace(find_instance("ml.c7i.4xlarge"), isa=_ISA)])
+    chosen = replace(chosen, not_applied=(("cuda-headers", "not asked for"),))
+    scan = scan_image(base, chosen, BlobReader().chunks, lambda _at: None)
+    return SlimBase(base=base, chosen=chosen, scan=scan)
+
+
+def _slim_record(_place: Path) -> bytes:
+    proof = SlimProof(model="tiny", answers=("a",), original_ready_s=13.0, slim_ready_s=12.5)
+    return attached_document(slim_document(_slim(), "sha256:" + "d" * 64, proof=proof))
+
+
+def _stats(place: Path) -> bytes:
+    StatsLog(place / "stats").count("hit", tier="local", kind="neuron", size=5, seconds=1.5)
+    return (place / "stats").read_bytes()
+
+
+def _servers(_place: Path) -> bytes:
+    return servers_file(8080, "/ping", ["vllm-a-0"], ["vllm-b-0"]).text.encode()
+
+
+HANDMADE: tuple[DocumentKind, ...] = (
+    DocumentKind(
+        name="claims",
+        version="packager.images.claims.SCHEMA",
+        writer="packager.images.claims",
+        make=_claims,
+        read=lambda data, _place: required(read_claims(data).claims),
+    ),
+    DocumentKind(
+        name="prices",
+        version="packager.catalog.price_file.SCHEMA",
+        writer="packager.catalog.price_file",
+        make=_prices,
+        read=in_file("prices/us-east-1.json", lambda path: load_prices(path.parents[1])),
+    ),
+    DocumentKind(
+        name="deployment-note",
+        version="packager.wiring.deployments._SCHEMA",
+        writer="packager.wiring.deployments",
+        make=_deployment,
+        read=_read_deployment,
+    ),
+    DocumentKind(
+        name="hub-notes",
+        version="packager.models.hub_cache.SCHEMA",
+        writer="packager.models.hub_cache",
+        make=_hub_notes,
+        read=in_file(f"models--org--name/packager/{_COMMIT}.json", _read_hub_notes),
+    ),
+    DocumentKind(
+        name="mount",
+        version=1,
+        writer="packager.images.mounts.mounts",
+        make=_mount,
+        read=_read_mount,
+    ),
+    DocumentKind(
+        name="last-lookups",
+        version=1,
+        writer="packager.cache.lookups",
+        make=_lookups,
+        read=in_file("lookups.json", lambda path: LastLookups(path.parent).last()),
+    ),
+    DocumentKind(
+        name="image-label",
+        version=1,
+        writer="packager.build.record",
+        make=_image_label,
+        read=lambda data, _place: required(_asked({"dev.packager.record": data.decode()})),
+    ),
+    DocumentKind(
+        name="slim-label",
+        version="packager.images.slim.record.SCHEMA",
+        writer="packager.images.slim.record",
+        make=lambda _place: slim_label(_slim()).encode(),
+        read=lambda data, _place: required(slim_words(data.decode())),
+    ),
+    DocumentKind(
+        name="slim-record",
+        version="packager.images.slim.record.SCHEMA",
+        writer="packager.images.slim.record",
+        make=_slim_record,
+        read=lambda data, _place: json.loads(data),  # for people: packager reads the label alone
+    ),
+    DocumentKind(
+        name="compose-servers",
+        version=1,
+        writer="packager.deploy.compose.documents",
+        make=_servers,
+        read=in_file("servers.json", lambda path: Servers(str(path)).named()),
+    ),
+    DocumentKind(
+        name="cache-statistics",
+        version=1,
+        writer="artifact_cache.stats",
+        make=_stats,
+        read=in_file("stats", lambda path: StatsLog(path).totals()),
+    ),
+)

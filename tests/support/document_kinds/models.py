@@ -1,0 +1,341 @@
+"""Documents that pydantic reads: of builds, keys, steps, measurements, settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from artifact_cache.entry import (
+    Entry,
+    Output,
+    Signature,
+    Writer,
+    _Envelope,
+    entry_bytes,
+    parse_entry,
+)
+from artifact_cache.key import key_of, plain
+from artifact_cache.negative import Failure
+from artifact_cache.negative import _bytes as failure_bytes
+from artifact_cache.negative import _parse as parse_failure
+from artifact_cache.pins import Pin
+from artifact_cache.pins import _read as read_pin
+from artifact_cache.trust import _TrustedKeys, generate_key, load_trusted_keys, trust_key
+from packager.build.records import parse_record, record_document
+from packager.cache.settings import CacheOptions, _File, cache_settings
+from packager.catalog.user_catalog import CatalogFile, load_user_catalog
+from packager.core.bench import BenchReport
+from packager.core.documents import parse_model
+from packager.core.order import NodeLine, StepOrder
+from packager.core.quality import QualityReport
+from packager.core.record import RECORD_SCHEMA, BuildRecord
+from packager.core.request import BuildRequest, parse_request
+from packager.core.speculation import SpeculationReport
+from packager.core.startup import StartupReport
+from packager.core.training import TrainingReport
+from packager.core.tree_manifest import TreeManifest, read_manifest
+from packager.core.tuning import TuneReport
+from packager.core.units import GIB
+from packager.core.warmup import Grid, WarmPlan
+from packager.core.worker import WorkerEvent, WorkerResult, WorkerSpec
+from packager.jobs.folders import PROGRESS_FILE
+from packager.jobs.progress import Progress, read_progress
+from packager.jobs.rows import asked_text
+from packager.jobs.values import NewJob
+from packager.keys.documents import KINDS as KEYS
+from packager.keys.documents import parse_document
+from packager.steps.tools.definition import ToolFile, read_tool
+from packager.tune.journal import Built, Event, Failed, Header, Rated, Retried
+from packager.tune.journal import _parse as parse_journal
+from packager.warmup.grid import read_grid_or_plan
+from packager.warmup.planning import canonical
+from tests.support.cache_entries import CHECKPOINT, DOCUMENTS
+from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, required
+from tests.support.frozen_schemas import filled, inlined
+
+_CATALOG = """
+[[instance]]
+name = "box"
+kind = "nvidia"
+device_name = "A10G"
+devices = 1
+device_memory_gib = 24.0
+host_memory_gib = 64.0
+vcpus = 8
+compute_capability = 8.6
+source = "a data sheet"
+date = 2026-11-22
+
+[[model]]
+hf_id = "org/name"
+architecture = "LlamaForCausalLM"
+draft = [{ kind = "eagle3", reference = "org/head" }]
+source = "a model card"
+date = 2026-11-22
+
+[[container]]
+family = "vllm"
+kind = "nvidia"
+engine = "vllm"
+engine_version = "0.32.0"
+base = "registry.example/vllm:0.32.0"
+source = "a page"
+date = 2026-11-22
+
+[[registry]]
+name = "ours"
+hosts = ["registry.example"]
+layer_mib = 10240
+source = "a page"
+date = 2026-11-22
+"""
+_SETTINGS = """
+directory = "cache"
+shared = ["s3://bucket/cache"]
+require_signed = true
+trusted_keys = "keys.json"
+signing_key = "key.pem"
+match = "exact"
+builder_id = "us"
+"""
+_TOOL = """
+summary = "Does something"
+python = ">=3.11"
+disk_gb = 1.0
+cuda_disk_gb = 2.0
+packages = { torch = "2.11.0" }
+
+[[install]]
+requirements = "requirements.txt"
+require_hashes = true
+"""
+
+
+def entry() -> Entry:
+    return Entry(
+        key=key_of(CHECKPOINT),
+        keydoc=plain(CHECKPOINT),
+        outputs=(Output(path="model.safetensors", sha256="a" * 64, size=5, mode="0644"),),
+        writer=Writer(nonce="b" * 32, builder_id="us", version="0.2.0"),
+        built_at=1795000000,
+        build_s=12.5,
+        toolchain_report={"torch": "2.11.0"},
+        provenance_sha256="c" * 64,
+        labels={"model": "tiny"},
+    )
+
+
+def _signed_entry() -> bytes:
+    signature = Signature(keyid="d" * 64, sig="YQ==")
+    return entry_bytes(entry().model_copy(update={"signatures": (signature,)}))
+
+
+def _trusted_keys(place: Path) -> bytes:
+    trust_key(place / "trusted.json", generate_key(place / "key.pem"), "ours")
+    return (place / "trusted.json").read_bytes()
+
+
+def _journal(_place: Path) -> bytes:
+    lines = []
+    for model in (Header, Built, Failed, Rated, Retried):
+        document = filled(inlined(model.model_json_schema()))
+        lines.append(model.model_validate(document).model_dump_json() + "\n")
+    return "".join(lines).encode()
+
+
+def failure() -> Failure:
+    return Failure(
+        kind="neuron",
+        key="a" * 64,
+        reason="the compiler refused it",
+        rejected=True,
+        failed_at=1795000000,
+        expires_at=1795086400,
+        log="line 1",
+    )
+
+
+def _settings(path: Path) -> object:
+    environment = {"XDG_CONFIG_HOME": str(path.parent.parent)}
+    return cache_settings(CacheOptions(), environment).shared
+
+
+def _tool(path: Path) -> object:
+    (path.parent / "worker.py").touch()
+    (path.parent / "requirements.txt").touch()
+    return read_tool("tool", path.parent, path.parent / "common").file.install
+
+
+def _keys() -> tuple[DocumentKind, ...]:
+    samples = {document.kind: document for document in DOCUMENTS}
+    return tuple(
+        DocumentKind(
+            name=f"key-{kind}",
+            version=model.model_fields["schema_version"].default,
+            place="`schema` of the key's class",
+            writer="packager.keys.documents",
+            model=model,
+            make=lambda _place, kind=kind: json.dumps(plain(samples[kind]), indent=1).encode(),
+            read=lambda data, _place: parse_document(json.loads(data)),
+        )
+        for kind, model in KEYS.items()
+    )
+
+
+def _read_grid(path: Path) -> object:
+    return read_grid_or_plan(str(path))
+
+
+def _toml(
+    name: str, model: Any, text: str, *, writer: str, path: str, read: Callable[[Path], object]
+) -> DocumentKind:
+    """Return a kind that people write."""
+    return DocumentKind(
+        name=name,
+        version=1,
+        writer=writer,
+        model=model,
+        make=lambda _place: text.lstrip().encode(),
+        read=in_file(path, read),
+        suffix=".toml",
+    )
+
+
+MODELLED: tuple[DocumentKind, ...] = (
+    modelled(
+        "build-record",
+        "packager.core.record.RECORD_SCHEMA",
+        BuildRecord,
+        writer="packager.build.records",
+        write=record_document,
+        read=lambda data, _place: parse_record(data, "record.json"),
+        changes={"schema_version": RECORD_SCHEMA, "request.max_layer_size": GIB},
+    ),
+    modelled(
+        "request",
+        1,
+        BuildRequest,
+        writer="packager.serve.pages.wish",
+        read=lambda data, _place: parse_request(json.loads(data)),
+        changes={"max_layer_size": GIB},
+    ),
+    modelled(
+        "tree-manifest",
+        1,
+        TreeManifest,
+        writer="packager.core.tree_manifest",
+        read=lambda data, _place: read_manifest(data),
+    ),
+    *_keys(),
+    modelled("warm-grid", 1, Grid, writer="", read=in_file("grid.json", _read_grid)),
+    modelled(
+        "warm-plan",
+        "packager.core.warmup.PLAN_SCHEMA",
+        WarmPlan,
+        writer="packager.warmup.planning",
+        write=canonical,
+        read=in_file("plan.json", _read_grid),
+        changes={"jobs.0.request.max_layer_size": GIB},
+    ),
+    *(
+        modelled(name, "packager.core.worker.PROTOCOL", model, writer=writer)
+        for name, model, writer in (
+            ("worker-spec", WorkerSpec, "packager.steps.local"),
+            ("worker-event", WorkerEvent, ""),
+            ("worker-result", WorkerResult, ""),
+        )
+    ),
+    modelled(
+        "step-order",
+        "packager.core.order.ORDER_VERSION",
+        StepOrder,
+        writer="packager.steps.ray.exchange",
+        write=lambda order: order.model_dump_json(exclude_defaults=True).encode(),
+        read=lambda data, _place: parse_model(StepOrder, data),
+        refused={1: "order: field required"},
+    ),
+    modelled("step-node-line", 1, NodeLine, writer="packager.cli.warm_step"),
+    modelled("bench-report", "packager.core.bench.SCHEMA", BenchReport, writer=""),
+    modelled("startup-report", "packager.core.startup.SCHEMA", StartupReport, writer=""),
+    modelled("tune-report", "packager.core.tuning.SCHEMA", TuneReport, writer="packager.cli.tune"),
+    modelled("quality-report", 1, QualityReport, writer="packager.cli.evaluate"),
+    modelled("speculation-report", 1, SpeculationReport, writer="packager.cli.draft_measure"),
+    modelled("training-report", 1, TrainingReport, writer="packager.build.tree"),
+    DocumentKind(
+        name="tune-journal",
+        version="packager.tune.journal.VERSION",
+        writer="packager.tune.journal",
+        model=Header | Event,
+        make=_journal,
+        read=lambda data, _place: parse_journal(data, Path("journal")),
+        suffix=".jsonl",
+    ),
+    modelled(
+        "job-asked",
+        "packager.jobs.database.VERSION",
+        NewJob,
+        writer="packager.jobs.rows",
+        write=lambda job: asked_text(job).encode(),
+    ),
+    modelled(
+        "job-progress",
+        1,
+        Progress,
+        writer="packager.jobs.progress",
+        read=in_file(PROGRESS_FILE, lambda path: read_progress(path.parent).steps),
+    ),
+    DocumentKind(
+        name="cache-entry",
+        version="artifact_cache.entry.SCHEMA",
+        writer="artifact_cache.entry",
+        model=Entry,
+        make=lambda _place: entry_bytes(entry()),
+        part=lambda document: {name: document[name] for name in document if name != "check"},
+        read=lambda data, _place: parse_entry(data),
+    ),
+    DocumentKind(
+        name="cache-envelope",
+        version=1,
+        writer="artifact_cache.entry",
+        model=_Envelope,
+        make=lambda _place: _signed_entry(),
+        read=lambda data, _place: required(parse_entry(data).signatures),
+    ),
+    modelled("cache-pin", 1, Pin, writer="artifact_cache.pins", read=in_file("pin.json", read_pin)),
+    DocumentKind(
+        name="cache-trusted-keys",
+        version=1,
+        writer="artifact_cache.trust",
+        model=_TrustedKeys,
+        make=_trusted_keys,
+        read=in_file("trusted.json", load_trusted_keys),
+    ),
+    DocumentKind(
+        name="cache-failure",
+        version=1,
+        writer="artifact_cache.negative",
+        model=Failure,
+        make=lambda _place: failure_bytes(failure()),
+        part=lambda document: json.loads(document["failure"]),
+        read=lambda data, _place: required(parse_failure(data)),
+    ),
+    _toml(
+        "cache-settings",
+        _File,
+        _SETTINGS,
+        writer="",
+        path="packager/cache.toml",
+        read=_settings,
+    ),
+    _toml(
+        "catalog",
+        CatalogFile,
+        _CATALOG,
+        writer="",
+        path="catalog.toml",
+        read=lambda path: load_user_catalog(path, {"HOME": str(path.parent)}).instances,
+    ),
+    _toml("tool", ToolFile, _TOOL, writer="", path="tool/tool.toml", read=_tool),
+)

@@ -1,0 +1,1 @@
+"""Schemas and examples of persisted documents, by version."""

@@ -1,0 +1,5 @@
+BEGIN TRANSACTION;
+CREATE TABLE signatures (signature TEXT PRIMARY KEY, until REAL);
+INSERT INTO "signatures" VALUES('a',1795349460.0);
+COMMIT;
+PRAGMA user_version=1;

@@ -1,0 +1,106 @@
+"""What counts as a change of a schema, and how it is told."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field, create_model
+
+from tests.support.frozen_schemas import (
+    changes_of,
+    filled,
+    inlined,
+    schema_of_database,
+    shape_of,
+    without_words,
+)
+
+
+class Inner(BaseModel):
+    title: str
+
+
+class Outer(BaseModel):
+    kind: Literal["a"]
+    inner: tuple[Inner, ...]
+    seconds: float | None = None
+
+
+def schema(model: type[BaseModel]) -> dict[str, Any]:
+    return dict(without_words(model.model_json_schema()))
+
+
+def outer(**fields: Any) -> dict[str, Any]:
+    given = {"kind": (Literal["a"], ...), "inner": (tuple[Inner, ...], ...)}
+    given["seconds"] = (float | None, None)
+    return schema(create_model("Other", **{**given, **fields}))
+
+
+def test_names_of_classes_and_words_for_people_are_no_change() -> None:
+    renamed = create_model("Renamed", title=(str, Field(description="of a page")))
+
+    assert changes_of(schema(Outer), outer(inner=(tuple[renamed, ...], ...))) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "change"),
+    [
+        pytest.param({"more": (str, "")}, "field 'more' is new", id="added"),
+        pytest.param(
+            {"seconds": (float | None, ...)}, "field 'seconds' is required now", id="required"
+        ),
+        pytest.param({"kind": (Literal["b"], ...)}, "kind: const was 'a', is 'b'", id="literal"),
+        pytest.param(
+            {"inner": (tuple[create_model("Inner", title=(int, ...)), ...], ...)},
+            "inner[].title: type was 'string', is 'integer'",
+            id="type",
+        ),
+        pytest.param(
+            {"seconds": (float | None, 1.0)}, "seconds: default was None, is 1.0", id="default"
+        ),
+    ],
+)
+def test_what_a_reader_takes_is_told_field_by_field(fields: dict[str, Any], change: str) -> None:
+    assert change in changes_of(schema(Outer), outer(**fields))
+
+
+def test_a_field_that_is_gone_is_a_change() -> None:
+    assert "field 'more' is gone" in changes_of(outer(more=(str, "")), schema(Outer))
+
+
+def test_a_field_may_have_the_name_of_a_keyword() -> None:
+    assert "title" in schema(Inner)["properties"]
+
+
+def test_a_filled_document_has_every_field() -> None:
+    assert filled(inlined(schema(Outer))) == {
+        "kind": "a",
+        "inner": [{"title": "text"}],
+        "seconds": 0.5,
+    }
+
+
+def test_the_shape_of_a_document_has_types_and_the_version_itself() -> None:
+    assert shape_of({"schema": 1, "names": ["a", "b"], "size": 5}) == {
+        "type": "object",
+        "properties": {
+            "schema": {"const": 1},
+            "names": {"type": "array", "items": {"type": "string"}},
+            "size": {"type": "integer"},
+        },
+        "required": ["names", "schema", "size"],
+    }
+
+
+def test_a_column_is_told_by_its_table(tmp_path: Path) -> None:
+    schemas = []
+    for name, more in (("a", ""), ("b", ", host TEXT DEFAULT ('x,y')")):
+        with closing(sqlite3.connect(tmp_path / name)) as database:
+            database.execute(f"CREATE TABLE jobs (id INTEGER, -- of the job\n name TEXT{more})")
+        schemas.append(schema_of_database(tmp_path / name))
+
+    assert changes_of(*schemas) == ["""jobs: "host TEXT DEFAULT ('x,y')" is new"""]
