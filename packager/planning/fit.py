@@ -63,6 +63,7 @@ class Room:
     instance: Instance
     demand: MemoryInputs
     workload: Workload = QUESTIONS
+    packs_4_bits: bool = False  # the engine has a kernel for 4-bit weights there
 
     @property
     def first_shape(self) -> Shape:
@@ -176,7 +177,13 @@ def _miss(
     split, missed = min(tried, key=lambda pair: pair[1].needed_bytes)
     pipelined = (missed.pp_degree, room.demand)
     finding = explain_misfit(
-        room.profile, room.instance, least, missed, pipelined, room.request.quantize
+        room.profile,
+        room.instance,
+        least,
+        missed,
+        pipelined,
+        room.request.quantize,
+        packs_4_bits=room.packs_4_bits,
     )
     return Fit(least, split, missed, (*notes_of(rejected), finding), rejected)
 

@@ -52,6 +52,7 @@ from packager.sizing.precision import (
     precision_word,
     quantized_dtype,
 )
+from packager.sizing.processors import check_processor, may_compute
 from packager.sizing.quantizable import TABLE_OF
 from packager.sizing.schemes import (
     choose_quantization,
@@ -253,7 +254,8 @@ def _choose(
     whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
     quantized = replace(quantized, quantization=whole)
     drafted = choose_draft(facts, profile)
-    findings += [*found, *check_format(profile, instance), *quantized.findings]
+    findings += [*found, *check_format(profile, instance, container.traits)]
+    findings += [*check_processor(instance, container.traits), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
@@ -301,7 +303,13 @@ def _room(
         reserve=reserves(instance),
     )
     return Room(
-        request=request, profile=profile, instance=instance, demand=demand, workload=facts.workload
+        request=request,
+        profile=profile,
+        instance=instance,
+        demand=demand,
+        workload=facts.workload,
+        packs_4_bits="w4a16" in instance.formats
+        or may_compute("w4a16", instance, facts.container.traits),
     )
 
 

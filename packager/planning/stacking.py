@@ -90,6 +90,8 @@ def situation_of(
         "compute_capability": instance.compute_capability,
         "neuron_core": instance.device_name.partition("-")[2] if instance.kind == "neuron" else "",
     }
+    if instance.kind == "cpu" and container.traits.processors is not None:
+        known["kernels"] = container.traits.processors.formats_on(instance)
     return situation | {key: value for key, value in known.items() if value}
 
 
