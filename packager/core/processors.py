@@ -3,7 +3,8 @@
 A build has an extension module for each kind of processor.  Which one the engine loads follows
 from the flags of /proc/cpuinfo; which formats of weights it can multiply follows from the
 operators that this module has.  A format is named as in `Scheme.needs`; beside them are
-`experts`, quantized experts, `fp8_block`, FP8 with block scales, and `fp8_kv`, an FP8 cache.
+`plain`, weights that are not quantized, `experts`, quantized experts, `fp8_block`, FP8 with block
+scales, `fp8_kv`, an FP8 cache, and `deepseek_v4`, that model's attention and experts.
 """
 
 from __future__ import annotations

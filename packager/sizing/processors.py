@@ -1,9 +1,9 @@
-"""Whether an engine can compute with weights on a processor, by what its build has for it."""
+"""Kernels of an engine for weights on a processor, by what its build has for it."""
 
 from __future__ import annotations
 
 from packager.core.instance import Instance
-from packager.core.processors import known_flags
+from packager.core.processors import ProcessorKernels, known_flags
 from packager.core.traits import EngineTraits
 from packager.findings import Finding
 
@@ -17,7 +17,7 @@ CHECKPOINTS = {"fp8_w8a8": "FP8 (dynamic scales)", "int8_w8a8": "INT8 (W8A8)"}
 
 
 def may_compute(wanted: str, instance: Instance, traits: EngineTraits) -> bool:
-    """Whether the engine has a kernel for a format there; also where nobody knows the flags."""
+    """Check that the engine has a kernel for a format there, or that nobody knows the flags."""
     kernels = traits.processors
     if kernels is None:
         return False
@@ -66,10 +66,25 @@ def check_processor(instance: Instance, traits: EngineTraits) -> tuple[Finding, 
     extension = kernels.extension(instance)
     lacking = sorted(extension.needs - flags) if extension else []
     if extension is not None and not lacking:
-        return ()
+        return _check_plain(extension.name, kernels, instance)
     why = f"its code uses {', '.join(lacking)}" if lacking else "there is no build for that machine"
     message = f"{kernels.who} does not run on {instance.device_name}: {why}"
     return (Finding("error", "processor-too-old", message, "choose another instance"),)
+
+
+def _check_plain(
+    extension: str, kernels: ProcessorKernels, instance: Instance
+) -> tuple[Finding, ...]:
+    """Find that weights that are not quantized have no kernel either: some flags are hidden."""
+    missing = kernels.missing_operators("plain", instance)
+    if not missing:
+        return ()
+    message = (
+        f"{kernels.who} has no kernel for AMX on {instance.device_name}: it loads {extension!r}, "
+        f"which has no operator {', '.join(map(repr, missing))}"
+    )
+    hint = "show the virtual machine its whole processor, AVX512_BF16 with AMX, or hide AMX, too"
+    return (Finding("error", "processor-lacks-kernel", message, hint),)
 
 
 def _checkpoints(traits: EngineTraits, instance: Instance) -> str:

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from packager.catalog.containers import find_container
 from packager.engines.vllm.processors import processor_kernels
 from tests.support.hidden_flags import AVX512, VARIABLE, answers, this_machine
@@ -53,7 +55,13 @@ def denying(hidden: str) -> Path:
     return file
 
 
+def need_kernel(wanted: str) -> None:
+    """Skip where the processor has none: such a plan is refused (`test_quantized_serving.py`)."""
+    if not has_kernel(wanted):
+        pytest.skip(f"this processor has no kernel for {wanted}")
+
+
 def has_kernel(wanted: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether vLLM of the serving base computes with a format on this run's processor."""
+    """Check that vLLM of the serving base computes with a format on this run's processor."""
     version = find_container("vllm", "cpu").engine_version
     return wanted in processor_kernels(version).formats_on(this_machine(environment))

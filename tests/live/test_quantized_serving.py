@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.checkpoints import unpack_model
-from tests.live.processors import WITHOUT_AVX512, cap_words, has_kernel
+from tests.live.processors import WITHOUT_AVX512, cap_words, has_kernel, need_kernel
 from tests.live.servers import small_model_words
 from tests.support.commandline import TINY, Packager
 
@@ -156,8 +156,7 @@ def test_what_is_planned_without_avx512_is_served_there(
 def test_experts_that_stay_whole_are_served_beside_quantized_attention(
     packager: Packager, engine: str, serving_base: str, quantizing: Path, tmp_path: Path
 ) -> None:
-    if not has_kernel("w4a16"):
-        pytest.skip("this run's processor has no kernel for 4-bit weights: refused, held above")
+    need_kernel("w4a16")
     program = Path(__file__).with_name("tiny_architectures.py")
     subprocess.run([quantizing, program, tmp_path, "--wide", "mixtral"], check=True)
 

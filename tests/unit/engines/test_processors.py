@@ -20,6 +20,7 @@ from packager.engines.vllm.processors import PROCESSORS, processor_kernels
 from packager.errors import PlanRejected
 from packager.findings import Finding
 from packager.planning.planner import make_plan
+from packager.planning.stacking import check_situation
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 from tests.support.places import ROOT
@@ -78,12 +79,12 @@ def test_flags_choose_the_extension_as_vllm_does(instance: Instance, name: str) 
 @pytest.mark.parametrize(
     ("instance", "formats"),
     [
-        (cpu(*AVX2), {"fp8_w8a8", "int8_w8a8"}),
-        (cpu(*AVX512), {"fp8_kv", "fp8_w8a8", "int8_w8a8", "w4a16"}),
-        (cpu(*BF16), {"fp8_kv", "fp8_w8a8", "int8_w8a8", "w4a16"}),
-        (cpu(*AMX), {"experts", "fp8_block", "fp8_kv", "fp8_w8a8", "int8_w8a8", "w4a16"}),
-        (cpu("asimd", machine="aarch64"), {"fp8_w8a8", "int8_w8a8"}),
-        (cpu(), {"fp8_w8a8", "int8_w8a8"}),  # nobody knows: what every extension has
+        (cpu(*AVX2), {"fp8_w8a8", "int8_w8a8", "plain"}),
+        (cpu(*AVX512), {"fp8_kv", "fp8_w8a8", "int8_w8a8", "plain", "w4a16"}),
+        (cpu(*BF16), {"deepseek_v4", "fp8_kv", "fp8_w8a8", "int8_w8a8", "plain", "w4a16"}),
+        (cpu(*AMX), {*KERNELS.formats}),
+        (cpu("asimd", machine="aarch64"), {"fp8_w8a8", "int8_w8a8", "plain"}),
+        (cpu(), {"fp8_w8a8", "int8_w8a8", "plain"}),  # nobody knows: what every extension has
         # AMX's kernels are called, and the extension for AVX2 has none of them.
         (cpu(*AVX2, "amx_tile"), {"fp8_kv", "fp8_w8a8"}),
     ],
@@ -139,9 +140,34 @@ def test_scales_for_a_cache_in_fp8_want_avx512() -> None:
 def test_block_scales_want_amx_and_its_extension() -> None:
     assert errors(model_of(TINY), cpu(*BF16), quantize="fp8,block") == ["cpu-fp8-block"]
     assert errors(model_of(TINY), cpu(*AMX), quantize="fp8,block") == []
-    assert errors(model_of(TINY), cpu(*AVX512, "amx_tile"), quantize="fp8,block") == [
-        "cpu-fp8-block"
-    ]
+
+
+@pytest.mark.parametrize("method", ["awq", "smoothquant", None])
+def test_amx_without_bfloat16_is_a_processor_that_no_module_is_for(method: str | None) -> None:
+    """vLLM asks for AMX where it chooses kernels, and not where it chooses the module."""
+    found = errors(model_of(TINY), cpu(*AVX512, "amx_tile"), quantize=method)
+
+    assert set(found) == {"processor-lacks-kernel"}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "instance", "codes"),
+    [
+        ("DeepseekV4ForCausalLM", cpu(*AVX512), ["cpu-deepseek-v4"]),
+        ("DeepseekV4ForCausalLM", cpu(*BF16), []),
+        ("DeepseekV32ForCausalLM", cpu(*AMX), ["cpu-sparse-attention"]),
+        ("LlamaForCausalLM", cpu(*AVX2), []),
+    ],
+)
+def test_attention_without_a_kernel_is_refused(
+    architecture: str, instance: Instance, codes: list[str]
+) -> None:
+    asked = {"device": "cpu", "engine": "vllm", "architecture": architecture}
+    kernels = KERNELS.formats_on(instance)
+
+    found = check_situation({**asked, "kernels": kernels}, rules())
+
+    assert [one.code for one in found] == codes
 
 
 @pytest.mark.parametrize("method", ["awq", "smoothquant", "fp8", None])
