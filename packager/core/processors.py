@@ -87,7 +87,7 @@ class ProcessorKernels:
         return tuple(sorted(kernel.operators - extension.operators)) if kernel else ()
 
     def wanted_by(self, wanted: str) -> str:
-        """Name what a processor needs for a format, as people call it: `AVX-512`, `AMX`, ``."""
+        """Return the set that a processor needs for a format: `AVX-512`, `AMX`, ``."""
         having = [one for one in self.extensions if wanted in self._formats(one, one.chosen_by)]
         least = having[-1].chosen_by if having else self._kernel_flags(wanted)
         return " and ".join(sorted(name for flag, name in SETS.items() if flag in least))

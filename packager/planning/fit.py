@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from packager.core.facts import Facts
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
@@ -32,6 +33,7 @@ from packager.performance.predict import Point, Setup, predict_point
 from packager.planning.does_not_fit import explain_misfit
 from packager.sizing.memory import MemoryInputs, make_budget
 from packager.sizing.parallelism import choose_split
+from packager.sizing.processors import may_compute
 from packager.sizing.shape import (
     DEFAULTS,
     first_shape,
@@ -83,6 +85,20 @@ class Room:
             expert_degree=split.expert_degree,
             expert_parallel=split.expert_parallel,
         )
+
+
+def room_of(facts: Facts, profile: ModelProfile, demand: MemoryInputs) -> Room:
+    """Return what fits are searched with."""
+    instance = facts.instance
+    on_processor = may_compute("w4a16", instance, facts.container.traits)
+    return Room(
+        request=facts.request,
+        profile=profile,
+        instance=instance,
+        demand=demand,
+        workload=facts.workload,
+        packs_4_bits="w4a16" in instance.formats or (instance.kind == "cpu" and on_processor),
+    )
 
 
 def reserves(instance: Instance) -> bool:

@@ -35,7 +35,7 @@ from packager.findings import LACKS, MEMORY, Finding, errors_in
 from packager.performance.choice import target_of
 from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
-from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
+from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves, room_of
 from packager.planning.request_checks import check_facts
 from packager.planning.stacking import check_stack
 from packager.planning.suggestions import find_nearest, note_one_machine
@@ -52,7 +52,7 @@ from packager.sizing.precision import (
     precision_word,
     quantized_dtype,
 )
-from packager.sizing.processors import check_processor, may_compute
+from packager.sizing.processors import check_processor
 from packager.sizing.quantizable import TABLE_OF
 from packager.sizing.schemes import (
     choose_quantization,
@@ -302,15 +302,7 @@ def _room(
         usable_share=request.gpu_memory_utilization,
         reserve=reserves(instance),
     )
-    return Room(
-        request=request,
-        profile=profile,
-        instance=instance,
-        demand=demand,
-        workload=facts.workload,
-        packs_4_bits="w4a16" in instance.formats
-        or may_compute("w4a16", instance, facts.container.traits),
-    )
+    return room_of(facts, profile, demand)
 
 
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:

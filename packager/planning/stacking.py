@@ -83,7 +83,7 @@ def situation_of(
         **_weights(plan),
         **_draft(plan),
     }
-    known = {
+    known: Situation = {
         "release": container.release or container.version,
         "engine_version": container.engine_version,
         "instance_family": instance.family,

@@ -88,7 +88,7 @@ def _check_plain(
 
 
 def _checkpoints(traits: EngineTraits, instance: Instance) -> str:
-    """Name the checkpoints that the engine computes with there."""
+    """Return, in words, the checkpoints that the engine computes with there."""
     assert traits.processors is not None
     served = traits.processors.formats_on(instance)
     named = " or ".join(words for name, words in CHECKPOINTS.items() if name in served)

@@ -137,12 +137,8 @@ def choose_quantization(
             return QuantizationChoice(quantization, (error,))
         tried = () if support.tried else (_untried(profile.architecture, method),)
     if not served:
-        instead = " or ".join(f"`--quantize {other}`" for other in others)
-        lacking = check_kernel(scheme.needs, instance, container.traits, instead)
-        hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
-        message = f"{instance.device_name} has no kernel for {method}"
-        error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
-        return QuantizationChoice(quantization, lacking or (error,))
+        lacking = _lacking_kernel(scheme, method, instance, container.traits, others)
+        return QuantizationChoice(quantization, lacking)
     if scheme.name != W8A16_FP8.name:
         unsure = check_kernel(scheme.needs, instance, container.traits)
         return QuantizationChoice(quantization, (*unsure, *tried))
@@ -152,6 +148,16 @@ def choose_quantization(
     )
     note = Finding("note", "format-weights-only", message)
     return QuantizationChoice(quantization, (note, *tried))
+
+
+def _lacking_kernel(
+    scheme: Scheme, method: str, instance: Instance, traits: EngineTraits, others: list[str]
+) -> tuple[Finding, ...]:
+    instead = " or ".join(f"`--quantize {other}`" for other in others)
+    hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
+    message = f"{instance.device_name} has no kernel for {method}"
+    error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
+    return check_kernel(scheme.needs, instance, traits, instead) or (error,)
 
 
 def _no_architecture(architecture: str, method: str, reason: str, others: list[str]) -> Finding:

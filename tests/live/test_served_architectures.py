@@ -234,7 +234,7 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
     found = told[model, method]
 
     if not _is_served(method):
-        assert _refusals(found["model"], model, method) == ["processor-lacks-kernel"]
+        assert "processor-lacks-kernel" in _refusals(found["model"], model, method)
         return
     if (model, method) in NOT_LOADED:
         assert found["refused"] == NOT_LOADED[model, method]
