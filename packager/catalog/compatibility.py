@@ -5,7 +5,7 @@ and how they are spelled are in `packager.core.catalog.SITUATION_KEYS`:
 
     target model architecture family variant release engine engine_version
     device device_name instance instance_family compute_capability neuron_core
-    formats quantize quantize_options scheme checkpoint_format existing
+    formats kernels quantize quantize_options scheme checkpoint_format existing
     source_quantization tool draft draft_version draft_heads speculative_tokens compile load_format
     dtype kv_dtype attention head_dim tp_degree pp_degree
 

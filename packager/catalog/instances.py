@@ -31,6 +31,7 @@ DATA = Path(__file__).parent / "data"
 TABLE = DATA / "instances.csv"
 OTHER_CLOUDS = DATA / "machines.toml"
 LEFT_OUT = DATA / "left_out.toml"
+PROCESSORS = DATA / "processors.toml"
 
 # column of the table → our word for what the device has kernels for
 FORMAT_COLUMNS = {
@@ -136,6 +137,13 @@ def other_machines() -> tuple[Instance, ...]:
 
 
 @cache
+def processor_flags() -> Mapping[str, tuple[str, ...]]:
+    """Return the flags that the processors of a family of AWS's machines have at least, by name."""
+    table = read_shipped(PROCESSORS)["processor"]
+    return {family: tuple(row["flags"]) for row in table for family in row["families"]}
+
+
+@cache
 def left_out() -> Mapping[str, LeftOutFamily]:
     """Return the families of AWS's machines that have accelerators and no row, by name."""
     table = read_shipped(LEFT_OUT)["family"]
@@ -193,6 +201,7 @@ def _instance(row: Mapping[str, str]) -> Instance:
         cores_per_device=_joined(row["neuron_core_version"]),
         machine=row["machine"] or None,
         cloud="sagemaker" if hosted else "ec2",
+        flags=processor_flags().get(row["family"], ()) if kind == "cpu" else (),
         network_gbps=_network_gbps(row["network"]),
     )
 

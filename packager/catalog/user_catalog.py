@@ -87,6 +87,8 @@ Text = Annotated[str, Field(min_length=1, max_length=300)]
 HostPattern = Annotated[str, Field(pattern=r"^[a-z0-9.*?:\[\]-]{1,255}$")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
 
+Flag = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}$")]
+
 FORMATS = gpu_formats(99.0) | {"mxfp4"}  # of the newest GPUs: all of them
 TFLOPS = ("bf16", "int8", "fp8", "fp4")
 LINK_WORDS = {
@@ -124,6 +126,7 @@ class InstanceRow(_Row):
     vcpus: PositiveInt
     compute_capability: Annotated[float, Field(ge=3.0, lt=100.0)] | None = None
     formats: list[str] | None = None
+    flags: list[Flag] | None = None  # of its processor, as /proc/cpuinfo names them
     link: Literal["nvlink", "pcie", "neuronlink", "xgmi"] | None = None
     link_gb_s: PositiveFloat | None = None
     bandwidth_gb_s: PositiveFloat | None = None
@@ -141,6 +144,8 @@ class InstanceRow(_Row):
             raise ValueError(f"compute_capability means nothing for {self.kind}")
         if self.kind == "amd" and self.formats is None:
             raise ValueError("a row with AMD GPUs needs formats, such as ['bf16', 'fp8_w8a8']")
+        if self.kind != "cpu" and self.flags is not None:
+            raise ValueError("flags are those of a processor that serves: kind is 'cpu'")
         if self.kind == "cpu" and self.devices != 1:
             raise ValueError("a processor is one device")
         for field, words, known in (
@@ -348,6 +353,7 @@ def _instance(row: InstanceRow) -> Instance:
         device_bytes=round(row.device_memory_gib * GIB),
         host_bytes=round(row.host_memory_gib * GIB),
         formats=formats | {"fp16", "fp32"},
+        flags=tuple(row.flags or ()),
         price_basis="user" if row.price_usd_hour else "",
         link=LINK_WORDS.get(row.link or "", ""),
     )

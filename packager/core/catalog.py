@@ -127,6 +127,7 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "compute_capability": "NVIDIA only: 8.6",
         "neuron_core": "Neuron only: `v2`",
         "formats": "set: what the device has kernels for, as in `Instance.formats`",
+        "kernels": "set: what the engine computes with on a processor, as in `Kernel.format`",
         "quantize": "method: `awq`, `gptq`, `fp8`, `smoothquant`, ``",
         "quantize_options": "set: of the method, `static`, `block`, `kv`, `asymmetric`",
         "scheme": "`W4A16`, `W8A8-FP8`, `W8A16-FP8`, `W8A8-INT8`, `NVFP4`, ``",

@@ -47,6 +47,7 @@ class Instance:
     cores_per_device: int | None = 1
     machine: str | None = None  # its architecture, `x86_64`; None: not known
     isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says
+    flags: tuple[str, ...] = ()  # some of these, that machines of this type are known to have
     cloud: Cloud | None = None  # who rents it out; None for the user's own rows and this machine
     network_gbps: int | None = None  # to other machines, Gbit/s that it always has; None: not known
 

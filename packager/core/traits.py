@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
+from packager.core.processors import ProcessorKernels
 from packager.core.split import Split
 from packager.core.stopping import Stopping
 from packager.core.values import dataclass
@@ -99,7 +100,7 @@ class EngineTraits:
     awq_format: str = "compressed-tensors"  # checkpoint format in which AWQ's results are read
     loads_ranks: bool = False  # takes weights that a load format of ours split for each rank
     reads_buckets: bool = False  # it takes `s3://…` for the model's directory, and streams weights
-    cpu_formats: frozenset[str] = frozenset()  # of weights that it has kernels for on processors
+    processors: ProcessorKernels | None = None  # of its build for them; None: it has none
     # Work done ahead of time.
     bakes_compile_caches: bool = False  # looks for compiled files where vLLM's variables say
     neuron_toolchain: str = ""  # that compiles for NeuronCores, `optimum`, `nxdi`, `neo`; "" none

@@ -88,9 +88,9 @@ def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoic
         return DraftChoice(assistant_draft(draft, files), found)
     if draft.kind == "draft_model":
         complete = model_draft(draft, files)
-        return DraftChoice(
-            complete, tuple(check_model(files, facts.model, profile, facts.instance))
-        )
+        traits = facts.container.traits
+        found = tuple(check_model(files, facts.model, profile, facts.instance, traits))
+        return DraftChoice(complete, found)
     if draft.kind == "medusa":
         heads = read_medusa(files)
         found = tuple(check_medusa(heads, files, facts.model, profile, draft.speculative_tokens))

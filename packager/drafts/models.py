@@ -11,6 +11,7 @@ from packager.checkpoints.gate import inspect_quantized
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.techniques import Draft
+from packager.core.traits import EngineTraits
 from packager.drafts.numbers import other_vocabulary
 from packager.findings import Finding
 from packager.sizing.memory import served_weight_bytes
@@ -37,12 +38,16 @@ def model_draft(draft: Draft, files: ModelFiles) -> Draft:
 
 
 def check_model(
-    files: ModelFiles, model: ModelFiles, profile: ModelProfile, instance: Instance
+    files: ModelFiles,
+    model: ModelFiles,
+    profile: ModelProfile,
+    instance: Instance,
+    traits: EngineTraits,
 ) -> Iterator[Finding]:
     """Yield findings where a draft model has another vocabulary, is broken or does not pay."""
     own, findings = make_profile(files)
     gate = inspect_quantized(files).findings
-    for finding in (*findings, *gate, *check_format(own, instance)):
+    for finding in (*findings, *gate, *check_format(own, instance, traits)):
         yield replace(finding, message=f"draft: {finding.message}")
     if own.vocab_size != profile.vocab_size:
         yield other_vocabulary(own.vocab_size, profile.vocab_size)

@@ -30,6 +30,8 @@ def explain_misfit(
     budget: MemoryBudget,
     pipelined: tuple[int, MemoryInputs | None],
     quantize: str | None,
+    *,
+    packs_4_bits: bool,
 ) -> Finding:
     """Return the arithmetic of the closest miss as an error, with a way out in its hint."""
     if budget.lacking_bytes and budget.needed_bytes <= budget.usable_bytes:
@@ -45,7 +47,8 @@ def explain_misfit(
         f"activations {gib(budget.activations_bytes)}, "
         f"engine {gib(budget.overhead_bytes)}) and has {gib(budget.usable_bytes)} usable"
     )
-    hint = _way_out(profile, instance, shape, budget, pipelined, quantize)
+    may_pack = packs_4_bits and not profile.quantization and quantize in (None, "none")
+    hint = _way_out(profile, instance, shape, budget, pipelined, may_pack=may_pack)
     data: dict[str, int | float | str] = {
         LACKS: MEMORY,
         NEEDED_BYTES: budget.needed_bytes,
@@ -80,7 +83,8 @@ def _way_out(
     shape: Shape,
     budget: MemoryBudget,
     pipelined: tuple[int, MemoryInputs | None],
-    quantize: str | None,
+    *,
+    may_pack: bool,
 ) -> str:
     depth, demand = pipelined
     for changes, smaller in _cuts(shape, budget):
@@ -92,12 +96,7 @@ def _way_out(
             return f"lower max_prefill_tokens {demand.max_prefill_tokens}, or leave it out"
     packed_bytes = int(budget.weights_bytes * FOUR_BIT_SHARE)
     saved_bytes = budget.weights_bytes - packed_bytes
-    if (
-        not profile.quantization
-        and quantize in (None, "none")
-        and "w4a16" in instance.formats
-        and budget.needed_bytes - saved_bytes <= budget.usable_bytes
-    ):
+    if may_pack and budget.needed_bytes - saved_bytes <= budget.usable_bytes:
         works = [
             m for m in FOUR_BIT_METHODS if not find_support(profile.architecture, {}, m).refused
         ]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from packager.core.facts import Facts
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
@@ -32,6 +33,7 @@ from packager.performance.predict import Point, Setup, predict_point
 from packager.planning.does_not_fit import explain_misfit
 from packager.sizing.memory import MemoryInputs, make_budget
 from packager.sizing.parallelism import choose_split
+from packager.sizing.processors import may_compute
 from packager.sizing.shape import (
     DEFAULTS,
     first_shape,
@@ -63,6 +65,7 @@ class Room:
     instance: Instance
     demand: MemoryInputs
     workload: Workload = QUESTIONS
+    packs_4_bits: bool = False  # the engine has a kernel for 4-bit weights there
 
     @property
     def first_shape(self) -> Shape:
@@ -82,6 +85,20 @@ class Room:
             expert_degree=split.expert_degree,
             expert_parallel=split.expert_parallel,
         )
+
+
+def room_of(facts: Facts, profile: ModelProfile, demand: MemoryInputs) -> Room:
+    """Return what fits are searched with."""
+    instance = facts.instance
+    on_processor = may_compute("w4a16", instance, facts.container.traits)
+    return Room(
+        request=facts.request,
+        profile=profile,
+        instance=instance,
+        demand=demand,
+        workload=facts.workload,
+        packs_4_bits="w4a16" in instance.formats or (instance.kind == "cpu" and on_processor),
+    )
 
 
 def reserves(instance: Instance) -> bool:
@@ -176,7 +193,13 @@ def _miss(
     split, missed = min(tried, key=lambda pair: pair[1].needed_bytes)
     pipelined = (missed.pp_degree, room.demand)
     finding = explain_misfit(
-        room.profile, room.instance, least, missed, pipelined, room.request.quantize
+        room.profile,
+        room.instance,
+        least,
+        missed,
+        pipelined,
+        room.request.quantize,
+        packs_4_bits=room.packs_4_bits,
     )
     return Fit(least, split, missed, (*notes_of(rejected), finding), rejected)
 

@@ -35,7 +35,7 @@ from packager.findings import LACKS, MEMORY, Finding, errors_in
 from packager.performance.choice import target_of
 from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
-from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
+from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves, room_of
 from packager.planning.request_checks import check_facts
 from packager.planning.stacking import check_stack
 from packager.planning.suggestions import find_nearest, note_one_machine
@@ -52,6 +52,7 @@ from packager.sizing.precision import (
     precision_word,
     quantized_dtype,
 )
+from packager.sizing.processors import check_processor
 from packager.sizing.quantizable import TABLE_OF
 from packager.sizing.schemes import (
     choose_quantization,
@@ -253,7 +254,8 @@ def _choose(
     whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
     quantized = replace(quantized, quantization=whole)
     drafted = choose_draft(facts, profile)
-    findings += [*found, *check_format(profile, instance), *quantized.findings]
+    findings += [*found, *check_format(profile, instance, container.traits)]
+    findings += [*check_processor(instance, container.traits), *quantized.findings]
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
@@ -300,9 +302,7 @@ def _room(
         usable_share=request.gpu_memory_utilization,
         reserve=reserves(instance),
     )
-    return Room(
-        request=request, profile=profile, instance=instance, demand=demand, workload=facts.workload
-    )
+    return room_of(facts, profile, demand)
 
 
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:

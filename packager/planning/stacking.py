@@ -83,13 +83,15 @@ def situation_of(
         **_weights(plan),
         **_draft(plan),
     }
-    known = {
+    known: Situation = {
         "release": container.release or container.version,
         "engine_version": container.engine_version,
         "instance_family": instance.family,
         "compute_capability": instance.compute_capability,
         "neuron_core": instance.device_name.partition("-")[2] if instance.kind == "neuron" else "",
     }
+    if instance.kind == "cpu" and container.traits.processors is not None:
+        known["kernels"] = container.traits.processors.formats_on(instance)
     return situation | {key: value for key, value in known.items() if value}
 
 

@@ -7,6 +7,7 @@ from packager.core.model import ModelProfile
 from packager.core.techniques import Quantization
 from packager.core.traits import EngineTraits
 from packager.findings import Finding
+from packager.sizing.processors import check_kernel
 from packager.sizing.schemes import scheme_of
 
 # Overflow in fp16. vLLM 0.32.0, vllm/config/model.py, _FLOAT16_NOT_SUPPORTED_MODELS.
@@ -128,9 +129,13 @@ def _refuse_dtype(
     return (Finding("error", "dtype-unsupported", message, hint),)
 
 
-def check_format(profile: ModelProfile, instance: Instance) -> tuple[Finding, ...]:
+def check_format(
+    profile: ModelProfile, instance: Instance, traits: EngineTraits
+) -> tuple[Finding, ...]:
     """Return findings where kernels for an already quantized checkpoint are missing."""
     wanted = profile.weight_format
+    if instance.kind == "cpu" and traits.processors and wanted in traits.processors.formats:
+        return check_kernel(wanted, instance, traits)
     if instance.kind == "neuron" and profile.quantization:
         message = f"Neuron engines do not load weights that are quantized as {profile.quantization}"
         hint = "take the unquantized checkpoint"

@@ -22,6 +22,7 @@ from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.sizing.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.sizing.parallelism import refuse_groups
+from packager.sizing.processors import check_kernel, may_compute
 from packager.sizing.quantizable import find_support
 
 W4A16 = Scheme(
@@ -136,18 +137,27 @@ def choose_quantization(
             return QuantizationChoice(quantization, (error,))
         tried = () if support.tried else (_untried(profile.architecture, method),)
     if not served:
-        hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
-        message = f"{instance.device_name} has no kernel for {method}"
-        error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
-        return QuantizationChoice(quantization, (error,))
+        lacking = _lacking_kernel(scheme, method, instance, container.traits, others)
+        return QuantizationChoice(quantization, lacking)
     if scheme.name != W8A16_FP8.name:
-        return QuantizationChoice(quantization, tried)
+        unsure = check_kernel(scheme.needs, instance, container.traits)
+        return QuantizationChoice(quantization, (*unsure, *tried))
     message = (
         f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
         "16 bits; less memory, hardly faster"
     )
     note = Finding("note", "format-weights-only", message)
     return QuantizationChoice(quantization, (note, *tried))
+
+
+def _lacking_kernel(
+    scheme: Scheme, method: str, instance: Instance, traits: EngineTraits, others: list[str]
+) -> tuple[Finding, ...]:
+    instead = " or ".join(f"`--quantize {other}`" for other in others)
+    hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
+    message = f"{instance.device_name} has no kernel for {method}"
+    error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
+    return check_kernel(scheme.needs, instance, traits, instead) or (error,)
 
 
 def _no_architecture(architecture: str, method: str, reason: str, others: list[str]) -> Finding:
@@ -235,7 +245,7 @@ def scheme_of(quantization: Quantization) -> Scheme:
 def _serves(scheme: Scheme, instance: Instance, traits: EngineTraits) -> bool:
     """Whether the engine has kernels for the scheme on this kind of device."""
     if instance.kind == "cpu":
-        return scheme.needs in traits.cpu_formats and not scheme.capabilities
+        return may_compute(scheme.needs, instance, traits) and not scheme.capabilities
     if instance.kind not in GPUS or scheme.needs not in instance.formats:
         return False
     first, last = scheme.capabilities or (0.0, math.inf)

@@ -23,7 +23,7 @@ from packager.core.speculation import NUMERIC_NOISE
 from packager.load.run import run_load
 from packager.load.values import Level, LoadPlan, LoadRequest
 from packager.serving.openai import Server
-from tests.live.processors import cap_words, caps
+from tests.live.processors import cap_words, caps, need_kernel
 from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.places import ROOT
@@ -274,6 +274,8 @@ def test_heads_propose_for_a_model_that_was_quantized_or_compiled(
     method: str,
     more: tuple[str, ...],
 ) -> None:
+    if "awq" in more:
+        need_kernel("w4a16")
     image = built(packager_here, serving_base, f"{method}:{heads[method]}", *more)
 
     found = measured(packager_here, image, "auto", prompts)

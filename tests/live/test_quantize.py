@@ -13,6 +13,17 @@ processor.  In half steps of its own place:
   have nothing to do with the originals (9 with 4 bits, where half a step is a fifth of the
   weights' spread)
 
+AutoRound is held by what its search can reach, of its own scales, in whole steps.  It learns for
+each weight an offset before rounding, and for each group how far the largest weights are cut: the
+scale is a fraction of the largest.  A round moves each by the rate, whichever way the sign of its
+gradient says, and the rate falls from 1/rounds to 0: together they move by `reach`, 0.52 in 20
+rounds.  So a weight that is not cut is within 0.5 + `reach` steps, a scale is at least 1 - `reach`
+of what plain rounding would take, and a weight that is cut lies outside, however far: up to
+8 / (1 - `reach`) - 7 steps, twice the 8 that the other bound allows.  Signs of gradients near 0 are
+up to the processor's kernels, and each moves a scale by a twentieth: on one with AVX2 a scale came
+out at half, and a weight 18.2 half steps off.  That the cuts pay shows the mean: its square is
+compared with that of plain rounding, not of the smaller steps.
+
 Besides, relative to the weight, where a method folds scales into what stands before: 2^-8 for
 each number that was rounded to bfloat16 (8 significant bits) on the way: a norm and the weights
 behind it where scales move between them, `up_proj` and `down_proj` once where they move there.
@@ -53,7 +64,7 @@ from tests.support.places import ROOT
 pytestmark = pytest.mark.live
 
 SAMPLES, TOKENS = 16, 256
-GPTQ, GPTQ_RMS = 16.0, 3.0
+GPTQ, GPTQ_RMS, LEARNED_RMS = 16.0, 3.0, 3.0
 SCRATCH = ("--base", "scratch")
 EVALUATED = ("--evaluate-samples", "16", "--evaluate-tokens", "256")
 KEPT = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "README.md")
@@ -74,6 +85,7 @@ class Scheme:
     folded: tuple[str, ...] = ()  # how scales move: `norms`, `up`
     family: tuple[str, ...] = ("--instance", "local")
     kv: bool = False
+    rounds: int = 0  # in which the rounding is learned
     loss: tuple[float, float, float] = (0.05, 0.1, 0.8)  # perplexity, divergence, same words
 
 
@@ -94,7 +106,7 @@ SCHEMES = {
     "awq-gemm": Scheme("awq", "gemm", folded=("norms", "up"), family=TGI),
     "gptq": Scheme("gptq", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ),
     "autoround": Scheme(
-        "autoround,iters=20", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ
+        "autoround,iters=20", "pack-quantized", {**INT4, "symmetric": True}, rounds=20
     ),
     "fp8": Scheme("fp8", "float-quantized", {**FP8, "strategy": "channel"}, PER_TOKEN),
     "fp8-static": Scheme("fp8,static", "float-quantized", {**FP8}, PER_TENSOR, family=VLLM),
@@ -214,6 +226,7 @@ def base() -> Tensors:
         *(
             pytest.param(name, "native", marks=[quantizes] if name in ("fp8", "gptq") else [])
             for name in SCHEMES
+            if not SCHEMES[name].rounds
         ),
         *((name, "avx2") for name in ("awq-symmetric", "smoothquant")),
     ],
@@ -238,6 +251,31 @@ def test_the_weights_are_within_the_schemes_bound_of_the_originals(
         usual = np.sqrt((half**2).mean() / 3)  # of errors that are spread evenly over a step
         factor = GPTQ_RMS if found.scheme.bound == GPTQ else 1.25
         assert np.sqrt((error**2).mean()) <= factor * usual, module
+
+
+@pytest.mark.parametrize("processor", ["native", "avx2"])
+def test_learned_roundings_and_scales_are_where_the_search_can_get(
+    built: Callable[..., Built], base: Tensors, processor: str
+) -> None:
+    found = built("autoround", processor)
+    rounds, group = found.scheme.rounds, 128
+    reach = sum((1 - done / rounds) / rounds for done in range(rounds - 1))  # before the last
+    slack = 8 * BF16  # of the largest quotient: its scale is stored as a bfloat16
+
+    for module in modules_of(found.tensors):
+        made, half = dequantized(found.tensors, module)
+        meant = base[f"{module}.weight"].values
+        step = np.sign(_steps(found, module)) * 2 * half  # AutoRound writes negative ones
+        wanted, taken = meant / step, np.rint(made / step)
+        cut = np.where(taken == 7, wanted > 7, (taken == -8) & (wanted < -8))
+        assert (abs(wanted - taken) <= 0.5 + reach + slack)[~cut].all(), module
+        largest = abs(meant).reshape(len(meant), -1, group).max(-1)
+        plain = np.repeat(largest / 8, group, 1)  # the step that rounding to the nearest takes
+        kept = abs(step) / plain
+        assert ((1 - reach) * (1 - BF16) <= kept).all(), (module, kept.min())
+        assert (kept <= 1 + BF16).all(), (module, kept.max())
+        usual = np.sqrt((plain**2).mean() / 12)  # of errors that are spread evenly over a step
+        assert np.sqrt(((made - meant) ** 2).mean()) <= LEARNED_RMS * usual, module
 
 
 @pytest.mark.parametrize(
@@ -574,6 +612,13 @@ def _without_first_tensor(shard: Path, index: Path) -> None:
     listed = json.loads(index.read_text())
     del listed["weight_map"][name]
     index.write_text(json.dumps(listed))
+
+
+def _steps(found: Built, module: str) -> Array:
+    """The stored scale of each weight, with its sign."""
+    scale = found.tensors[f"{module}.weight_scale"].values
+    shape = found.tensors[f"{module}.weight_shape"].values
+    return np.repeat(scale, shape[1] // scale.shape[1], 1)
 
 
 def _as_folded(found: Built, base: Tensors, module: str) -> Array:

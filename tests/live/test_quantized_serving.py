@@ -3,6 +3,10 @@
 A start takes half a minute, so that three stand for all of them; `PACKAGER_SERVE=all` starts
 every scheme, and those that this engine cannot load on processors, for the table in
 docs/quantization.md.
+
+Where the processor that the run is on has no kernel for a format, its plan is refused, which is
+held instead of an answer.  On any machine one case is held without AVX-512: the engine is told that
+there is none, and so is packager.
 """
 
 from __future__ import annotations
@@ -11,14 +15,14 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.live.checkpoints import unpack_model
-from tests.live.processors import cap_words
+from tests.live.processors import WITHOUT_AVX512, cap_words, has_kernel, need_kernel
 from tests.live.servers import small_model_words
 from tests.support.commandline import TINY, Packager
 
@@ -31,6 +35,8 @@ everything = pytest.mark.skipif(
 FEW = ("--calibration-samples", "16", "--calibration-tokens", "128", "--quiet")
 PACKED, INT8 = "CPUWNA16LinearKernel", "CPUInt8ScaledMMLinearKernel"
 FP8 = "TorchFP8ScaledMMLinearKernel"
+NEEDS = {PACKED: "w4a16", INT8: "int8_w8a8", FP8: "fp8_w8a8"}
+WITH_AMX = "ml.c7i.4xlarge"  # plans of it have every kernel, wherever they are made
 ASK = """
 import json, urllib.request
 body = {"prompt": "The file is", "max_tokens": 8, "temperature": 0}
@@ -64,6 +70,9 @@ def fast(quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_engine_serves_it_with_kernels_for_packed_weights(
     packager: Packager, engine: str, serving_base: str, method: str, kernel: str
 ) -> None:
+    if not has_kernel(NEEDS[kernel]) or ("kv" in method and not has_kernel("fp8_kv")):
+        assert refusals(packager, "--model", str(TINY), "--quantize", method)
+        return
     built = packager(
         *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
         *("--quantize", method, "--output", "docker:packager-test:quantized", *FEW),
@@ -84,6 +93,9 @@ def test_awq_in_the_format_of_tgi_is_served_as_a_checkpoint_of_its_own(
     )
     assert made.status == 0, made.err
     unpack_model(tmp_path / "tgi", tmp_path / "awq")
+    if not has_kernel("w4a16"):
+        assert refusals(packager, "--model", "awq") == ["processor-lacks-kernel"]
+        return
 
     built = packager(
         *("build", "--model", "awq", "--instance", "local", "--base", serving_base),
@@ -96,10 +108,55 @@ def test_awq_in_the_format_of_tgi_is_served_as_a_checkpoint_of_its_own(
         assert PACKED in log_of(name)
 
 
+def test_4_bit_weights_end_the_engine_without_avx512_and_are_not_planned_there(
+    packager: Packager, engine: str, serving_base: str
+) -> None:
+    """The engine that is told of no AVX-512 loads its module for such processors."""
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", WITH_AMX, "--base", serving_base),
+        *("--quantize", "gptq", "--output", "docker:packager-test:packed", *FEW),
+    )
+    assert built.status == 0, built.err
+
+    with container("packager-test:packed", environment=WITHOUT_AVX512) as name:
+        assert wait_for_end(name) != 0
+        assert "'_OpNamespace' '_C' object has no attribute 'cpu_gemm_wna16'" in log_of(name)
+
+    for method in ("awq", "gptq", "rtn"):
+        asked = ("--model", str(TINY), "--quantize", method)
+        found = refusals(packager, *asked, environment=WITHOUT_AVX512)
+        assert found == ["processor-lacks-kernel"]
+
+
+@pytest.mark.parametrize(
+    ("method", "kernel"),
+    [
+        pytest.param("fp8", FP8),
+        pytest.param("none", "", marks=everything),
+        pytest.param("smoothquant", INT8, marks=everything),
+    ],
+)
+def test_what_is_planned_without_avx512_is_served_there(
+    packager: Packager, engine: str, serving_base: str, method: str, kernel: str
+) -> None:
+    built = packager(
+        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--quantize", method, "--output", "docker:packager-test:lesser", "--quiet"),
+        *(FEW if method == "smoothquant" else ()),
+        env=WITHOUT_AVX512,
+    )
+    assert built.status == 0, built.err
+
+    with container("packager-test:lesser", environment=WITHOUT_AVX512) as name:
+        assert answered_tokens(name) > 0
+        assert kernel in log_of(name)
+
+
 @everything
 def test_experts_that_stay_whole_are_served_beside_quantized_attention(
     packager: Packager, engine: str, serving_base: str, quantizing: Path, tmp_path: Path
 ) -> None:
+    need_kernel("w4a16")
     program = Path(__file__).with_name("tiny_architectures.py")
     subprocess.run([quantizing, program, tmp_path, "--wide", "mixtral"], check=True)
 
@@ -143,12 +200,25 @@ def test_what_the_engine_cannot_load_fails_as_the_rule_says(
         assert error in log_of(name)
 
 
+def refusals(
+    packager: Packager, *words: str, environment: Mapping[str, str] | None = None
+) -> list[str]:
+    """Plan for this machine; return the codes of the errors."""
+    asked = ("plan", "--instance", "local", "--format", "json", *words)
+    done = packager(*asked, env=environment or {})
+    assert done.status == 3, done.err
+    found = json.loads(done.err)["findings"]
+    return [finding["code"] for finding in found if finding["severity"] == "error"]
+
+
 @contextmanager
-def container(image: str, *command: str) -> Iterator[str]:
+def container(
+    image: str, *command: str, environment: Mapping[str, str] = os.environ
+) -> Iterator[str]:
     """Run an image without a network; it is asked from inside."""
     env = ("VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind")
     words = [
-        *cap_words(),
+        *cap_words(environment),
         *small_model_words(),
         *(word for pair in env for word in ("--env", pair)),
     ]

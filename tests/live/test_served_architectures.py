@@ -12,6 +12,9 @@ Experts stay as they are: they have no quantized kernels on processors without A
 (`test_engine_weights.py` loads them).  Models that see are shown a picture.  vLLM's classes of them
 want torchvision, which the serving base lacks: its published build is laid beside, without kernels.
 
+Where this run's processor has no kernel for 4-bit weights (`tests/live/processors.py`), plans of
+them are refused, which is held instead.
+
 `PACKAGER_SERVE=all` starts every architecture by every method.
 """
 
@@ -28,15 +31,22 @@ from typing import Any
 
 import pytest
 
-from packager.catalog.compatibility import find_rule
+from packager.catalog.compatibility import find_rule, rules
+from packager.core.facts import Facts
+from packager.core.instance import Instance
+from packager.core.model import ModelFiles
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
+from packager.errors import PlanRejected
+from packager.findings import errors_in
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.live.processors import caps, has_kernel
 from tests.support.headers import facts_of
+from tests.support.hidden_flags import VARIABLE, answers, this_machine
 from tests.support.places import ROOT
 from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
 
@@ -100,7 +110,13 @@ CASES = [
     and (model not in ENGINES_OWN or method == "awq,group=32")  # others round activations too
 ]
 
+NEEDS = {"awq,group=32": "w4a16", "fp8": "fp8_w8a8", "smoothquant": "int8_w8a8"}
+
 Told = Mapping[str, Any]
+
+
+def _is_served(method: str) -> bool:
+    return has_kernel(NEEDS[method])
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +126,10 @@ def told(
     """Quantize every case, ask the engine, and ask the plain weights of its answers."""
     del serving_base
     place = tmp_path_factory.mktemp("served")
+    served = [(model, method) for model, method in CASES if _is_served(method)]
     names = sorted({model for model, _ in CASES})
     _run(quantizing_python, "tiny_architectures.py", str(place / "models"), "--wide", *names)
-    cases = [_case(place, model, method) for model, method in CASES]
+    cases = [_case(place, model, method) for model, method in served]
     (place / "cases.json").write_text(json.dumps(cases))
     arguments = (str(place / "cases.json"), str(place / "models"), str(place / "work"))
     made = _lines(_run(quantizing_python, "quantize_matrix.py", *arguments))
@@ -140,16 +157,21 @@ def told(
     (place / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
     said = _lines(_run(quantizing_python, "plain_answers.py", str(place / "questions.jsonl")))
     read = {tuple(one["case"]): one for one in said}
-    return {
+    models = {case: {"model": str(place / "models" / case[0])} for case in CASES}
+    return models | {
         case: {**one, **read.get(case, {}), "own": own.get(case)} for case, one in found.items()
     }
 
 
+def _facts(files: ModelFiles, model: str, method: str, instance: str | Instance) -> Facts:
+    left_out = (WHOLE_EXPERTS,) if model in EXPERTS else None
+    facts = facts_of(files, instance, quantize=method, quantize_ignore=left_out)
+    return replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
+
+
 def _case(place: Path, model: str, method: str) -> dict[str, Any]:
     files = LocalSource().facts(parse_model_reference(str(place / "models" / model)))
-    left_out = (WHOLE_EXPERTS,) if model in EXPERTS else None
-    facts = facts_of(files, "ml.p5.48xlarge", quantize=method, quantize_ignore=left_out)
-    facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
+    facts = _facts(files, model, method, "ml.p5.48xlarge")
     quantizer = LlmCompressorQuantizer()
     step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
     keep = str(place / "kept" / f"{model}-{method.partition(',')[0]}")
@@ -172,13 +194,20 @@ def _prompts(place: Path, model: str) -> dict[str, Any]:
 def _ask_engine(place: Path, questions: list[dict[str, Any]]) -> str:
     home = place / "home"
     home.mkdir()
+    hidden = {"PACKAGER_TEST_TORCH_CPU": answers(os.environ.get(VARIABLE, ""))}
     sites = [str(unpacked_base())]
     if any("picture" in question for question in questions):
         sites.append(str(laid_beside("torchvision-0.28.0", [TORCHVISION])))
     done = subprocess.run(
         [python_3_11(), "-S", str(Path(__file__).parent / "engine_answers.py")],
         input="\n".join(map(json.dumps, questions)),
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.pathsep.join(sites)},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "PYTHONPATH": os.pathsep.join(sites),
+            **caps(),
+            **hidden,
+        },
         capture_output=True,
         text=True,
     )
@@ -204,6 +233,9 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
 ) -> None:
     found = told[model, method]
 
+    if not _is_served(method):
+        assert "processor-lacks-kernel" in _refusals(found["model"], model, method)
+        return
     if (model, method) in NOT_LOADED:
         assert found["refused"] == NOT_LOADED[model, method]
         return
@@ -217,6 +249,15 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
     assert [(gap, spread) for gap, spread in off if gap > max(tie, SPREADS * spread)] == []
     assert sum(spread > SAYS_NOTHING for _, spread in off) <= FEW_OF_THEM
     assert sum(gap == 0 for gap, _ in off) >= len(off) / 2
+
+
+def _refusals(place: str, model: str, method: str) -> list[str]:
+    """Plan a model for this machine; return the codes of what refuses it."""
+    files = LocalSource().facts(parse_model_reference(place))
+    facts = _facts(files, model, method, this_machine(os.environ))
+    with pytest.raises(PlanRejected) as refused:
+        make_plan(facts, VllmFamily(), rules=rules(), quantizer=LlmCompressorQuantizer())
+    return [finding.code for finding in errors_in(refused.value.findings)]
 
 
 def test_plans_refuse_the_models_that_the_base_has_no_packages_for(serving_base: str) -> None:

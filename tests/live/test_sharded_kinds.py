@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.processors import need_kernel
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [
@@ -66,6 +67,8 @@ def test_an_architecture_is_split_and_answers_as_before(
 def test_quantized_weights_are_split_and_answer_as_before(
     packager: Packager, engine: str, serving_base: str, tmp_path: Path, method: str
 ) -> None:
+    if method in ("awq", "gptq"):
+        need_kernel("w4a16")
     done = packager(
         *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
         *("--quantize", method, *FEW, "--output", f"dir:{tmp_path / 'tree'}", "--quiet"),

@@ -83,7 +83,8 @@ LOCAL_CPU = Instance(
     device_bytes=24 * GIB,
     host_bytes=24 * GIB,
     vcpus=2,
-    formats=frozenset({"bf16", "fp16", "fp32", "int8_w8a8", "w4a16"}),
+    formats=frozenset({"bf16", "fp16", "fp32", "int8_w8a8"}),
+    flags=("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl", "f16c"),
 )
 
 

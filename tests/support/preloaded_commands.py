@@ -29,6 +29,7 @@ import artifact_cache
 import packager
 from artifact_cache.aws import aws_session
 from packager.engines.rule_tables import engines_with_rules, rules
+from tests.support.hidden_flags import hide_from_packager
 
 LARGEST = 1_000_000  # bytes of a request
 
@@ -134,6 +135,7 @@ def take_place(asked: dict[str, Any], streams: list[int]) -> None:
     os.environ.update(asked["env"])
     time.tzset()
     os.chdir(asked["cwd"])
+    hide_from_packager(asked["env"])
     sys.argv = ["packager", *asked["arguments"]]
     sys.path[0] = asked["cwd"]  # as `python -m` has it
 

@@ -10,6 +10,7 @@ from packager.core.stopping import DRAIN_S, Stopping
 from packager.core.traits import DraftTraits, EngineTraits
 from packager.core.versions import is_before
 from packager.engines.schema import EngineSchema
+from packager.engines.vllm.processors import processor_kernels
 
 # What lets running requests end after SIGTERM; by itself vLLM's server aborts them at once.
 # The option came with 0.18.0.
@@ -18,11 +19,6 @@ SHUTDOWN_S = DRAIN_S
 
 TOOLS, TOOL_PARSER = "enable-auto-tool-choice", "tool-call-parser"
 REASONING_PARSER = "reasoning-parser"
-
-# What the CPU engine has kernels for, by `Scheme.needs`; instances name what a processor
-# computes with natively, which decides speed only.  vLLM 0.32: CPUWNA16LinearKernel,
-# CPUInt8ScaledMMLinearKernel, and FP8 through unpacking, each served here on 2026-11-20.
-CPU_FORMATS = frozenset({"w4a16", "int8_w8a8", "fp8_w8a8"})
 
 # The compressed-tensors loader takes zero points of 4-bit weights since then: vllm#14211.
 ZERO_POINTS_SINCE = "0.8.5"
@@ -44,7 +40,7 @@ def vllm_traits(version: str) -> EngineTraits:
         when_full="more wait in a queue; when the cache is full, the latest is preempted and "
         "computed again",
         awq_format="awq" if older else "compressed-tensors",
-        cpu_formats=CPU_FORMATS,
+        processors=processor_kernels(version),
         loads_ranks=not is_before(version, RANKS_SINCE),
         drafts=DraftTraits(
             medusa_layout="blocks",

@@ -58,4 +58,5 @@ def test_formats_follow_the_hardware() -> None:
     assert gpu_formats(7.5) == {"fp16", "fp32", "int8_w8a8", "w4a16", "fp8_w8a16"}
     assert "nvfp4_w4a4" in gpu_formats(12.0)
     assert cpu_formats(frozenset({"avx2"})) == {"fp16", "fp32"}
+    assert cpu_formats(frozenset({"avx512f", "avx512_vnni"})) == {"fp16", "fp32", "int8_w8a8"}
     assert "bf16" in cpu_formats(frozenset({"amx_bf16"}))

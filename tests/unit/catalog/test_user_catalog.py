@@ -30,6 +30,20 @@ source = "asset list"
 date = 2026-11-20
 """
 
+PROCESSOR = """
+[[instance]]
+name = "rack-12"
+kind = "cpu"
+device_name = "AMD EPYC 7763"
+devices = 1
+device_memory_gib = 256
+host_memory_gib = 256
+vcpus = 64
+flags = ["avx2", "f16c"]
+source = "asset list"
+date = 2026-11-29
+"""
+
 MODEL = """
 [[model]]
 hf_id = "acme/Llama-3-70B-support"
@@ -212,3 +226,14 @@ def test_a_rack_of_amd_gpus_brings_its_formats_and_the_catalogs_figures(tmp_path
     assert machine.formats == {"bf16", "fp16", "fp32", "fp8_w8a8", "mxfp4"}
     assert (device.bandwidth_bytes_s, device.link) == (5300e9, "xgmi")
     assert find_container(None, machine.kind).variant == "rocm"
+
+
+def test_a_processor_of_ones_own_says_its_flags(tmp_path: Path) -> None:
+    found = find_instance("rack-12", load(tmp_path, PROCESSOR).instances)
+
+    assert (found.kind, found.flags) == ("cpu", ("avx2", "f16c"))
+
+
+def test_flags_are_those_of_a_processor(tmp_path: Path) -> None:
+    with pytest.raises(UserCatalogWrong, match="kind is 'cpu'"):
+        load(tmp_path, RACK + 'flags = ["avx2"]\n')

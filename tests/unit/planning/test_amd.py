@@ -13,6 +13,7 @@ from packager.core.artifact import Artifacts
 from packager.core.catalog import matching
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
+from packager.core.traits import UNKNOWN_ENGINE
 from packager.errors import PlanRejected
 from packager.performance.presets import candidates
 from packager.planning.stacking import situation_of
@@ -100,7 +101,7 @@ def test_gpt_oss_and_an_fp8_cache_are_served() -> None:
         quantization = "mxfp4"
 
     profile: Any = Profile()
-    assert check_format(profile, machine) == ()
+    assert check_format(profile, machine, UNKNOWN_ENGINE) == ()
     assert check_kv_dtype("fp8", machine) == ()
 
 

@@ -21,6 +21,7 @@ from packager.checkpoints.gate import (
     quantized_scales,
 )
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
+from packager.core.traits import UNKNOWN_ENGINE
 from packager.drafts.models import check_model
 from packager.errors import PlanRejected
 from packager.findings import Finding
@@ -470,7 +471,8 @@ def test_a_draft_that_arrives_quantized_is_checked_too() -> None:
     model = model_of(TINY)
     profile, _ = make_profile(model)
 
-    found = list(check_model(broken, model, profile, find_instance("ml.g5.xlarge")))
+    gpu = find_instance("ml.g5.xlarge")
+    found = list(check_model(broken, model, profile, gpu, UNKNOWN_ENGINE))
 
     (finding,) = (one for one in found if one.code == "quantization-scale-missing")
     assert finding.message.startswith("draft: 1 tensor is missing")

@@ -285,7 +285,7 @@ def test_a_processor_without_bf16_is_slow_but_serves_the_same() -> None:
     ("instance", "code"),
     [
         ("p3.2xlarge", "format-unsupported"),
-        ("c7i.4xlarge", "format-unproven"),
+        ("c7i.4xlarge", None),
         ("g5.xlarge", None),
     ],
 )
@@ -297,6 +297,10 @@ def test_kernels_for_a_quantized_checkpoint_are_checked(instance: str, code: str
         findings = error.findings
 
     assert [c for c in codes(findings) if c.startswith("format-")] == ([code] if code else [])
+
+
+def test_a_format_that_the_engine_has_no_measured_kernel_for_is_unproven_on_processors() -> None:
+    assert "format-unproven" in codes(plan_of(arriving("ct-mxfp8"), "c7i.4xlarge").findings)
 
 
 def test_fp8_weights_on_a_gpu_without_fp8_arithmetic_are_weights_only() -> None:

@@ -48,6 +48,7 @@ from tests.support.quantized import arriving
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
 QUANTIZER = LlmCompressorQuantizer()
+AMX = ("avx512_bf16", "amx_tile")  # beside what LOCAL_CPU has
 DYNAMIC: Mapping[str, Any] = {"num_bits": 8, "type": "float", "dynamic": True}
 
 
@@ -302,7 +303,7 @@ def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
 def test_quantized_experts_want_amx_on_processors(method: str) -> None:
     """The server would say 'No WNA16 MoE backend supports the deployment configuration'."""
     large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, formats=large.formats | {"fp8_block"})
+    amx = replace(large, flags=(*large.flags, *AMX))
 
     assert errors(zoo.mixtral(), large, quantize=method) == ["cpu-quantized-experts"]
     assert errors(zoo.mixtral(), amx, quantize=method) == []
@@ -312,7 +313,7 @@ def test_quantized_experts_want_amx_on_processors(method: str) -> None:
 @pytest.mark.parametrize("method", ["awq", "gptq,asymmetric", "smoothquant", "fp8"])
 def test_experts_that_are_left_out_want_nothing_of_a_processor(method: str) -> None:
     large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, formats=large.formats | {"fp8_block"})
+    amx = replace(large, flags=(*large.flags, *AMX))
     left_out = ("re:.*\\.experts\\..*",)
 
     assert errors(zoo.mixtral(), large, quantize=method, quantize_ignore=left_out) == []
@@ -377,7 +378,7 @@ def test_experts_with_zero_points_are_not_read_on_processors_with_amx_either(
     method: str, code: str
 ) -> None:
     large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, formats=large.formats | {"fp8_block"})
+    amx = replace(large, flags=(*large.flags, *AMX))
 
     assert errors(zoo.mixtral(), amx, quantize=method) == [code]
 
@@ -399,7 +400,7 @@ def test_experts_with_zero_points_need_a_newer_engine(
 
 
 def test_block_scales_are_planned_where_the_processor_has_their_instructions() -> None:
-    amx = replace(LOCAL_CPU, formats=LOCAL_CPU.formats | {"fp8_block"})
+    amx = replace(LOCAL_CPU, flags=(*LOCAL_CPU.flags, *AMX))
 
     assert errors(model_of(TINY), amx, quantize="fp8,block") == []
 
