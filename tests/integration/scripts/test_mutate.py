@@ -1,0 +1,120 @@
+"""`scripts/mutate` on a project of two functions: what is caught, escapes, and is kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import SCRIPTS
+
+CODE = """
+DEPTH = 3
+
+
+def sign(x):
+    return 1 if x > 0 else -1
+
+
+def is_deep(x):
+    return x >= DEPTH
+
+
+def unused():
+    return [1]
+
+
+def wait(x):
+    while x < 3:
+        x += 1
+    return x
+"""
+TESTS = """
+from packager.signs import sign, is_deep, wait
+
+
+def test_sign():
+    assert sign(3) == 1
+    assert sign(-1) == -1
+
+
+def test_depth():
+    assert is_deep(3)
+    assert not is_deep(2)
+
+
+def test_wait():
+    assert wait(1) == 3
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "scripts").mkdir()
+    for path in SCRIPTS.glob("_*.py"):
+        shutil.copy(path, tmp_path / "scripts")
+    shutil.copy(SCRIPTS / "mutate", tmp_path / "scripts")
+    for name, text in {
+        "packager/__init__.py": "",
+        "packager/signs.py": CODE,
+        "tests/__init__.py": "",
+        "tests/unit/__init__.py": "",
+        "tests/unit/test_signs.py": TESTS,
+        "tests/support/__init__.py": "",
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def mutate(project: Path, *options: str) -> tuple[int, dict[str, object], str, str]:
+    """Return the status, the last line, and both outputs."""
+    command = [sys.executable, str(project / "scripts/mutate"), "--seed", "1", *options]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
+
+
+def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: Path) -> None:
+    status, last, _, _ = mutate(project, "--save", str(project / "before.json"))
+
+    saved = json.loads((project / "before.json").read_text())["mutants"]["packager/signs"]
+    verdicts = {f"{row['before']} -> {row['after']}": row["verdict"] for row in saved}
+    assert status == 0
+    assert verdicts == {
+        "3 -> 4": "caught",  # another import notices
+        "return 1 if x > 0 else -1 -> return None": "caught",
+        "x > 0 -> not x > 0": "caught",
+        "x > 0 -> x >= 0": "escaped",
+        "0 -> 1": "escaped",
+        "1 -> 2": "caught",
+        "return x >= DEPTH -> return None": "caught",
+        "x >= DEPTH -> x > DEPTH": "caught",
+        "return [1] -> return None": "not covered",
+        "x < 3 -> x <= 3": "caught",
+        "x += 1 -> x -= 1": "caught",  # it never ends
+        "x += 1 -> pass": "caught",
+        "return x -> return None": "caught",
+    }
+    assert last == {"mutants": 17, "caught": 13, "escaped": 2, "not covered": 2}
+
+    _, again, _, messages = mutate(project)
+
+    assert again == last
+    assert "17 verdicts are known, 0 to make" in messages
+
+
+def test_a_test_that_is_gone_lets_mutants_escape_that_were_caught(project: Path) -> None:
+    mutate(project, "--save", str(project / "before.json"))
+    path = project / "tests/unit/test_signs.py"
+    path.write_text(TESTS.replace("assert wait(1) == 3", "wait(1)").replace("== -1", "!= 0"))
+
+    status, last, output, _ = mutate(project, "--compare", str(project / "before.json"))
+
+    assert (status, last["lost"], last["won"], last["worse"]) == (0, 5, 0, [])
+    assert "lost  escaped     packager/signs.py:20 return: return x  ->  return None" in output
