@@ -96,16 +96,22 @@ class CoverageMap:
         return {test for (test,) in rows if test in self.seconds}
 
     def tests_of_names(self, file: str, names: Iterable[str]) -> set[str]:
-        """Return the tests that use what an import of the file makes under these names."""
+        """Return the tests that use what an import of the file makes under these names.
+
+        They run a line with one of the names in the file itself or one that imports it, or are
+        in a file of tests that does both.
+        """
         names = set(names)
-        found: set[str] = set()
         module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        imported = {module, module.rpartition(".")[2]}
+        found: set[str] = set()
         for other, used in self._users.items():
             lines = {line for name in names for line in used.get(name, ())}
-            if lines and other.startswith("tests/"):
-                if any(name in used for name in (module, module.rpartition(".")[2])):
-                    found |= self._tests_in.get(other, set())
-            elif lines:
+            if not lines or not (other == file or imported & used.keys()):
+                continue
+            if other.startswith("tests/"):
+                found |= self._tests_in[other]
+            else:
                 found |= self.tests_of(other, lines)
         return found
 

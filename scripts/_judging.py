@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -62,7 +63,6 @@ class _Child:
     pipe: int
     place: Path
     started: float
-    said: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +121,7 @@ class Judge:
 
     def _start(self, job: Job, running: dict[int, _Child]) -> None:
         read, write = os.pipe()
+        os.set_blocking(read, False)
         place = Path(tempfile.mkdtemp(prefix="mutate-"))
         pid = os.fork()
         if pid == 0:
@@ -145,19 +146,23 @@ class Judge:
                 os.killpg(pid, signal.SIGKILL)
             return None
         del running[pid]
-        said = os.read(child.pipe, 65536).decode(errors="replace")
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # what it started and left
+        said = ""
+        with suppress(BlockingIOError):
+            said = os.read(child.pipe, 65536).decode(errors="replace")
         os.close(child.pipe)
         shutil.rmtree(child.place, ignore_errors=True)
         job = child.job
         outcome = _outcome(status, said, took)
         if job.number < 0:  # whether a test passes without a mutant
             self.sound[job.tests[0], job.deferred] = outcome.verdict == "escaped"
-            return job.tag
-        if outcome.verdict == "caught" and said:
-            test = said if job.deferred else _function_of(said)
+            job, outcome = job.tag
+        if outcome.verdict == "caught" and outcome.by not in ("time", "crash"):
+            test = outcome.by if job.deferred else _function_of(outcome.by)
             key = (test, job.deferred)
             if key not in self.sound:
-                return Job(job.file, -1, job.deferred, [test], job.seconds, job)
+                return Job(job.file, -1, job.deferred, [test], job.seconds, (job, outcome))
             if not self.sound[key]:
                 job.tests = [one for one in job.tests if test not in (one, _function_of(one))]
                 if job.tests:
@@ -253,7 +258,7 @@ def _confine(place: Path, seconds: float) -> None:
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     tempfile.tempdir = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
-    limit = int(20 + 10 * seconds)  # of the processor: a busy machine is no mutant
+    limit = int(8 + 5 * seconds)  # of the processor: a busy machine is no mutant
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
