@@ -88,13 +88,15 @@ def read_tree(root: Path) -> list[File]:
 
 
 def read_file(root: Path, path: str) -> File | None:
-    """Read one file of a tree; return None for one that is no text."""
+    """Read one file of a tree; return None for one that does not count."""
     try:
         text = (root / path).read_text("utf-8")
     except UnicodeDecodeError:
         return None
     room = room_of(path)
     suffix = Path(path).suffix
+    if room.startswith("tests/") and suffix != ".py":
+        return None
     if suffix != ".py" and not re.match("#!.*python", text):
         comment = "#" if suffix in HASH_COMMENTS else None
         kept = (line.strip() for line in text.splitlines())

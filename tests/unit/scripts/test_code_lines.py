@@ -85,6 +85,14 @@ def test_lines_with_code_count_and_no_others(
     assert list(read(tmp_path, path, text).lines) == lines
 
 
+@pytest.mark.parametrize("path", ["tests/support/outside/METADATA", "packager/icon"])
+def test_what_is_no_code_does_not_count(tmp_path: Path, path: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_bytes(b"Name: demo\n" if "tests" in path else b"\xff\n")
+
+    assert code.read_file(tmp_path, path) is None
+
+
 @pytest.mark.parametrize(
     ("path", "room"),
     [
