@@ -128,7 +128,8 @@ class Judge:
             os.close(read)
             self.pipe = write
             try:
-                _confine(place, job.seconds)
+                imports_s = 4 if job.deferred else 15
+                _confine(place, imports_s + 5 * job.seconds)
                 status = self._judge(job)
             except BaseException:
                 status = _INVALID if job.number < 0 else 71
@@ -258,7 +259,7 @@ def _confine(place: Path, seconds: float) -> None:
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     tempfile.tempdir = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
-    limit = int(8 + 5 * seconds)  # of the processor: a busy machine is no mutant
+    limit = int(seconds)  # of the processor: a busy machine is no mutant
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

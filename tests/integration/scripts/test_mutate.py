@@ -84,24 +84,29 @@ def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: P
     status, last, _, _ = mutate(project, "--save", str(project / "before.json"))
 
     saved = json.loads((project / "before.json").read_text())["mutants"]["packager/signs"]
-    verdicts = {f"{row['before']} -> {row['after']}": row["verdict"] for row in saved}
+    verdicts = {
+        f"{row['line']}: {row['before']} -> {row['after']}": row["verdict"] for row in saved
+    }
     assert status == 0
     assert verdicts == {
-        "3 -> 4": "caught",  # another import notices
-        "return 1 if x > 0 else -1 -> return None": "caught",
-        "x > 0 -> not x > 0": "caught",
-        "x > 0 -> x >= 0": "escaped",
-        "0 -> 1": "escaped",
-        "1 -> 2": "caught",
-        "return x >= DEPTH -> return None": "caught",
-        "x >= DEPTH -> x > DEPTH": "caught",
-        "return [1] -> return None": "not covered",
-        "x < 3 -> x <= 3": "caught",
-        "x += 1 -> x -= 1": "caught",  # it never ends
-        "x += 1 -> pass": "caught",
-        "return x -> return None": "caught",
+        "2: 3 -> 4": "caught",  # another import notices
+        "6: return 1 if x > 0 else -1 -> return None": "caught",
+        "6: x > 0 -> not x > 0": "caught",
+        "6: x > 0 -> x >= 0": "escaped",
+        "6: 0 -> 1": "escaped",
+        "6: 1 -> 2": "caught",
+        "10: return x >= DEPTH -> return None": "caught",
+        "10: x >= DEPTH -> x > DEPTH": "caught",
+        "14: return [1] -> return None": "not covered",
+        "14: 1 -> 2": "not covered",
+        "18: x < 3 -> x <= 3": "caught",
+        "18: 3 -> 4": "caught",
+        "19: x += 1 -> x -= 1": "caught",  # it never ends
+        "19: x += 1 -> pass": "caught",
+        "19: 1 -> 2": "escaped",
+        "20: return x -> return None": "caught",
     }
-    assert last == {"mutants": 17, "caught": 13, "escaped": 2, "not covered": 2}
+    assert last == {"mutants": 17, "caught": 12, "escaped": 3, "not covered": 2}
 
     _, again, _, messages = mutate(project)
 
@@ -116,5 +121,5 @@ def test_a_test_that_is_gone_lets_mutants_escape_that_were_caught(project: Path)
 
     status, last, output, _ = mutate(project, "--compare", str(project / "before.json"))
 
-    assert (status, last["lost"], last["won"], last["worse"]) == (0, 5, 0, [])
+    assert (status, last["lost"], last["won"], last["worse"]) == (1, 4, 0, ["packager/signs"])
     assert "lost  escaped     packager/signs.py:20 return: return x  ->  return None" in output
