@@ -92,15 +92,13 @@ class _Place:
 def sites(file: str, text: str) -> list[Site]:
     """Return all sites of a file, in the order of its text."""
     made = []
-    seen: Counter[str] = Counter()  # equal functions have numbers
     units: dict[int, str] = {}
-    places: Counter[tuple[str, str]] = Counter()
+    places: Counter[tuple[str, str]] = Counter()  # those of equal functions go on counting
     for number, found in enumerate(_find(ast.parse(text))):
         unit = units.get(id(found.unit))
         if unit is None:
             segment = ast.get_source_segment(text, found.unit) or ""
-            seen[segment] += 1
-            unit = units[id(found.unit)] = _digest(file, segment, str(seen[segment]))
+            unit = units[id(found.unit)] = _digest(file, segment)
         places[unit, found.operator] += 1
         made.append(
             Site(

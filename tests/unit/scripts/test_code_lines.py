@@ -39,7 +39,8 @@ class Wrong(errors.Base):
 
     hint = 1
 '''
-STRINGS = '''TEXT = """a
+STRINGS = '''import os
+TEXT = """a
 
 # no comment
 """
@@ -121,6 +122,7 @@ def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: P
             "class TooLarge(Base): ...\n"
             "@dataclass(frozen=True)\nclass Size: ...\n"
             "class Sized(Protocol): ...\n"
+            "class Missing(KeyError): ...\n"
         ),
         "packager/build/a.py": (
             "from packager.core import sizes, units as u\n"
@@ -132,7 +134,7 @@ def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: P
     rooms = code.summarize([read(tmp_path, path, text) for path, text in files.items()])
 
     core = rooms["packager/core"]
-    assert (core.classes, core.dataclasses, core.exceptions, core.protocols) == (3, 1, 1, 1)
+    assert (core.classes, core.dataclasses, core.exceptions, core.protocols) == (4, 1, 2, 1)
     assert core.used_outside == {"gib", "Size"}
     assert (core.chain, core.floor) == (2, 2)
     assert (rooms["packager/errors"].floor, rooms["packager/build"].floor) == (1, 3)
