@@ -143,7 +143,7 @@ class Judge:
         took = time.monotonic() - child.started
         ended, status = os.waitpid(pid, os.WNOHANG)
         if not ended:
-            if took > 60 + 20 * child.job.seconds:
+            if took > 300 + 60 * child.job.seconds:
                 os.killpg(pid, signal.SIGKILL)
             return None
         del running[pid]

@@ -111,7 +111,7 @@ def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: P
     _, again, _, messages = mutate(project)
 
     assert again == last
-    assert "17 verdicts are known, 0 to make" in messages
+    assert "0 mutants to judge; of 17 it is known" in messages
 
 
 def test_a_test_that_is_gone_lets_mutants_escape_that_were_caught(project: Path) -> None:
