@@ -26,15 +26,17 @@ def is_deep(x):
 
 def unused():
     return [1]
-
+"""
+ENDLESS = """
 
 def wait(x):
-    while x < 3:
-        x += 1
+    while x:
+        break
     return x
 """
 TESTS = """
-from packager.signs import sign, is_deep, wait
+from packager import signs
+from packager.signs import sign, is_deep
 
 
 def test_sign():
@@ -45,10 +47,11 @@ def test_sign():
 def test_depth():
     assert is_deep(3)
     assert not is_deep(2)
-
+"""
+WAITING = """
 
 def test_wait():
-    assert wait(1) == 3
+    assert signs.wait(2) == 2
 """
 
 
@@ -81,6 +84,9 @@ def mutate(project: Path, *options: str) -> tuple[int, dict[str, object], str, s
 
 
 def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: Path) -> None:
+    (project / "packager/signs.py").write_text(CODE + ENDLESS)
+    (project / "tests/unit/test_signs.py").write_text(TESTS + WAITING)
+
     status, last, _, _ = mutate(project, "--save", str(project / "before.json"))
 
     saved = json.loads((project / "before.json").read_text())["mutants"]["packager/signs"]
@@ -99,27 +105,23 @@ def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: P
         "10: x >= DEPTH -> x > DEPTH": "caught",
         "14: return [1] -> return None": "not covered",
         "14: 1 -> 2": "not covered",
-        "18: x < 3 -> x <= 3": "caught",
-        "18: 3 -> 4": "caught",
-        "19: x += 1 -> x -= 1": "caught",  # it never ends
-        "19: x += 1 -> pass": "caught",
-        "19: 1 -> 2": "escaped",
+        "19: break -> continue": "caught",  # it never ends
         "20: return x -> return None": "caught",
     }
-    assert last == {"mutants": 17, "caught": 12, "escaped": 3, "not covered": 2}
+    assert last == {"mutants": 14, "caught": 10, "escaped": 2, "not covered": 2}
 
     _, again, _, messages = mutate(project)
 
     assert again == last
-    assert "0 mutants to judge; of 17 it is known" in messages
+    assert "0 mutants to judge; of 14 it is known" in messages
 
 
 def test_a_test_that_is_gone_lets_mutants_escape_that_were_caught(project: Path) -> None:
     mutate(project, "--save", str(project / "before.json"))
     path = project / "tests/unit/test_signs.py"
-    path.write_text(TESTS.replace("assert wait(1) == 3", "wait(1)").replace("== -1", "!= 0"))
+    path.write_text(TESTS.replace("== -1", "!= 0").replace("not is_deep(2)", "True"))
 
     status, last, output, _ = mutate(project, "--compare", str(project / "before.json"))
 
-    assert (status, last["lost"], last["won"], last["worse"]) == (1, 4, 0, ["packager/signs"])
-    assert "lost  escaped     packager/signs.py:20 return: return x  ->  return None" in output
+    assert (status, last["lost"], last["won"], last["worse"]) == (0, 1, 0, [])
+    assert "lost  escaped     packager/signs.py:6 number: 1  ->  2" in output
