@@ -72,6 +72,7 @@ class Judge:
     jobs: list[Job]
     workers: int
     report: Callable[[Job, Outcome], None]
+    limit_s: float = float("inf")  # after which no job is begun
     pipe: int | None = None  # in a child
     functions: dict[str, list[FunctionType]] = field(default_factory=dict)
     sound: dict[tuple[str, bool], bool] = field(default_factory=dict)
@@ -109,7 +110,10 @@ class Judge:
         gc.freeze()
         waiting = list(reversed(self.jobs))
         running: dict[int, _Child] = {}
+        end = time.monotonic() + self.limit_s
         while waiting or running:
+            if time.monotonic() > end:
+                waiting.clear()
             while waiting and len(running) < self.workers:
                 self._start(waiting.pop(), running)
             time.sleep(0.002)
