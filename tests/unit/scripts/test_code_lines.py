@@ -1,0 +1,163 @@
+"""What `scripts/count-lines` counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.places import SCRIPTS
+from tests.support.workers import load
+
+code = load(SCRIPTS / "_code_lines.py")
+
+PLAIN = '''"""Say what is inside."""
+
+from __future__ import annotations
+
+import os  # a comment
+from packager.core import (
+    units,
+)
+
+
+# a comment
+def size(x: int) -> int:
+    """Return a size."""
+    from packager import errors
+
+    return sum(
+        # of all
+        (x, 1),
+    )  # 5 lines with the head
+
+
+class Wrong(errors.Base):
+    """Two lines
+    of words.
+    """
+
+    hint = 1
+'''
+STRINGS = '''import os
+TEXT = """a
+
+# no comment
+"""
+# a comment
+LONG = 1 + \\
+    2
+'''
+
+
+def read(root: Path, path: str, text: str) -> object:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text, encoding="utf-8")
+    return code.read_file(root, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "lines"),
+    [
+        (
+            "packager/core/a.py",
+            PLAIN,
+            [
+                *("def size(x: int) -> int:", "return sum(", "(x, 1),"),
+                *(")  # 5 lines with the head", "class Wrong(errors.Base):", "hint = 1"),
+            ],
+        ),
+        (
+            "tests/test_a.py",
+            STRINGS,
+            ['TEXT = """a', "", "# no comment", '"""', "LONG = 1 + \\", "2"],
+        ),
+        ("scripts/tool", "#!/usr/bin/env python3\nimport os\n\nrun()\n", ["run()"]),
+        ("scripts/start", "#!/bin/sh\n# why\n\nexec run\n", ["exec run"]),
+        ("packager/catalog/data/x.toml", "# source\n[a]\n\nb = 1\n", ["[a]", "b = 1"]),
+        ("templates/page.css", "a {\n\n  #b\n}\n", ["a {", "#b", "}"]),
+        ("tests/wrong.py", "def (", []),
+    ],
+    ids=["python", "strings", "python script", "shell", "data", "style sheet", "no syntax"],
+)
+def test_lines_with_code_count_and_no_others(
+    tmp_path: Path, path: str, text: str, lines: list[str]
+) -> None:
+    assert list(read(tmp_path, path, text).lines) == lines
+
+
+@pytest.mark.parametrize("path", ["tests/support/outside/METADATA", "packager/icon"])
+def test_what_is_no_code_does_not_count(tmp_path: Path, path: str) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_bytes(b"Name: demo\n" if "tests" in path else b"\xff\n")
+
+    assert code.read_file(tmp_path, path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "room"),
+    [
+        ("packager/core/units.py", "packager/core"),
+        ("packager/api.py", "packager/api"),
+        ("packager/catalog/data/instances.toml", "data/packager"),
+        ("artifact_cache/stores/s3.py", "artifact_cache"),
+        ("tests/unit/core/test_units.py", "tests/unit"),
+        ("tests/conftest.py", "tests/top"),
+        ("tests/mutants/bytes.toml", "data/tests"),
+        ("containers/tools/common/Dockerfile", "containers"),
+    ],
+)
+def test_a_file_belongs_to_one_room(path: str, room: str) -> None:
+    assert code.room_of(path) == room
+
+
+def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: Path) -> None:
+    files = {
+        "packager/errors.py": "class Base(Exception):\n    pass\n",
+        "packager/core/__init__.py": "",
+        "packager/core/units.py": "def gib(): ...\ndef _own(): ...\n",
+        "packager/core/sizes.py": (
+            "from packager.core.units import gib\n"
+            "from packager.errors import Base\n"
+            "class TooLarge(Base): ...\n"
+            "@dataclass(frozen=True)\nclass Size: ...\n"
+            "class Sized(Protocol): ...\n"
+            "class Missing(KeyError): ...\n"
+        ),
+        "packager/build/a.py": (
+            "from packager.core import sizes, units as u\n"
+            "from packager.core.units import gib, _own\n"
+            "def use(): return sizes.Size, u.gib.name, u.gib\n"
+        ),
+    }
+
+    rooms = code.summarize([read(tmp_path, path, text) for path, text in files.items()])
+
+    core = rooms["packager/core"]
+    assert (core.classes, core.dataclasses, core.exceptions, core.protocols) == (4, 1, 2, 1)
+    assert core.used_outside == {"gib", "Size"}
+    assert (core.chain, core.floor) == (2, 2)
+    assert (rooms["packager/errors"].floor, rooms["packager/build"].floor) == (1, 3)
+    assert rooms["packager/errors"].used_outside == {"Base"}
+
+
+def test_modules_that_import_each_other_count_together() -> None:
+    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set(), "e": {"a", "d"}}
+
+    assert code.longest_lines(graph) == {"a": 4, "b": 3, "c": 3, "d": 1, "e": 5}
+
+
+def test_a_line_that_changed_is_added_and_removed(tmp_path: Path) -> None:
+    before = [
+        read(tmp_path, "packager/core/a.py", "a = 1\nb = 2\n# words\n"),
+        read(tmp_path, "packager/core/b.py", "c = 3\n"),
+    ]
+    after = [
+        read(tmp_path, "packager/core/a.py", "# other words\na = 1\n\nb = 3\nd = 4\n"),
+        read(tmp_path, "packager/build/b.py", "c = 3\n"),
+    ]
+
+    assert code.changed_lines(before, after) == {
+        "packager/build": (1, 0),
+        "packager/core": (2, 2),
+    }

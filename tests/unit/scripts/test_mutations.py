@@ -1,0 +1,186 @@
+"""Which mutants `scripts/mutate` makes, which it chooses, and which tests it holds them against."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.support.places import SCRIPTS
+from tests.support.workers import load
+
+mutations = load(SCRIPTS / "_mutations.py")
+covering = load(SCRIPTS / "_covering.py")
+
+FUNCTION = '''
+def pick(items: list[int], least: int = 1, *, name="") -> int | None:
+    """Return the first item that is large."""
+    found = {}
+    for item in items:
+        if item < least and not found:
+            continue
+        found["x"] = item + 2
+        break
+    if found is None:
+        raise ValueError(f"no {name}")
+    return found.get("x")
+'''
+OTHERS = """
+LIMIT = 4
+Kind = Literal["a", "b"]
+Either = int | str
+
+@dataclass(frozen=True)
+class Size:
+    depth: int = 8
+
+    def is_deep(self) -> bool:
+        self.seen += 1
+        return self.depth >= LIMIT if self.ok else [x for x in self if x]
+
+if TYPE_CHECKING:
+    SEEN = True
+"""
+
+
+def changes(text: str) -> list[tuple[str, int, str, str]]:
+    found = mutations.sites("packager/core/a.py", text)
+    return [(site.operator, site.line, site.before, site.after) for site in found]
+
+
+def test_each_change_of_a_function_is_made_once() -> None:
+    assert changes(FUNCTION) == [
+        ("default", 2, "''", "'XX'"),
+        ("default", 2, "1", "2"),
+        ("negate", 6, "item < least and (not found)", "not (item < least and (not found))"),
+        ("and-or", 6, "item < least and (not found)", "item < least or not found"),
+        ("compare", 6, "item < least", "item <= least"),
+        ("not", 6, "not found", "found"),
+        ("break", 7, "continue", "break"),
+        ("drop", 8, "found['x'] = item + 2", "pass"),
+        ("text", 8, "'x'", "''"),
+        ("arithmetic", 8, "item + 2", "item - 2"),
+        ("number", 8, "2", "3"),
+        ("break", 9, "break", "continue"),
+        ("compare", 10, "found is None", "found is not None"),
+        ("drop", 11, "raise ValueError(f'no {name}')", "pass"),
+        ("text", 11, "'no '", "''"),
+        ("return", 12, "return found.get('x')", "return None"),
+        ("text", 12, "'x'", "''"),
+    ]
+
+
+def test_what_an_import_runs_is_told_from_what_a_call_runs() -> None:
+    found = mutations.sites("packager/core/a.py", OTHERS)
+
+    assert [(site.operator, site.before, site.deferred, site.names) for site in found] == [
+        ("number", "4", False, ("LIMIT",)),
+        ("number", "8", False, ("depth",)),
+        ("arithmetic", "self.seen += 1", True, ()),
+        ("drop", "self.seen += 1", True, ()),
+        ("number", "1", True, ()),
+        (
+            *("return", "return self.depth >= LIMIT if self.ok else [x for x in self if x]"),
+            *(True, ()),
+        ),
+        ("negate", "self.ok", True, ()),
+        ("compare", "self.depth >= LIMIT", True, ()),
+        ("negate", "x", True, ()),
+    ]
+
+
+def test_a_mutant_differs_in_one_place_and_lines_stay() -> None:
+    text = "def f(x):\n    # why\n    return x == 1 and x\n"
+
+    made = [ast.unparse(mutations.mutated(text, number)) for number in range(4)]
+
+    assert made == [
+        "def f(x):\n    return",
+        "def f(x):\n    return x == 1 or x",
+        "def f(x):\n    return x != 1 and x",
+        "def f(x):\n    return x == 2 and x",
+    ]
+    assert mutations.mutated(text, 0).body[0].body[0].lineno == 3
+
+
+def test_a_sample_stays_where_a_function_moves_and_changes_where_it_changes() -> None:
+    def ids(text: str) -> list[str]:
+        return [site.id for site in mutations.sites("packager/core/a.py", text)]
+
+    def chosen(text: str) -> list[str]:
+        return [
+            site.id
+            for site in mutations.sample(mutations.sites("packager/core/a.py", text), 5, "1")
+        ]
+
+    assert ids("LIMIT = 4\n" + FUNCTION)[1:] == ids(FUNCTION)
+    assert chosen(FUNCTION) == chosen("\n\n" + FUNCTION)
+    assert len(set(ids(FUNCTION) + ids(FUNCTION.replace("large", "big")))) == 2 * 17
+    assert len(set(ids("def f():\n    return 1\n" * 2))) == 4
+
+
+def test_texts_are_a_quarter_of_a_sample_where_there_are_others() -> None:
+    text = "def f(x):\n" + "    a = 'x'\n" * 30 + "    a = 1\n" * 30
+    few = "def f(x):\n" + "    a = 'x'\n" * 30 + "    a = 1\n" * 3
+
+    def texts(text: str) -> int:
+        found = mutations.sample(mutations.sites("packager/a.py", text), 20, "1")
+        assert len(found) == 20
+        return [site.operator for site in found].count("text")
+
+    assert texts(text) == 5
+    assert texts(few) == 17
+
+
+@pytest.mark.parametrize(
+    ("file", "room"),
+    [
+        ("packager/core/units.py", "packager/core"),
+        ("packager/api.py", "packager/api"),
+        ("artifact_cache/stores/s3.py", "artifact_cache"),
+    ],
+)
+def test_a_module_belongs_to_a_room(file: str, room: str) -> None:
+    assert mutations.room_of(file) == room
+
+
+def test_tests_of_the_room_come_first_then_the_fast_and_one_case_of_each() -> None:
+    seconds = {
+        "tests/unit/core/test_a.py::test_slow": 0.4,
+        "tests/unit/core/test_a.py::test_case[1]": 0.1,
+        "tests/unit/core/test_a.py::test_case[2]": 0.2,
+        "tests/unit/cli/test_b.py::test_fast": 0.01,
+        "tests/unit/cli/test_core/x.py::test_other": 0.02,
+    }
+
+    assert covering.in_order(seconds, seconds, "packager/core", 4, 9.0) == [
+        "tests/unit/core/test_a.py::test_case[1]",
+        "tests/unit/core/test_a.py::test_slow",
+        "tests/unit/cli/test_b.py::test_fast",
+        "tests/unit/cli/test_core/x.py::test_other",
+    ]
+    assert covering.in_order(seconds, seconds, "packager/core", 9, 0.5) == [
+        "tests/unit/core/test_a.py::test_case[1]",
+        "tests/unit/core/test_a.py::test_slow",
+    ]
+
+
+def test_a_name_is_used_where_it_is_read() -> None:
+    used = covering.names_used("from a.b import LIMIT\nx = LIMIT\ny.depth = f(z.depth, ok=1)\n")
+
+    assert {name: lines for name, lines in used.items() if name != "f"} == {
+        "a.b": {1},
+        "LIMIT": {1, 2},
+        "y": {3},
+        "z": {3},
+        "depth": {3},
+        "ok": {3},
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "lines"),
+    [("b = 2", [2]), ("a = 1\nb", [1, 2]), ("\nb = 2\n", [2]), ("c = 3\n", [4])],
+)
+def test_lines_of_a_bug_are_those_of_its_text(part: str, lines: list[int]) -> None:
+    assert list(covering.lines_of(part, "a = 1\nb = 2\n\nc = 3\n")) == lines
