@@ -13,6 +13,7 @@ from artifact_cache.entry import Entry, Output, Writer, entry_bytes, parse_entry
 from artifact_cache.errors import MalformedEntry, NewerEntry
 from artifact_cache.key import key_of, key_of_plain, plain
 from tests.support.cache_entries import CHECKPOINT, VLLM, A
+from tests.support.toml_rows import rows
 
 
 def an_entry(**changes: Any) -> dict[str, Any]:
@@ -74,40 +75,13 @@ def test_an_entry_knows_its_kind_and_size() -> None:
     assert (entry.kind, entry.total_bytes) == ("quantized-checkpoint", 7)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("/etc/passwd", id="absolute"),
-        pytest.param("../model", id="parent"),
-        pytest.param("a/../../b", id="parent inside"),
-        pytest.param("a//b", id="empty part"),
-        pytest.param("./a", id="dot"),
-        pytest.param("a/", id="directory"),
-        pytest.param("a\\b", id="backslash"),
-        pytest.param("a\nb", id="line feed"),
-        pytest.param("a\0b", id="nul"),
-        pytest.param("cafe\u0301", id="not NFC"),
-        pytest.param("a" * 256, id="long name"),
-        pytest.param("a/" * 32 + "a", id="deep"),
-        pytest.param("/".join(["a" * 200] * 6), id="long path"),
-    ],
-)
+@rows(__file__, "path", "path")
 def test_a_path_that_is_not_plain_is_refused(path: str) -> None:
     with pytest.raises(MalformedEntry):
         parse(an_entry(outputs=[an_output(path)]))
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [
-        pytest.param(("a", "a"), id="same"),
-        pytest.param(("Model.bin", "model.bin"), id="same without case"),
-        pytest.param(("straße", "STRASSE"), id="same when folded"),
-        pytest.param(("a", "a/b"), id="file and directory"),
-        pytest.param(("A/b", "a"), id="file and directory without case"),
-    ],
-)
+@rows(__file__, "paths", "paths:tuple")
 def test_two_paths_that_some_disk_makes_one_are_refused(paths: tuple[str, ...]) -> None:
     with pytest.raises(MalformedEntry):
         parse(an_entry(outputs=[an_output(path) for path in paths]))
@@ -146,21 +120,7 @@ def test_a_kind_that_leaves_its_directory_is_refused() -> None:
         parse(an_entry(keydoc=keydoc, key=key_of_plain(keydoc)))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"{", id="cut"),
-        pytest.param(b"\xff{}", id="not UTF-8"),
-        pytest.param(b"[]", id="list"),
-        pytest.param(b'{"schema":1,"schema":1}', id="key twice"),
-        pytest.param(b'{"schema":NaN}', id="NaN"),
-        pytest.param(b'{"schema":"\\ud800"}', id="half a surrogate pair"),
-        pytest.param(b"[" * 100_000, id="nested to overflow"),
-        pytest.param(b'{"a":' * 9 + b"1" + b"}" * 9, id="nested deeply"),
-        pytest.param(b'{"schema":' + b"9" * 5000 + b"}", id="long number"),
-    ],
-)
+@rows(__file__, "data", "data:bytes")
 def test_bytes_that_are_not_one_strict_object_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedEntry):
         parse_entry(data)

@@ -16,6 +16,7 @@ from artifact_cache.store import Address, address_of
 from tests.support.cache_entries import CHECKPOINT, NEURON, Build, document
 from tests.support.cache_opening import LocalStore
 from tests.support.doubles.stores import ReadOnlyStore
+from tests.support.toml_rows import rows
 
 DAY = 24 * 3600
 
@@ -229,16 +230,7 @@ def test_failures_are_listed(root: Path, cache: ArtifactCache, tmp_path: Path) -
     assert list(failures.list("neuron")) == []
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        pytest.param("hf_" + "a" * 34, id="hub"),
-        pytest.param("ghp_" + "a" * 36, id="forge"),
-        pytest.param("AKIA" + "A" * 16, id="cloud"),
-        pytest.param("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdef", id="token"),
-        pytest.param("-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n", id="key cut off"),
-    ],
-)
+@rows(__file__, "secret", "secret")
 def test_what_looks_like_a_credential_is_taken_out_of_logs(
     cache: ArtifactCache, tmp_path: Path, secret: str
 ) -> None:

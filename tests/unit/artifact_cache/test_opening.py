@@ -10,6 +10,7 @@ from artifact_cache.opening import BadTier, TierAddress, parse_tier
 from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
 from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import open_cache
+from tests.support.toml_rows import rows
 
 
 @pytest.mark.parametrize(
@@ -41,26 +42,7 @@ def test_addresses_are_understood(address: str, parsed: TierAddress) -> None:
     assert parse_tier(address) == parsed
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("", "begins with neither"),
-        ("gs://cache", "begins with neither"),
-        ("s3:cache", "not the name of a bucket"),
-        ("s3://", "not the name of a bucket"),
-        ("s3://Cache", "not the name of a bucket"),
-        ("s3://cache/a b", "characters that tools misread"),
-        ("s3://cache?policy=often", "policy is one of read-only, write-through, write-back"),
-        ("s3://cache?polcy=read-only", "'polcy' is not a setting of s3"),
-        ("s3://cache?policy", "not NAME=VALUE"),
-        ("s3://cache?region=a&region=b", "stands twice"),
-        ("s3://cache?endpoint_url=minio", "is not a URL"),
-        ("s3://cache?lease=maybe", "lease is yes or no"),
-        ("ro:s3://cache?policy=write-back", "exclude each other"),
-        ("dir:shared", "must begin with /"),
-        ("dir:/shared?region=a", "'region' is not a setting of dir"),
-    ],
-)
+@rows(__file__, "refused", "address=id", "reason")
 def test_what_cannot_be_meant_is_refused(address: str, reason: str) -> None:
     with pytest.raises(BadTier, match=reason):
         parse_tier(address)

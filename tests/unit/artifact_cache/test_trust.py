@@ -39,6 +39,7 @@ from tests.support.cache_entries import (
 )
 from tests.support.cache_opening import LocalStore, open_cache, open_local
 from tests.support.doubles.stores import MemoryStore
+from tests.support.toml_rows import rows
 
 
 class Keys:
@@ -350,15 +351,7 @@ def test_a_private_key_is_private_and_never_overwritten(tmp_path: Path) -> None:
         load_signer(tmp_path / "key.pem")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("", id="empty"),
-        pytest.param('{"schema":2,"keys":{}}', id="another form"),
-        pytest.param('{"schema":1,"keys":{"a":{"public_key":"x"}}}', id="no key"),
-        pytest.param('{"schema":1,"keys":{},"more":1}', id="unknown field"),
-    ],
-)
+@rows(__file__, "list", "text")
 def test_a_list_of_keys_is_read_whole_or_not_at_all(tmp_path: Path, text: str) -> None:
     (tmp_path / "trusted.json").write_text(text)
     with pytest.raises(UnusableKeys):

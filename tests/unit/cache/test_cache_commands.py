@@ -21,6 +21,7 @@ from packager.keys.parts import Shape
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, Build
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.foreign_trees import optimum_tree
+from tests.support.toml_rows import rows
 
 
 @dataclass
@@ -234,21 +235,7 @@ def test_a_pin_is_let_go_by_name_or_by_key(cache: Cache, root: Path) -> None:
     assert cache("pin").status == 2
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("gc", "--max-size", "many"),
-        ("gc", "--max-age", "soon"),
-        ("export", "--to", "a.tar"),
-        ("explain",),
-        ("explain", "--last", "abcd"),
-        ("clear-negative",),
-        ("import", "x.tar", "--module", "MODULE_1"),
-        ("stats", "--cache-shared", "ftp://x"),
-        ("stats", "--trusted-keys", "no-such-file"),
-    ],
-    ids=lambda words: " ".join(words),
-)
+@rows(__file__, "wrong", "words:tuple")
 def test_wrong_words_end_with_status_2(cache: Cache, words: tuple[str, ...]) -> None:
     said = cache(*words)
 

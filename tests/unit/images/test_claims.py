@@ -21,6 +21,7 @@ from packager.images.claims import (
     read_claims,
     write_claims,
 )
+from tests.support.toml_rows import rows
 
 KEY = ClaimKey(bytes(range(32)))
 HERE = "registry.test:5000/team/model"
@@ -201,12 +202,7 @@ def test_a_key_is_spelled_so_that_it_can_be_read_again() -> None:
     assert parse_key(f" {KEY.spelled()}\n") == KEY
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "secret", "packager-claim-key-1:", "packager-claim-key-1:" + "a" * 63, "a" * 64]
-    + ["packager-claim-key-1:" + "A" * 64, "packager-claim-key-2:" + "a" * 64],
-    ids=["empty", "password", "nothing", "short", "bare", "capitals", "other version"],
-)
+@rows(__file__, "key", "text")
 def test_what_is_no_key_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match="it is not packager-claim-key-1: and 64") as raised:
         parse_key(text)

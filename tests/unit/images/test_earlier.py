@@ -14,6 +14,7 @@ from packager.images import remote_layers
 from packager.images.claims import Claim, ClaimDocument, ClaimKey, read_claims, write_claims
 from packager.images.layer_plan import model_layers
 from packager.images.remote_layers import RemoteLayerIndex, content_digest, read_earlier
+from tests.support.toml_rows import rows
 
 DIRECTORY = "/opt/packager/model"
 DIGEST = "sha256:" + "d" * 64
@@ -186,19 +187,6 @@ def test_a_broken_entry_is_passed_over(changes: dict[str, Any]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        b"",
-        b"\xff" * 100,
-        b"[]",
-        b"{}",
-        b'{"layers": 7}',
-        b'{"layers": [1, null, "x", []]}',
-        b"[" * 1_000_000,
-        b'{"layers": [' + b"[" * 1_000_000,
-    ],
-    ids=["empty", "binary", "list", "object", "number", "no objects", "deep", "deep layers"],
-)
+@rows(__file__, "no_manifest", "manifest:bytes")
 def test_what_is_no_manifest_says_nothing(manifest: bytes) -> None:
     assert read_earlier([manifest]) == RemoteLayerIndex()

@@ -22,6 +22,7 @@ from packager.images.layout.base import LayoutBase, read_documents
 from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
+from tests.support.toml_rows import rows
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = b"layer"
@@ -165,18 +166,7 @@ def test_no_more_is_read_than_is_allowed_and_one_byte(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "file", 100) == b"x" * 100
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        pytest.param(b"[" * 100_000, id="deep"),
-        pytest.param(b'{"manifests":5}', id="number"),
-        pytest.param(b'{"manifests":[5]}', id="entry-number"),
-        pytest.param(b'{"manifests":[{"annotations":[]}]}', id="annotations-list"),
-        pytest.param(b'{"manifests":[{"digest":"sha256:../../secret"}]}', id="digest-path"),
-        pytest.param(b'{"manifests":[],"manifests":[]}', id="twice"),
-        pytest.param(b"\xff", id="no-utf8"),
-    ],
-)
+@rows(__file__, "index", "index:bytes")
 def test_a_damaged_index_is_refused_before_anything_is_written(
     index: bytes, tmp_path: Path
 ) -> None:

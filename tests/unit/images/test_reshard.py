@@ -19,6 +19,7 @@ from packager.images.reshard import SPLIT_OVER, split_large
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from packager.models.safetensors import read_weights_header
 from tests.support.doubles.models import safetensors_bytes, write_safetensors
+from tests.support.toml_rows import rows
 
 READER = BlobReader()
 
@@ -239,16 +240,7 @@ def test_weights_that_engines_find_by_their_name_stay_whole(tmp_path: Path) -> N
     assert split_large(files, no_header, limit=MIB) == files
 
 
-@pytest.mark.parametrize(
-    ("sizes", "count", "expected"),
-    [
-        ([5], 3, [1]),
-        ([1] * 10, 3, [4, 4, 2]),
-        ([9, 1, 1, 1, 1, 1], 2, [1, 5]),
-        ([3, 3, 3, 100, 3, 3], 3, [3, 1, 2]),
-        ([], 2, []),
-    ],
-)
+@rows(__file__, "runs", "sizes", "count", "expected")
 def test_runs_are_balanced(sizes: list[int], count: int, expected: list[int]) -> None:
     assert [len(run) for run in balanced_runs(sizes, count)] == expected
 

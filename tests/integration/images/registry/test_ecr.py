@@ -23,6 +23,7 @@ from packager.images.registry.credentials import find_credentials
 from packager.images.registry.ecr import ecr_credentials, is_ecr
 from packager.images.registry.transport import Transport
 from tests.support.doubles.registry import FakeRegistry, sha256
+from tests.support.toml_rows import rows
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 SECRET = "secret-canary"
@@ -48,20 +49,7 @@ def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str
     return aws_server
 
 
-@pytest.mark.parametrize(
-    ("host", "known"),
-    [
-        (HOST, True),
-        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", True),
-        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com", True),
-        ("123456789012.dkr-ecr.us-east-1.on.aws", True),
-        ("public.ecr.aws", True),
-        ("123456789012.dkr.ecr.eu-west-1.amazonaws.com.example.com", False),
-        ("x123456789012.dkr.ecr.eu-west-1.amazonaws.com", False),
-        ("dkr.ecr.eu-west-1.amazonaws.com", False),
-        ("ghcr.io", False),
-    ],
-)
+@rows(__file__, "host", "host=id", "known")
 def test_hosts_of_ecr_are_told_from_others(host: str, known: bool) -> None:
     assert is_ecr(host) is known
 
