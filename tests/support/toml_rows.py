@@ -18,12 +18,20 @@ from typing import Any
 import pytest
 
 
-def rows(test_file: str, name: str, *fields: str) -> pytest.MarkDecorator:
-    """Run a test once for each row of a table; a field that a row has not is None."""
+def table(test_file: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table as they are."""
     path = Path(test_file)
     corpus = path.parent / "corpus" / f"{path.stem.removeprefix('test_')}.toml"
-    table = tomllib.loads(corpus.read_text("utf-8"))[name]
-    given = [pytest.param(*[_value(row, field) for field in fields], id=row["id"]) for row in table]
+    found: list[dict[str, Any]] = tomllib.loads(corpus.read_text("utf-8"))[name]
+    return found
+
+
+def rows(test_file: str, name: str, *fields: str) -> pytest.MarkDecorator:
+    """Run a test once for each row of a table; a field that a row has not is None."""
+    given = [
+        pytest.param(*[_value(row, field) for field in fields], id=row["id"])
+        for row in table(test_file, name)
+    ]
     return pytest.mark.parametrize([re.split("[:=]", field)[0] for field in fields], given)
 
 

@@ -28,10 +28,8 @@ from packager.core.image import Compression, FileRange, ImageSpec, Layer, Platfo
 from packager.errors import CachedFileChanged
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch
 from packager.images.tar import TarEntry, make_tar
-from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
 from tests.faults.cache.state import mend
 from tests.faults.cache.test_damage import damage, flip
@@ -40,6 +38,7 @@ from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
 from tests.support.cache_entries import CHECKPOINT, DRAFT, document, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
+from tests.support.made_images import layout_sink
 
 ROUNDS = 200 if LONG else 6
 HOUR_NS = 3600 * 10**9
@@ -82,7 +81,7 @@ def built(scene: Path, name: str, wanted: KeyDocument, compression: Compression)
         try:
             written = write_image(
                 image_of(result, compression),
-                [LayoutSink(parse_layout_target(f"oci:{scene / name}"))],
+                [layout_sink(scene / name)],
                 reader=BlobReader(),
                 index=index,
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -105,72 +104,3 @@ def test_a_collector_that_is_stopped_stops_no_build(
 
     assert files_below(result.path) == files_of(b"mine")
     assert [notice.code for notice in result.notices] == ["store", "not-stored"]
-
-
-PUBLISHER = """
-import sys
-from pathlib import Path
-from tests.support.cache_opening import open_local
-from tests.support.cache_entries import Build, document, files_below, files_of
-root, into = Path(sys.argv[1]), Path(sys.argv[2])
-for turn in range(int(sys.argv[3])):
-    content = f"tensor{turn % 3}".encode()
-    result = open_local(root).get_or_build(
-        document(turn % 3), Build(content), into / str(turn))
-    assert files_below(result.path) == files_of(content), turn
-    assert not {"corrupt"} & {notice.code for notice in result.notices}, result.notices
-"""
-
-
-def test_collectors_beside_publishers_and_readers_lose_no_blob(site: Site) -> None:
-    site.store.capability()
-    arguments = [[site.root, site.work / str(number), "40"] for number in range(2)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PUBLISHER, *given], stderr=subprocess.PIPE, text=True
-        )
-        for given in arguments
-    ]
-    cycles = 0
-    while any(process.poll() is None for process in processes):
-        site.collect(in_s=DAY)
-        cycles += 1
-    said = [process.communicate()[1] for process in processes]
-
-    assert [process.returncode for process in processes] == [0, 0], said
-    assert cycles > 5
-    site.collect(in_s=DAY)
-    assert site.is_whole()
-
-
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from artifact_cache import gc
-from artifact_cache.stores.local import LocalStore
-left = int(sys.argv[2])
-unlink = Path.unlink
-def dying(self, missing_ok=False):
-    global left
-    left -= 1
-    if left < 0: os.kill(os.getpid(), signal.SIGKILL)
-    unlink(self, missing_ok)
-Path.unlink = dying
-gc.collect(
-    LocalStore(Path(sys.argv[1])), gc.GcPolicy(max_bytes=0, grace_s=0), clock=lambda: 4e9
-)
-"""
-
-
-@pytest.mark.parametrize("unlinked", range(0, 8, 2))
-def test_a_collector_killed_anywhere_leaves_a_whole_cache(site: Site, unlinked: int) -> None:
-    site.build(1, 2)
-
-    done = subprocess.run([sys.executable, "-c", DYING, site.root, str(unlinked)])
-
-    assert done.returncode == -9
-    for seed in site.seeds():
-        site.take(seed, f"hit{seed}")
-    assert site.quarantine() == []
-    site.collect(in_s=DAY)
-    assert site.entries() == site.blobs() == []

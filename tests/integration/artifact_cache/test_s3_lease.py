@@ -19,7 +19,6 @@ from artifact_cache.results import Notice
 from artifact_cache.store import Address, address_of
 from artifact_cache.stores.s3_lease import S3Lease
 from artifact_cache.stores.tiered import Tier, TieredStore
-from tests.integration.artifact_cache.test_processes import wait_for
 from tests.support.cache_buckets import Place
 from tests.support.cache_entries import CHECKPOINT, Build, files_below
 from tests.support.cache_opening import LocalStore, open_local
@@ -53,6 +52,13 @@ def machine(
 
 def never() -> bool:
     return False
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.01)
 
 
 def test_two_machines_make_one_build(place: Place, tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from packager.errors import NotFound, OutputFailed, PackagerError, ProtocolFaile
 from packager.files.atomic import read_regular
 from packager.images.daemon.base import DockerBase
 from packager.images.layout.base import LayoutBase, read_documents
-from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
+from tests.support.made_images import layout_sink
 from tests.support.toml_rows import rows
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -174,7 +174,7 @@ def test_a_damaged_index_is_refused_before_anything_is_written(
     good = manifest()
     root = layout(tmp_path / "l", descriptor(good), good)
     (root / "index.json").write_bytes(index)
-    sink = LayoutSink(parse_layout_target(f"oci:{root}:new"))
+    sink = layout_sink(f"{root}:new")
     nothing = ImageSpec(base=scratch(Platform()), layers=(), runtime=RuntimeConfig(), created="")
 
     with pytest.raises(OutputFailed, match="is damaged"):

@@ -19,13 +19,14 @@ from packager.images.reshard import SPLIT_OVER, split_large
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from packager.models.safetensors import read_weights_header
 from tests.support.doubles.models import safetensors_bytes, write_safetensors
+from tests.support.made_images import whole
 from tests.support.toml_rows import rows
 
 READER = BlobReader()
 
 
 def weights_of(path: Path) -> ModelFile:
-    content = FileRange(path=str(path), offset=0, length=path.stat().st_size)
+    content = whole(path)
     return ModelFile(path=path.name, role="weights", content=content, sha256="ab" * 32)
 
 
@@ -188,8 +189,8 @@ def test_what_is_over_5_gib_becomes_equal_shards_below_4(tmp_path: Path) -> None
 
 
 def test_several_large_shards_are_split_and_named_anew_with_the_small_ones(tmp_path: Path) -> None:
-    for number, rows in enumerate((1000, 10, 3000), 1):
-        tensors = {f"{number}.{part}": ("U8", (rows, 200)) for part in range(4)}
+    for number, height in enumerate((1000, 10, 3000), 1):
+        tensors = {f"{number}.{part}": ("U8", (height, 200)) for part in range(4)}
         write_safetensors(tmp_path / f"model-{number:05}-of-00003.safetensors", tensors)
     shards = [weights_of(path) for path in sorted(tmp_path.glob("*.safetensors"))]
     old_index = ModelFile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import ssl
 import subprocess
@@ -71,14 +70,6 @@ def tls_registry(authority: Authority, tmp_path_factory: pytest.TempPathFactory)
     tls = f", tls: {{certificate: {certificate}, key: {key}}}"
     with docker_registry(tmp_path_factory.mktemp("tls-registry"), http=tls) as host:
         yield host
-
-
-def test_an_authority_that_is_named_is_trusted(tls_registry: str, authority: Authority) -> None:
-    client = RegistryClients(ca_file=str(authority.file)).at(tls_registry)
-
-    digest = put_blob(client, "a/b", os.urandom(3_000_000))
-
-    assert client.head_blob("a/b", digest) == 3_000_000
 
 
 def test_an_authority_that_docker_has_for_the_host_is_trusted(

@@ -23,7 +23,6 @@ from packager.core.image import (
 )
 from packager.errors import NotFound, NotReproduced, OutputFailed, Unavailable
 from packager.images.blobs import BlobReader, SourceChanged
-from packager.images.digest_index import DigestIndex
 from packager.images.erofs.layers import file_system_of, with_file_systems
 from packager.images.forms import choose_platform, forms_of, offered_platforms
 from packager.images.layout.sink import LayoutSink
@@ -38,13 +37,9 @@ from tests.unit.images.test_write_image import (
     _Parts,
     image_of,
 )
+from tests.unit.images.test_write_image import bench as bench
 from tests.unit.images.test_write_image import make_old as make_old
 from tests.unit.images.test_write_image import shard as shard
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(DigestIndex(tmp_path / "state" / "digests.sqlite"))
 
 
 @dataclass(eq=False)
@@ -177,7 +172,7 @@ def test_local_weights_that_are_likely_there_are_read_twice_rather_than_sent_twi
     earlier = IndexSink()
     first = bench.write(image_of(shard), earlier).layers[0]
     sink = _Remembering(blobs=dict(earlier.blobs), size=first.size, digest=first.digest)
-    fresh = Bench(DigestIndex(tmp_path / "fresh.sqlite"))
+    fresh = Bench(tmp_path / "fresh")
 
     fresh.write(both_forms(shard), sink)
 
