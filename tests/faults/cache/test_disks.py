@@ -31,9 +31,7 @@ def remount(disk: Path, options: str) -> None:
     [f"size={size}k" for size in some(range(8, 480, 8), 8)]
     + [f"size=8m,nr_inodes={inodes}" for inodes in some(range(4, 48), 8)],
 )
-def test_a_full_disk_costs_the_cache_and_not_the_build(
-    mounted: Mount, tmp_path: Path, options: str
-) -> None:
+def test_a_full_disk_costs_the_cache_alone(mounted: Mount, tmp_path: Path, options: str) -> None:
     """Full anywhere between the first directory and the last file of the entry."""
     tried()
     disk = mounted(options)
@@ -50,9 +48,7 @@ def test_a_full_disk_costs_the_cache_and_not_the_build(
     mend(disk / "cache", tmp_path / "work", known=(LARGE, b"heir"))
 
 
-def test_hits_come_from_a_read_only_disk_and_builds_go_past_it(
-    mounted: Mount, tmp_path: Path
-) -> None:
+def test_hits_come_from_a_read_only_disk_builds_pass_it(mounted: Mount, tmp_path: Path) -> None:
     disk = mounted("size=8m")
     open_local(disk / "cache").get_or_build(CHECKPOINT, OldBuild(b"ours"), tmp_path / "built")
     before = files_below(disk)

@@ -60,9 +60,7 @@ def random_fault(dice: random.Random) -> Fault:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_whatever_happens_on_the_way_the_files_are_right(
-    place: Place, tmp_path: Path, seed: int
-) -> None:
+def test_whatever_happens_the_files_are_right(place: Place, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     known = {b"publisher", b"reader", b"heir", b"last"}
     with FaultProxy(place.server.removeprefix("http://")) as proxy:
@@ -93,9 +91,7 @@ def test_whatever_happens_on_the_way_the_files_are_right(
 
 
 @pytest.mark.parametrize("seed", range(LOSSY_ROUNDS))
-def test_a_bucket_that_loses_blobs_costs_builds_and_nothing_else(
-    place: Place, tmp_path: Path, seed: int
-) -> None:
+def test_a_bucket_that_loses_blobs_costs_builds(place: Place, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     builds = 0
     for turn in range(3):

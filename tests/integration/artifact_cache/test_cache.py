@@ -9,19 +9,12 @@ from pathlib import Path
 
 from artifact_cache.cache import ArtifactCache
 from artifact_cache.results import Notice
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    Build,
-    files_below,
-    files_of,
-)
+from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import open_local
 from tests.unit.artifact_cache.test_cache import codes
 
 
-def test_a_second_process_waits_and_is_told_for_whom(
-    root: Path, cache: ArtifactCache, tmp_path: Path
-) -> None:
+def test_a_second_process_waits_knowingly(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
     heard: list[Notice] = []
     waiting = threading.Event()
 

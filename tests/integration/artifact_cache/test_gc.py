@@ -18,9 +18,7 @@ from tests.support.cache_opening import LocalStore
 from tests.support.cache_sites import DAY, HOUR, Site
 
 
-def test_a_publisher_between_its_blobs_and_its_entry_is_waited_for(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publisher_half_done_is_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen in a race: blobs looked at before the entry came, and taken for garbage."""
     halfway, may_go_on = threading.Event(), threading.Event()
     publish_entry = local.LocalStore._publish_entry
@@ -93,9 +91,7 @@ def test_a_publisher_that_does_not_let_go_is_waited_for_and_then_named(
     assert site.seeds() == [1]
 
 
-def test_a_collector_that_is_stopped_stops_no_build(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_collector_stops_no_build(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.build(1)
     monkeypatch.setattr(local, "LOCK_WAIT_S", 0.1)
     with site.store.collecting(1) as alone:

@@ -187,9 +187,7 @@ def test_a_healed_blob_is_not_deleted_by_who_saw_the_bad_one(place: Place, tmp_p
     assert place.read(key) == TENSORS
 
 
-def test_a_publisher_replaces_a_broken_entry_that_it_never_read(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_publisher_replaces_a_broken_entry_unread(place: Place, tmp_path: Path) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
     InBucket(place).change_entry(b"{")
 
@@ -324,9 +322,7 @@ def test_who_may_not_write_has_a_store_to_read(
         store.put(built(tmp_path / "b", NEURON), tmp_path / "b")
 
 
-def test_a_right_that_is_lost_later_makes_the_store_read_only(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
+def test_a_right_may_be_lost_later(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     store = through(place, proxy, answer("PUT", path="cas/"))
     assert store.capability().mode == "read-write"
 
@@ -337,15 +333,10 @@ def test_a_right_that_is_lost_later_makes_the_store_read_only(
 
 @pytest.mark.parametrize(
     ("method", "reason"),
-    [
-        ("", "it refuses access (403)"),
-        ("PUT", "nothing is there yet, and it refuses access (403)"),
-    ],
+    [("", "it refuses access (403)"), ("PUT", "nothing is there yet, and it refuses access (403)")],
     ids=["reading is refused", "writing the first object is refused"],
 )
-def test_a_bucket_of_no_use_is_off(
-    place: Place, proxy: FaultProxy, method: str, reason: str
-) -> None:
+def test_a_useless_bucket_is_off(place: Place, proxy: FaultProxy, method: str, reason: str) -> None:
     proxy.add(answer(method))
 
     assert place.store(proxy.url).capability() == Capability("off", reason)
@@ -422,9 +413,7 @@ def test_an_own_multipart_whose_last_answer_was_lost_counts_as_sent(
     assert list((tmp_path / "partial").iterdir()) == []
 
 
-def test_an_answer_lost_while_another_was_first_is_a_lost_race(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
+def test_a_race_is_lost_with_an_answer(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     first = built(tmp_path / "a", CHECKPOINT, b"first")
     second = built(tmp_path / "b", CHECKPOINT, b"second")
     store = through(place, proxy, Fault("drop", method="PUT", path="/ac/"))
@@ -507,9 +496,7 @@ def test_of_many_processes_exactly_one_is_first(place: Place, tmp_path: Path) ->
     assert found == files_of(f"{winner}".encode())
 
 
-def test_an_upload_goes_on_where_a_killed_one_stopped(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
+def test_a_killed_upload_is_taken_up_again(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     partial = tmp_path / "partial"
     entry = large(tmp_path / "a", 10 * PART)
     proxy.add(Fault("stall", method="PUT", path="partNumber=10"))

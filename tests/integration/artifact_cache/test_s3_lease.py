@@ -268,9 +268,7 @@ def test_a_lease_that_is_always_rewritten_delays_a_build_for_an_hour_at_most(
     assert (result.hit, result.stored) == (False, True)
 
 
-def test_a_lease_that_is_rewritten_by_ever_new_holders_is_waited_for_once(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_lease_of_ever_new_holders_is_waited_for_once(place: Place, tmp_path: Path) -> None:
     over = threading.Event()
 
     def rewrite() -> None:

@@ -181,11 +181,7 @@ def test_empty_files_and_twins_come_back(exchange: Exchange, tmp_path: Path) -> 
 
     exchange.pull(exchange.push(store=store))
 
-    assert exchange.arrived() == {
-        **files_of(b"tensors"),
-        "done": b"",
-        "rank1/model.bin": TENSORS,
-    }
+    assert exchange.arrived() == {**files_of(b"tensors"), "done": b"", "rank1/model.bin": TENSORS}
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,7 @@ def test_what_others_attached_travels_along_and_claims_do_not(packager: Packager
     [b"{", b"[]", b'{"schema_version": 99}', b'{"a":' * 2000, b"\x00\xff"],
     ids=["cut off", "a list", "another version", "deep", "no text"],
 )
-def test_a_record_that_cannot_be_read_is_as_good_as_missing(
-    packager: Packager, document: bytes
-) -> None:
+def test_an_unreadable_record_is_as_good_as_missing(packager: Packager, document: bytes) -> None:
     with FakeRegistry(referrers=True) as registry:
         digest = built(packager, "--output", f"{registry.host}/a:1")
         attach(registry, digest, document)
@@ -196,9 +194,7 @@ def test_an_image_that_is_replaced_leaves_no_record_behind(
 
 
 @pytest.mark.live
-def test_a_registry_without_lists_keeps_the_record_under_the_fallback_tag(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_without_lists_the_record_is_under_a_tag(packager: Packager, tmp_path: Path) -> None:
     (tmp_path / "registry").mkdir()
     with docker_registry(tmp_path / "registry") as host:
         digest = built(packager, "--output", f"{host}/tiny:1")

@@ -309,9 +309,7 @@ def test_large_streams_are_not_fetched_twice_where_the_registry_says_they_differ
     assert fresh.sent > 2 * SIZE
 
 
-def test_other_settings_are_claimed_beside_their_own_image(
-    place: Place, machine: MachineOf, shards: Shards
-) -> None:
+def test_other_settings_are_claimed_too(place: Place, machine: MachineOf, shards: Shards) -> None:
     """The first image may be deleted, and its claims with it."""
     fresh = machine()
 
@@ -495,9 +493,7 @@ def test_a_document_that_cannot_be_used_costs_reading_alone(
     check_was_read(place, fresh, place.written_by(fresh))
 
 
-def test_an_old_claim_of_the_same_repository_is_still_true(
-    place: Place, machine: MachineOf, shards: Shards
-) -> None:
+def test_an_old_claim_is_still_true(place: Place, machine: MachineOf, shards: Shards) -> None:
     """Replayed beside another image it names the same bytes: a claim is about contents."""
     [document] = place.documents()
     place.written_by(machine("off"), image_of(shards, b"other"), "2")
@@ -511,9 +507,7 @@ def test_an_old_claim_of_the_same_repository_is_still_true(
     assert fresh.reader.bytes_read == 0
 
 
-def test_changed_weights_are_read_whatever_old_claims_say(
-    place: Place, machine: MachineOf, shards: Shards
-) -> None:
+def test_changed_weights_are_always_read(place: Place, machine: MachineOf, shards: Shards) -> None:
     shards[0].write_bytes(random.Random(9).randbytes(SIZE))
     image = image_of(shards)
     changed = replace(image.layers[0], content="sha256:" + "9" * 64)
@@ -535,9 +529,7 @@ def test_deleted_claims_cost_reading(place: Place, machine: MachineOf) -> None:
     assert len(place.documents()) == 1
 
 
-def test_a_claim_about_a_blob_that_is_gone_is_not_believed(
-    place: Place, machine: MachineOf
-) -> None:
+def test_a_claim_about_a_lost_blob_is_not_believed(place: Place, machine: MachineOf) -> None:
     for digest in digests(place.first)[:2]:
         del place.registry.blobs["team/model", digest]
     fresh = machine()
@@ -548,9 +540,7 @@ def test_a_claim_about_a_blob_that_is_gone_is_not_believed(
     assert fresh.sent > 2 * SIZE
 
 
-def test_several_outputs_are_believed_only_together(
-    place: Place, machine: MachineOf, tmp_path: Path
-) -> None:
+def test_outputs_are_believed_together(place: Place, machine: MachineOf, tmp_path: Path) -> None:
     targets = f"{place.name}:1", f"{place.registry.host}/team/second:1"
     both, again = machine(), machine()
     written = both.write(place.image, *targets)
@@ -564,9 +554,7 @@ def test_several_outputs_are_believed_only_together(
     assert digests(read) == digests(place.first)
 
 
-def test_what_is_proven_for_one_output_is_not_believed_for_another(
-    place: Place, machine: MachineOf
-) -> None:
+def test_what_is_proven_for_one_output_is_for_it_alone(place: Place, machine: MachineOf) -> None:
     """The other repository has the blobs, and nobody with the key has said so there."""
     other = f"{place.registry.host}/team/second:1"
     machine("off").write(place.image, other)
@@ -575,9 +563,7 @@ def test_what_is_proven_for_one_output_is_not_believed_for_another(
     check_was_read(place, both, both.write(place.image, f"{place.name}:1", other))
 
 
-def test_many_machines_without_a_common_key_do_not_fill_the_registry(
-    place: Place, machine: MachineOf
-) -> None:
+def test_many_keys_do_not_fill_the_registry(place: Place, machine: MachineOf) -> None:
     last = machine()
     for number in range(17):
         last = machine(ClaimKey(bytes([number]) * 32))

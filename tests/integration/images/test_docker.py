@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 
 from packager.core.events import Event, StepEvent
-from packager.core.image import (
-    Blob,
-    ImageSpec,
-    Inline,
-    Platform,
-)
+from packager.core.image import Blob, ImageSpec, Inline, Platform
 from packager.errors import NotFound, OutputFailed, ProtocolFailed, Unavailable
 from packager.images.blobs import BlobReader
 from packager.images.daemon.base import DockerBase
@@ -126,9 +121,7 @@ def told_of(engine: FakeEngine, image: ImageSpec, root: Path) -> list[StepEvent]
 @pytest.mark.parametrize(
     "base_url", ["http://10.0.0.1:2375", "https://engine.example:2376", "http+docker://ssh"]
 )
-def test_an_engine_on_another_machine_gets_an_archive_from_one_read(
-    base_url: str, tmp_path: Path
-) -> None:
+def test_a_far_engine_gets_an_archive_from_one_read(base_url: str, tmp_path: Path) -> None:
     engine = LoadingEngine(base_url)
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(6)]
     reader = BlobReader()
@@ -144,9 +137,7 @@ def test_an_engine_on_another_machine_gets_an_archive_from_one_read(
     assert sink.bytes_sent == len(engine.received)
 
 
-def test_an_engine_in_a_virtual_machine_gets_an_archive_when_it_cannot_pull(
-    tmp_path: Path,
-) -> None:
+def test_an_engine_in_a_virtual_machine_gets_an_archive_when_it_cannot_pull(tmp_path: Path) -> None:
     said = "dial tcp 127.0.0.1:4711: connect: connection refused"
     engine = LoadingEngine("http+docker://localhost")
     engine.api.pull = lambda *names, **settings: iter([{"error": said}])
@@ -166,9 +157,7 @@ def test_an_engine_that_is_not_there_is_refused_early(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.live
-def test_a_real_engine_gets_the_image_and_then_only_what_changed(
-    engine: str, weights: Blob, tmp_path: Path
-) -> None:
+def test_a_real_engine_gets_only_what_changed(engine: str, weights: Blob, tmp_path: Path) -> None:
     reader = BlobReader()
     first = DockerSink(parse_target("docker:packager-test:1"), reader=reader)
     ref = write(first, spec(weights), reader, tmp_path)

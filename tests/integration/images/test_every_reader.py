@@ -170,9 +170,7 @@ def test_the_digest_of_a_key_is_that_of_the_file(file: Path, data: bytes, tmp_pa
     assert pinned.files[0].sha256 == sha256(data).removeprefix("sha256:")
 
 
-def test_the_inputs_of_a_step_are_the_model_s_bytes(
-    file: Path, data: bytes, tmp_path: Path
-) -> None:
+def test_inputs_of_a_step_are_the_model_s_bytes(file: Path, data: bytes, tmp_path: Path) -> None:
     """A part of a file is copied for the worker, a whole file is linked."""
     blob = Blob((Inline(b"header"), *all_of(file).segments))
     made = ModelFile(path="shard", role="weights", content=blob)
@@ -228,9 +226,7 @@ def test_the_embedded_registry_gives_an_engine_the_packaged_bytes(file: Path, da
 
 
 @pytest.mark.parametrize("save", [docker_20, docker_25], ids=["Docker 20", "Docker 25"])
-def test_a_base_of_an_engine_is_what_the_engine_saved(
-    data: bytes, tmp_path: Path, save: Any
-) -> None:
+def test_a_base_of_an_engine_is_what_it_saved(data: bytes, tmp_path: Path, save: Any) -> None:
     engine = SavingEngine(save(data, b"other layer"))
     source = DockerBase(cache_dir=tmp_path / "bases", connect=lambda: engine)
 
@@ -248,9 +244,7 @@ def test_an_archive_for_an_engine_holds_the_packaged_bytes(file: Path, data: byt
         yield {"stream": "loaded"}
 
     upload = ArchiveUpload(
-        load,
-        explain=lambda error: pytest.fail(str(error)),
-        on_message=lambda message: None,
+        load, explain=lambda error: pytest.fail(str(error)), on_message=lambda message: None
     )
     entry = upload.file("layer.tar", len(data))
     for chunk in BlobReader().chunks(all_of(file)):
@@ -307,9 +301,7 @@ def test_a_hub_s_download_is_the_published_model(data: bytes, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "whole files only"])
-def test_ranges_of_a_hub_s_file_are_those_that_were_asked_for(
-    data: bytes, tmp_path: Path, ranges: bool
-) -> None:
+def test_a_hub_gives_the_ranges_that_are_wanted(data: bytes, tmp_path: Path, ranges: bool) -> None:
     with FakeHub() as hub:
         commit = hub.add("org/name", {"model.safetensors": data})
         hub.ranges = ranges

@@ -14,15 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.image import (
-    Blob,
-    FileRange,
-    ImageSpec,
-    Inline,
-    Layer,
-    Platform,
-    Written,
-)
+from packager.core.image import Blob, FileRange, ImageSpec, Inline, Layer, Platform, Written
 from packager.errors import NotFound, OutputFailed
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.copy import copy_image
@@ -111,9 +103,7 @@ def test_a_layout_costs_next_to_no_disk_where_extents_can_be_shared(
     check_blobs(sharing_disk / "two")
 
 
-def test_a_model_larger_than_the_free_space_fits_by_sharing(
-    sharing_disk: Path, machine: Machine
-) -> None:
+def test_a_model_beyond_the_free_space_is_shared(sharing_disk: Path, machine: Machine) -> None:
     large = sharing_disk / "large"
     with large.open("wb") as file:  # holes are shared as bytes are
         file.truncate(700 * MB)
@@ -166,9 +156,7 @@ def test_ranges_within_blocks_are_copied(sharing_disk: Path, machine: Machine) -
 # Any file system
 
 
-def test_the_second_layout_of_a_build_is_names_of_the_first_ones_blobs(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_second_layout_is_names_of_the_first_ones_blobs(machine: Machine, tmp_path: Path) -> None:
     large, place = model_in(tmp_path), tmp_path / "two"
     one = layout_sink(tmp_path / "one")
 
@@ -196,9 +184,7 @@ def test_a_copy_between_layouts_writes_no_layer(machine: Machine, tmp_path: Path
     assert blob_in(tmp_path / "one", digest).samefile(blob_in(tmp_path / "two", digest))
 
 
-def test_a_layer_that_an_image_holds_twice_is_linked_twice_at_once(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_layer_may_be_linked_many_times_at_once(machine: Machine, tmp_path: Path) -> None:
     place = tmp_path / "one/blobs/sha256"
     (tmp_path / "two").mkdir()
     place.mkdir(parents=True)
@@ -254,9 +240,7 @@ def noted(layout: Path) -> dict[str, str]:
     return found
 
 
-def test_a_sparse_layout_lacks_the_base_and_says_where_it_is(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_sparse_layout_says_where_its_base_is(machine: Machine, tmp_path: Path) -> None:
     image, out = based_image(), tmp_path / "out"
     full = machine.write(image, layout_sink(tmp_path / "full"))
 
@@ -282,9 +266,7 @@ def test_a_sparse_layout_is_made_whole_by_building_again(machine: Machine, tmp_p
     assert "dev.packager.sparse-base" not in noted(tmp_path / "out")
 
 
-def test_a_sparse_layout_on_a_base_of_no_registry_says_what_it_lacks(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_sparse_layout_says_which_base_it_lacks(machine: Machine, tmp_path: Path) -> None:
     image = based_image(mount_from="")
     image = replace(image, base=replace(image.base, reference="embedded:vllm-cpu"))
     machine.write(image, layout_sink(tmp_path / "out", sparse_base=True))

@@ -133,9 +133,7 @@ def test_each_layer_is_read_once_and_what_is_there_not_at_all(node: Node) -> Non
     [("weights", [WEIGHTS]), ("own", [WEIGHTS, CONFIG]), ("all", list(IMAGE))],
     ids=["weights", "own", "all"],
 )
-def test_layers_are_chosen_by_what_they_are_for(
-    node: Node, choice: str, chosen: Sequence[MadeLayer]
-) -> None:
+def test_layers_are_chosen_by_role(node: Node, choice: str, chosen: Sequence[MadeLayer]) -> None:
     node.fill(layers=choice)
 
     assert node.files() == sorted(layer.path for layer in chosen)
@@ -158,9 +156,7 @@ def test_a_layer_that_is_a_file_system_is_taken_as_it_is(node: Node) -> None:
 
 
 @pytest.mark.parametrize("media_type", [MEDIA_EROFS, f"{MEDIA_LAYER}+xz"])
-def test_what_is_not_of_its_type_or_of_an_unknown_one_is_passed_over(
-    node: Node, media_type: str
-) -> None:
+def test_what_is_not_of_a_known_type_is_passed_over(node: Node, media_type: str) -> None:
     report = node.fill_from(replace(WEIGHTS, media_type=media_type))
 
     assert states(report) == ["passed over"]
@@ -294,9 +290,7 @@ class TestEntriesOfOtherTools:
         assert node.entry().read_bytes() == foreign
 
     @pytest.mark.parametrize("option", ["verify", "dm_verity"])
-    def test_they_are_replaced_where_more_is_asked(
-        self, node: Node, foreign: bytes, option: str
-    ) -> None:
+    def test_they_are_replaced_on_demand(self, node: Node, foreign: bytes, option: str) -> None:
         assert states(node.fill(**{option: True}))[2] == "made"
         assert node.entry().read_bytes() != foreign
 
@@ -311,10 +305,7 @@ LIES = {
         replace(BASE, stated_digest=OTHER),
         f"its digest is {BASE.digest}, its image says {OTHER}",
     ),
-    "a tar with another diff_id": (
-        replace(WEIGHTS, stated_diff_id=OTHER),
-        "it is not compressed",
-    ),
+    "a tar with another diff_id": (replace(WEIGHTS, stated_diff_id=OTHER), "it is not compressed"),
     "a diff_id that leads out": (
         replace(BASE, stated_diff_id="sha256:../../../tmp/owned"),
         UNNAMED,

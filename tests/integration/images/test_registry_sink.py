@@ -315,9 +315,7 @@ def knowing(traits: RegistryTraits) -> RegistryClients:
     return RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: traits)
 
 
-def test_an_image_over_the_limits_is_refused_before_anything_is_asked(
-    registry: FakeRegistry, tmp_path: Path
-) -> None:
+def test_an_image_over_the_limits_is_refused_first(registry: FakeRegistry, tmp_path: Path) -> None:
     limits = RegistryTraits(name="Small", layer_bytes=1_000_000, layers=1)
 
     with pytest.raises(OverLimits) as refused:

@@ -34,9 +34,7 @@ def record_of(packager: Packager, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_the_tag_moves_when_both_forms_are_there(
-    packager: Packager, registry: FakeRegistry
-) -> None:
+def test_the_tag_moves_behind_both_forms(packager: Packager, registry: FakeRegistry) -> None:
     record = record_of(packager, *EROFS, "--output", f"{registry.host}/team/model:1")
 
     written = [seen.path for seen in registry.seen if seen.method == "PUT"]
@@ -86,9 +84,7 @@ def test_a_second_machine_reads_only_what_it_cannot_believe_and_sends_nothing(
     assert second["transfer"]["bytes_sent"] < weights * 0.1
 
 
-def test_a_registry_that_refuses_file_systems_keeps_the_tag_and_the_hint_says_what_to_do(
-    packager: Packager,
-) -> None:
+def test_a_registry_that_refuses_file_systems_keeps_the_tag(packager: Packager) -> None:
     with FakeRegistry(no_file_systems=True) as registry:
         target = f"{registry.host}/team/model:1"
         plain = record_of(packager, "--output", target)
@@ -124,9 +120,7 @@ def test_who_reads_the_image_gets_its_plain_form(
     assert on_top.status == 0, on_top.err
 
 
-def test_the_manifest_of_file_systems_is_no_base(
-    packager: Packager, registry: FakeRegistry
-) -> None:
+def test_a_manifest_of_file_systems_is_no_base(packager: Packager, registry: FakeRegistry) -> None:
     name = f"{registry.host}/team/model"
     record_of(packager, *EROFS, "--output", f"{name}:1")
     second = json.loads(registry.manifests["team/model", "1"][1])["manifests"][1]["digest"]
@@ -166,9 +160,7 @@ def test_a_record_repeats_both_forms(packager: Packager, tmp_path: Path) -> None
     assert json.loads(again.out)["digest"] == first["digest"]
 
 
-def test_a_tree_beside_it_takes_its_files_and_is_told_so(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_tree_beside_it_takes_its_files(packager: Packager, tmp_path: Path) -> None:
     done = packager(*BUILD, *EROFS, "--output", "oci:one", "--output", "dir:files")
 
     assert done.status == 0, done.err

@@ -20,9 +20,7 @@ def test_a_layout_removed_while_waiting_for_it_is_made_again(
     first.prepare(image_of(shard))
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(
-            bench.write,
-            image_of(shard),
-            layout_sink(f"{tmp_path / 'out'}:second"),
+            bench.write, image_of(shard), layout_sink(f"{tmp_path / 'out'}:second")
         )
         time.sleep(0.2)
         first.abandon()

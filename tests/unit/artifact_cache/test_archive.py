@@ -26,14 +26,7 @@ from artifact_cache.stores.archive import (
 )
 from tests.support.cache_entries import CHECKPOINT, NEURON, document, files_of
 from tests.support.cache_opening import LocalStore
-from tests.support.cache_stores import (
-    built,
-    damage_unseen,
-    extracted,
-    published,
-    stored,
-    the_blob,
-)
+from tests.support.cache_stores import built, damage_unseen, extracted, published, stored, the_blob
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
 
 
@@ -287,8 +280,7 @@ def test_an_archive_larger_than_the_disk_is_refused_before_it_is_read(
     archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "artifact_cache.stores.archive.shutil.disk_usage",
-        lambda path: SimpleNamespace(free=100),
+        "artifact_cache.stores.archive.shutil.disk_usage", lambda path: SimpleNamespace(free=100)
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -48,9 +48,7 @@ def test_what_another_machine_published_for_us_is_taken_and_counts_as_built(
     assert again.hit
 
 
-def test_an_entry_that_was_never_published_is_not_taken_for_a_result(
-    tmp_path: Path, ours: ArtifactCache
-) -> None:
+def test_an_unpublished_entry_is_no_result(tmp_path: Path, ours: ArtifactCache) -> None:
     def lies(_: Path) -> None:
         raise PublishedElsewhere
 
@@ -74,9 +72,7 @@ def test_a_machine_that_builds_for_the_holder_of_the_lock_does_not_wait_for_it(
     assert files_below(done.path) == files_of(b"far")
 
 
-def test_a_cache_that_can_only_be_read_takes_what_was_published(
-    tmp_path: Path, theirs: ArtifactCache
-) -> None:
+def test_a_read_only_cache_takes_what_is_published(tmp_path: Path, theirs: ArtifactCache) -> None:
     ours = open_cache(tmp_path / "file", [f"ro:dir:{tmp_path / 'shared'}"])
     (tmp_path / "file").write_bytes(b"no directory can be here")
 
@@ -90,9 +86,7 @@ def test_a_cache_that_can_only_be_read_takes_what_was_published(
     assert files_below(done.path) == files_of(b"far")
 
 
-def test_a_failure_of_the_other_machine_is_recorded_as_ours(
-    tmp_path: Path, ours: ArtifactCache
-) -> None:
+def test_a_failure_elsewhere_is_recorded_as_ours(tmp_path: Path, ours: ArtifactCache) -> None:
     def fails(_: Path) -> None:
         raise BuildFailed("the node ran out of memory", log="last words")
 

@@ -190,9 +190,7 @@ def test_a_deleted_entry_does_not_return(site: Site) -> None:
     assert site.seeds() == []
 
 
-def test_what_was_restored_survives_a_collector_that_looked_before(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_restored_survives_collectors(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.build(1)
     site.set_aside(1)
     entries = gc._Collection.entries
@@ -235,9 +233,7 @@ def test_entries_nobody_vouches_for_are_counted(site: Site) -> None:
     assert (report.entries, report.refused, report.problems) == (1, 1, ())
 
 
-def test_a_disk_that_fails_while_it_is_listed_is_explained(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_is_explained(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.build(1)
     store = site.store
     assert store.capability().mode == "read-write"

@@ -115,9 +115,7 @@ BY_KEY, BY_LABEL = Pin(keys=(key(1),)), Pin(labels={"model": "model 1"})
 
 
 @pytest.mark.parametrize(
-    "pin",
-    [BY_KEY, Pin(where={"/calibration/seed": 1}), BY_LABEL],
-    ids=["key", "query", "label"],
+    "pin", [BY_KEY, Pin(where={"/calibration/seed": 1}), BY_LABEL], ids=["key", "query", "label"]
 )
 def test_what_is_pinned_stays(site: Site, pin: Pin) -> None:
     site.build(1, 2)
@@ -131,9 +129,7 @@ def test_what_is_pinned_stays(site: Site, pin: Pin) -> None:
 
 
 @pytest.mark.parametrize("pin, left", [(BY_LABEL, 1), (None, 0)])
-def test_a_damaged_entry_is_held_for_what_it_says_and_else_ages(
-    site: Site, pin: Pin | None, left: int
-) -> None:
+def test_a_damaged_entry_is_held_for_what_it_says(site: Site, pin: Pin | None, left: int) -> None:
     """Nobody judges 100,000 entries to remove a few."""
     site.build(1)
     [path] = site.entries()
@@ -187,9 +183,7 @@ def test_a_pin_has_a_plain_name_and_holds_something(site: Site, name: str, pin: 
         site.pins.add(name, pin)
 
 
-def test_a_pin_set_while_the_collector_looks_is_heeded(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pin_set_meanwhile_is_heeded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.build(1)
     collecting = local.LocalStore.collecting
 
@@ -217,9 +211,7 @@ def build_meanwhile(monkeypatch: pytest.MonkeyPatch, site: Site, seed: int) -> N
     monkeypatch.setattr(gc._Collection, "entries", before_others)
 
 
-def test_what_is_used_while_the_collector_looks_stays(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_used_meanwhile_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.build(1)
     site.let_be_used(1, DAY)
     build_meanwhile(monkeypatch, site, 1)
@@ -228,9 +220,7 @@ def test_what_is_used_while_the_collector_looks_stays(
     assert site.take(1).hit
 
 
-def test_blobs_published_again_while_the_collector_looks_stay(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blobs_published_again_meanwhile_stay(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another entry with the same files: its blobs were garbage a moment ago."""
     site.build(1)
     site.store.delete(address(1))

@@ -52,9 +52,7 @@ def test_a_summary_says_what_a_list_shows(root: Path, tmp_path: Path) -> None:
     assert (summary.bytes, summary.labels) == (entry.total_bytes, labels)
 
 
-def test_settled_shards_are_not_read_again(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settled_shards_stay(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built(root, tmp_path, 1, 2)
     for shard in root.glob("ac/*/*"):
         os.utime(shard, (1, 1))

@@ -172,9 +172,7 @@ def test_every_flipped_bit_of_a_record_makes_it_none(
         assert cache.failure(CHECKPOINT) in (None, before), place
 
 
-def test_a_record_in_the_place_of_another_key_is_none(
-    root: Path, cache: ArtifactCache, tmp_path: Path
-) -> None:
+def test_a_record_of_another_key_is_none(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
     fail(cache, tmp_path)
     path = next(root.glob("neg/*/*/*.json"))
     address = address_of(NEURON)

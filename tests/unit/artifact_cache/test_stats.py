@@ -104,9 +104,7 @@ def test_compacting_changes_no_total(root: Path) -> None:
 
 
 @rows(__file__, "torn", "torn:bytes")
-def test_a_line_that_cannot_be_read_is_not_counted_and_costs_no_other(
-    root: Path, torn: bytes
-) -> None:
+def test_an_unreadable_line_is_not_counted_and_costs_no_other(root: Path, torn: bytes) -> None:
     root.mkdir()
     path = root / "stats.jsonl"
     log = StatsLog(path)

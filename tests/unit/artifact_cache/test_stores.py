@@ -128,9 +128,7 @@ def test_a_single_flipped_bit_is_noticed_after_the_blob_was_stamped(
         extracted(local, CHECKPOINT, tmp_path / "again")
 
 
-def test_a_stamped_blob_of_plain_tensors_is_not_read_again(
-    local: LocalStore, tmp_path: Path
-) -> None:
+def test_a_stamped_blob_of_tensors_is_not_read_again(local: LocalStore, tmp_path: Path) -> None:
     """Shown by a change that only a full read can see: the very same size and time."""
     damage_unseen(stamped(local, tmp_path))
 
@@ -228,9 +226,7 @@ def test_a_blob_replaced_while_it_is_linked_to_is_not_lost(
     assert len(refused) == 3
 
 
-def test_a_link_in_place_of_a_blob_is_not_followed(
-    local: LocalStore, root: Path, tmp_path: Path
-) -> None:
+def test_a_link_for_a_blob_is_not_followed(local: LocalStore, root: Path, tmp_path: Path) -> None:
     published(local, tmp_path / "a", CHECKPOINT)
     blob = the_blob(root, b"{}")
     blob.rename(tmp_path / "copy")
@@ -240,9 +236,7 @@ def test_a_link_in_place_of_a_blob_is_not_followed(
         extracted(local, CHECKPOINT, tmp_path / "out")
 
 
-def test_publishing_another_entry_heals_a_damaged_blob(
-    local: LocalStore, root: Path, tmp_path: Path
-) -> None:
+def test_another_entry_heals_a_damaged_blob(local: LocalStore, root: Path, tmp_path: Path) -> None:
     published(local, tmp_path / "a", CHECKPOINT)
     damage(the_blob(root, b"{}"), b"[]")
 
@@ -263,9 +257,7 @@ def test_an_entry_copied_to_another_address_is_refused(
         local.get(Address("quantized-checkpoint", "0" * 64))
 
 
-def test_a_hit_on_the_same_disk_copies_no_tensors(
-    local: LocalStore, root: Path, tmp_path: Path
-) -> None:
+def test_a_hit_on_one_disk_copies_no_tensors(local: LocalStore, root: Path, tmp_path: Path) -> None:
     published(local, tmp_path / "a", CHECKPOINT)
     extracted(local, CHECKPOINT, tmp_path / "out")
 

@@ -114,9 +114,7 @@ class Late(MemoryStore):
         return super().get(address) if self.late else None
 
 
-def test_the_first_entry_of_a_tier_written_through_wins_everywhere(
-    local: LocalStore, tmp_path: Path
-) -> None:
+def test_the_first_entry_written_through_wins_everywhere(local: LocalStore, tmp_path: Path) -> None:
     """Two hosts must not serve a mix: the loser takes the winner's files."""
     shared = Late()
     published(shared, tmp_path / "theirs", CHECKPOINT, b"first")
@@ -179,9 +177,7 @@ def test_a_tier_that_is_off_is_not_asked(local: LocalStore, tmp_path: Path) -> N
     assert broken.asked == 0
 
 
-def test_without_a_place_here_the_shared_one_still_serves(
-    root: Path, far: MemoryStore, tmp_path: Path
-) -> None:
+def test_a_shared_place_alone_still_serves(root: Path, far: MemoryStore, tmp_path: Path) -> None:
     root.touch()
     store = TieredStore(LocalStore(root), [Tier("far", far)])
 

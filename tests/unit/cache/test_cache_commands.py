@@ -320,9 +320,7 @@ def test_graphs_of_other_tools_are_imported(cache: Cache, tmp_path: Path) -> Non
     assert cache("import", "--from", "neo", "tree").status == 66
 
 
-def test_with_signatures_required_only_signed_entries_are_taken(
-    cache: Cache, tmp_path: Path
-) -> None:
+def test_only_signed_entries_are_taken_on_demand(cache: Cache, tmp_path: Path) -> None:
     keep(cache.root, CHECKPOINT)
     cache("export", "--all", "--to", "unsigned.tar")
     public = tmp_path / "builder.pub"
@@ -422,11 +420,7 @@ def test_the_nearest_entries_of_one_are_explained(cache: Cache) -> None:
 
     assert f"{other[:12]} of acme/large, just now: 2 fields differ" in text
     assert "/shape/max_batch         requested 8, cached 16" in text
-    assert document["differences"][0] == {
-        "pointer": "/shape/max_batch",
-        "wanted": 8,
-        "found": 16,
-    }
+    assert document["differences"][0] == {"pointer": "/shape/max_batch", "wanted": 8, "found": 16}
 
 
 def test_without_a_build_there_is_nothing_last(cache: Cache) -> None:

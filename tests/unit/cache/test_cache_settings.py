@@ -111,9 +111,7 @@ def test_keys_of_the_users_own_are_found(environment: dict[str, str]) -> None:
 
 
 @rows(__file__, "wrong", "text", "words")
-def test_a_wrong_file_is_refused_by_the_name_of_the_setting(
-    environment: dict[str, str], text: str, words: str
-) -> None:
+def test_a_wrong_file_names_the_setting(environment: dict[str, str], text: str, words: str) -> None:
     standing(environment, text)
 
     with pytest.raises(UsageError, match=words):

@@ -16,15 +16,7 @@ from typing import Any
 import pytest
 
 from packager.core.events import ignore
-from packager.core.image import (
-    Blob,
-    Compression,
-    FileRange,
-    ImageSpec,
-    Inline,
-    Layer,
-    Written,
-)
+from packager.core.image import Blob, Compression, FileRange, ImageSpec, Inline, Layer, Written
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepInput
 from packager.drafts.train.head_files import write_head

@@ -74,9 +74,7 @@ def test_keys_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602, 0o777], ids=oct)
-def test_a_key_that_others_may_touch_is_refused(
-    environment: Environment, own: Path, mode: int
-) -> None:
+def test_a_key_open_to_others_is_refused(environment: Environment, own: Path, mode: int) -> None:
     kept(own, mode=mode)
 
     assert SECRET not in refusal(environment, "others may read or write it")
@@ -105,17 +103,13 @@ def test_what_is_no_file_in_place_of_our_key_is_refused(
     ["", SECRET, KEY.spelled()[:-1], "x" * 5000, "packager-claim-key-1:\u00e4" + SECRET],
     ids=["empty", "bare", "short", "long", "letters"],
 )
-def test_a_file_without_a_key_is_refused_and_not_repeated(
-    environment: Environment, own: Path, text: str
-) -> None:
+def test_a_file_without_a_key_is_refused(environment: Environment, own: Path, text: str) -> None:
     kept(own, text)
 
     assert SECRET[:20] not in refusal(environment, "cannot be used")
 
 
-def test_a_file_may_be_named_and_a_mounted_secret_is_a_link(
-    environment: Environment, tmp_path: Path
-) -> None:
+def test_a_named_file_may_be_a_mounted_secret(environment: Environment, tmp_path: Path) -> None:
     link = tmp_path / "mounted"
     link.symlink_to(kept(tmp_path / "..data"))
 

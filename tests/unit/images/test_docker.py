@@ -201,9 +201,7 @@ def test_an_engine_on_this_machine_pulls(base_url: str) -> None:
     assert sink.writer(spec(Blob((Inline(b"x"),))).layers[0]) is None
 
 
-def test_an_engine_behind_ssh_without_its_library_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_engine_behind_ssh_needs_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "ssh://user@engine.example")
     monkeypatch.delattr("docker.api.client.SSHHTTPAdapter", raising=False)
 

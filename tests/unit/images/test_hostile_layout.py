@@ -79,7 +79,7 @@ DIGESTS = [
 
 
 @pytest.mark.parametrize("digest", DIGESTS)
-def test_a_digest_of_the_index_never_becomes_another_path(digest: object, tmp_path: Path) -> None:
+def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(manifest())
     entry = {"mediaType": MANIFEST, "digest": digest, "size": 10**6}
 
@@ -88,9 +88,7 @@ def test_a_digest_of_the_index_never_becomes_another_path(digest: object, tmp_pa
 
 
 @pytest.mark.parametrize("digest", DIGESTS)
-def test_a_digest_of_the_manifest_never_becomes_another_path(
-    digest: object, tmp_path: Path
-) -> None:
+def test_a_digest_of_a_manifest_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(CONFIG)
     bad = manifest({"mediaType": MANIFEST, "digest": digest, "size": 10**6})
 
@@ -167,9 +165,7 @@ def test_no_more_is_read_than_is_allowed_and_one_byte(tmp_path: Path) -> None:
 
 
 @rows(__file__, "index", "index:bytes")
-def test_a_damaged_index_is_refused_before_anything_is_written(
-    index: bytes, tmp_path: Path
-) -> None:
+def test_a_damaged_index_is_refused_before_any_write(index: bytes, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"x")
     good = manifest()
     root = layout(tmp_path / "l", descriptor(good), good)

@@ -27,9 +27,7 @@ def test_what_may_be_a_registry_is_one(text: str) -> None:
     assert isinstance(parse_target(text, KNOWN), RegistryTarget)
 
 
-def test_a_layout_without_its_scheme_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layout_needs_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("out").mkdir()
     assert isinstance(parse_target("out", KNOWN), RegistryTarget)

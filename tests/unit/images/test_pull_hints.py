@@ -59,18 +59,14 @@ def test_by_default_one_large_layer_comes_over_one_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "connections"),
-    [("1Gbit", 10), ("10Gbit", 15), ("25Gbit", 36), ("400Gbit", 50)],
+    ("bandwidth", "connections"), [("1Gbit", 10), ("10Gbit", 15), ("25Gbit", 36), ("400Gbit", 50)]
 )
-def test_there_are_as_many_connections_as_the_network_needs(
-    bandwidth: str, connections: int
-) -> None:
+def test_there_are_connections_as_the_network_needs(bandwidth: str, connections: int) -> None:
     assert make_hints(layers(GIB), parse_rate(bandwidth), [FAST]).connections == connections
 
 
 @pytest.mark.parametrize(
-    ("sizes", "unpacks"),
-    [((100,), 1), ((GIB, GIB, 5_000_000), 2), ((GIB,) * 90, 32), ((), 1)],
+    ("sizes", "unpacks"), [((100,), 1), ((GIB, GIB, 5_000_000), 2), ((GIB,) * 90, 32), ((), 1)]
 )
 def test_large_layers_are_unpacked_at_once(sizes: tuple[int, ...], unpacks: int) -> None:
     assert make_hints(layers(*sizes), TEN_GBIT, [FAST]).unpacks == unpacks

@@ -116,9 +116,7 @@ def test_a_shard_is_a_header_and_one_range_of_the_original(single: Path) -> None
         assert file.sha256 == ""
 
 
-def test_shards_of_a_file_with_unaligned_data_have_headers_of_a_multiple_of_8(
-    tmp_path: Path,
-) -> None:
+def test_shards_of_unaligned_data_have_headers_of_a_multiple_of_8(tmp_path: Path) -> None:
     """Early writers did not pad their headers: the data then begins anywhere."""
     entries = {
         f"layer.{number}": {

@@ -23,16 +23,7 @@ from packager.images.views import (
     weights_view,
 )
 from tests.support.image_schemas import CONFIG, MANIFEST, check_modelpack_config, check_oci
-from tests.support.stored_images import (
-    BASE,
-    DRAFT,
-    RECORD,
-    SERVING,
-    SHARDS,
-    SMALL,
-    image,
-    layer,
-)
+from tests.support.stored_images import BASE, DRAFT, RECORD, SERVING, SHARDS, SMALL, image, layer
 
 
 def digests(*layers: object) -> list[str]:
@@ -49,9 +40,7 @@ def check_is_image(view: StoredImage) -> None:
 
 
 @pytest.mark.parametrize("view", [lambda found: found, weights_view, kserve_view, modelcar_view])
-def test_images_are_what_the_specification_allows(
-    view: Callable[[StoredImage], StoredImage],
-) -> None:
+def test_images_follow_the_specification(view: Callable[[StoredImage], StoredImage]) -> None:
     check_is_image(view(image(env={"A": "1"})))
 
 
@@ -109,10 +98,7 @@ def test_the_modelpack_is_what_its_specification_says() -> None:
     assert json.loads(view.sealed.config) == {
         "descriptor": {"name": "org/tiny", "revision": "c0ffee"},
         "config": {"format": "safetensors", "precision": "bfloat16", "quantization": "awq"},
-        "modelfs": {
-            "type": "layers",
-            "diffIds": [found.diff_id for found in (*SHARDS, SMALL)],
-        },
+        "modelfs": {"type": "layers", "diffIds": [found.diff_id for found in (*SHARDS, SMALL)]},
     }
 
 

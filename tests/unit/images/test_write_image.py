@@ -30,13 +30,7 @@ from packager.images.digest_index import DigestIndex
 from packager.images.layout.sink import LayoutSink
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tee import WORKERS, write_image
-from tests.support.made_images import (
-    blobs_in,
-    image_with,
-    layer_with,
-    layout_sink,
-    tar_layer,
-)
+from tests.support.made_images import blobs_in, image_with, layer_with, layout_sink, tar_layer
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
 HOUR_NS = 3600 * 10**9
@@ -182,9 +176,7 @@ def test_an_unchanged_model_is_not_read_again(bench: Bench, shard: Path) -> None
     assert (bench.reader.bytes_read, again.layers_known) == (0, 2)
 
 
-def test_a_file_written_just_now_is_hashed_again_but_not_sent_again(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_file_written_just_now_is_hashed_again_not_sent(bench: Bench, shard: Path) -> None:
     sink = FakeSink()
     bench.write(image_of(shard), sink)
     bench.reader.bytes_read = 0
@@ -341,9 +333,7 @@ def test_replacing_an_image_removes_only_what_nobody_needs(bench: Bench, shard: 
         [".oci-layout.7.tmp", "blobs/sha256/.0af3.7.tmp"],  # before its first name
     ],
 )
-def test_leftovers_of_a_killed_build_are_cleared(
-    bench: Bench, shard: Path, leftovers: list[str]
-) -> None:
+def test_leftovers_of_kills_are_cleared(bench: Bench, shard: Path, leftovers: list[str]) -> None:
     (bench.out / "blobs/sha256").mkdir(parents=True)
     for leftover in leftovers:
         (bench.out / leftover).write_bytes(b"half")
@@ -368,9 +358,7 @@ def killed_at(method: str) -> Iterator[None]:
             yield
 
 
-def test_what_a_killed_build_made_goes_when_the_next_does_not_need_it(
-    bench: Bench, shard: Path
-) -> None:
+def test_what_a_killed_build_made_goes_if_nobody_needs_it(bench: Bench, shard: Path) -> None:
     bench.write_out(image_of(shard, note=b"1"))
     foreign = bench.out / "blobs/sha256" / ("f" * 64)
     foreign.write_bytes(b"what another program has just put here")
@@ -390,9 +378,7 @@ def test_what_a_killed_build_made_goes_when_the_next_does_not_need_it(
     ]
 
 
-def test_a_build_killed_while_it_removes_the_old_image_is_finished_by_the_next(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_build_killed_while_it_removes_is_finished_by_the_next(bench: Bench, shard: Path) -> None:
     bench.write_out(image_of(shard, note=b"1"))
     with killed_at("_remove"):
         bench.write_out(image_of(shard, note=b"2"))
@@ -452,9 +438,7 @@ def test_a_failed_build_leaves_the_image_of_one_that_raced_it(bench: Bench, shar
 
 
 @pytest.mark.parametrize("content", ["{", '{"manifests": 7}', '{"manifests": [{}]}'])
-def test_a_layout_with_a_damaged_index_is_refused_and_left_alone(
-    bench: Bench, shard: Path, content: str
-) -> None:
+def test_a_layout_with_a_damaged_index_is_refused(bench: Bench, shard: Path, content: str) -> None:
     bench.write_out(image_of(shard))
     (bench.out / "index.json").write_text(content)
 
@@ -521,9 +505,7 @@ class _Claiming(FakeSink):
         return ImageRef(target="fake", name="fake", digest=image.digest)
 
 
-def test_a_part_that_was_read_without_the_rest_of_its_file_proves_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_part_that_was_read_without_the_rest_of_its_file_proves_nothing(tmp_path: Path) -> None:
     """The hub's digest is over all of the file: a part alone may be anything."""
     url = "hf://o/n@" + "c" * 40 + "/m.safetensors?size=1024&sha256=" + "5" * 64
     contents = ("sha256:" + "1" * 64, "sha256:" + "2" * 64)

@@ -94,9 +94,7 @@ def test_an_authority_in_the_environment_is_trusted_on_tls(
     RegistryClients(ca_file=str(stranger.file)).at(tls_registry).ping()
 
 
-def test_another_authority_is_refused_with_the_way_out(
-    tls_registry: str, stranger: Authority
-) -> None:
+def test_another_authority_is_refused_with_a_hint(tls_registry: str, stranger: Authority) -> None:
     with pytest.raises(Unavailable, match="its certificate is not trusted") as failed:
         RegistryClients(ca_file=str(stranger.file)).at(tls_registry).ping()
 
@@ -111,9 +109,7 @@ def test_plain_http_to_a_registry_that_speaks_tls_is_explained(tls_registry: str
     assert "--ca-file FILE" in failed.value.hint
 
 
-def test_a_plain_registry_stays_reachable_when_an_authority_is_named(
-    authority: Authority,
-) -> None:
+def test_a_plain_registry_stays_reachable_when_an_authority_is_named(authority: Authority) -> None:
     with FakeRegistry() as registry:
         with pytest.raises(Unavailable, match="does not speak TLS") as failed:
             RegistryClients(ca_file=str(authority.file)).at(registry.host).ping()

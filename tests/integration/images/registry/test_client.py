@@ -260,9 +260,7 @@ def test_what_does_not_go_on_behind_the_break_is_refused(
         document_through(clients, on_blobs("truncate", at=70_000), replace(then))
 
 
-def test_a_document_that_broke_off_behind_its_last_byte_is_asked_for_anew(
-    clients: Clients,
-) -> None:
+def test_a_document_that_broke_off_behind_its_last_byte_is_asked_for_anew(clients: Clients) -> None:
     faults = on_blobs("truncate", at=70_000), on_blobs("answer", status=416)
 
     found, asked = document_through(clients, *faults)

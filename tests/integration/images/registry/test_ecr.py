@@ -63,9 +63,7 @@ def test_aws_gives_a_password_that_is_renewed_in_time(aws: str) -> None:
     assert PASSWORD not in repr(found)
 
 
-def test_a_login_of_docker_goes_before_aws(
-    aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docker_login_goes_first(aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     auth = base64.b64encode(b"AWS:of-docker-login").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {HOST: {"auth": auth}}}))

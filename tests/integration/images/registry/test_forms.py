@@ -90,9 +90,7 @@ def test_a_blob_of_unknown_size_is_streamed() -> None:
 
 @both_sizes
 @pytest.mark.parametrize("location", ["absolute", "relative", "other-host"])
-def test_ranges_are_of_the_length_that_the_registry_takes(
-    size_is_known: bool, location: str
-) -> None:
+def test_ranges_are_as_long_as_the_registry_wants(size_is_known: bool, location: str) -> None:
     traits = RegistryTraits(name="ranges", forms=("ranges",), chunk_bytes=2_000_000)
     with FakeRegistry(chunks=True, location=location) as registry:
         send(registry, traits, size_is_known=size_is_known)
@@ -155,9 +153,7 @@ def test_a_registry_whose_limit_is_tiny_says_what_to_do() -> None:
         ("OCI-Chunk-Max-Length", "junk", [len(BLOB)]),
     ],
 )
-def test_lengths_that_the_registry_states_are_kept_to(
-    header: str, length: str, expected: list[int]
-) -> None:
+def test_stated_lengths_are_kept_to(header: str, length: str, expected: list[int]) -> None:
     with FakeRegistry(chunks=True, chunk_lengths={header: length}) as registry:
         send(registry)
 
@@ -169,9 +165,7 @@ PUT = RegistryTraits(name="put", forms=("put",))
 
 @both_sizes
 @pytest.mark.parametrize("silent", [0, 1], ids=["answered", "the answer is lost"])
-def test_a_known_digest_lets_the_closing_put_carry_the_blob(
-    size_is_known: bool, silent: int
-) -> None:
+def test_with_a_digest_the_closing_put_carries_the_blob(size_is_known: bool, silent: int) -> None:
     with FakeRegistry(puts=True, commit_silent=silent) as registry:
         send(registry, PUT, size_is_known=size_is_known, digest=DIGEST)
 

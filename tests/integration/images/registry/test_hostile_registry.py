@@ -90,9 +90,7 @@ def base_of(answer: Answer) -> object:
 
 
 @rows(__file__, "configuration", "changes", "text:bytes")
-def test_a_configuration_with_a_field_of_a_wrong_type_is_refused(
-    changes: str | None, text: bytes
-) -> None:
+def test_a_configuration_of_wrong_types_is_refused(changes: str | None, text: bytes) -> None:
     config = json.dumps({**GOOD, **json.loads(changes)}).encode() if changes else text
 
     with pytest.raises(ProtocolFailed):
@@ -100,9 +98,7 @@ def test_a_configuration_with_a_field_of_a_wrong_type_is_refused(
 
 
 @rows(__file__, "manifest", "changes", "layer")
-def test_a_manifest_with_a_field_of_a_wrong_type_is_refused(
-    changes: str | None, layer: str | None
-) -> None:
+def test_a_manifest_of_wrong_types_is_refused(changes: str | None, layer: str | None) -> None:
     fields = json.loads(changes) if changes else {"layers": [{**LAYER, **json.loads(layer or "")}]}
 
     with pytest.raises(ProtocolFailed):
@@ -110,7 +106,7 @@ def test_a_manifest_with_a_field_of_a_wrong_type_is_refused(
 
 
 @rows(__file__, "index", "changes")
-def test_an_index_with_a_field_of_a_wrong_type_is_refused(changes: str) -> None:
+def test_an_index_of_wrong_types_is_refused(changes: str) -> None:
     index = json.dumps({"schemaVersion": 2, **json.loads(changes)}).encode()
 
     with pytest.raises(ProtocolFailed):

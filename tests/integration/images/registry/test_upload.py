@@ -55,9 +55,7 @@ def uploading(registry: FakeRegistry, clients: RegistryClients) -> Uploading:
 
 @pytest.mark.parametrize("location", ["absolute", "relative", "other-host"])
 @pytest.mark.parametrize("auth", ["", "basic", "bearer"])
-def test_a_blob_arrives_wherever_the_registry_wants_it(
-    clients: Clients, location: str, auth: str
-) -> None:
+def test_a_blob_arrives_wherever_it_should(clients: Clients, location: str, auth: str) -> None:
     with FakeRegistry(location=location, auth=auth) as registry:
         upload = uploading(registry, clients(user=USER))
         upload.all()
@@ -88,9 +86,7 @@ def test_a_size_limit_is_said_while_sending(clients: Clients) -> None:
     assert upload.sent < len(BLOB)
 
 
-def test_a_size_limit_is_said_while_sending_over_tls(
-    clients: Clients, certificate: Certificate
-) -> None:
+def test_a_size_limit_is_said_over_tls(clients: Clients, certificate: Certificate) -> None:
     with FakeRegistry(tls=certificate.server, patch_answers=[413]) as registry:
         upload = tls_uploading(registry, clients, certificate)
         with pytest.raises(UploadInterrupted, match="takes shorter bodies only"):

@@ -71,9 +71,7 @@ def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> TreeInBucket:
     return made
 
 
-def test_a_bucket_holds_the_files_of_a_directory_byte_for_byte(
-    bucket: TreeInBucket, tmp_path: Path
-) -> None:
+def test_a_bucket_holds_the_files_of_a_directory(bucket: TreeInBucket, tmp_path: Path) -> None:
     record = bucket.build(f"dir:{tmp_path}/out")
 
     there = bucket.tree()
@@ -99,9 +97,7 @@ def test_a_second_build_sends_nothing(
 
 
 @pytest.mark.parametrize("unfinished", [True, False], ids=["unfinished", "younger"])
-def test_an_object_that_somebody_replaced_is_sent_again(
-    bucket: TreeInBucket, unfinished: bool
-) -> None:
+def test_an_object_that_was_replaced_is_sent_again(bucket: TreeInBucket, unfinished: bool) -> None:
     bucket.build()
     size = len(bucket.get("m/config.json"))
     if unfinished:
@@ -118,9 +114,7 @@ def test_an_object_that_somebody_replaced_is_sent_again(
     assert again.transfer.bytes_sent == size
 
 
-def test_the_note_of_a_build_that_was_killed_after_its_manifest_is_removed(
-    bucket: TreeInBucket,
-) -> None:
+def test_the_note_of_a_build_killed_behind_its_manifest_goes(bucket: TreeInBucket) -> None:
     bucket.build()
     whole = bucket.objects()
     note = {"files": [*set(bucket.tree()) - {"packager-tree.json"}], "held": {}}
@@ -130,9 +124,7 @@ def test_the_note_of_a_build_that_was_killed_after_its_manifest_is_removed(
     assert bucket.objects() == whole
 
 
-def test_objects_of_the_tree_before_are_removed_after_the_manifest(
-    bucket: TreeInBucket, tmp_path: Path
-) -> None:
+def test_objects_of_the_tree_before_are_removed(bucket: TreeInBucket, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(MODEL, model)
     (model / "README.md").write_text("# a page\n")
@@ -220,9 +212,7 @@ def proxy(bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
     ],
     ids=["throttled", "server error", "cut", "manifest cut"],
 )
-def test_an_upload_that_breaks_once_is_repeated(
-    bucket: TreeInBucket, proxy: FaultProxy, fault: Fault
-) -> None:
+def test_a_broken_upload_is_repeated(bucket: TreeInBucket, proxy: FaultProxy, fault: Fault) -> None:
     proxy.add(fault)
 
     bucket.build()
@@ -247,10 +237,7 @@ def test_a_bucket_that_stays_away_is_named_and_gets_no_manifest(
 
 @pytest.mark.parametrize(
     ("status", "told", "hint"),
-    [
-        (403, "S3 refuses access to bucket", "s3:PutObject"),
-        (507, "is full", "free some space"),
-    ],
+    [(403, "S3 refuses access to bucket", "s3:PutObject"), (507, "is full", "free some space")],
 )
 def test_what_does_not_pass_ends_the_build_at_once(
     bucket: TreeInBucket, proxy: FaultProxy, status: int, told: str, hint: str

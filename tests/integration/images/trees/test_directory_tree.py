@@ -22,13 +22,7 @@ from packager.core.units import MIB
 from packager.errors import NotReproduced, OutputFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.trees import directory
-from tests.integration.images.trees.building import (
-    DRAFT,
-    MODEL,
-    built,
-    files_in,
-    files_of_image,
-)
+from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
 from tests.support.doubles.models import write_json, write_model, write_safetensors
 
 GPU = {"instance": "ml.g5.xlarge"}
@@ -81,9 +75,7 @@ def tree(tmp_path: Path) -> Tree:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_the_files_of_a_tree_are_those_of_the_image(
-    name: str, compression: str, tmp_path: Path
-) -> None:
+def test_files_of_a_tree_are_the_image_s(name: str, compression: str, tmp_path: Path) -> None:
     model = write_model(
         tmp_path / "model",
         hidden_size=256,

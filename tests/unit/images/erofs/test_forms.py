@@ -78,9 +78,7 @@ def test_one_read_of_the_weights_makes_both_forms(bench: Bench, shard: Path) -> 
     assert len(blob) - len(tar) < 40_000
 
 
-def test_the_index_has_the_plain_manifest_first_and_says_what_the_other_needs(
-    bench: Bench, shard: Path
-) -> None:
+def test_the_index_has_the_plain_manifest_first(bench: Bench, shard: Path) -> None:
     sink = IndexSink()
 
     bench.write(both_forms(shard), sink)
@@ -106,9 +104,7 @@ def test_the_index_has_the_plain_manifest_first_and_says_what_the_other_needs(
     assert sealed.digest == "sha256:" + hashlib.sha256(sealed.index.document).hexdigest()
 
 
-def test_the_plain_form_is_the_image_that_is_built_without_the_other(
-    bench: Bench, shard: Path
-) -> None:
+def test_the_plain_form_is_the_image_built_without_the_other(bench: Bench, shard: Path) -> None:
     alone = bench.write(image_of(shard), FakeSink())
 
     both = bench.write(both_forms(shard), IndexSink())
@@ -140,9 +136,7 @@ def test_a_second_build_reads_and_sends_nothing(bench: Bench, shard: Path) -> No
     assert (second.layers_known, second.layers_streamed) == (2, 0)
 
 
-def test_file_systems_of_a_model_that_is_there_are_read_once_and_sent_alone(
-    bench: Bench, shard: Path
-) -> None:
+def test_file_systems_of_a_known_model_are_read_once_sent_alone(bench: Bench, shard: Path) -> None:
     make_old(bench)
     sink = IndexSink()
     bench.write(image_of(shard), sink)
@@ -207,9 +201,7 @@ def test_a_sink_that_keeps_no_index_takes_the_plain_form(bench: Bench, shard: Pa
     assert bench.reader.bytes_read == len(WEIGHTS)
 
 
-def test_without_a_sink_that_keeps_them_there_are_no_file_systems(
-    bench: Bench, shard: Path
-) -> None:
+def test_where_no_sink_keeps_them_there_are_no_file_systems(bench: Bench, shard: Path) -> None:
     alone = bench.write(image_of(shard), FakeSink())
 
     written = bench.write(both_forms(shard), FakeSink())
@@ -218,9 +210,7 @@ def test_without_a_sink_that_keeps_them_there_are_no_file_systems(
     assert written.image.index is None
 
 
-def test_a_record_of_both_forms_is_repeated_into_outputs_that_take_one(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_record_of_both_forms_is_repeated_into_one(bench: Bench, shard: Path) -> None:
     both = bench.write(both_forms(shard), IndexSink()).image
 
     for expect, sink in ((both.digest, IndexSink()), (both.plain.digest, FakeSink())):
@@ -277,9 +267,7 @@ class _FullDisk(IndexSink):
         return Writer(self)
 
 
-def test_a_disk_that_is_full_before_the_file_system_ends_leaves_nothing_open(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_disk_full_before_the_end_leaves_nothing_open(bench: Bench, shard: Path) -> None:
     sink = _FullDisk()
 
     with pytest.raises(OutputFailed, match="no space left"):
@@ -327,9 +315,7 @@ def test_claims_say_what_both_forms_hold(bench: Bench, shard: Path) -> None:
     assert len({claim.content for claim in sink.claims}) == 2
 
 
-def test_a_layout_names_the_index_and_keeps_all_that_it_needs(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
+def test_a_layout_keeps_all_that_its_index_needs(bench: Bench, shard: Path, tmp_path: Path) -> None:
     target = parse_layout_target(f"oci:{tmp_path}/layout:1")
     first = bench.write(both_forms(shard), LayoutSink(target))
 

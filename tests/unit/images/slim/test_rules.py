@@ -43,9 +43,7 @@ def test_licences_versions_and_what_compiles_at_run_time_stay(path: str) -> None
 
 
 @rows(__file__, "kernel", "path", "capability", "stays")
-def test_a_kernel_stays_where_a_machine_can_run_it(
-    path: str, capability: float, stays: bool
-) -> None:
+def test_a_kernel_stays_where_it_can_be_run(path: str, capability: float, stays: bool) -> None:
     machine = replace(GPU, compute_capability=capability)
 
     assert (rule_for(path, machine) is None) == stays
