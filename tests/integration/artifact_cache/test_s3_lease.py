@@ -88,28 +88,6 @@ def test_two_machines_make_one_build(place: Place, tmp_path: Path) -> None:
     assert place.keys("leases/") == []
 
 
-def test_without_a_lease_the_loser_adopts_the_winners_files(place: Place, tmp_path: Path) -> None:
-    barrier = threading.Barrier(2)
-
-    def build(directory: Path) -> None:
-        barrier.wait(120)
-        Build(directory.name.encode())(directory)
-
-    threads = [
-        threading.Thread(
-            target=machine(place, tmp_path / name, None).get_or_build,
-            args=(CHECKPOINT, build, tmp_path / f"out{name}"),
-        )
-        for name in "AB"
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert files_below(tmp_path / "outA") == files_below(tmp_path / "outB")
-
-
 def test_who_waits_looks_for_the_entry_and_not_for_the_lease(place: Place) -> None:
     """A holder that published and was killed before it let go holds up nobody."""
     with lease_in(place).hold(ADDRESS, 60, print, never) as ours:

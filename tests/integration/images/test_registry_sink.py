@@ -165,18 +165,6 @@ def test_an_immutable_tag_may_be_pushed_again_unchanged(pushing: Pushing) -> Non
     assert len(pushing.registry.requests("PUT", "/manifests/1")) == 1
 
 
-@pytest.mark.parametrize("mounts", [True, False], ids=["mounts", "refuses mounts"])
-def test_a_base_of_the_same_registry_is_mounted_or_copied(pushing: Pushing, mounts: bool) -> None:
-    pushing.push("base:1")
-    pushing.registry.quirks.mounts = mounts
-    base, sink = pushing.base(), pushing.sink()
-
-    pushing.push(sink, image_with(*base.layers, base=base))
-
-    assert pushing.registry.blobs["model", sha256(WEIGHTS)] == WEIGHTS
-    assert (sink.bytes_sent > len(WEIGHTS)) is not mounts
-
-
 def test_a_base_of_another_registry_is_copied(pushing: Pushing) -> None:
     with FakeRegistry() as other:
         there = Pushing(other, pushing.root)
@@ -199,34 +187,6 @@ def test_a_blob_can_be_read_from_where_it_was_pushed(pushing: Pushing) -> None:
     assert located == registry_blob(place, sha256(WEIGHTS), len(WEIGHTS))
     reader = BlobReader([RegistryReader(clients=pushing.clients)])
     assert b"".join(bytes(chunk) for chunk in reader.chunks(located)) == WEIGHTS
-
-
-@pytest.mark.parametrize(
-    "quirks",
-    [{"patch_resets": 1}, {"patch_answers": [503]}, {"commit_statuses": [500]}],
-    ids=["reset", "503", "failed commit"],
-)
-def test_an_interrupted_layer_is_sent_again(tmp_path: Path, quirks: dict[str, object]) -> None:
-    with FakeRegistry(**quirks) as registry:
-        Pushing(registry, tmp_path).push()
-
-    assert registry.blobs["model", sha256(WEIGHTS)] == WEIGHTS
-    assert len(registry.requests("PATCH")) == 4  # two layers, one of them twice, configuration
-
-
-def test_an_interrupted_configuration_is_sent_again(pushing: Pushing) -> None:
-    sink = pushing.sink()
-    publish = sink.publish
-
-    def trouble_first(image, blobs):  # type: ignore[no-untyped-def]
-        pushing.registry.quirks.commit_statuses = [500]
-        return publish(image, blobs)
-
-    sink.publish = trouble_first  # type: ignore[method-assign]
-
-    pushing.push(sink)
-
-    assert len(pushing.registry.requests("PATCH")) == 4
 
 
 def test_an_interrupted_push_cancels_its_upload(pushing: Pushing) -> None:

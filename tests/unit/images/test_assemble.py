@@ -71,7 +71,11 @@ def roles(image: ImageSpec) -> list[str]:
     ],
 )
 def test_what_changes_most_comes_last(order: str, expected: str) -> None:
-    assert roles(assembled(order)) == expected.split()
+    image = assembled(order)
+
+    assert roles(image) == expected.split()
+    named = [found.annotations.get("dev.packager.role", "base") for found in image.layers]
+    assert named == expected.split()
 
 
 def test_the_order_does_not_change_a_layer() -> None:

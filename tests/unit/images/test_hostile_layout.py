@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +20,7 @@ from packager.images.layout.base import LayoutBase, read_documents
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
 from tests.support.made_images import layout_sink
+from tests.support.odd_files import directory, pipe, unix_socket
 from tests.support.toml_rows import rows
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -63,22 +62,16 @@ def test_a_layout_of_another_tool_is_read(tmp_path: Path) -> None:
     assert read(layout(tmp_path / "l", descriptor(good), good))
 
 
-DIGESTS = [
-    pytest.param("sha256:/dev/zero", id="device"),
-    pytest.param("sha256:../../secret", id="upwards"),
-    pytest.param("sha256:" + "A" * 64, id="upper-case"),
-    pytest.param("sha256:" + "a" * 63, id="short"),
-    pytest.param("sha256:" + "a" * 64 + "/../../secret", id="long"),
-    pytest.param("sha256:" + "a" * 64 + "\n", id="newline"),
-    pytest.param("sha512:" + "a" * 128, id="sha512"),
-    pytest.param("a" * 64, id="no-algorithm"),
-    pytest.param("", id="empty"),
-    pytest.param(None, id="null"),
-    pytest.param(["sha256:" + "a" * 64], id="list"),
-]
+def linked_device(place: Path) -> None:
+    place.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("digest", DIGESTS)
+every_kind = pytest.mark.parametrize(
+    "make", [pipe, unix_socket, linked_device, directory], ids=lambda make: make.__name__
+)
+
+
+@rows(__file__, "digest", "digest")
 def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(manifest())
     entry = {"mediaType": MANIFEST, "digest": digest, "size": 10**6}
@@ -87,7 +80,7 @@ def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Pat
         read(layout(tmp_path / "l", entry))
 
 
-@pytest.mark.parametrize("digest", DIGESTS)
+@rows(__file__, "digest", "digest")
 def test_a_digest_of_a_manifest_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(CONFIG)
     bad = manifest({"mediaType": MANIFEST, "digest": digest, "size": 10**6})
@@ -96,23 +89,7 @@ def test_a_digest_of_a_manifest_never_becomes_a_path(digest: object, tmp_path: P
         read(layout(tmp_path / "l", descriptor(bad), bad))
 
 
-def fifo(place: Path) -> None:
-    os.mkfifo(place)
-
-
-def device(place: Path) -> None:
-    place.symlink_to("/dev/zero")
-
-
-def directory(place: Path) -> None:
-    place.mkdir()
-
-
-def socket(place: Path) -> None:
-    os.mknod(place, stat.S_IFSOCK | 0o600)
-
-
-@pytest.mark.parametrize("make", [fifo, device, directory, socket])
+@every_kind
 @pytest.mark.parametrize("which", ["manifest", "config", "index.json"])
 def test_what_is_no_file_is_refused_at_once(
     make: Callable[[Path], None], which: str, tmp_path: Path
@@ -131,7 +108,7 @@ def test_what_is_no_file_is_refused_at_once(
     assert time.process_time() - started < 5.0
 
 
-@pytest.mark.parametrize("make", [fifo, device, directory, socket])
+@every_kind
 def test_what_is_no_file_is_never_read(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "place")
 

@@ -113,13 +113,6 @@ def test_a_busy_registry_is_given_the_time_it_asks_for(clients: Clients) -> None
     assert clients.slept == [7.0, 7.0]
 
 
-def test_a_registry_that_stays_busy_is_unavailable(clients: Clients) -> None:
-    with FakeRegistry(busy=100) as registry, pytest.raises(Unavailable, match="answers 429"):
-        clients().at(registry.host).head_blob("a/b", sha256(b"x"))
-
-    assert len(clients.slept) == 4
-
-
 @rows(__file__, "retry_after", "text", "seconds")
 def test_retry_after_is_bounded(text: str, seconds: float) -> None:
     assert retry_after_s({"Retry-After": text}) == seconds
@@ -330,15 +323,6 @@ def test_one_token_serves_reading_and_writing_a_repository(clients: Clients) -> 
         client.start_upload("a/b")
 
     assert registry.tokens_given == 1
-
-
-def test_a_token_that_ran_out_is_renewed(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer", token_uses=1) as registry:
-        client = clients(user=USER).at(registry.host)
-        for _ in range(3):
-            client.cancel_upload("a/b", client.start_upload("a/b"))
-
-    assert registry.tokens_given == 6
 
 
 def test_a_mount_asks_for_both_repositories(clients: Clients) -> None:

@@ -104,36 +104,25 @@ class Passwords:
         return RegistryClients(find_credentials=self, transport=transport).at(self.registry.host)
 
 
-def test_a_password_is_asked_for_once_while_it_lasts() -> None:
+@pytest.mark.parametrize(
+    ("lasts_s", "revoked", "given"),
+    [(1000, False, 1), (1000, True, 2), (-1, False, 2)],
+    ids=["it lasts", "it is refused early", "it is running out"],
+)
+def test_a_password_is_asked_for_again_when_it_is_needed(
+    lasts_s: float, revoked: bool, given: int
+) -> None:
     with FakeRegistry(auth="basic") as registry:
-        passwords = Passwords(registry, lasts_s=1000)
-        client = passwords.client()
-        for _ in range(3):
-            client.head_blob("a/b", sha256(b""))
-
-    assert passwords.given == 1
-
-
-def test_a_password_that_is_running_out_is_asked_for_again() -> None:
-    with FakeRegistry(auth="basic") as registry:
-        passwords = Passwords(registry, lasts_s=-1)
+        passwords = Passwords(registry, lasts_s)
         client = passwords.client()
         client.head_blob("a/b", sha256(b""))
         before = passwords.given
-        client.head_blob("a/b", sha256(b""))
+        if revoked:
+            registry.quirks.account = ("AWS", "revoked")
+        for _ in range(2):
+            client.head_blob("a/b", sha256(b""))
 
-    assert passwords.given > before
-
-
-def test_a_password_that_is_refused_early_is_asked_for_again() -> None:
-    with FakeRegistry(auth="basic") as registry:
-        passwords = Passwords(registry, lasts_s=1000)
-        client = passwords.client()
-        client.head_blob("a/b", sha256(b""))
-        registry.quirks.account = ("AWS", "revoked")
-        client.head_blob("a/b", sha256(b""))
-
-    assert passwords.given == 2
+    assert passwords.given == given if lasts_s > 0 else passwords.given > before
 
 
 def test_missing_aws_credentials_are_said(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from packager.errors import AccessDenied, OutputFailed, PackagerError, ProtocolFailed
+from packager.errors import OutputFailed, PackagerError, ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.upload import BlobUpload, UploadInterrupted
@@ -51,19 +51,6 @@ class Uploading:
 
 def uploading(registry: FakeRegistry, clients: RegistryClients) -> Uploading:
     return Uploading(clients.at(registry.host))
-
-
-@pytest.mark.parametrize("location", ["absolute", "relative", "other-host"])
-@pytest.mark.parametrize("auth", ["", "basic", "bearer"])
-def test_a_blob_arrives_wherever_it_should(clients: Clients, location: str, auth: str) -> None:
-    with FakeRegistry(location=location, auth=auth) as registry:
-        upload = uploading(registry, clients(user=USER))
-        upload.all()
-
-    assert registry.blobs["a/b", DIGEST] == BLOB
-    assert upload.committed == [DIGEST]
-    assert upload.sent == len(BLOB)
-    assert [seen.method for seen in registry.requests("PATCH")] == ["PATCH"]
 
 
 def test_an_empty_blob_arrives(clients: Clients) -> None:
@@ -121,27 +108,6 @@ def test_a_registry_in_trouble_asks_for_the_whole_blob_again(
     assert registry.blobs["a/b", DIGEST] == BLOB
 
 
-def test_an_expired_token_in_mid_upload_is_renewed_for_the_next_try(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer", token_uses=1) as registry:
-        shared = clients(user=USER)
-        upload = uploading(registry, shared)  # uses the token up
-        with pytest.raises(UploadInterrupted, match="wants a new token"):
-            upload.all()
-        upload.writer.abort()
-        registry.quirks.token_uses = 100
-        uploading(registry, shared).all()
-
-    assert registry.blobs["a/b", DIGEST] == BLOB
-
-
-def test_a_right_that_is_lost_in_mid_upload_is_denied(clients: Clients) -> None:
-    with FakeRegistry(auth="basic") as registry:
-        upload = uploading(registry, clients(user=USER))
-        registry.quirks.forbidden = frozenset({("a/b", "push")})
-        with pytest.raises(AccessDenied, match=r"to push to 'a/b' \(DENIED\)"):
-            upload.all()
-
-
 def test_a_refusal_is_told_by_its_code_alone(clients: Clients) -> None:
     with FakeRegistry(patch_answers=[400]) as registry, pytest.raises(ProtocolFailed) as failed:
         uploading(registry, clients()).all()
@@ -150,26 +116,12 @@ def test_a_refusal_is_told_by_its_code_alone(clients: Clients) -> None:
     assert "secret-of-the-server" not in failed.value.message
 
 
-def test_a_commit_whose_answer_is_lost_is_looked_up(clients: Clients) -> None:
-    with FakeRegistry(commit_silent=1) as registry:
-        upload = uploading(registry, clients())
-        upload.all()
-
-    assert upload.committed == [DIGEST]
-
-
 def test_bytes_that_changed_on_the_way_ask_for_the_whole_blob_again(clients: Clients) -> None:
     with FakeRegistry() as registry:
         upload = uploading(registry, clients())
         upload.write()
         with pytest.raises(UploadInterrupted, match=r"400 \(DIGEST_INVALID\)"):
             upload.writer.commit(sha256(b"other"))
-
-
-def test_a_registry_that_stores_something_else_is_found_out(clients: Clients) -> None:
-    other = sha256(b"other")
-    with FakeRegistry(digest_header=other) as registry, pytest.raises(ProtocolFailed, match=other):
-        uploading(registry, clients()).all()
 
 
 def test_a_short_blob_is_a_bug_of_ours(clients: Clients) -> None:

@@ -25,10 +25,8 @@ from packager.errors import NotFound, NotReproduced, OutputFailed, Unavailable
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.erofs.layers import file_system_of, with_file_systems
 from packager.images.forms import choose_platform, forms_of, offered_platforms
-from packager.images.layout.sink import LayoutSink
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
-from packager.images.target import parse_layout_target
 from tests.unit.images.test_write_image import (
     WEIGHTS,
     Bench,
@@ -64,6 +62,9 @@ def both_forms(shard: Path, **options: bytes) -> ImageSpec:
     return with_file_systems(image_of(shard, **options))
 
 
+TAR, EROFS = "application/vnd.oci.image.layer.v1.tar", "application/vnd.erofs.layer.v1"
+
+
 def test_one_read_of_the_weights_makes_both_forms(bench: Bench, shard: Path) -> None:
     sink = IndexSink()
 
@@ -84,8 +85,8 @@ def test_the_index_has_the_plain_manifest_first(bench: Bench, shard: Path) -> No
     bench.write(both_forms(shard), sink)
 
     sealed = sink.sealed
-    assert sealed is not None
-    assert sealed.index is not None
+    assert sealed
+    assert sealed.index
     entries = json.loads(sealed.index.document)["manifests"]
     assert [entry["platform"] for entry in entries] == [
         {"architecture": "amd64", "os": "linux"},
@@ -93,10 +94,8 @@ def test_the_index_has_the_plain_manifest_first(bench: Bench, shard: Path) -> No
     ]
     assert [entry["digest"] for entry in entries] == [form.digest for form in sealed.forms]
     plain, mounted = sealed.forms
-    assert {layer.media_type for layer in plain.layers} == {
-        "application/vnd.oci.image.layer.v1.tar"
-    }
-    assert {layer.media_type for layer in mounted.layers} == {"application/vnd.erofs.layer.v1"}
+    assert {layer.media_type for layer in plain.layers} == {TAR}
+    assert {layer.media_type for layer in mounted.layers} == {EROFS}
     config = json.loads(mounted.config)
     assert config["rootfs"]["diff_ids"] == [layer.digest for layer in mounted.layers]
     assert config["os.features"] == ["erofs"]
@@ -273,9 +272,7 @@ def test_a_disk_full_before_the_end_leaves_nothing_open(bench: Bench, shard: Pat
     with pytest.raises(OutputFailed, match="no space left"):
         bench.write(both_forms(shard), sink)
 
-    assert {"application/vnd.erofs.layer.v1", "application/vnd.oci.image.layer.v1.tar"} <= {
-        *sink.aborted
-    }
+    assert {EROFS, TAR} <= {*sink.aborted}
     assert (sink.tag, sink.abandoned) == ("", True)
 
 
@@ -315,19 +312,17 @@ def test_claims_say_what_both_forms_hold(bench: Bench, shard: Path) -> None:
     assert len({claim.content for claim in sink.claims}) == 2
 
 
-def test_a_layout_keeps_all_that_its_index_needs(bench: Bench, shard: Path, tmp_path: Path) -> None:
-    target = parse_layout_target(f"oci:{tmp_path}/layout:1")
-    first = bench.write(both_forms(shard), LayoutSink(target))
+def test_a_layout_keeps_all_that_its_index_needs(bench: Bench, shard: Path) -> None:
+    first = bench.write_out(both_forms(shard), "1")
 
-    second = bench.write(both_forms(shard, note=b"another"), LayoutSink(target))
+    second = bench.write_out(both_forms(shard, note=b"another"), "1")
 
-    blobs = {path.name for path in (tmp_path / "layout/blobs/sha256").iterdir()}
-    entries = json.loads((tmp_path / "layout/index.json").read_text())["manifests"]
+    entries = json.loads((bench.out / "index.json").read_text())["manifests"]
     assert [(entry["mediaType"], entry["digest"]) for entry in entries] == [
         ("application/vnd.oci.image.index.v1+json", second.image.digest)
     ]
-    assert blobs == {digest[7:] for digest in _all_digests(second.image)}
-    assert not {digest[7:] for digest in _all_digests(first.image)} <= blobs
+    assert bench.blobs() == {digest[7:] for digest in _all_digests(second.image)}
+    assert not {digest[7:] for digest in _all_digests(first.image)} <= bench.blobs()
 
 
 def _all_digests(image: SealedImage) -> set[str]:
@@ -339,17 +334,16 @@ def _all_digests(image: SealedImage) -> set[str]:
 
 
 def test_a_layout_asks_for_room_for_both_forms(
-    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, shard: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 16 * 1024 * 1024 + len(WEIGHTS) * 3 // 2
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": free}))
-    target = parse_layout_target(f"oci:{tmp_path}/layout:1")
 
     with pytest.raises(OutputFailed, match=r"needs 10\.3 MB"):
-        bench.write(both_forms(shard), LayoutSink(target))
+        bench.write_out(both_forms(shard), "1")
 
-    assert not (tmp_path / "layout").exists()
-    bench.write(image_of(shard), LayoutSink(target))
+    assert not bench.out.exists()
+    bench.write_out(image_of(shard), "1")
 
 
 INDEX = {
@@ -387,18 +381,13 @@ def test_only_an_index_of_our_two_forms_is_taken_for_one(letters: str, found: in
 
 
 def test_a_twin_is_made_without_the_files(tmp_path: Path) -> None:
-    image = image_of_absent(tmp_path)
-
-    twin = file_system_of(image.layers[0])
-
-    assert twin.role == "weights"
-    assert twin.size > image.layers[0].size
-
-
-def image_of_absent(tmp_path: Path) -> ImageSpec:
     path = tmp_path / "gone.safetensors"
     path.write_bytes(WEIGHTS)
-    image = image_of(path)
+    layer = image_of(path).layers[0]
     path.unlink()
-    assert any(isinstance(part, FileRange) for part in image.layers[0].blob.segments)
-    return image
+
+    twin = file_system_of(layer)
+
+    assert any(isinstance(part, FileRange) for part in layer.blob.segments)
+    assert twin.role == "weights"
+    assert twin.size > layer.size
