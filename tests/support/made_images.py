@@ -30,14 +30,14 @@ def whole(path: Path) -> FileRange:
     return FileRange(path=str(path), offset=0, length=path.stat().st_size)
 
 
-def layer_with(content: Content, **fields: Any) -> Layer:
+def layer_with(content: Content, /, **fields: Any) -> Layer:
     """Return a layer of these bytes, as they are; of weights unless `fields` say otherwise."""
     part = _segment(content)
     blob = part if isinstance(part, Blob) else Blob((part,))
     return Layer(**{"role": "weights", "blob": blob, **fields})
 
 
-def tar_layer(path: str, content: Content, **fields: Any) -> Layer:
+def tar_layer(path: str, content: Content, /, **fields: Any) -> Layer:
     """Return a layer whose tar holds one file."""
     return layer_with(make_tar([TarEntry(path=path, content=_segment(content))]), **fields)
 

@@ -37,6 +37,7 @@ from tests.support.cache_opening import open_local
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.made_images import whole
+from tests.support.odd_files import pipe, unix_socket
 
 SECRET = b"root:$6$canary-of-a-secret:19000:0:99999:7:::\n"
 NOTES = b"n" * len(SECRET)
@@ -132,27 +133,19 @@ def to_link_of_model(notes: Path, secret: Path) -> None:
     model.symlink_to(secret.parent.parent)
 
 
-def to_pipe(notes: Path, secret: Path) -> None:
-    notes.unlink()
-    os.mkfifo(notes)
-
-
-def to_socket(notes: Path, secret: Path) -> None:
-    notes.unlink()
-    os.mknod(notes, stat.S_IFSOCK | 0o600)
-
-
-def to_endless_device(notes: Path, secret: Path) -> None:
-    notes.unlink()
+def endless_device(path: Path) -> None:
     try:
-        os.mknod(notes, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
     except PermissionError:
-        notes.symlink_to("/dev/zero")
+        path.symlink_to("/dev/zero")
 
 
-def to_directory(notes: Path, secret: Path) -> None:
-    notes.unlink()
-    notes.mkdir()
+def to(make: Callable[[Path], object]) -> Swap:
+    def swap(notes: Path, secret: Path) -> None:
+        notes.unlink()
+        make(notes)
+
+    return swap
 
 
 SWAPS: dict[str, Swap] = {
@@ -164,10 +157,10 @@ SWAPS: dict[str, Swap] = {
     "its directory for another": to_other_directory,
     "its directory for a link": to_link_of_directory,
     "the model for a link": to_link_of_model,
-    "a pipe": to_pipe,
-    "a socket": to_socket,
-    "an endless device": to_endless_device,
-    "a directory": to_directory,
+    "a pipe": to(pipe),
+    "a socket": to(unix_socket),
+    "an endless device": to(endless_device),
+    "a directory": to(Path.mkdir),
 }
 
 

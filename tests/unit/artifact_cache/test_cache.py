@@ -264,13 +264,14 @@ def test_where_locks_cannot_be_the_build_goes_on(root: Path, tmp_path: Path) -> 
 def test_explain_names_nearest_entries_and_fields(cache: ArtifactCache, tmp_path: Path) -> None:
     far = document(1).model_copy(update={"calibration": None, "sharding": None})
     cache.get_or_build(document(1), Build(), tmp_path / "a")
+    alone = cache.explain(document(1))
     cache.get_or_build(far, Build(), tmp_path / "b")
     cache.get_or_build(VLLM, Build(), tmp_path / "c")
 
     explanation = cache.explain(document(7))
 
     assert not explanation.hit
-    assert (cache.explain(far).hit, cache.explain(far).nearest) == (True, ())
+    assert (alone.hit, alone.nearest) == (True, ())
     assert [neighbour.entry.key for neighbour in explanation.nearest] == [
         key_of(document(1)),
         key_of(far),

@@ -368,8 +368,8 @@ def test_what_verify_cannot_read_is_left_and_has_a_status_of_its_own(
     assert said.out.count("left       blob") == 3
     assert "cannot be read: input/output error" in said.out
     monkeypatch.undo()
-    assert len(list(root.glob("cas/*/*/*"))) == 3
-    assert len(list(root.glob("ac/*/*/*"))) == 1
+    assert len(list(cache.root.glob("cas/*/*/*"))) == 3
+    assert len(list(cache.root.glob("ac/*/*/*"))) == 1
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -430,5 +430,5 @@ def test_without_a_build_there_is_nothing_last(cache: Cache) -> None:
 def test_stores_address_entries_as_the_list_does(cache: Cache) -> None:
     key = keep(cache.root, CHECKPOINT)
 
-    assert LocalStore(root).get(Address("quantized-checkpoint", cache.keys()[0]))
+    assert LocalStore(cache.root).get(Address("quantized-checkpoint", cache.keys()[0]))
     assert cache.keys()[0] == key

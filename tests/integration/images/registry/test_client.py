@@ -52,8 +52,7 @@ def test_an_unknown_host_is_named(clients: Clients) -> None:
 
 
 def test_a_web_server_is_no_registry(clients: Clients) -> None:
-    with FakeRegistry() as registry, pytest.raises(ProtocolFailed) as failed:
-        client = clients().at(registry.host)
+    with clients.of() as (registry, client), pytest.raises(ProtocolFailed) as failed:
         client._base += "/elsewhere"
         client.ping()
 
@@ -107,8 +106,8 @@ def tls_client(clients: Clients, registry: FakeRegistry, ca_file: str) -> Regist
 
 
 def test_a_busy_registry_is_given_the_time_it_asks_for(clients: Clients) -> None:
-    with FakeRegistry(busy=2) as registry:
-        assert clients().at(registry.host).head_blob("a/b", sha256(b"x")) is None
+    with clients.of(busy=2) as (_, client):
+        assert client.head_blob("a/b", sha256(b"x")) is None
 
     assert clients.slept == [7.0, 7.0]
 
@@ -122,9 +121,8 @@ def test_retry_after_is_bounded(text: str, seconds: float) -> None:
 
 
 def test_a_manifest_comes_back_with_its_digest(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+    with clients.of() as (registry, client):
         digest = registry.put_manifest("a/b", "1", b'{"x": 1}', MEDIA_MANIFEST)
-        client = clients().at(registry.host)
         by_tag, by_digest = client.get_manifest("a/b", "1"), client.get_manifest("a/b", digest)
         head = client.head_manifest("a/b", "1")
 
@@ -135,46 +133,28 @@ def test_a_manifest_comes_back_with_its_digest(clients: Clients) -> None:
 
 
 def test_a_manifest_that_is_not_there_is_named(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        client = clients().at(registry.host)
+    with clients.of() as (_, client):
         assert client.head_manifest("a/b", "1") is None
         with pytest.raises(NotFound, match=r"has no manifest '1' in 'a/b' \(MANIFEST_UNKNOWN\)"):
             client.get_manifest("a/b", "1")
 
 
 def test_a_manifest_under_a_wrong_digest_is_refused(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+    with clients.of() as (registry, client):
         wanted = sha256(b"something else")
         registry.put_manifest("a/b", wanted, b"{}", MEDIA_MANIFEST)
         with pytest.raises(ProtocolFailed, match=wanted):
-            clients().at(registry.host).get_manifest("a/b", wanted)
+            client.get_manifest("a/b", wanted)
 
 
 def test_a_manifest_that_its_header_contradicts_is_refused(clients: Clients) -> None:
-    with FakeRegistry(digest_header=sha256(b"other")) as registry:
+    with clients.of(digest_header=sha256(b"other")) as (registry, client):
         registry.put_manifest("a/b", "1", b"{}", MEDIA_MANIFEST)
         with pytest.raises(ProtocolFailed, match=sha256(b"other")):
-            clients().at(registry.host).get_manifest("a/b", "1")
+            client.get_manifest("a/b", "1")
 
 
 # Blobs
-
-
-def test_a_blob_is_read_whole_or_in_part(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        digest = registry.put("a/b", BLOB)
-        client = clients().at(registry.host)
-        assert client.head_blob("a/b", digest) == len(BLOB)
-        assert client.get_blob("a/b", digest, len(BLOB)) == BLOB
-        assert read(client, digest) == BLOB
-        assert read(client, digest, 1_500_000, 10) == BLOB[1_500_000:1_500_010]
-        assert read(client, digest, 0, 10) == BLOB[:10]
-
-
-def test_a_registry_without_ranges_is_read_and_skipped(clients: Clients) -> None:
-    with FakeRegistry(ranges=False) as registry:
-        digest = registry.put("a/b", BLOB)
-        assert read(clients().at(registry.host), digest, 1_500_000, 10) == BLOB[1_500_000:1_500_010]
 
 
 both_with_ranges = pytest.mark.parametrize(
@@ -183,10 +163,21 @@ both_with_ranges = pytest.mark.parametrize(
 
 
 @both_with_ranges
-def test_a_blob_that_breaks_off_is_taken_up_again(clients: Clients, ranges: bool) -> None:
-    with FakeRegistry(blob_cuts=3, ranges=ranges) as registry:
+def test_a_blob_is_read_whole_or_in_part(clients: Clients, ranges: bool) -> None:
+    with clients.of(ranges=ranges) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        assert read(clients().at(registry.host), digest) == BLOB
+        assert client.head_blob("a/b", digest) == len(BLOB)
+        assert client.get_blob("a/b", digest, len(BLOB)) == BLOB
+        assert read(client, digest) == BLOB
+        assert read(client, digest, 1_500_000, 10) == BLOB[1_500_000:1_500_010]
+        assert read(client, digest, 0, 10) == BLOB[:10]
+
+
+@both_with_ranges
+def test_a_blob_that_breaks_off_is_taken_up_again(clients: Clients, ranges: bool) -> None:
+    with clients.of(blob_cuts=3, ranges=ranges) as (registry, client):
+        digest = registry.put("a/b", BLOB)
+        assert read(client, digest) == BLOB
 
     assert len(clients.slept) == 3
 
@@ -226,10 +217,10 @@ def test_a_document_whose_body_is_cut_is_taken_up_where_it_broke(
 
 
 def test_a_document_that_is_cut_again_and_again_is_given_up(clients: Clients) -> None:
-    with FakeRegistry(blob_cuts=1000) as registry:
+    with clients.of(blob_cuts=1000) as (registry, client):
         digest = registry.put("a/b", CONFIG)
         with pytest.raises(Unavailable, match="the connection was cut"):
-            clients().at(registry.host).get_blob("a/b", digest, len(CONFIG))
+            client.get_blob("a/b", digest, len(CONFIG))
 
     assert len(clients.slept) == 4
     assert len(registry.seen) == 5
@@ -273,16 +264,15 @@ def test_a_manifest_whose_body_is_cut_is_asked_for_again(clients: Clients, at: i
 
 
 def test_a_blob_that_never_gets_on_fails(clients: Clients) -> None:
-    with FakeRegistry(blob_cuts=1000, ranges=False) as registry:
+    with clients.of(blob_cuts=1000, ranges=False) as (registry, client):
         digest = registry.put("a/b", BLOB[:2])
         with pytest.raises(Unavailable):
-            read(clients().at(registry.host), digest, 0, 2)
+            read(client, digest, 0, 2)
 
 
 def test_a_damaged_blob_is_refused(clients: Clients) -> None:
-    with FakeRegistry(damage=True) as registry:
+    with clients.of(damage=True) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        client = clients().at(registry.host)
         with pytest.raises(ProtocolFailed, match=digest):
             read(client, digest)
         with pytest.raises(ProtocolFailed, match=digest):
@@ -290,10 +280,10 @@ def test_a_damaged_blob_is_refused(clients: Clients) -> None:
 
 
 def test_a_small_blob_has_a_limit(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+    with clients.of() as (registry, client):
         digest = registry.put("a/b", BLOB)
         with pytest.raises(ProtocolFailed, match="more than 1000 bytes"):
-            clients().at(registry.host).get_blob("a/b", digest, 1000)
+            client.get_blob("a/b", digest, 1000)
 
 
 # Credentials
@@ -306,17 +296,15 @@ def test_nothing_is_sent_before_the_registry_asks(clients: Clients) -> None:
 
 @pytest.mark.parametrize("auth", ["basic", "bearer"])
 def test_credentials_open_the_registry(clients: Clients, auth: str) -> None:
-    with FakeRegistry(auth=auth) as registry:
+    with clients.of(auth=auth) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        client = clients(user=USER).at(registry.host)
         client.ping()
         client.cancel_upload("a/b", client.start_upload("a/b"))
         assert read(client, digest) == BLOB
 
 
 def test_one_token_serves_reading_and_writing_a_repository(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer") as registry:
-        client = clients(user=USER).at(registry.host)
+    with clients.of(auth="bearer") as (registry, client):
         client.ping()
         client.start_upload("a/b")
         client.head_blob("a/b", sha256(b"x"))
@@ -326,9 +314,8 @@ def test_one_token_serves_reading_and_writing_a_repository(clients: Clients) -> 
 
 
 def test_a_mount_asks_for_both_repositories(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer") as registry:
+    with clients.of(auth="bearer") as (registry, client):
         digest = registry.put("base", b"layer")
-        client = clients(user=USER).at(registry.host)
         assert client.mount_blob("a/b", digest, "base") is None
 
     [token_request] = registry.requests("GET", "/token")
@@ -370,9 +357,9 @@ def test_a_right_that_is_missing_is_said(clients: Clients) -> None:
 
 
 def test_credentials_do_not_follow_a_redirect(clients: Clients) -> None:
-    with FakeRegistry(auth="basic", blobs_elsewhere=True) as registry:
+    with clients.of(auth="basic", blobs_elsewhere=True) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        assert read(clients(user=USER).at(registry.host), digest) == BLOB
+        assert read(client, digest) == BLOB
 
     [elsewhere] = [seen for seen in registry.seen if seen.storage]
     assert elsewhere.authorization == ""
@@ -393,9 +380,9 @@ def test_an_identity_token_does_not_follow_a_redirect(clients: Clients) -> None:
 
 
 def test_a_password_does_not_follow_a_redirect(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer", token_moves=True) as registry:
+    with clients.of(auth="bearer", token_moves=True) as (registry, client):
         with pytest.raises(AccessDenied):  # what the anonymous token allows
-            clients(user=USER).at(registry.host).start_upload("a/b")
+            client.start_upload("a/b")
         asked = [seen for seen in registry.seen if "/token" in seen.path]
 
     assert [bool(seen.authorization) for seen in asked[:2]] == [True, False]
@@ -502,8 +489,7 @@ def test_challenges_are_parsed(header: str, found: list[dict[str, str]]) -> None
 
 
 def test_secrets_are_in_no_repr_of_the_client(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer") as registry:
-        client = clients(user=USER).at(registry.host)
+    with clients.of(auth="bearer") as (registry, client):
         client.start_upload("a/b")
         shown = json.dumps(
             [repr(value) for value in (vars(client), vars(client.auth))], default=repr
