@@ -15,8 +15,7 @@ from artifact_cache.store import Capability
 from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_places import Mount
-from tests.unit.artifact_cache.test_stores import built, damage, extracted, published, the_blob
-from tests.unit.artifact_cache.test_stores import store as store
+from tests.support.cache_stores import built, damage, extracted, published, the_blob
 
 
 def test_files_go_to_and_from_another_disk(root: Path, tmp_path: Path, mounted: Mount) -> None:
