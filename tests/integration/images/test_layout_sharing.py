@@ -98,7 +98,8 @@ def test_a_layout_costs_next_to_no_disk_where_extents_can_be_shared(
     again = machine.write(image, layout_sink(sharing_disk / "two"))
 
     assert again.image.digest == first.image.digest
-    assert (machine.reader.bytes_read, again.layers_known) == (0, 2)
+    known = (machine.reader.bytes_read, again.layers_known)
+    assert known == (len(b"small"), 1)  # what is small is hashed again
     assert used(sharing_disk) - before < SIZE / 100
     check_blobs(sharing_disk / "two")
 
