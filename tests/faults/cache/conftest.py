@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import need, unavailable
 from tests.support.cache_buckets import place as place
 from tests.support.cache_buckets import server as server
-
-Mount = Callable[[str], Path]
+from tests.support.cache_places import mounted as mounted
 
 
 @pytest.fixture(scope="module")
@@ -38,26 +35,3 @@ def here(quick: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix=f"{request.node.originalname[:30]}-", dir=quick))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
-
-
-@pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Mount]:
-    """Mount a disk in memory with the given options. Needs root."""
-    if os.geteuid() != 0:
-        unavailable("root, to mount a small disk,")
-    mounts: list[Path] = []
-
-    def mount(options: str) -> Path:
-        at = tmp_path / f"disk{len(mounts)}"
-        at.mkdir()
-        command = [need("mount"), "-t", "tmpfs", "-o", options, "tmpfs", str(at)]
-        if subprocess.run(command, capture_output=True).returncode:
-            unavailable("the right to mount a small disk")
-        mounts.append(at)
-        return at
-
-    try:
-        yield mount
-    finally:
-        for at in mounts:
-            subprocess.run([need("umount"), "-l", str(at)], check=True)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from artifact_cache.gc import GcPolicy, collect
 from tests.conftest import need
-from tests.faults.cache.conftest import Mount
-from tests.faults.cache.state import mend, path_of
-from tests.faults.cache.working import NOTHING_STAYS, OldBuild
+from tests.faults.cache.state import mend
+from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import some
-from tests.support.cache_entries import CHECKPOINT, NEWER, document, files_below, files_of
-from tests.support.cache_opening import LocalStore, open_local
+from tests.support.cache_entries import CHECKPOINT, document, files_below, files_of
+from tests.support.cache_opening import open_local
+from tests.support.cache_places import Mount
 
 KIB = 1024
 LARGE = b"ours" * 1024  # its build leaves 400 KiB
@@ -31,12 +29,10 @@ def remount(disk: Path, options: str) -> None:
     [f"size={size}k" for size in some(range(8, 480, 8), 8)]
     + [f"size=8m,nr_inodes={inodes}" for inodes in some(range(4, 48), 8)],
 )
-def test_a_full_disk_costs_the_cache_and_not_the_build(
-    mounted: Mount, tmp_path: Path, options: str
-) -> None:
+def test_a_full_disk_costs_the_cache_alone(mounted: Mount, tmp_path: Path, options: str) -> None:
     """Full anywhere between the first directory and the last file of the entry."""
     tried()
-    disk = mounted(options)
+    disk = mounted("-t", "tmpfs", "-o", options, "none")
     for turn in ("first", "second"):
         result = open_local(disk / "cache").get_or_build(
             CHECKPOINT, OldBuild(LARGE), tmp_path / turn
@@ -50,10 +46,8 @@ def test_a_full_disk_costs_the_cache_and_not_the_build(
     mend(disk / "cache", tmp_path / "work", known=(LARGE, b"heir"))
 
 
-def test_hits_come_from_a_read_only_disk_and_builds_go_past_it(
-    mounted: Mount, tmp_path: Path
-) -> None:
-    disk = mounted("size=8m")
+def test_hits_come_from_a_read_only_disk_builds_pass_it(mounted: Mount, tmp_path: Path) -> None:
+    disk = mounted("-t", "tmpfs", "-o", "size=8m", "none")
     open_local(disk / "cache").get_or_build(CHECKPOINT, OldBuild(b"ours"), tmp_path / "built")
     before = files_below(disk)
     remount(disk, "ro")
@@ -72,29 +66,3 @@ def test_hits_come_from_a_read_only_disk_and_builds_go_past_it(
         assert files_below(disk) == before
     finally:
         remount(disk, "rw")
-
-
-def test_two_versions_share_a_cache(here: Path) -> None:
-    """What the later one wrote stays as it is, with all it may need; the rest works as ever."""
-    root = here / "cache"
-    theirs = [document(seed) for seed in range(10)]
-    ours = [document(seed) for seed in range(10, 20)]
-    for one in (*theirs, *ours):
-        open_local(root).get_or_build(one, OldBuild(b"ours"), here / "built")
-        shutil.rmtree(here / "built")
-    for one in theirs:
-        path_of(root, one).unlink()
-        path_of(root, one).write_bytes(NEWER)
-    for one in (*theirs, *ours):
-        tried()
-        result = open_local(root).get_or_build(one, OldBuild(b"theirs"), here / "out")
-        with never("wrong_bytes"):
-            assert files_below(result.path) == files_of(b"ours" if one in ours else b"theirs")
-        assert result.hit == (one in ours)
-        shutil.rmtree(here / "out")
-    collected = collect(LocalStore(root), GcPolicy(max_bytes=0, max_age_s=0, grace_s=0))
-    assert collected.problem == ""
-    for one in theirs:
-        assert path_of(root, one).read_bytes() == NEWER
-
-    mend(root, here, wanted=ours[0], policy=NOTHING_STAYS)

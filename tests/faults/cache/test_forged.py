@@ -149,6 +149,13 @@ FORGERIES: tuple[Forgery, ...] = (
 )
 
 
+# What the notice of each says where that does not depend on the dice.
+CODES = {
+    **dict.fromkeys((unsigned, signed_by_a_stranger, signature_of_another, claimed), "refused"),
+    **dict.fromkeys((swapped, swapped_blob), "corrupt"),
+}
+
+
 def _rewrite(site: Site, wanted: KeyDocument, fields: dict[str, Any]) -> None:
     path = path_of(site.root, wanted)
     envelope = json.loads(path.read_bytes())
@@ -185,6 +192,8 @@ def test_a_forged_entry_is_refused_counted_and_replaced(site: Site, forgery: For
                 assert files_below(first.path) == files_of(b"good"), wanted.kind
                 assert files_below(second.path) == files_of(b"good")
             assert not first.hit
+            codes = [notice.code for notice in first.notices]
+            assert codes == [CODES.get(forgery, *codes)]
             stats = site.open().stats
             assert stats is not None
             assert REFUSALS & {total.event for total in stats.totals()}

@@ -47,9 +47,7 @@ class LossyStore(LocalStore):
 
 @pytest.mark.parametrize("percent", [1, 10, 25, 50])
 @pytest.mark.parametrize("place", ["near", "far"])
-def test_a_store_that_loses_blobs_costs_builds_and_nothing_else(
-    here: Path, place: str, percent: int
-) -> None:
+def test_a_store_that_loses_blobs_costs_builds_alone(here: Path, place: str, percent: int) -> None:
     lossy = LossyStore(here / "lossy", percent)
     for number in range(BUILDS):
         tried()

@@ -18,7 +18,6 @@ from tests.support.cache_opening import LocalStore
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 
 ROUNDS = 200 if LONG else 8
-LOSSY_ROUNDS = 20 if LONG else 2
 ACTIONS = ("reset", "drop", "flip", "truncate", "cut", "answer", "answer", "half-close")
 STATUSES = (200, 403, 404, 408, 409, 412, 429, 500, 503)
 
@@ -60,9 +59,7 @@ def random_fault(dice: random.Random) -> Fault:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_whatever_happens_on_the_way_the_files_are_right(
-    place: Place, tmp_path: Path, seed: int
-) -> None:
+def test_whatever_happens_the_files_are_right(place: Place, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     known = {b"publisher", b"reader", b"heir", b"last"}
     with FaultProxy(place.server.removeprefix("http://")) as proxy:
@@ -90,27 +87,3 @@ def test_whatever_happens_on_the_way_the_files_are_right(
     with never("wrong_bytes"):
         assert files_below(last.path) == files_below(heir.path)
         assert files_below(last.path) in [expected(content) for content in known]
-
-
-@pytest.mark.parametrize("seed", range(LOSSY_ROUNDS))
-def test_a_bucket_that_loses_blobs_costs_builds_and_nothing_else(
-    place: Place, tmp_path: Path, seed: int
-) -> None:
-    dice = random.Random(seed)
-    builds = 0
-    for turn in range(3):
-        for key in place.keys("cas/"):
-            if dice.random() < 0.4:
-                place.remove(key)
-        build = Build(b"tensors")
-        cache = machine(place, tmp_path / f"{turn}")
-        result = cache.get_or_build(CHECKPOINT, build, tmp_path / f"out{turn}")
-        builds += build.runs
-
-        tried()
-        with never("wrong_bytes"):
-            assert files_below(result.path) == files_of(b"tensors")
-        assert result.stored
-        again = machine(place, tmp_path / f"{turn}-again")
-        assert again.get_or_build(CHECKPOINT, Build(b"never"), tmp_path / f"again{turn}").hit
-    assert builds > 1

@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import random
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from artifact_cache import fsck
 from artifact_cache.errors import NotTaken
-from artifact_cache.files import bounded_bytes, sha256_of
 from artifact_cache.fsck import check
-from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.key import KeyDocument
-from artifact_cache.pins import Pin, Pins
 from artifact_cache.results import CacheResult
-from artifact_cache.store import Address, StoredEntry, address_of
+from artifact_cache.store import Address, StoredEntry
 from packager.core.image import Compression, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
 from packager.errors import CachedFileChanged
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch
 from packager.images.tar import TarEntry, make_tar
-from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
 from tests.faults.cache.state import mend
 from tests.faults.cache.test_damage import damage, flip
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
-from tests.support.cache_entries import CHECKPOINT, DRAFT, document, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, DRAFT, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
+from tests.support.made_images import layout_sink
 
 ROUNDS = 200 if LONG else 6
 HOUR_NS = 3600 * 10**9
@@ -82,7 +74,7 @@ def built(scene: Path, name: str, wanted: KeyDocument, compression: Compression)
         try:
             written = write_image(
                 image_of(result, compression),
-                [LayoutSink(parse_layout_target(f"oci:{scene / name}"))],
+                [layout_sink(scene / name)],
                 reader=BlobReader(),
                 index=index,
             )
@@ -169,51 +161,3 @@ def test_a_blob_that_vanishes_after_the_look_up_is_a_miss(here: Path, may_build:
         assert (store.lost, build.runs) == (1, int(may_build))
         mend(root, scene)
         shutil.rmtree(scene)
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
-def test_read_errors_while_verifying_and_a_collector_after_it_lose_no_pin(
-    here: Path, monkeypatch: pytest.MonkeyPatch, share: float
-) -> None:
-    for seed in range(ROUNDS):
-        dice = random.Random(f"{share} {seed}")
-        scene = here / f"{share}-{seed}"
-        root = scene / "cache"
-        documents = [document(number) for number in range(3)]
-        for number, one in enumerate(documents):
-            open_local(root).get_or_build(one, OldBuild(b"%d" % number), scene / "built")
-            shutil.rmtree(scene / "built")
-        keys = tuple(address_of(one).key for one in documents)
-        Pins(LocalStore(root)).add("release", Pin(keys=keys))
-        failing = _failing(dice, share)
-        with monkeypatch.context() as patch:
-            patch.setattr(fsck, "sha256_of", failing(sha256_of))
-            patch.setattr(fsck, "bounded_bytes", failing(bounded_bytes))
-            report = check(LocalStore(root))
-        tried()
-
-        collect(LocalStore(root), GcPolicy(max_bytes=0, grace_s=0), clock=lambda: time.time() + 9)
-
-        assert {problem.action for problem in report.problems} <= {"left"}
-        assert bool(report.problems) == bool(report.unread)
-        with never("pin_lost"):
-            assert check(LocalStore(root)).problems == ()
-            for number, one in enumerate(documents):
-                hit = open_local(root).take(one, scene / f"out{number}")
-                assert files_below(hit.path) == files_of(b"%d" % number)
-        shutil.rmtree(scene)
-
-
-def _failing(dice: random.Random, share: float) -> Callable[[Callable[..., object]], object]:
-    """Let a share of the calls of a function fail as a disk does."""
-
-    def failing(read: Callable[..., object]) -> object:
-        def call(*arguments: object) -> object:
-            if dice.random() < share:
-                number = dice.choice([errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOSPC])
-                raise OSError(number, os.strerror(number))
-            return read(*arguments)
-
-        return call
-
-    return failing

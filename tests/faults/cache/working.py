@@ -20,17 +20,16 @@ import artifact_cache.fsck
 import artifact_cache.index  # imported here so that no run has to
 import artifact_cache.opening
 import artifact_cache.stores.archive
-from artifact_cache.entry import Entry, Writer
 from artifact_cache.errors import BuildFailed, CacheError, Rejected
-from artifact_cache.files import describe, seal
 from artifact_cache.fsck import check
 from artifact_cache.gc import GcPolicy, collect
-from artifact_cache.key import KeyDocument, plain
+from artifact_cache.key import KeyDocument
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.store import address_of
 from artifact_cache.stores.archive import import_archive
 from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
+from tests.support.cache_stores import described
 
 NOTHING_STAYS = GcPolicy(grace_s=0, partial_s=0, quarantine_s=0, failures_s=0)
 HOUR_S = 3600
@@ -55,14 +54,7 @@ def publish_straight(store: LocalStore, wanted: KeyDocument, content: bytes, at:
     """Publish past the lock of the key, as another machine would."""
     at.mkdir()
     OldBuild(content)(at)
-    entry = Entry(
-        key=address_of(wanted).key,
-        keydoc=plain(wanted),
-        outputs=describe(seal(at, wanted.kind)),
-        writer=Writer(nonce="0" * 32, builder_id="another", version=""),
-        built_at=int(time.time()),
-        build_s=1.0,
-    )
+    entry = described(at, wanted).model_copy(update={"built_at": int(time.time())})
     store.put(entry, at)
 
 

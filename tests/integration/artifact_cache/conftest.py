@@ -7,3 +7,4 @@ from tests.support.cache_buckets import server as server
 from tests.support.cache_places import cache as cache
 from tests.support.cache_places import mounted as mounted
 from tests.support.cache_places import root as root
+from tests.support.cache_sites import site as site

@@ -21,9 +21,7 @@ def test_a_second_session_reads_no_description_again(monkeypatch: pytest.MonkeyP
     read: list[str] = []
     load_file = JSONFileLoader.load_file
     monkeypatch.setattr(
-        JSONFileLoader,
-        "load_file",
-        lambda self, path: read.append(path) or load_file(self, path),
+        JSONFileLoader, "load_file", lambda self, path: read.append(path) or load_file(self, path)
     )
 
     made = aws_session().client("s3", region_name="us-west-2")
@@ -32,9 +30,7 @@ def test_a_second_session_reads_no_description_again(monkeypatch: pytest.MonkeyP
     assert made.meta.region_name == "us-west-2"
 
 
-def test_each_session_has_the_credentials_and_the_region_of_its_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_session_has_credentials_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for name in ("first", "second"):
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", name)
@@ -46,9 +42,7 @@ def test_each_session_has_the_credentials_and_the_region_of_its_time(
     assert found == [("first", "first-region"), ("second", "second-region")]
 
 
-def test_descriptions_of_another_place_are_found_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_descriptions_elsewhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AWS_DATA_PATH has services that botocore does not know."""
     (tmp_path / "own/2026-01-01").mkdir(parents=True)
     (tmp_path / "own/2026-01-01/service-2.json").write_text("{}")

@@ -9,58 +9,12 @@ from pathlib import Path
 
 from artifact_cache.cache import ArtifactCache
 from artifact_cache.results import Notice
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    VLLM,
-    Build,
-    document,
-    files_below,
-    files_of,
-)
+from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import open_local
-from tests.support.cache_places import Mount
 from tests.unit.artifact_cache.test_cache import codes
 
 
-def test_a_read_only_disk_gives_hits_and_fails_no_build(
-    cache: ArtifactCache, root: Path, tmp_path: Path, mounted: Mount
-) -> None:
-    cache.get_or_build(document(1), Build(), tmp_path / "a")
-    reader = open_local(mounted("--bind", "-o", "ro", str(root)))
-
-    assert reader.get_or_build(document(1), Build(), tmp_path / "b").hit
-    missed = reader.get_or_build(document(2), Build(), tmp_path / "c")
-    assert (missed.stored, codes(missed.notices)) == (False, ["store"])
-    assert files_below(missed.path) == files_of(b"tensors")
-
-
-def test_a_full_disk_fails_no_build(tmp_path: Path, mounted: Mount) -> None:
-    cache = open_local(mounted("-t", "tmpfs", "-o", "size=1m,mode=700", "none") / "cache")
-
-    result = cache.get_or_build(CHECKPOINT, Build(b"x" * 100_000), tmp_path / "a")
-    small = cache.get_or_build(VLLM, Build(), tmp_path / "b")
-
-    assert (result.stored, codes(result.notices)) == (False, ["not-stored"])
-    assert "no space left on device" in result.notices[0].message
-    assert files_below(result.path) == files_of(b"x" * 100_000)
-    assert small.stored
-    assert list((tmp_path / "mount0/cache/tmp").iterdir()) == []
-
-
-def test_a_disk_without_inodes_fails_no_build(tmp_path: Path, mounted: Mount) -> None:
-    cache = open_local(
-        mounted("-t", "tmpfs", "-o", "size=4m,nr_inodes=16,mode=700", "none") / "cache"
-    )
-
-    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
-
-    assert files_below(result.path) == files_of(b"tensors")
-    assert not result.stored
-
-
-def test_a_second_process_waits_and_is_told_for_whom(
-    root: Path, cache: ArtifactCache, tmp_path: Path
-) -> None:
+def test_a_second_process_waits_knowingly(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
     heard: list[Notice] = []
     waiting = threading.Event()
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from artifact_cache.errors import StoreUnavailable
 from tests.support.cache_places import Mount
-from tests.unit.artifact_cache.test_fsck import built, checked
+from tests.support.cache_sites import Site
 
 
-def test_a_read_only_disk_is_checked_and_not_repaired(
-    root: Path, tmp_path: Path, mounted: Mount
-) -> None:
-    built(root, tmp_path, 1)
-    read_only = mounted("--bind", "-o", "ro", str(root))
+def test_a_read_only_disk_is_checked_and_not_repaired(site: Site, mounted: Mount) -> None:
+    site.build(1)
+    read_only = replace(site, root=mounted("--bind", "-o", "ro", str(site.root)))
 
-    assert checked(read_only, repair=False).sound
+    assert read_only.check(repair=False).sound
     with pytest.raises(StoreUnavailable, match="read-only file system"):
-        checked(read_only)
+        read_only.check()

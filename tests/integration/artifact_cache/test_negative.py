@@ -11,7 +11,7 @@ from artifact_cache.cache import ArtifactCache
 from artifact_cache.errors import BuildFailed, Rejected, RejectedBefore
 from tests.support.cache_entries import CHECKPOINT, Build
 from tests.support.cache_opening import open_local
-from tests.unit.artifact_cache.test_negative import REJECTED, failing
+from tests.unit.artifact_cache.test_negative import REJECTED, fail
 
 
 def test_whoever_waited_for_a_rejection_does_not_build(
@@ -45,10 +45,9 @@ def test_whoever_waited_for_a_rejection_does_not_build(
 
 def test_a_long_log_keeps_its_ends(cache: ArtifactCache, tmp_path: Path) -> None:
     log = "versions" + "." * 10_000_000 + "error at the end"
-    with pytest.raises(BuildFailed):
-        cache.get_or_build(CHECKPOINT, failing(BuildFailed("no", log=log)), tmp_path / "a")
 
-    failure = cache.failure(CHECKPOINT)
+    failure = fail(cache, tmp_path, BuildFailed("no", log=log))
+
     assert failure is not None
     assert failure.log.startswith("versions")
     assert failure.log.endswith("error at the end")

@@ -6,24 +6,34 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from artifact_cache.entry import Entry, Writer
-from artifact_cache.errors import Corrupt, NewerEntry, StoreUnavailable, Unpublishable
-from artifact_cache.files import describe, seal
-from artifact_cache.key import KeyDocument, key_of, plain
+from artifact_cache.entry import Entry, entry_bytes
+from artifact_cache.errors import Corrupt, StoreUnavailable, Unpublishable
 from artifact_cache.store import Capability, address_of
 from artifact_cache.stores.s3 import S3Store
-from tests.support.cache_buckets import HASTY, PART, RANGE, Place
-from tests.support.cache_entries import CHECKPOINT, NEURON, NEWER, VLLM, document, files_of
-from tests.support.doubles.fault_proxy import Fault, FaultProxy
-from tests.unit.artifact_cache.test_stores import built, damage, extracted, published
+from artifact_cache.stores.s3_calls import Limits
+from tests.support.cache_buckets import HASTY, LIMITS, PART, RANGE, Place
+from tests.support.cache_entries import CHECKPOINT, NEURON, VLLM, document, files_of
+from tests.support.cache_stores import (
+    TENSORS,
+    built,
+    damage,
+    described,
+    extracted,
+    published,
+    stored,
+)
+from tests.support.doubles.fault_proxy import Action, Fault, FaultProxy
+from tests.support.store_contract import AtRest, DamageContract, StoreContract
 
 
 @pytest.fixture
@@ -32,39 +42,65 @@ def proxy(server: str) -> Iterator[FaultProxy]:
         yield made
 
 
-def large(directory: Path, wanted: KeyDocument, size: int) -> Entry:
+def through(place: Place, proxy: FaultProxy, *faults: Fault, **options: Any) -> S3Store:
+    """Return the store behind a line that has these faults once it works."""
+    store = place.store(proxy.url, **options)
+    store.capability()
+    proxy.add(*faults)
+    return store
+
+
+def answer(method: str = "", status: int = 403, **more: Any) -> Fault:
+    """Always give this answer instead of the server's."""
+    return Fault("answer", method=method, status=status, **{"times": 99, "at": -1, **more})
+
+
+def large(directory: Path, size: int) -> Entry:
     """Describe an artifact of one large file whose bytes do not repeat."""
     directory.mkdir(parents=True)
     (directory / "model.bin").write_bytes(bytes_of(size))
-    return Entry(
-        key=key_of(wanted),
-        keydoc=plain(wanted),
-        outputs=describe(seal(directory, wanted.kind)),
-        writer=Writer(nonce=os.urandom(16).hex(), builder_id="", version=""),
-        built_at=1795000000,
-        build_s=1,
-    )
+    return described(directory, CHECKPOINT)
+
+
+def put_large(store: S3Store, directory: Path, size: int) -> Entry:
+    entry = large(directory, size)
+    assert store.put(entry, directory)
+    return entry
 
 
 def bytes_of(size: int) -> bytes:
     return array("Q", range(size // 8)).tobytes()
 
 
-# --- what every store promises
+@dataclass
+class InBucket:
+    place: Place
+
+    def change_blob(self, content: bytes, wrong: bytes | None) -> None:
+        key = self.place.blob(content)
+        self.place.remove(key) if wrong is None else self.place.damage(key, wrong)
+
+    def read_entry(self) -> bytes:
+        return self.place.read(self.place.keys("ac/")[0])
+
+    def change_entry(self, data: bytes) -> None:
+        self.place.damage(self.place.keys("ac/")[0], data)
 
 
-def test_what_was_put_comes_out_again(place: Place, tmp_path: Path) -> None:
-    entry = published(place.store(), tmp_path / "a", CHECKPOINT)
-    reader = place.store()
+class TestBucket(StoreContract, DamageContract):
+    @pytest.fixture
+    def store(self, place: Place) -> S3Store:
+        return place.store()
 
-    stored = reader.get(address_of(CHECKPOINT))
+    @pytest.fixture
+    def at_rest(self, place: Place) -> AtRest:
+        return InBucket(place)
 
-    assert stored is not None
-    assert stored.entry == entry
-    assert stored.tier == f"s3://{place.name}/p/v1/"
-    assert extracted(reader, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-    assert oct((tmp_path / "out/kernel.so").stat().st_mode)[-3:] == "555"
-    assert oct((tmp_path / "out/config.json").stat().st_mode)[-3:] == "444"
+
+def test_an_entry_says_in_which_bucket_it_was_found(place: Place, tmp_path: Path) -> None:
+    published(place.store(), tmp_path / "a", CHECKPOINT)
+
+    assert stored(place.store(), CHECKPOINT).tier == f"s3://{place.name}/p/v1/"
 
 
 def test_the_layout_is_as_specified(place: Place, tmp_path: Path) -> None:
@@ -79,22 +115,7 @@ def test_the_layout_is_as_specified(place: Place, tmp_path: Path) -> None:
     assert place.read("VERSION") == b'{"layout":1}\n'
 
 
-def test_an_unknown_address_is_a_miss(place: Place) -> None:
-    store = place.store()
-    assert store.get(address_of(CHECKPOINT)) is None
-    assert not store.delete(address_of(CHECKPOINT))
-
-
-def test_the_first_entry_stays(place: Place, tmp_path: Path) -> None:
-    store = place.store()
-    published(store, tmp_path / "a", CHECKPOINT, b"first")
-    second = built(tmp_path / "b", CHECKPOINT, b"second")
-
-    assert not store.put(second, tmp_path / "b")
-    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"first")
-
-
-def test_entries_are_listed_by_kind_page_by_page(
+def test_entries_are_listed_page_by_page(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = place.store()
@@ -112,39 +133,14 @@ def test_entries_are_listed_by_kind_page_by_page(
 
     monkeypatch.setattr(store.bucket, "call", two_a_page)
 
-    assert sorted(entry.kind for entry in store.list()) == [
-        "quantized-checkpoint",
-        "quantized-checkpoint",
-        "quantized-checkpoint",
-        "vllm-compile",
-    ]
+    kinds = sorted(entry.kind for entry in store.list())
+    assert kinds == [*["quantized-checkpoint"] * 3, "vllm-compile"]
     assert len(pages) == 2
-    assert [entry.kind for entry in store.list("vllm-compile")] == ["vllm-compile"]
-
-
-def test_a_deleted_entry_is_a_miss(place: Place, tmp_path: Path) -> None:
-    store = place.store()
-    published(store, tmp_path / "a", CHECKPOINT)
-
-    assert store.delete(address_of(CHECKPOINT))
-    assert store.get(address_of(CHECKPOINT)) is None
-
-
-def test_files_that_changed_since_they_were_described_are_refused(
-    place: Place, tmp_path: Path
-) -> None:
-    store = place.store()
-    entry = built(tmp_path / "a", CHECKPOINT)
-    damage(tmp_path / "a/config.json", b"{...}")
-
-    with pytest.raises(Unpublishable):
-        store.put(entry, tmp_path / "a")
-    assert store.get(address_of(CHECKPOINT)) is None
 
 
 def test_a_large_file_that_changed_leaves_no_upload_behind(place: Place, tmp_path: Path) -> None:
     store = place.store(partial=tmp_path / "partial")
-    entry = large(tmp_path / "a", CHECKPOINT, PART + RANGE)
+    entry = large(tmp_path / "a", PART + RANGE)
     path = tmp_path / "a/model.bin"
     damage(path, path.read_bytes()[:-1] + b"!")
 
@@ -158,34 +154,10 @@ def test_a_large_file_that_changed_leaves_no_upload_behind(place: Place, tmp_pat
 # --- damage at rest
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param(b"TENSORS" * 100, id="other bytes"),
-        pytest.param(b"tensors" * 99, id="cut"),
-        pytest.param(b"", id="emptied"),
-    ],
-)
-def test_a_damaged_blob_is_a_miss_and_the_next_publisher_heals_it(
-    place: Place, tmp_path: Path, wrong: bytes
-) -> None:
-    published(place.store(), tmp_path / "a", CHECKPOINT)
-    place.damage(place.blob(b"tensors" * 100), wrong)
-    store = place.store()
-
-    with pytest.raises(Corrupt, match=r"model\.bin"):
-        extracted(store, CHECKPOINT, tmp_path / "out")
-
-    assert store.get(address_of(CHECKPOINT)) is None
-    assert place.keys("ac/") == []
-    published(place.store(), tmp_path / "b", CHECKPOINT)
-    assert extracted(place.store(), CHECKPOINT, tmp_path / "again") == files_of(b"tensors")
-
-
 def test_who_may_not_delete_can_still_heal(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    place.damage(place.blob(b"tensors" * 100), b"TENSORS" * 100)
-    proxy.add(Fault("answer", method="DELETE", status=403, times=99, at=-1))
+    InBucket(place).change_blob(TENSORS, b"TENSORS" * 100)
+    proxy.add(answer("DELETE"))
     store = place.store(proxy.url)
 
     with pytest.raises(Corrupt):
@@ -199,88 +171,34 @@ def test_who_may_not_delete_can_still_heal(place: Place, proxy: FaultProxy, tmp_
 
 def test_a_healed_blob_is_not_deleted_by_who_saw_the_bad_one(place: Place, tmp_path: Path) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    key = place.blob(b"tensors" * 100)
+    key = place.blob(TENSORS)
     place.damage(key, b"TENSORS" * 100)
     late = place.store()
-    stored = late.get(address_of(CHECKPOINT))
-    assert stored is not None
     set_aside = late._set_aside
 
     def after_the_healing(bad: str, etag: str) -> None:
-        place.damage(key, b"tensors" * 100)
+        place.damage(key, TENSORS)
         set_aside(bad, etag)
 
     late._set_aside = after_the_healing  # type: ignore[method-assign]
-    (tmp_path / "out").mkdir()
     with pytest.raises(Corrupt):
-        stored.extract(tmp_path / "out")
+        extracted(late, CHECKPOINT, tmp_path / "out")
 
-    assert place.read(key) == b"tensors" * 100
+    assert place.read(key) == TENSORS
 
 
-def test_a_lost_blob_is_a_miss(place: Place, tmp_path: Path) -> None:
+def test_a_publisher_replaces_a_broken_entry_unread(place: Place, tmp_path: Path) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    place.remove(place.blob(b"{}"))
-    store = place.store()
-
-    with pytest.raises(Corrupt, match="is missing"):
-        extracted(store, CHECKPOINT, tmp_path / "out")
-    assert store.get(address_of(CHECKPOINT)) is None
-    published(store, tmp_path / "b", CHECKPOINT)
-    assert extracted(place.store(), CHECKPOINT, tmp_path / "again") == files_of(b"tensors")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b'{"schema":1}', id="incomplete"),
-        pytest.param(b"x" * 2**21, id="huge"),
-    ],
-)
-def test_a_broken_entry_is_a_miss_and_is_replaced(
-    place: Place, tmp_path: Path, data: bytes
-) -> None:
-    published(place.store(), tmp_path / "a", CHECKPOINT)
-    place.damage(place.keys("ac/")[0], data)
-    store = place.store()
-
-    assert list(store.list()) == []
-    with pytest.raises(Corrupt):
-        store.get(address_of(CHECKPOINT))
-    assert store.get(address_of(CHECKPOINT)) is None
-    published(store, tmp_path / "b", CHECKPOINT)
-    assert len(list(store.list())) == 1
-
-
-def test_a_publisher_replaces_a_broken_entry_that_it_never_read(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
-    published(place.store(), tmp_path / "a", CHECKPOINT)
-    place.damage(place.keys("ac/")[0], b"{")
+    InBucket(place).change_entry(b"{")
 
     published(place.store(), tmp_path / "b", CHECKPOINT)
     assert extracted(place.store(), CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
 
 
-def test_an_entry_of_a_newer_version_is_left_alone(place: Place, tmp_path: Path) -> None:
-    store = place.store()
-    published(store, tmp_path / "a", CHECKPOINT)
-    key = place.keys("ac/")[0]
-    place.damage(key, NEWER)
-
-    with pytest.raises(NewerEntry):
-        store.get(address_of(CHECKPOINT))
-    assert not store.put(built(tmp_path / "b", CHECKPOINT), tmp_path / "b")
-    assert place.read(key) == NEWER
-
-
-def test_a_blob_is_no_larger_than_its_entry_says(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
+def test_a_blob_is_no_larger_than_its_entry_says(place: Place, tmp_path: Path) -> None:
     """Not a byte of it is written: the size stands in the answer's head."""
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    place.damage(place.blob(b"{}"), b"x" * 10 * RANGE)
+    InBucket(place).change_blob(b"{}", b"x" * 10 * RANGE)
 
     with pytest.raises(Corrupt, match="has not 2 bytes any more"):
         extracted(place.store(), CHECKPOINT, tmp_path / "out")
@@ -290,29 +208,25 @@ def test_a_blob_is_no_larger_than_its_entry_says(
 # --- damage on the way
 
 
-def test_bytes_damaged_once_on_the_way_are_fetched_again(
-    place: Place, proxy: FaultProxy, tmp_path: Path
+@pytest.mark.parametrize("action", ["flip", "truncate", "reset", "drop"])
+def test_what_breaks_on_the_way_is_fetched_again(
+    place: Place, proxy: FaultProxy, tmp_path: Path, action: Action
 ) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    store = place.store(proxy.url)
-    store.capability()
-    proxy.add(Fault("flip", method="GET", path="cas/", at=0))
+    path, times = ("cas/", 1) if action == "flip" else ("", 2)
+    reader = through(place, proxy, Fault(action, method="GET", path=path, times=times))
 
-    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-    assert proxy.faults[0].hits == 1
+    assert extracted(reader, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
+    assert proxy.faults[0].hits == times
 
 
 def test_a_machine_that_damages_all_it_reads_does_not_empty_the_cache(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     """Damaged differently each time, it is not the bucket's fault."""
-    store = place.store()
-    entry = large(tmp_path / "a", CHECKPOINT, 3 * RANGE)
-    assert store.put(entry, tmp_path / "a")
-    reader = place.store(proxy.url)
-    reader.capability()
-    for at in range(9):
-        proxy.add(Fault("flip", method="GET", path="cas/", at=at))
+    put_large(place.store(), tmp_path / "a", 3 * RANGE)
+    flips = [Fault("flip", method="GET", path="cas/", at=at) for at in range(9)]
+    reader = through(place, proxy, *flips)
 
     with pytest.raises(StoreUnavailable, match="differently each time"):
         extracted(reader, CHECKPOINT, tmp_path / "out")
@@ -324,11 +238,9 @@ def test_a_machine_that_damages_all_it_reads_does_not_empty_the_cache(
 def test_a_large_blob_comes_in_ranges_and_goes_on_where_it_broke_off(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    entry = large(tmp_path / "a", CHECKPOINT, 12 * RANGE)
-    assert place.store().put(entry, tmp_path / "a")
-    reader = place.store(proxy.url)
-    reader.capability()
-    proxy.add(Fault("cut", method="GET", path="cas/", at=RANGE // 2, times=3))
+    put_large(place.store(), tmp_path / "a", 12 * RANGE)
+    cut = Fault("cut", method="GET", path="cas/", at=RANGE // 2, times=3)
+    reader = through(place, proxy, cut)
 
     found = extracted(reader, CHECKPOINT, tmp_path / "out")
 
@@ -338,39 +250,36 @@ def test_a_large_blob_comes_in_ranges_and_goes_on_where_it_broke_off(
     assert len(asked) > len(set(asked)) == 12
 
 
-@pytest.mark.parametrize("action", ["truncate", "reset", "drop"])
-def test_a_connection_that_breaks_is_tried_again(
-    place: Place, proxy: FaultProxy, tmp_path: Path, action: str
-) -> None:
-    published(place.store(), tmp_path / "a", CHECKPOINT)
-    reader = place.store(proxy.url)
-    reader.capability()
-    proxy.add(Fault(action, method="GET", times=2))  # type: ignore[arg-type]
-
-    assert extracted(reader, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-
-
 # --- faults of the service
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_asked_again(
-    place: Place, proxy: FaultProxy, tmp_path: Path, status: int
-) -> None:
-    proxy.add(Fault("answer", status=status, times=3, at=-1))
+def test_a_busy_server_is_asked_again(place: Place, proxy: FaultProxy, status: int) -> None:
+    proxy.add(answer(status=status, times=3))
 
     assert place.store(proxy.url).capability() == Capability("read-write")
 
 
-def test_a_server_that_asks_for_more_time_than_there_is_is_given_up(
-    place: Place, proxy: FaultProxy
+@pytest.mark.parametrize(
+    ("fault", "limits", "reason"),
+    [
+        (answer(status=503, headers={"Retry-After": "3600"}), LIMITS, "it answers 503"),
+        # Each byte comes in time, and no answer ever.
+        (Fault("dribble", times=99, seconds=0.5), HASTY, ""),
+        (Fault("delay", times=99, seconds=60), HASTY, ""),
+    ],
+    ids=["asks for an hour", "dribble", "delay"],
+)
+def test_a_server_that_takes_more_time_than_there_is_is_given_up(
+    place: Place, proxy: FaultProxy, fault: Fault, limits: Limits, reason: str
 ) -> None:
-    proxy.add(Fault("answer", status=503, headers={"Retry-After": "3600"}, times=99, at=-1))
+    proxy.add(replace(fault))
     started = time.monotonic()
 
-    capability = place.store(proxy.url).capability()
+    capability = place.store(proxy.url, limits=limits).capability()
 
-    assert (capability.mode, capability.reason) == ("off", "it answers 503")
+    assert capability.mode == "off"
+    assert reason in capability.reason
     assert time.monotonic() - started < 50  # each request alone would take longer
 
 
@@ -382,27 +291,11 @@ def test_a_server_that_is_not_there_turns_the_store_off(place: Place) -> None:
         store.get(address_of(CHECKPOINT))
 
 
-@pytest.mark.parametrize("action", ["dribble", "delay"])
-def test_a_server_that_hardly_answers_is_given_up_in_time(
-    place: Place, proxy: FaultProxy, action: str
-) -> None:
-    seconds = 0.5 if action == "dribble" else 60  # each byte comes in time, and no answer ever
-    proxy.add(Fault(action, times=99, seconds=seconds))  # type: ignore[arg-type]
-    started = time.monotonic()
-
-    capability = place.store(proxy.url, limits=HASTY).capability()
-
-    assert capability.mode == "off"
-    assert time.monotonic() - started < 50  # each request alone would take longer
-
-
 def test_after_a_fault_of_the_network_nothing_is_asked_any_more(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    store = place.store(proxy.url)
-    assert store.capability().mode == "read-write"
-    proxy.add(Fault("reset", times=999))
+    store = through(place, proxy, Fault("reset", times=999))
     with pytest.raises(StoreUnavailable):
         store.get(address_of(CHECKPOINT))
     asked = len(proxy.exchanges)
@@ -420,7 +313,7 @@ def test_who_may_not_write_has_a_store_to_read(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
-    proxy.add(Fault("answer", method="PUT", status=403, times=99, at=-1))
+    proxy.add(answer("PUT"))
     store = place.store(proxy.url)
 
     assert store.capability() == Capability("read-only", "it refuses access (403)")
@@ -429,30 +322,24 @@ def test_who_may_not_write_has_a_store_to_read(
         store.put(built(tmp_path / "b", NEURON), tmp_path / "b")
 
 
-def test_a_right_that_is_lost_later_makes_the_store_read_only(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
-    store = place.store(proxy.url)
+def test_a_right_may_be_lost_later(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
+    store = through(place, proxy, answer("PUT", path="cas/"))
     assert store.capability().mode == "read-write"
-    proxy.add(Fault("answer", method="PUT", path="cas/", status=403, times=99, at=-1))
 
     with pytest.raises(StoreUnavailable, match="refuses access"):
         store.put(built(tmp_path / "a", NEURON), tmp_path / "a")
     assert store.capability() == Capability("read-only", "it refuses access (403)")
 
 
-def test_who_may_not_read_has_no_store(place: Place, proxy: FaultProxy) -> None:
-    proxy.add(Fault("answer", status=403, times=99, at=-1))
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [("", "it refuses access (403)"), ("PUT", "nothing is there yet, and it refuses access (403)")],
+    ids=["reading is refused", "writing the first object is refused"],
+)
+def test_a_useless_bucket_is_off(place: Place, proxy: FaultProxy, method: str, reason: str) -> None:
+    proxy.add(answer(method))
 
-    assert place.store(proxy.url).capability() == Capability("off", "it refuses access (403)")
-
-
-def test_an_empty_bucket_that_may_not_be_written_to_is_off(place: Place, proxy: FaultProxy) -> None:
-    proxy.add(Fault("answer", method="PUT", status=403, times=99, at=-1))
-
-    assert place.store(proxy.url).capability() == Capability(
-        "off", "nothing is there yet, and it refuses access (403)"
-    )
+    assert place.store(proxy.url).capability() == Capability("off", reason)
 
 
 def test_a_bucket_that_does_not_exist_is_off(place: Place) -> None:
@@ -463,7 +350,7 @@ def test_a_bucket_that_does_not_exist_is_off(place: Place) -> None:
 
 def test_a_server_without_conditional_writes_is_only_read(place: Place, proxy: FaultProxy) -> None:
     """It would let a second entry replace the first."""
-    proxy.add(Fault("answer", method="PUT", status=200, headers={"ETag": '"x"'}, times=99, at=-1))
+    proxy.add(answer("PUT", 200, headers={"ETag": '"x"'}))
     place.client.put_object(Bucket=place.name, Key="p/v1/VERSION", Body=b'{"layout":1}\n')
 
     assert place.store(proxy.url).capability() == Capability(
@@ -494,9 +381,7 @@ def test_without_boto3_the_store_is_off_and_says_what_to_do(
 def test_an_own_entry_whose_answer_was_lost_counts_as_published(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    store = place.store(proxy.url)
-    store.capability()
-    proxy.add(Fault("drop", method="PUT", path="/ac/"))
+    store = through(place, proxy, Fault("drop", method="PUT", path="/ac/"))
 
     published(store, tmp_path / "a", CHECKPOINT)
 
@@ -507,9 +392,7 @@ def test_an_own_entry_whose_answer_was_lost_counts_as_published(
 def test_an_own_blob_whose_answer_was_lost_counts_as_sent(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    store = place.store(proxy.url)
-    store.capability()
-    proxy.add(Fault("drop", method="PUT", path="/cas/", times=3))
+    store = through(place, proxy, Fault("drop", method="PUT", path="/cas/", times=3))
 
     published(store, tmp_path / "a", CHECKPOINT)
     assert extracted(place.store(), CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
@@ -518,12 +401,10 @@ def test_an_own_blob_whose_answer_was_lost_counts_as_sent(
 def test_an_own_multipart_whose_last_answer_was_lost_counts_as_sent(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    store = place.store(proxy.url, tmp_path / "partial")
-    store.capability()
-    entry = large(tmp_path / "a", CHECKPOINT, 2 * PART + RANGE)
-    proxy.add(Fault("drop", method="POST", path=r"uploadId="))
+    lost = Fault("drop", method="POST", path=r"uploadId=")
+    store = through(place, proxy, lost, partial=tmp_path / "partial")
 
-    assert store.put(entry, tmp_path / "a")
+    put_large(store, tmp_path / "a", 2 * PART + RANGE)
 
     assert proxy.faults[0].hits == 1
     found = extracted(place.store(), CHECKPOINT, tmp_path / "out")
@@ -532,13 +413,10 @@ def test_an_own_multipart_whose_last_answer_was_lost_counts_as_sent(
     assert list((tmp_path / "partial").iterdir()) == []
 
 
-def test_an_answer_lost_while_another_was_first_is_a_lost_race(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
+def test_a_race_is_lost_with_an_answer(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     first = built(tmp_path / "a", CHECKPOINT, b"first")
     second = built(tmp_path / "b", CHECKPOINT, b"second")
-    store = place.store(proxy.url)
-    store.capability()
+    store = through(place, proxy, Fault("drop", method="PUT", path="/ac/"))
     taken = store._taken
     looks: list[int] = []
 
@@ -550,7 +428,6 @@ def test_an_answer_lost_while_another_was_first_is_a_lost_race(
         return found
 
     store._taken = then_another_comes  # type: ignore[method-assign]
-    proxy.add(Fault("drop", method="PUT", path="/ac/"))
 
     assert not store.put(second, tmp_path / "b")
     assert extracted(place.store(), CHECKPOINT, tmp_path / "out") == files_of(b"first")
@@ -563,23 +440,14 @@ def test_of_many_writers_exactly_one_is_first(place: Place, tmp_path: Path) -> N
             built(tmp_path / f"{race}-{number}", document(race), f"{number}".encode())
             for number in range(6)
         ]
-        won: list[int] = []
 
-        def put(
-            number: int,
-            race: int = race,
-            entries: list[Entry] = entries,
-            won: list[int] = won,
-        ) -> None:
-            if place.store().put(entries[number], tmp_path / f"{race}-{number}"):
-                won.append(number)
+        def put(number: int, entry: Entry, race: int = race) -> bool:
+            return place.store().put(entry, tmp_path / f"{race}-{number}")
 
-        threads = [threading.Thread(target=put, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(6) as pool:
+            puts = list(pool.map(put, range(6), entries))
 
+        won = [number for number, is_first in enumerate(puts) if is_first]
         assert len(won) == 1
         found = extracted(place.store(), document(race), tmp_path / f"out{race}")
         assert found == files_of(f"{won[0]}".encode())
@@ -604,7 +472,6 @@ def start_writer(
     place: Place, entry: Entry, directory: Path, partial: Path, *, url: str = "", at: float = 0
 ) -> subprocess.Popen[str]:
     """Publish from a process of its own."""
-    from artifact_cache.entry import entry_bytes
 
     file = directory.with_suffix(".entry")
     file.write_bytes(entry_bytes(entry))
@@ -629,11 +496,9 @@ def test_of_many_processes_exactly_one_is_first(place: Place, tmp_path: Path) ->
     assert found == files_of(f"{winner}".encode())
 
 
-def test_an_upload_goes_on_where_a_killed_one_stopped(
-    place: Place, proxy: FaultProxy, tmp_path: Path
-) -> None:
+def test_a_killed_upload_is_taken_up_again(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     partial = tmp_path / "partial"
-    entry = large(tmp_path / "a", CHECKPOINT, 10 * PART)
+    entry = large(tmp_path / "a", 10 * PART)
     proxy.add(Fault("stall", method="PUT", path="partNumber=10"))
     victim = start_writer(place, entry, tmp_path / "a", partial, url=proxy.url)
     deadline = time.monotonic() + 120
@@ -674,21 +539,11 @@ def test_a_download_goes_on_where_a_killed_one_stopped(
     place: Place, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     partial = tmp_path / "partial"
-    entry = large(tmp_path / "a", CHECKPOINT, 20 * RANGE)
-    assert place.store().put(entry, tmp_path / "a")
+    entry = put_large(place.store(), tmp_path / "a", 20 * RANGE)
     (tmp_path / "first").mkdir()
     proxy.add(Fault("delay", method="GET", path="cas/", skip=12, times=99))
-    victim = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            READER,
-            proxy.url,
-            place.name,
-            str(tmp_path / "first"),
-            str(partial),
-        ]
-    )
+    arguments = [proxy.url, place.name, str(tmp_path / "first"), str(partial)]
+    victim = subprocess.Popen([sys.executable, "-c", READER, *arguments])
     part = partial / f"{entry.outputs[0].sha256}.part"
     deadline = time.monotonic() + 120
     while not part.exists() or part.stat().st_size < 4 * RANGE:
@@ -711,8 +566,7 @@ def test_a_download_begins_anew_when_the_object_was_replaced_or_the_start_is_wro
     place: Place, tmp_path: Path
 ) -> None:
     partial = tmp_path / "partial"
-    entry = large(tmp_path / "a", CHECKPOINT, 4 * RANGE)
-    assert place.store().put(entry, tmp_path / "a")
+    entry = put_large(place.store(), tmp_path / "a", 4 * RANGE)
     part = partial / f"{entry.outputs[0].sha256}.part"
     etag = place.client.head_object(Bucket=place.name, Key=f"p/v1/{place.keys('cas/')[0]}")["ETag"]
 

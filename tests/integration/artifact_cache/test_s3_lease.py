@@ -19,7 +19,6 @@ from artifact_cache.results import Notice
 from artifact_cache.store import Address, address_of
 from artifact_cache.stores.s3_lease import S3Lease
 from artifact_cache.stores.tiered import Tier, TieredStore
-from tests.integration.artifact_cache.test_processes import wait_for
 from tests.support.cache_buckets import Place
 from tests.support.cache_entries import CHECKPOINT, Build, files_below
 from tests.support.cache_opening import LocalStore, open_local
@@ -55,6 +54,13 @@ def never() -> bool:
     return False
 
 
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.01)
+
+
 def test_two_machines_make_one_build(place: Place, tmp_path: Path) -> None:
     started, waiting = threading.Event(), threading.Event()
     builds: list[str] = []
@@ -80,28 +86,6 @@ def test_two_machines_make_one_build(place: Place, tmp_path: Path) -> None:
     ]
     assert files_below(tmp_path / "a") == files_below(tmp_path / "b")
     assert place.keys("leases/") == []
-
-
-def test_without_a_lease_the_loser_adopts_the_winners_files(place: Place, tmp_path: Path) -> None:
-    barrier = threading.Barrier(2)
-
-    def build(directory: Path) -> None:
-        barrier.wait(120)
-        Build(directory.name.encode())(directory)
-
-    threads = [
-        threading.Thread(
-            target=machine(place, tmp_path / name, None).get_or_build,
-            args=(CHECKPOINT, build, tmp_path / f"out{name}"),
-        )
-        for name in "AB"
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert files_below(tmp_path / "outA") == files_below(tmp_path / "outB")
 
 
 def test_who_waits_looks_for_the_entry_and_not_for_the_lease(place: Place) -> None:
@@ -262,9 +246,7 @@ def test_a_lease_that_is_always_rewritten_delays_a_build_for_an_hour_at_most(
     assert (result.hit, result.stored) == (False, True)
 
 
-def test_a_lease_that_is_rewritten_by_ever_new_holders_is_waited_for_once(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_lease_of_ever_new_holders_is_waited_for_once(place: Place, tmp_path: Path) -> None:
     over = threading.Event()
 
     def rewrite() -> None:

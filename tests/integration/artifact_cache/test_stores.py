@@ -12,15 +12,10 @@ import pytest
 
 from artifact_cache.errors import Corrupt
 from artifact_cache.store import Capability
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    NEURON,
-    files_of,
-)
+from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_places import Mount
-from tests.unit.artifact_cache.test_stores import built, damage, extracted, published, the_blob
-from tests.unit.artifact_cache.test_stores import store as store
+from tests.support.cache_stores import built, damage, extracted, published, the_blob
 
 
 def test_files_go_to_and_from_another_disk(root: Path, tmp_path: Path, mounted: Mount) -> None:
@@ -31,9 +26,7 @@ def test_files_go_to_and_from_another_disk(root: Path, tmp_path: Path, mounted: 
     assert extracted(store, NEURON, other / "out") == files_of(b"tensors")
 
 
-def test_damage_is_noticed_on_the_way_to_another_disk(
-    root: Path, tmp_path: Path, mounted: Mount
-) -> None:
+def test_damage_is_noticed_between_disks(root: Path, tmp_path: Path, mounted: Mount) -> None:
     other = mounted("-t", "tmpfs", "none")
     store = LocalStore(root)
     published(store, tmp_path / "a", NEURON)

@@ -11,13 +11,8 @@ from pathlib import Path
 import pytest
 
 from artifact_cache.errors import UnusableKeys
-from artifact_cache.trust import (
-    load_signer,
-)
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    Build,
-)
+from artifact_cache.trust import load_signer
+from tests.support.cache_entries import CHECKPOINT, Build
 from tests.unit.artifact_cache.test_trust import Keys, strict
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,24 @@ from tests.support.commandline import TINY
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.tool_steps import OUTSIDE
-from tests.unit.cache.test_cache_commands import Cache, keep, listed
+from tests.unit.cache.test_cache_commands import Cache, keep
 from tests.unit.cache.test_cache_commands import cache as cache
 from tests.unit.cache.test_cache_commands import root as root
 
+LOCAL = ["--model", str(TINY), "--instance", "local"]
+BUILD = ["build", *LOCAL, "--base", "scratch", "--quiet"]
 
-def test_an_entry_travels_through_a_registry(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the demo tools those that quantize."""
+    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
+
+
+def test_an_entry_travels_through_a_registry(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
     with FakeRegistry() as registry:
         name = cache("export", key, "--to", f"{registry.host}/models/cache").out
         reference = name.partition("@")[0]
@@ -29,14 +39,10 @@ def test_an_entry_travels_through_a_registry(cache: Cache, root: Path) -> None:
     assert said.out == f"quantized-checkpoint/{key}\n"
 
 
-def test_why_a_build_missed_can_be_asked_before_and_after(
-    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
-    monkeypatch.syspath_prepend(str(OUTSIDE))
-    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
-    request = ["--model", str(TINY), "--instance", "local", "--served-name", "tiny"]
-    build = ["build", *request, "--base", "scratch", "--output", "oci:out", "--quiet"]
+@pytest.mark.usefixtures("tools")
+def test_why_a_build_missed_can_be_asked_before_and_after(cache: Cache) -> None:
+    request = [*LOCAL, "--served-name", "tiny"]
+    build = [*BUILD, "--served-name", "tiny", "--output", "oci:out"]
 
     assert run([*build, "--quantize", "demo-copy,seed=1"]) == 0
     before = cache("explain", *request, "--quantize", "demo-copy,seed=2")
@@ -55,14 +61,9 @@ def test_why_a_build_missed_can_be_asked_before_and_after(
     assert "tiny" in cache("ls").out
 
 
-def test_what_ended_a_build_without_its_artifact_can_be_explained(
-    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
-    monkeypatch.syspath_prepend(str(OUTSIDE))
-    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
-    build = ["build", "--model", str(TINY), "--instance", "local", "--served-name", "tiny"]
-    build += ["--base", "scratch", "--quiet"]
+@pytest.mark.usefixtures("tools")
+def test_what_ended_a_build_without_its_artifact_can_be_explained(cache: Cache) -> None:
+    build = [*BUILD, "--served-name", "tiny"]
     assert run([*build, "--output", "oci:out", "--quantize", "demo-copy,seed=1"]) == 0
 
     asked = ["--require-cached", "--dry-run", "--quantize"]
@@ -79,18 +80,15 @@ def test_what_ended_a_build_without_its_artifact_can_be_explained(
     assert after.out == hit.out  # a dry run that may run the step: no look-up decided anything
 
 
+@pytest.mark.usefixtures("tools")
 def test_a_build_shares_by_its_settings_and_a_second_machine_hits(
     cache: Cache,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
-    monkeypatch.syspath_prepend(str(OUTSIDE))
-    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
     monkeypatch.setenv("PACKAGER_CACHE_SHARED", f"dir:{tmp_path}/shared")
-    build = ["build", "--model", str(TINY), "--instance", "local", "--base", "scratch"]
-    build += ["--quantize", "demo-copy", "--output", "oci:out"]
+    build = [*BUILD[:-1], "--quantize", "demo-copy", "--output", "oci:out"]
     assert run(build) == 0
     capsys.readouterr()
 
@@ -105,19 +103,14 @@ def test_a_build_shares_by_its_settings_and_a_second_machine_hits(
     off = capsys.readouterr().err
 
     assert "quantize: taken from the cache" in hit
-    totals = json.loads(cache("stats", "--format", "json").out)["totals"]
+    totals = cache.told("stats")["totals"]
     assert [(one["event"], one["tier"]) for one in totals] == [("hit", f"dir:{tmp_path}/shared")]
     assert off.count(f"dir:{bad} is off") == 1
 
 
-def test_machines_share_through_a_bucket(
-    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
-    monkeypatch.syspath_prepend(str(OUTSIDE))
-    monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
-    build = ["build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q"]
-    build += ["--quantize", "demo-copy", "--output", "oci:out"]
+@pytest.mark.usefixtures("tools")
+def test_machines_share_through_a_bucket(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = [*BUILD, "--quantize", "demo-copy", "--output", "oci:out"]
     with bucket_server() as server:
         bucket = Bucket(server)
         for name, value in bucket.environment.items():
@@ -125,9 +118,9 @@ def test_machines_share_through_a_bucket(
         shared = ["--cache-shared", f"{bucket.url}/team"]
         assert run([*build, *shared]) == 0
         assert run([*build, *shared, "--cache-dir", "second"]) == 0
-        key = listed(cache)[0]["key"]
+        key = cache.keys()[0]
         far = cache("show", key, "--cache-dir", "third", *shared)
 
-    totals = json.loads(cache("stats", "--cache-dir", "second", "--format", "json").out)["totals"]
+    totals = cache.told("stats", "--cache-dir", "second")["totals"]
     assert [(one["event"], one["tier"]) for one in totals] == [("hit", f"{bucket.url}/team")]
     assert f"found in   {bucket.url}/team" in far.out

@@ -2,308 +2,252 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from artifact_cache.store import StoredEntry, address_of
+from artifact_cache.store import CacheStore
 from artifact_cache.stores.archive import Imported
 from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
 from packager.cache.oci import NotAnEntry, export_entry, import_entry, tag_of
 from packager.core.image import MEDIA_MANIFEST, Platform
 from packager.errors import CachedFileChanged, NotFound, PackagerError
 from packager.images.blobs import BlobReader
-from packager.images.layout.sink import LayoutSink
 from packager.images.oci import canonical_json
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import ContentMismatch
 from packager.images.registry.reader import RegistryReader
-from packager.images.registry.sink import RegistrySink
-from packager.images.registry.transport import Transport
-from packager.images.target import parse_layout_target, parse_registry_target, parse_target
+from packager.images.target import parse_target
 from packager.plugins.contexts import ReadContext
 from packager.wiring.opened import open_image
 from tests.conftest import need
 from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
+from tests.support.cache_stores import (
+    TENSORS,
+    built,
+    damage_unseen,
+    extracted,
+    published,
+    stored,
+    the_blob,
+)
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.doubles.stores import MemoryStore
-from tests.unit.artifact_cache.test_stores import built, extracted, published
+from tests.support.made_images import blob_in, hasty_clients, layout_sink, registry_sink
 
 
-@pytest.fixture
-def clients() -> RegistryClients:
-    return RegistryClients(
-        find_credentials=lambda host: None, transport=Transport(sleep=lambda seconds: None)
-    )
+@dataclass
+class Exchange:
+    """A store with an entry, a registry, and another store that takes what is there."""
 
+    root: Path
+    registry: FakeRegistry
+    clients: RegistryClients = field(default_factory=hasty_clients)
+    elsewhere: MemoryStore = field(default_factory=MemoryStore)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with FakeRegistry() as made:
-        yield made
+    def __post_init__(self) -> None:
+        self.store = LocalStore(self.root / "cache")
+        published(self.store, self.root / "a", CHECKPOINT)
+        self.entry = stored(self.store, CHECKPOINT).entry
 
+    def scratch(self) -> Path:
+        made = self.root / f"scratch{next(self.numbers)}"
+        made.mkdir()
+        return made
 
-@pytest.fixture
-def stored(tmp_path: Path) -> StoredEntry:
-    store = LocalStore(tmp_path / "cache")
-    published(store, tmp_path / "a", CHECKPOINT)
-    found = store.get(address_of(CHECKPOINT))
-    assert found is not None
-    return found
+    def push(self, host: str = "", store: CacheStore | None = None, kind: Any = CHECKPOINT) -> str:
+        """Export to a registry; give the reference by digest."""
+        found, place = stored(store or self.store, kind), f"{host or self.registry.host}/team/cache"
+        sink = registry_sink(f"{place}:{tag_of(found.entry)}", self.clients)
+        return f"{place}@{export_entry(found, sink, self.scratch()).digest}"
 
+    def push_out(self) -> str:
+        """Export to a layout; give the name there."""
+        place = self.root / "layout"
+        export_entry(stored(self.store, CHECKPOINT), layout_sink(f"{place}:x"), self.scratch())
+        return f"oci:{place}:x"
 
-def scratch_in(tmp_path: Path, name: str) -> Path:
-    (tmp_path / name).mkdir()
-    return tmp_path / name
-
-
-def pushed(
-    stored: StoredEntry, host: str, clients: RegistryClients, tmp_path: Path, name: str = "push"
-) -> str:
-    """Export to a registry; give the reference by digest."""
-    target = f"{host}/team/cache:{tag_of(stored.entry)}"
-    sink = RegistrySink(parse_registry_target(target), clients=clients)
-    ref = export_entry(stored, sink, scratch_in(tmp_path, name))
-    return f"{host}/team/cache@{ref.digest}"
-
-
-def pulled(
-    reference: str, store: MemoryStore, clients: RegistryClients, tmp_path: Path, name: str = "pull"
-) -> Imported:
-    reader = BlobReader([RegistryReader(clients=clients)])
-    into = scratch_in(tmp_path, name)
-    context = ReadContext(clients=lambda: clients)
-    return import_entry(
-        parse_target(reference),
-        store,
-        into,
-        open_image=lambda target: open_image(target, Platform(), context),
-        reader=reader,
-    )
-
-
-def test_an_entry_goes_through_a_registry(
-    stored: StoredEntry, fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    pushed(stored, fake.host, clients, tmp_path)
-    tag = f"quantized-checkpoint-{stored.entry.key[:16]}"
-    elsewhere = MemoryStore()
-
-    done = pulled(f"{fake.host}/team/cache:{tag}", elsewhere, clients, tmp_path)
-
-    assert done == Imported(published=(stored.entry,), known=())
-    assert extracted(elsewhere, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-
-
-def test_the_artifact_is_as_specified(
-    stored: StoredEntry, fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    pushed(stored, fake.host, clients, tmp_path)
-
-    _, data = fake.manifests["team/cache", tag_of(stored.entry)]
-    manifest = json.loads(data)
-    kind = "application/vnd.packager.cache.entry.v1+json"
-    assert manifest["artifactType"] == manifest["config"]["mediaType"] == kind
-    assert {layer["mediaType"] for layer in manifest["layers"]} == {
-        "application/vnd.packager.cache.blob.v1"
-    }
-    assert [layer["annotations"] for layer in manifest["layers"]] == [
-        {"org.opencontainers.image.title": "config.json"},
-        {"org.opencontainers.image.title": "kernel.so"},
-        {"org.opencontainers.image.title": "rank0/model.bin"},
-    ]
-    entry = json.loads(fake.blobs["team/cache", manifest["config"]["digest"]])
-    assert entry["key"] == stored.entry.key
-
-
-def test_the_same_entry_has_the_same_digest(
-    stored: StoredEntry, fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    first = pushed(stored, fake.host, clients, tmp_path)
-
-    assert pushed(stored, fake.host, clients, tmp_path, "again") == first
-    assert len(fake.requests("PATCH")) == 4  # three files and the document, once
-
-
-def test_an_entry_goes_through_a_layout(
-    stored: StoredEntry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    target = f"oci:{tmp_path / 'layout'}:{tag_of(stored.entry)}"
-    export_entry(stored, LayoutSink(parse_layout_target(target)), scratch_in(tmp_path, "push"))
-    elsewhere = MemoryStore()
-
-    assert pulled(target, elsewhere, clients, tmp_path).published == (stored.entry,)
-    assert extracted(elsewhere, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-
-
-def test_an_entry_that_is_damaged_under_its_stamp_is_not_exported(
-    stored: StoredEntry, tmp_path: Path
-) -> None:
-    store = LocalStore(tmp_path / "cache")
-    blob = max(store.root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size)
-    os.utime(blob, (1, 1))
-    scratch = scratch_in(tmp_path, "stamping")
-    stored.extract(scratch)  # it was right then
-    blob.chmod(0o644)
-    blob.write_bytes(b"TENSORS" * 100)
-    blob.chmod(0o444)
-    os.utime(blob, (1, 1))
-
-    with pytest.raises(CachedFileChanged):
-        export_entry(
-            stored,
-            LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")),
-            scratch_in(tmp_path, "push"),
+    def pull(self, reference: str) -> Imported:
+        context = ReadContext(clients=lambda: self.clients)
+        return import_entry(
+            parse_target(reference),
+            self.elsewhere,
+            self.scratch(),
+            open_image=lambda target: open_image(target, Platform(), context),
+            reader=BlobReader([RegistryReader(clients=self.clients)]),
         )
 
-    assert not (tmp_path / "out").exists()
+    def arrived(self) -> dict[str, bytes]:
+        return extracted(self.elsewhere, CHECKPOINT, self.root / "out")
+
+    def manifest(self) -> dict[str, Any]:
+        data = self.registry.manifests["team/cache", tag_of(self.entry)][1]
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+    def nothing_came(self) -> bool:
+        return self.elsewhere.entries == {} and self.elsewhere.blobs == {}
 
 
-def test_signatures_travel_with_the_entry(
-    fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
+@pytest.fixture
+def exchange(tmp_path: Path) -> Iterator[Exchange]:
+    with FakeRegistry() as fake:
+        yield Exchange(tmp_path, fake)
+
+
+def test_an_entry_goes_through_a_registry(exchange: Exchange) -> None:
+    exchange.push()
+    tag = f"quantized-checkpoint-{exchange.entry.key[:16]}"
+
+    done = exchange.pull(f"{exchange.registry.host}/team/cache:{tag}")
+
+    assert done == Imported(published=(exchange.entry,), known=())
+    assert exchange.arrived() == files_of(b"tensors")
+
+
+def test_the_artifact_is_as_specified(exchange: Exchange) -> None:
+    exchange.push()
+
+    manifest = exchange.manifest()
+    kind = "application/vnd.packager.cache.entry.v1+json"
+    assert manifest["artifactType"] == manifest["config"]["mediaType"] == kind
+    types = {layer["mediaType"] for layer in manifest["layers"]}
+    assert types == {"application/vnd.packager.cache.blob.v1"}
+    assert [layer["annotations"] for layer in manifest["layers"]] == [
+        {"org.opencontainers.image.title": name}
+        for name in ("config.json", "kernel.so", "rank0/model.bin")
+    ]
+    entry = json.loads(exchange.registry.blobs["team/cache", manifest["config"]["digest"]])
+    assert entry["key"] == exchange.entry.key
+
+
+def test_the_same_entry_has_the_same_digest(exchange: Exchange) -> None:
+    assert exchange.push() == exchange.push()
+    patches = exchange.registry.requests("PATCH")
+    assert len(patches) == 4  # three files and the document, once
+
+
+def test_an_entry_goes_through_a_layout(exchange: Exchange) -> None:
+    assert exchange.pull(exchange.push_out()).published == (exchange.entry,)
+    assert exchange.arrived() == files_of(b"tensors")
+
+
+def test_an_entry_that_is_damaged_under_its_stamp_is_not_exported(exchange: Exchange) -> None:
+    blob = the_blob(exchange.store.root)
+    os.utime(blob, (1, 1))
+    extracted(exchange.store, CHECKPOINT, exchange.root / "stamping")  # it was right then
+    damage_unseen(blob)
+
+    with pytest.raises(CachedFileChanged):
+        exchange.push_out()
+
+    assert not (exchange.root / "layout").exists()
+
+
+def test_signatures_travel_with_the_entry(exchange: Exchange, tmp_path: Path) -> None:
     trust_key(tmp_path / "trusted", generate_key(tmp_path / "key"))
-    signed = load_signer(tmp_path / "key").sign(built(tmp_path / "a", NEURON))
+    signed = load_signer(tmp_path / "key").sign(built(tmp_path / "signed", NEURON))
     store = MemoryStore()
-    assert store.put(signed, tmp_path / "a")
-    stored = store.get(address_of(NEURON))
-    assert stored is not None
-    elsewhere = MemoryStore()
+    assert store.put(signed, tmp_path / "signed")
 
-    pulled(pushed(stored, fake.host, clients, tmp_path), elsewhere, clients, tmp_path)
+    exchange.pull(exchange.push(store=store, kind=NEURON))
 
-    found = elsewhere.get(address_of(NEURON))
-    assert found is not None
+    found = stored(exchange.elsewhere, NEURON)
     Trust(load_trusted_keys(tmp_path / "trusted"), require_signed=True).check(found.entry)
 
 
-def test_empty_files_and_twins_come_back(
-    fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
+def test_empty_files_and_twins_come_back(exchange: Exchange, tmp_path: Path) -> None:
     """Compilers mark what is done with an empty file, and ranks repeat each other's."""
-    entry = built(tmp_path / "a", CHECKPOINT)
-    (tmp_path / "a/done").touch()
-    (tmp_path / "a/rank1").mkdir()
-    (tmp_path / "a/rank1/model.bin").write_bytes(b"tensors" * 100)
+    made = tmp_path / "twins"
+    entry = built(made, CHECKPOINT)
+    (made / "done").touch()
+    (made / "rank1").mkdir()
+    (made / "rank1/model.bin").write_bytes(TENSORS)
     model = next(one for one in entry.outputs if one.path == "rank0/model.bin")
     empty = sha256(b"").removeprefix("sha256:")
     done = model.model_copy(update={"path": "done", "sha256": empty, "size": 0})
     twin = model.model_copy(update={"path": "rank1/model.bin"})
     store = MemoryStore()
-    outputs = (*entry.outputs, done, twin)
-    store.put(entry.model_copy(update={"outputs": outputs}), tmp_path / "a")
-    stored = store.get(address_of(CHECKPOINT))
-    assert stored is not None
-    elsewhere = MemoryStore()
+    store.put(entry.model_copy(update={"outputs": (*entry.outputs, done, twin)}), made)
 
-    pulled(pushed(stored, fake.host, clients, tmp_path), elsewhere, clients, tmp_path)
+    exchange.pull(exchange.push(store=store))
 
-    assert extracted(elsewhere, CHECKPOINT, tmp_path / "out") == {
-        **files_of(b"tensors"),
-        "done": b"",
-        "rank1/model.bin": b"tensors" * 100,
+    assert exchange.arrived() == {**files_of(b"tensors"), "done": b"", "rank1/model.bin": TENSORS}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("type", "it is 'application/x'"),
+        ("config", "its bytes have changed"),
+        ("layer missing", "its layers are not the files"),
+        ("layer added", "its layers are not the files"),
+        ("layer larger", "its layers are not the files"),
+    ],
+)
+def test_what_is_no_entry_is_refused(exchange: Exchange, change: str, reason: str) -> None:
+    exchange.push()
+    manifest, registry = exchange.manifest(), exchange.registry
+    layers = manifest["layers"]
+    document = registry.put("team/cache", b'{"schema":1}')
+    changes: dict[str, dict[str, Any]] = {
+        "type": {"artifactType": "application/x"},
+        "config": {"config": {**manifest["config"], "digest": document, "size": 12}},
+        "layer missing": {"layers": layers[:-1]},
+        "layer added": {"layers": [*layers, layers[0]]},
+        "layer larger": {"layers": [{**layers[0], "size": layers[0]["size"] + 1}, *layers[1:]]},
     }
+    data = canonical_json({**manifest, **changes[change]})
+    digest = registry.put_manifest("team/cache", "changed", data, MEDIA_MANIFEST)
+
+    with pytest.raises(NotAnEntry, match=reason):
+        exchange.pull(f"{registry.host}/team/cache@{digest}")
+    assert exchange.nothing_came()
 
 
-def changed_manifest(fake: FakeRegistry, reference: str, **changes: Any) -> str:
-    """Put another manifest beside the one that was pushed."""
-    manifest = json.loads(fake.manifests["team/cache", reference.partition("@")[2]][1])
-    data = canonical_json({**manifest, **changes})
-    digest = fake.put_manifest("team/cache", "changed", data, MEDIA_MANIFEST)
-    return f"{fake.host}/team/cache@{digest}"
-
-
-def test_what_is_no_entry_is_refused(
-    stored: StoredEntry, fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    good = pushed(stored, fake.host, clients, tmp_path)
-    layers = json.loads(fake.manifests["team/cache", good.partition("@")[2]][1])["layers"]
-    document = fake.put("team/cache", b'{"schema":1}')
-    config = {
-        "mediaType": "application/vnd.packager.cache.entry.v1+json",
-        "digest": document,
-        "size": 12,
-    }
-    larger = {**layers[0], "size": layers[0]["size"] + 1}
-    cases: dict[str, dict[str, Any]] = {
-        "it is 'application/x'": {"artifactType": "application/x"},
-        "its bytes have changed": {"config": config},
-        "its layers are not the files": {"layers": layers[:-1]},
-        "its layers are not the files ": {"layers": [*layers, layers[0]]},
-        "its layers are not the files  ": {"layers": [larger, *layers[1:]]},
-    }
-    for number, (reason, changes) in enumerate(cases.items()):
-        store = MemoryStore()
-        with pytest.raises(NotAnEntry, match=reason.strip()):
-            reference = changed_manifest(fake, good, **changes)
-            pulled(reference, store, clients, tmp_path, f"pull{number}")
-        assert store.entries == {}
-
-
-def test_damaged_layers_are_never_published(
-    stored: StoredEntry, fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    reference = pushed(stored, fake.host, clients, tmp_path)
-    store = MemoryStore()
-    fake.blobs["team/cache", sha256(b"tensors" * 100)] = b"TENSORS" * 100
+def test_damaged_layers_are_never_published(exchange: Exchange) -> None:
+    reference = exchange.push()
+    exchange.registry.blobs["team/cache", sha256(TENSORS)] = b"TENSORS" * 100
 
     with pytest.raises(ContentMismatch):
-        pulled(reference, store, clients, tmp_path)
-    assert store.entries == {}
-    assert store.blobs == {}
+        exchange.pull(reference)
+    assert exchange.nothing_came()
 
 
-def test_a_damaged_layout_is_never_published(
-    stored: StoredEntry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    target = f"oci:{tmp_path / 'layout'}:x"
-    export_entry(stored, LayoutSink(parse_layout_target(target)), scratch_in(tmp_path, "push"))
-    name = sha256(b"tensors" * 100).removeprefix("sha256:")
-    blob = tmp_path / "layout/blobs/sha256" / name
+def test_a_damaged_layout_is_never_published(exchange: Exchange, tmp_path: Path) -> None:
+    target = exchange.push_out()
+    blob = blob_in(tmp_path / "layout", sha256(TENSORS))
     blob.unlink()
     blob.write_bytes(b"TENSORS" * 100)
-    store = MemoryStore()
 
     with pytest.raises(PackagerError, match="holds other bytes"):
-        pulled(target, store, clients, tmp_path)
-    assert store.entries == {}
-    assert extracted(LocalStore(tmp_path / "cache"), CHECKPOINT, tmp_path / "out") == files_of(
-        b"tensors"
-    )
+        exchange.pull(target)
+    assert exchange.nothing_came()
+    assert extracted(exchange.store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
 
 
-def test_a_missing_artifact_is_explained(
-    fake: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
+def test_a_missing_artifact_is_explained(exchange: Exchange) -> None:
     with pytest.raises(NotFound):
-        pulled(f"{fake.host}/team/cache:none", MemoryStore(), clients, tmp_path)
+        exchange.pull(f"{exchange.registry.host}/team/cache:none")
 
 
 @pytest.mark.live
-def test_a_real_registry_and_skopeo_take_it(
-    stored: StoredEntry, registry: str, clients: RegistryClients, tmp_path: Path
-) -> None:
-    reference = pushed(stored, registry, clients, tmp_path)
+def test_a_real_registry_and_skopeo_take_it(exchange: Exchange, registry: str) -> None:
+    reference, copied = exchange.push(registry), f"oci:{exchange.root / 'copied'}:x"
     subprocess.run(
-        [
-            need("skopeo"),
-            "copy",
-            "--src-tls-verify=false",
-            f"docker://{reference}",
-            f"oci:{tmp_path / 'copied'}:x",
-        ],
+        [need("skopeo"), "copy", "--src-tls-verify=false", f"docker://{reference}", copied],
         check=True,
         capture_output=True,
     )
-    elsewhere = MemoryStore()
 
-    assert pulled(f"oci:{tmp_path / 'copied'}:x", elsewhere, clients, tmp_path).published == (
-        stored.entry,
-    )
-    assert pulled(reference, elsewhere, clients, tmp_path, "again").known == (stored.entry,)
+    assert exchange.pull(copied).published == (exchange.entry,)
+    assert exchange.pull(reference).known == (exchange.entry,)

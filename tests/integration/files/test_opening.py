@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import socket
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,8 @@ from tests.support.cache_entries import NEURON, Build
 from tests.support.cache_opening import open_local
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.made_images import whole
+from tests.support.odd_files import pipe, unix_socket
 
 SECRET = b"root:$6$canary-of-a-secret:19000:0:99999:7:::\n"
 NOTES = b"n" * len(SECRET)
@@ -65,11 +68,22 @@ def secret(tmp_path: Path) -> Path:
 def model(tmp_path: Path, secret: Path) -> Path:
     """A model with a note that has the size and the time of the secret."""
     model = write_model(tmp_path / "model")
-    notes = model / "tokenizer" / "notes.txt"
-    notes.parent.mkdir()
-    notes.write_bytes(NOTES)
-    as_old_as(notes, secret)
+    made = model / "tokenizer" / "notes.txt"
+    made.parent.mkdir()
+    made.write_bytes(NOTES)
+    as_old_as(made, secret)
     return model
+
+
+@pytest.fixture
+def notes(model: Path) -> Path:
+    return model / "tokenizer" / "notes.txt"
+
+
+def by_rename(notes: Path, make: Callable[[Path], object]) -> None:
+    made = notes.with_name("made")
+    make(made)
+    made.rename(notes)
 
 
 def to_link(notes: Path, secret: Path) -> None:
@@ -83,16 +97,15 @@ def to_hard_link(notes: Path, secret: Path) -> None:
 
 
 def to_relative_link_by_rename(notes: Path, secret: Path) -> None:
-    made = notes.with_name("made")
-    made.symlink_to(os.path.relpath(secret, notes.parent))
-    made.rename(notes)
+    by_rename(notes, lambda made: made.symlink_to(os.path.relpath(secret, notes.parent)))
 
 
 def to_pickle(notes: Path, secret: Path) -> None:
-    made = notes.with_name("made")
-    made.write_bytes(pickle.dumps(Call()).ljust(len(SECRET), b"."))
-    as_old_as(made, secret)
-    made.rename(notes)
+    def write(made: Path) -> None:
+        made.write_bytes(pickle.dumps(Call()).ljust(len(SECRET), b"."))
+        as_old_as(made, secret)
+
+    by_rename(notes, write)
 
 
 def to_written_in_place(notes: Path, secret: Path) -> None:
@@ -100,47 +113,39 @@ def to_written_in_place(notes: Path, secret: Path) -> None:
     as_old_as(notes, secret)
 
 
+def aside(directory: Path) -> Path:
+    return directory.rename(directory.with_name("aside"))
+
+
 def to_other_directory(notes: Path, secret: Path) -> None:
-    notes.parent.rename(notes.parent.with_name("aside"))
+    aside(notes.parent)
     shutil.copytree(secret.parent, notes.parent)
 
 
 def to_link_of_directory(notes: Path, secret: Path) -> None:
-    notes.parent.rename(notes.parent.with_name("aside"))
+    aside(notes.parent)
     notes.parent.symlink_to(secret.parent)
 
 
 def to_link_of_model(notes: Path, secret: Path) -> None:
     model = notes.parent.parent
-    model.rename(model.with_name("aside"))
+    aside(model)
     model.symlink_to(secret.parent.parent)
 
 
-def to_pipe(notes: Path, secret: Path) -> None:
-    notes.unlink()
-    os.mkfifo(notes)
-
-
-def to_socket(notes: Path, secret: Path) -> None:
-    notes.unlink()
-    here = Path.cwd()
-    os.chdir(notes.parent)  # their names may not be long
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(notes.name)
-    os.chdir(here)
-
-
-def to_endless_device(notes: Path, secret: Path) -> None:
-    notes.unlink()
+def endless_device(path: Path) -> None:
     try:
-        os.mknod(notes, stat.S_IFCHR | 0o666, os.makedev(1, 5))
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
     except PermissionError:
-        notes.symlink_to("/dev/zero")
+        path.symlink_to("/dev/zero")
 
 
-def to_directory(notes: Path, secret: Path) -> None:
-    notes.unlink()
-    notes.mkdir()
+def to(make: Callable[[Path], object]) -> Swap:
+    def swap(notes: Path, secret: Path) -> None:
+        notes.unlink()
+        make(notes)
+
+    return swap
 
 
 SWAPS: dict[str, Swap] = {
@@ -152,10 +157,10 @@ SWAPS: dict[str, Swap] = {
     "its directory for another": to_other_directory,
     "its directory for a link": to_link_of_directory,
     "the model for a link": to_link_of_model,
-    "a pipe": to_pipe,
-    "a socket": to_socket,
-    "an endless device": to_endless_device,
-    "a directory": to_directory,
+    "a pipe": to(pipe),
+    "a socket": to(unix_socket),
+    "an endless device": to(endless_device),
+    "a directory": to(Path.mkdir),
 }
 
 
@@ -170,23 +175,30 @@ def build(model: Path, *outputs: str) -> int:
     return run(["build", "--model", str(model), "--instance", "local", "--base", "scratch", *given])
 
 
+def swap_when_prepared(
+    monkeypatch: pytest.MonkeyPatch, sink: type[Any], swap: Callable[[], object]
+) -> None:
+    """Let somebody replace files once the checks are done, before any byte is read."""
+    prepare = sink.prepare
+
+    def swapped(self: object, image: object) -> None:
+        prepare(self, image)
+        swap()
+
+    monkeypatch.setattr(sink, "prepare", swapped)
+
+
 def test_a_file_outside_never_gets_into_a_pushed_image(
-    model: Path,
+    notes: Path,
     secret: Path,
     swap: Swap,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The secret was in the pushed layer, and the build ended with status 0."""
-    prepare = RegistrySink.prepare
-
-    def swapped(sink: RegistrySink, image: object) -> None:
-        prepare(sink, image)  # type: ignore[arg-type]
-        swap(model / "tokenizer" / "notes.txt", secret)
-
-    monkeypatch.setattr(RegistrySink, "prepare", swapped)
+    swap_when_prepared(monkeypatch, RegistrySink, lambda: swap(notes, secret))
     with FakeRegistry() as registry:
-        assert build(model, f"{registry.host}/team/model:1") == 65
+        assert build(notes.parent.parent, f"{registry.host}/team/model:1") == 65
 
         assert registry.manifests == {}
         assert not any(SECRET in blob for blob in registry.blobs.values())
@@ -194,17 +206,11 @@ def test_a_file_outside_never_gets_into_a_pushed_image(
 
 
 def test_a_file_outside_never_gets_into_a_layout(
-    model: Path, secret: Path, swap: Swap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    notes: Path, secret: Path, swap: Swap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = LayoutSink.prepare
+    swap_when_prepared(monkeypatch, LayoutSink, lambda: swap(notes, secret))
 
-    def swapped(sink: LayoutSink, image: object) -> None:
-        prepare(sink, image)  # type: ignore[arg-type]
-        swap(model / "tokenizer" / "notes.txt", secret)
-
-    monkeypatch.setattr(LayoutSink, "prepare", swapped)
-    assert build(model, f"oci:{tmp_path / 'out'}") == 65
-
+    assert build(notes.parent.parent, f"oci:{tmp_path / 'out'}") == 65
     assert not (tmp_path / "out" / "index.json").exists()
     blobs = (tmp_path / "out").rglob("blobs/sha256/*")
     assert not any(SECRET in blob.read_bytes() for blob in blobs)
@@ -259,9 +265,7 @@ def snapshot(tmp_path: Path, model: Path) -> Path:
     return snapshot
 
 
-def test_links_inside_a_hub_s_cache_are_followed(
-    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_inside_a_hub_s_cache_are_followed(snapshot: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").symlink_to(tmp_path / "hub")
     by_link = tmp_path / "elsewhere" / snapshot.relative_to(tmp_path / "hub")
 
@@ -269,28 +273,29 @@ def test_links_inside_a_hub_s_cache_are_followed(
     assert build(by_link, f"oci:{tmp_path / 'other'}") == 0
 
 
-@pytest.mark.parametrize("what", ["the blob", "the blobs", "the link"])
+def with_other_blobs(blob: Path, secret: Path) -> None:
+    shutil.copytree(aside(blob.parent), blob.parent)
+    shutil.copy2(secret, blob)
+
+
+@pytest.mark.parametrize(
+    ("swapped", "status"),
+    [("the blob", 65), ("the blobs", 65), ("the link", 0)],  # what it led to is read
+)
 def test_what_a_link_led_to_is_what_is_read(
-    snapshot: Path, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    snapshot: Path,
+    secret: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    swapped: str,
+    status: int,
 ) -> None:
-    prepare = LayoutSink.prepare
     link = snapshot / "tokenizer" / "notes.txt"
-    blob = link.resolve()
+    place = link if swapped == "the link" else link.resolve()
+    swap = with_other_blobs if swapped == "the blobs" else to_link
+    swap_when_prepared(monkeypatch, LayoutSink, lambda: swap(place, secret))
 
-    def swapped(sink: LayoutSink, image: object) -> None:
-        prepare(sink, image)  # type: ignore[arg-type]
-        if what == "the blob":
-            to_link(blob, secret)
-        elif what == "the blobs":
-            blob.parent.rename(blob.parent.with_name("aside"))
-            shutil.copytree(blob.parent.with_name("aside"), blob.parent)
-            shutil.copy2(secret, blob)
-        else:  # what it led to is read, wherever it leads now
-            link.unlink()
-            link.symlink_to(secret)
-
-    monkeypatch.setattr(LayoutSink, "prepare", swapped)
-    assert build(snapshot, f"oci:{tmp_path / 'out'}") == (0 if what == "the link" else 65)
+    assert build(snapshot, f"oci:{tmp_path / 'out'}") == status
 
     blobs = [path.read_bytes() for path in (tmp_path / "out").rglob("blobs/sha256/*")]
     assert not any(SECRET in blob for blob in blobs)
@@ -310,21 +315,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def checked(path: Path) -> FileRange:
-    return FileRange(
-        path=str(path),
-        offset=0,
-        length=path.stat().st_size,
-        checked=identity_of(path.stat()),
-    )
+    return replace(whole(path), checked=identity_of(path.stat()))
 
 
-def test_the_file_that_was_checked_is_opened(way: str, model: Path) -> None:
-    with open_range(checked(model / "tokenizer/notes.txt")) as file:
+def test_the_file_that_was_checked_is_opened(way: str, notes: Path) -> None:
+    with open_range(checked(notes)) as file:
         assert file.readall() == NOTES
 
 
-def test_another_file_is_not_opened(way: str, model: Path, secret: Path, swap: Swap) -> None:
-    notes = model / "tokenizer" / "notes.txt"
+def test_another_file_is_not_opened(way: str, notes: Path, secret: Path, swap: Swap) -> None:
     segment = checked(notes)
     before = fingerprint_of(Blob((segment,)))
     swap(notes, secret)
@@ -338,13 +337,12 @@ def test_another_file_is_not_opened(way: str, model: Path, secret: Path, swap: S
 
 
 def test_a_call_that_a_sandbox_forbids_is_done_without(
-    model: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+    notes: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(path: str) -> int:
         raise PermissionError(1, "Operation not permitted", path)
 
     monkeypatch.setattr(opening, "_openat2", lambda: forbidden)
-    notes = model / "tokenizer" / "notes.txt"
     segment = checked(notes)
 
     with open_range(segment) as file:
@@ -363,9 +361,8 @@ def test_a_file_that_is_gone_is_named(way: str, model: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a socket", "an endless device", "a directory"])
-def test_what_is_no_file_is_never_waited_for(model: Path, secret: Path, what: str) -> None:
+def test_what_is_no_file_is_never_waited_for(notes: Path, secret: Path, what: str) -> None:
     """Of files that nobody checked too: blobs of layouts, results of steps."""
-    notes = model / "tokenizer" / "notes.txt"
     SWAPS[what](notes, secret)
 
     with pytest.raises(FileUnreadable):
@@ -377,9 +374,7 @@ def test_links_to_content_of_the_cache_change_nothing(tmp_path: Path) -> None:
     path = tmp_path / "blob"
     path.write_bytes(b"content")
     segment = checked(path)
-    proven = FileRange(
-        path=str(path), offset=0, length=7, checked=segment.checked, sha256="ab" * 32
-    )
+    proven = replace(segment, sha256="ab" * 32)
     (tmp_path / "link").hardlink_to(path)
     path.chmod(0o444)
 
@@ -390,9 +385,8 @@ def test_links_to_content_of_the_cache_change_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_system_that_numbers_files_anew_is_read(
-    way: str, model: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+    way: str, notes: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes = model / "tokenizer" / "notes.txt"
     seen = identity_of(notes.stat())
     anew = (seen[0], seen[1] + 1, *seen[2:])
     with pytest.raises(SourceChanged):
@@ -443,9 +437,8 @@ def _tool(name: str) -> ToolFacts:
 
 
 def test_a_step_whose_input_was_swapped_gives_nothing(
-    model: Path, secret: Path, swap: Swap, tmp_path: Path
+    notes: Path, secret: Path, swap: Swap, tmp_path: Path
 ) -> None:
-    notes = model / "tokenizer" / "notes.txt"
     given = StepInput(files=(ModelFile(path="notes.txt", role="other", content=checked(notes)),))
     step = Step(
         name="compile",

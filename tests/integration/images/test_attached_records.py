@@ -32,25 +32,36 @@ def inspected(packager: Packager, image: str) -> dict[str, Any]:
     return found
 
 
-def digest_of(out: str) -> str:
-    return out.strip().rpartition("@")[2]
+def built(packager: Packager, *words: str) -> str:
+    """Build an image; give its digest."""
+    done = packager(*BUILD, *words)
+    assert done.status == 0, done.err
+    return done.out.strip().rpartition("@")[2]
+
+
+def attach(registry: FakeRegistry, digest: str, document: bytes, kind: str = MEDIA_RECORD) -> None:
+    """Attach a document of somebody's to an image in the repository `a`."""
+    subject = Descriptor(media_type=MEDIA_MANIFEST, digest=digest, size=1)
+    made = attach_document(subject, document, kind)
+    for blob in made.blobs:
+        registry.put("a", blob)
+    registry.put_manifest("a", sha256(made.manifest), made.manifest, MEDIA_MANIFEST)
 
 
 def test_a_pushed_image_has_its_record_attached(packager: Packager, registry: FakeRegistry) -> None:
-    done = packager(*BUILD, "--output", f"{registry.host}/tiny:1")
-    assert done.status == 0, done.err
+    digest = built(packager, "--output", f"{registry.host}/tiny:1")
 
     (record,) = inspected(packager, f"{registry.host}/tiny:1")["attached_records"]
 
-    assert record["digest"] == digest_of(done.out)
+    assert record["digest"] == digest
     assert record["model"] == {"source": "local", "name": "tiny-llama", "revision": ""}
     assert record["schema_version"] == 4
 
 
 def test_the_record_changes_no_digest_and_adds_no_image(packager: Packager, tmp_path: Path) -> None:
     with FakeRegistry(referrers=True) as registry:
-        pushed = packager(*BUILD, "--output", f"{registry.host}/tiny:1", "--output", "oci:out")
-        assert registry.tagged("tiny", "1") == digest_of(pushed.out)
+        digest = built(packager, "--output", f"{registry.host}/tiny:1", "--output", "oci:out")
+        assert registry.tagged("tiny", "1") == digest
 
     index = json.loads((tmp_path / "out" / "index.json").read_text())
     assert len(index["manifests"]) == 1
@@ -61,7 +72,7 @@ def test_the_record_changes_no_digest_and_adds_no_image(packager: Packager, tmp_
 
 def test_building_again_attaches_nothing_more(packager: Packager, registry: FakeRegistry) -> None:
     for _ in range(2):
-        assert packager(*BUILD, "--output", f"{registry.host}/tiny:1").status == 0
+        built(packager, "--output", f"{registry.host}/tiny:1")
 
     assert len(inspected(packager, f"{registry.host}/tiny:1")["attached_records"]) == 1
 
@@ -70,8 +81,7 @@ def test_nothing_of_this_machine_is_attached(
     packager: Packager, registry: FakeRegistry, tmp_path: Path
 ) -> None:
     places = ("--output", f"{registry.host}/t:1", "--output", "oci:out", "--output", "dir:files")
-    done = packager(*BUILD, *places)
-    assert done.status == 0, done.err
+    built(packager, *places)
 
     (record,) = inspected(packager, f"{registry.host}/t:1")["attached_records"]
 
@@ -81,7 +91,7 @@ def test_nothing_of_this_machine_is_attached(
 
 
 def test_copies_take_the_record_along(packager: Packager, registry: FakeRegistry) -> None:
-    built = digest_of(packager(*BUILD, "--output", "oci:out").out)
+    digest = built(packager, "--output", "oci:out")
     with FakeRegistry() as other:
         to_registry = packager("push", "oci:out", f"{registry.host}/a:1", "--format", "json")
         onwards = packager("copy", f"{registry.host}/a:1", f"{other.host}/b:1", "oci:back")
@@ -92,11 +102,11 @@ def test_copies_take_the_record_along(packager: Packager, registry: FakeRegistry
         ]
 
     assert json.loads(to_registry.out)["attached"] == 1
-    assert [[record["digest"] for record in records] for records in found] == [[built]] * 3
+    assert [[record["digest"] for record in records] for records in found] == [[digest]] * 3
 
 
 def test_a_view_is_another_image_and_takes_no_record(packager: Packager) -> None:
-    packager(*BUILD, "--output", "oci:out")
+    built(packager, "--output", "oci:out")
 
     done = packager("copy", "--view", "weights", "oci:out", "oci:view", "--format", "json")
 
@@ -107,14 +117,9 @@ def test_a_view_is_another_image_and_takes_no_record(packager: Packager) -> None
 def test_what_others_attached_travels_along_and_claims_do_not(packager: Packager) -> None:
     kind = "application/vnd.example.signature"
     with FakeRegistry(referrers=True) as registry:
-        built = digest_of(packager(*BUILD, "--output", f"{registry.host}/a:1").out)
-        size = len(registry.manifests["a", "1"][1])
-        subject = Descriptor(media_type=MEDIA_MANIFEST, digest=built, size=size)
+        digest = built(packager, "--output", f"{registry.host}/a:1")
         for of_type in (kind, "application/vnd.packager.claims.v1+json"):
-            theirs = attach_document(subject, b'"theirs"', of_type)
-            for blob in theirs.blobs:
-                registry.put("a", blob)
-            registry.put_manifest("a", sha256(theirs.manifest), theirs.manifest, MEDIA_MANIFEST)
+            attach(registry, digest, b'"theirs"', of_type)
         done = packager("copy", f"{registry.host}/a:1", f"{registry.host}/b:1", "--quiet")
         assert done.status == 0, done.err
 
@@ -132,32 +137,21 @@ def test_what_others_attached_travels_along_and_claims_do_not(packager: Packager
     [b"{", b"[]", b'{"schema_version": 99}', b'{"a":' * 2000, b"\x00\xff"],
     ids=["cut off", "a list", "another version", "deep", "no text"],
 )
-def test_a_record_that_cannot_be_read_is_as_good_as_missing(
-    packager: Packager, document: bytes
-) -> None:
+def test_an_unreadable_record_is_as_good_as_missing(packager: Packager, document: bytes) -> None:
     with FakeRegistry(referrers=True) as registry:
-        built = digest_of(packager(*BUILD, "--output", f"{registry.host}/a:1").out)
-        subject = Descriptor(media_type=MEDIA_MANIFEST, digest=built, size=1)
-        hostile = attach_document(subject, document, MEDIA_RECORD)
-        for blob in hostile.blobs:
-            registry.put("a", blob)
-        registry.put_manifest("a", sha256(hostile.manifest), hostile.manifest, MEDIA_MANIFEST)
+        digest = built(packager, "--output", f"{registry.host}/a:1")
+        attach(registry, digest, document)
 
         records = inspected(packager, f"{registry.host}/a:1")["attached_records"]
 
-    assert [record["digest"] for record in records] == [built]
+    assert [record["digest"] for record in records] == [digest]
 
 
 def test_a_record_of_another_image_is_not_shown(packager: Packager, tmp_path: Path) -> None:
     with FakeRegistry(referrers=True) as registry:
-        built = digest_of(packager(*BUILD, "--output", f"{registry.host}/a:1").out)
-        other = packager(*BUILD, "--served-name", "other", "--output", "oci:o", "--record", "r")
-        assert other.status == 0, other.err
-        subject = Descriptor(media_type=MEDIA_MANIFEST, digest=built, size=1)
-        hostile = attach_document(subject, (tmp_path / "r").read_bytes(), MEDIA_RECORD)
-        for blob in hostile.blobs:
-            registry.put("a", blob)
-        registry.put_manifest("a", sha256(hostile.manifest), hostile.manifest, MEDIA_MANIFEST)
+        digest = built(packager, "--output", f"{registry.host}/a:1")
+        built(packager, "--served-name", "other", "--output", "oci:o", "--record", "r")
+        attach(registry, digest, (tmp_path / "r").read_bytes())
 
         (record,) = inspected(packager, f"{registry.host}/a:1")["attached_records"]
 
@@ -165,7 +159,7 @@ def test_a_record_of_another_image_is_not_shown(packager: Packager, tmp_path: Pa
 
 
 def test_a_terminal_is_told_that_the_record_is_unproven(packager: Packager) -> None:
-    packager(*BUILD, "--output", "oci:out")
+    built(packager, "--output", "oci:out")
 
     shown = packager("inspect", "oci:out").out
 
@@ -176,7 +170,7 @@ def test_a_layout_of_another_tool_names_artifacts_as_entries(
     packager: Packager, tmp_path: Path
 ) -> None:
     """ORAS gives each artifact an entry of its own: the one image is found all the same."""
-    packager(*BUILD, "--output", "oci:out")
+    built(packager, "--output", "oci:out")
     path = tmp_path / "out" / "index.json"
     index = json.loads(path.read_text())
     digest = index["manifests"][0]["annotations"].pop("dev.packager.attached")
@@ -191,7 +185,7 @@ def test_a_layout_of_another_tool_names_artifacts_as_entries(
 def test_an_image_that_is_replaced_leaves_no_record_behind(
     packager: Packager, tmp_path: Path
 ) -> None:
-    packager(*BUILD, "--output", "oci:out")
+    built(packager, "--output", "oci:out")
     first = len(list((tmp_path / "out/blobs/sha256").iterdir()))
 
     packager(*BUILD, "--served-name", "other", "--output", "oci:out")
@@ -200,14 +194,11 @@ def test_an_image_that_is_replaced_leaves_no_record_behind(
 
 
 @pytest.mark.live
-def test_a_registry_without_lists_keeps_the_record_under_the_fallback_tag(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_without_lists_the_record_is_under_a_tag(packager: Packager, tmp_path: Path) -> None:
     (tmp_path / "registry").mkdir()
     with docker_registry(tmp_path / "registry") as host:
-        done = packager(*BUILD, "--output", f"{host}/tiny:1")
-        assert done.status == 0, done.err
+        digest = built(packager, "--output", f"{host}/tiny:1")
 
         (record,) = inspected(packager, f"{host}/tiny:1")["attached_records"]
 
-    assert record["digest"] == digest_of(done.out)
+    assert record["digest"] == digest

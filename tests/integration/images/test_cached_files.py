@@ -16,9 +16,7 @@ from tests.unit.images.test_cached_files import cached, flip, image_of, write
 from tests.unit.images.test_docker import FakeEngine
 
 
-def test_an_engine_that_was_sent_a_damaged_file_ends_as_damage_of_the_cache(
-    tmp_path: Path,
-) -> None:
+def test_an_engine_that_was_sent_a_damaged_file_ends_as_damage_of_the_cache(tmp_path: Path) -> None:
     """The kernel sends files to an engine; it says that a layer is wrong, not why."""
     content = cached(tmp_path / "a")
     write(image_of(content), tmp_path / "before", tmp_path / "state")

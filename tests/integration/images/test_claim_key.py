@@ -12,9 +12,7 @@ from tests.unit.images.test_claim_key import environment as environment
 from tests.unit.images.test_claim_key import own as own
 
 
-def test_of_first_builds_at_the_same_time_all_use_one_key(
-    environment: dict[str, str], own: Path
-) -> None:
+def test_first_builds_at_once_use_one_key(environment: dict[str, str], own: Path) -> None:
     program = (
         "import sys, os; from packager.images.claim_key import make_key; "
         "sys.stdin.readline(); print(make_key(os.environ).id)"

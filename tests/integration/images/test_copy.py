@@ -4,58 +4,72 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.commandline import TINY, Done, Packager
+from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.image_schemas import CONFIG, INDEX, MANIFEST, check_modelpack_config, check_oci
+from tests.support.made_images import blob_in, blobs_in
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 
 
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    with FakeRegistry() as fake:
-        yield fake
+@dataclass
+class Desk:
+    """A layout `out` with an image, a registry, and the command."""
+
+    packager: Packager
+    registry: FakeRegistry
+    layout: Path
+    built: str  # digest of the image
+
+    @property
+    def host(self) -> str:
+        return self.registry.host
+
+    def done(self, *words: str) -> str:
+        """Run a command that succeeds; give what it prints."""
+        done = self.packager(*words)
+        assert done.status == 0, done.err
+        return done.out
+
+    def told(self, *words: str) -> dict[str, Any]:
+        """Run a command that succeeds; give its result."""
+        found: dict[str, Any] = json.loads(self.done(*words, "--format", "json"))
+        return found
+
+    def push(self, name: str) -> None:
+        self.done("push", "oci:out", f"{self.host}/{name}", "--quiet")
+
+    def blob(self, digest: str) -> bytes:
+        return blob_in(self.layout, digest).read_bytes()
 
 
 @pytest.fixture
-def built(packager: Packager) -> str:
-    """Digest of the image in the layout `out`."""
+def desk(packager: Packager, tmp_path: Path) -> Iterator[Desk]:
     done = packager(*BUILD, "--output", "oci:out")
     assert done.status == 0, done.err
-    return done.out.strip().rpartition("@")[2]
+    with FakeRegistry() as fake:
+        yield Desk(packager, fake, tmp_path / "out", done.out.strip().rpartition("@")[2])
 
 
-def copied(done: Done) -> dict[str, object]:
-    assert done.status == 0, done.err
-    found: dict[str, object] = json.loads(done.out)
-    return found
+def test_push_keeps_every_byte_of_the_manifest(desk: Desk) -> None:
+    said = desk.done("push", "oci:out", f"{desk.host}/tiny:1", "--quiet")
+
+    assert said == f"{desk.host}/tiny:1@{desk.built}\n"
+    assert desk.registry.manifests["tiny", "1"][1] == desk.blob(desk.built)
 
 
-def manifest_in(layout: Path, digest: str) -> bytes:
-    return (layout / "blobs/sha256" / digest.removeprefix("sha256:")).read_bytes()
+def test_a_second_copy_reads_and_sends_nothing(desk: Desk) -> None:
+    desk.push("tiny:1")
 
+    again = desk.told("push", "oci:out", f"{desk.host}/tiny:2")
 
-def test_push_keeps_every_byte_of_the_manifest(
-    packager: Packager, registry: FakeRegistry, built: str, tmp_path: Path
-) -> None:
-    done = packager("push", "oci:out", f"{registry.host}/tiny:1", "--quiet")
-
-    assert (done.status, done.out) == (0, f"{registry.host}/tiny:1@{built}\n"), done.err
-    assert registry.manifests["tiny", "1"][1] == manifest_in(tmp_path / "out", built)
-
-
-def test_a_second_copy_reads_and_sends_nothing(
-    packager: Packager, registry: FakeRegistry, built: str
-) -> None:
-    packager("push", "oci:out", f"{registry.host}/tiny:1")
-
-    again = copied(packager("push", "oci:out", f"{registry.host}/tiny:2", "--format", "json"))
-
-    assert again["digest"] == built
+    assert again["digest"] == desk.built
     assert again["transfer"] == {
         "bytes_read": 0,
         "bytes_sent": 0,
@@ -64,133 +78,110 @@ def test_a_second_copy_reads_and_sends_nothing(
     }
 
 
-def test_within_a_registry_layers_are_mounted(
-    packager: Packager, registry: FakeRegistry, built: str
-) -> None:
-    packager("push", "oci:out", f"{registry.host}/a:1")
+def test_within_a_registry_layers_are_mounted(desk: Desk) -> None:
+    desk.push("a:1")
 
-    done = copied(
-        packager("copy", f"{registry.host}/a:1", f"{registry.host}/b:1", "--format", "json")
-    )
+    done = desk.told("copy", f"{desk.host}/a:1", f"{desk.host}/b:1")
 
-    assert done["digest"] == built
-    assert done["transfer"]["bytes_read"] == 0  # type: ignore[index]
-    assert len(registry.requests("POST", "mount=")) == 5
+    assert (done["digest"], done["transfer"]["bytes_read"]) == (desk.built, 0)
+    assert len(desk.registry.requests("POST", "mount=")) == 5
 
 
-def test_from_registry_to_registry_layers_are_streamed(
-    packager: Packager, registry: FakeRegistry, built: str
-) -> None:
-    packager("push", "oci:out", f"{registry.host}/a:1")
+def test_from_registry_to_registry_layers_are_streamed(desk: Desk) -> None:
+    desk.push("a:1")
     with FakeRegistry() as other:
-        done = packager("copy", f"{registry.host}/a:1", f"{other.host}/b:1", "oci:back", "--quiet")
-        assert done.status == 0, done.err
-        assert other.manifests["b", "1"] == registry.manifests["a", "1"]
+        said = desk.done("copy", f"{desk.host}/a:1", f"{other.host}/b:1", "oci:back", "--quiet")
+        assert other.manifests["b", "1"] == desk.registry.manifests["a", "1"]
 
-    assert {line.rpartition("@")[2] for line in done.out.splitlines()} == {built}
+    assert {line.rpartition("@")[2] for line in said.splitlines()} == {desk.built}
 
 
-def test_a_schema2_manifest_of_docker_stays_one(packager: Packager, registry: FakeRegistry) -> None:
-    kind = "application/vnd.docker.distribution.manifest.v2+json"
-    layer = registry.put("a", b"a layer")
+def test_a_schema2_manifest_of_docker_stays_one(desk: Desk) -> None:
+    docker = "application/vnd.docker"
+    kind = f"{docker}.distribution.manifest.v2+json"
     config = b'{ "os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": []} }'
-    document = json.dumps(
-        {
-            "schemaVersion": 2,
-            "mediaType": kind,
-            "config": {
-                "mediaType": "application/vnd.docker.container.image.v1+json",
-                "digest": registry.put("a", config),
-                "size": len(config),
-            },
-            "layers": [
-                {
-                    "mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip",
-                    "digest": layer,
-                    "size": 7,
-                }
-            ],
-        },
-        indent=3,
-    ).encode()
-    registry.put_manifest("a", "1", document, kind)
+    parts = {
+        "config": (f"{docker}.container.image.v1+json", config),
+        "layer": (f"{docker}.image.rootfs.diff.tar.gzip", b"a layer"),
+    }
+    described = {
+        name: {"mediaType": of, "digest": desk.registry.put("a", data), "size": len(data)}
+        for name, (of, data) in parts.items()
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": kind,
+        "config": described["config"],
+        "layers": [described["layer"]],
+    }
+    document = json.dumps(manifest, indent=3).encode()
+    desk.registry.put_manifest("a", "1", document, kind)
 
-    done = packager("copy", f"{registry.host}/a:1", f"{registry.host}/b:1")
+    desk.done("copy", f"{desk.host}/a:1", f"{desk.host}/b:1")
 
-    assert done.status == 0, done.err
-    assert registry.manifests["b", "1"] == (kind, document)
+    assert desk.registry.manifests["b", "1"] == (kind, document)
 
 
-def test_a_layer_that_is_damaged_names_nothing(
-    packager: Packager, registry: FakeRegistry, built: str, tmp_path: Path
-) -> None:
-    manifest = json.loads(manifest_in(tmp_path / "out", built))
-    path = tmp_path / "out/blobs/sha256" / manifest["layers"][0]["digest"].removeprefix("sha256:")
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+def test_a_layer_that_is_damaged_names_nothing(desk: Desk) -> None:
+    layer = json.loads(desk.blob(desk.built))["layers"][0]["digest"]
+    data = desk.blob(layer)
+    blob_in(desk.layout, layer).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 
-    done = packager("push", "oci:out", f"{registry.host}/tiny:1", "--quiet")
+    done = desk.packager("push", "oci:out", f"{desk.host}/tiny:1", "--quiet")
 
     assert (done.status, done.out) == (76, "")
-    assert ("tiny", "1") not in registry.manifests
+    assert ("tiny", "1") not in desk.registry.manifests
 
 
 @pytest.mark.parametrize("view", ["weights", "modelpack"])
-def test_a_view_beside_its_image_moves_no_layer(
-    packager: Packager, registry: FakeRegistry, built: str, view: str
-) -> None:
-    image = f"{registry.host}/tiny:1"
-    packager("push", "oci:out", image)
+def test_a_view_beside_its_image_moves_no_layer(desk: Desk, view: str) -> None:
+    image = f"{desk.host}/tiny:1"
+    desk.push("tiny:1")
 
-    done = copied(
-        packager("copy", "--view", view, image, f"{registry.host}/tiny:{view}", "--format", "json")
-    )
+    done = desk.told("copy", "--view", view, image, f"{desk.host}/tiny:{view}")
 
-    assert done["digest"] == sha256(registry.manifests["tiny", view][1])
-    assert done["transfer"]["bytes_read"] == 0  # type: ignore[index]
-    assert 0 < done["transfer"]["bytes_sent"] < 2000  # type: ignore[index,operator]
-    check_oci(registry.manifests["tiny", view][1], MANIFEST)
+    manifest = desk.registry.manifests["tiny", view][1]
+    assert (done["digest"], done["transfer"]["bytes_read"]) == (sha256(manifest), 0)
+    assert 0 < done["transfer"]["bytes_sent"] < 2000
+    check_oci(manifest, MANIFEST)
 
 
-def test_views_in_a_layout_are_valid_and_share_its_blobs(
-    packager: Packager, built: str, tmp_path: Path
-) -> None:
-    before = set((tmp_path / "out/blobs/sha256").iterdir())
+def test_views_in_a_layout_are_valid_and_share_its_blobs(desk: Desk) -> None:
+    before = blobs_in(desk.layout)
     for view in ("weights", "modelpack"):
-        done = packager("copy", "--view", view, "oci:out", f"oci:out:{view}", "--quiet")
-        assert done.status == 0, done.err
+        desk.done("copy", "--view", view, "oci:out", f"oci:out:{view}", "--quiet")
 
-    added = [path for path in (tmp_path / "out/blobs/sha256").iterdir() if path not in before]
+    added = [path for path in blobs_in(desk.layout) if path not in before]
     assert len(added) == 4  # two manifests, two configurations
     assert all(path.stat().st_size < 3000 for path in added)
-    index = (tmp_path / "out/index.json").read_bytes()
+    index = (desk.layout / "index.json").read_bytes()
     check_oci(index, INDEX)
     for entry in json.loads(index)["manifests"]:
-        manifest = manifest_in(tmp_path / "out", entry["digest"])
+        manifest = desk.blob(entry["digest"])
         check_oci(manifest, MANIFEST)
         config = json.loads(manifest)["config"]
-        data = manifest_in(tmp_path / "out", config["digest"])
+        data = desk.blob(config["digest"])
         if config["mediaType"].startswith("application/vnd.cncf"):
             check_modelpack_config(data)
         else:
             check_oci(data, CONFIG)
 
 
-def test_an_artifact_is_not_given_to_an_engine(packager: Packager, built: str) -> None:
-    done = packager("copy", "--view", "modelpack", "oci:out", "docker:tiny:1")
+def test_an_artifact_is_not_given_to_an_engine(desk: Desk) -> None:
+    done = desk.packager("copy", "--view", "modelpack", "oci:out", "docker:tiny:1")
 
     assert done.status == 2
     assert "artifact" in done.err
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "words",
     [
-        ("push", "oci:out", "oci:other"),
-        ("push", "registry.test/a:1", "registry.test/b:1"),
-        ("copy", "oci:out"),
-        ("copy", "oci:out", "oci:other", "--view", "nothing"),
+        "push oci:out oci:other",
+        "push registry.test/a:1 registry.test/b:1",
+        "copy oci:out",
+        "copy oci:out oci:other --view nothing",
     ],
 )
-def test_a_meaningless_command_is_refused(packager: Packager, arguments: tuple[str, ...]) -> None:
-    assert packager(*arguments).status == 2
+def test_a_meaningless_command_is_refused(packager: Packager, words: str) -> None:
+    assert packager(*words.split()).status == 2

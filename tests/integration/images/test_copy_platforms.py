@@ -14,9 +14,7 @@ MEDIA_INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 @pytest.mark.parametrize("where", ["registry", "layout"])
-def test_a_copy_says_which_platform_s_image_it_took(
-    packager: Packager, tmp_path: Path, where: str
-) -> None:
+def test_a_copy_says_which_platform_it_took(packager: Packager, tmp_path: Path, where: str) -> None:
     model = ("--model", str(TINY), "--instance", "local", "--base", "scratch")
     digest = packager("build", *model, "--output", "oci:out").out.strip().rpartition("@")[2]
     blobs = tmp_path / "out/blobs/sha256"

@@ -6,17 +6,11 @@ import hashlib
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from packager.core.events import Event, StepEvent
-from packager.core.image import (
-    Blob,
-    ImageSpec,
-    Inline,
-    Platform,
-)
+from packager.core.image import Blob, ImageSpec, Inline, Platform
 from packager.errors import NotFound, OutputFailed, ProtocolFailed, Unavailable
 from packager.images.blobs import BlobReader
 from packager.images.daemon.base import DockerBase
@@ -28,6 +22,7 @@ from packager.images.target import parse_target
 from packager.images.tee import write_image
 from tests.support.doubles.registry import sha256
 from tests.support.doubles.tcp_engine import address_of_this_machine, forwarded
+from tests.support.toml_rows import table
 from tests.unit.images.test_docker import (
     SIZE,
     FakeEngine,
@@ -92,42 +87,14 @@ def test_another_digest_is_never_named(tmp_path: Path) -> None:
 
 
 def test_progress_is_what_all_layers_of_the_engine_add_up_to(tmp_path: Path) -> None:
-    blobs = [bytes(600), b"x" * 400, b"y" * 1000]
-    large, small, known = (hashlib.sha256(blob).hexdigest()[:12] for blob in blobs)
-
-    def moved(layer: str, status: str, current: int, total: int) -> dict[str, Any]:
-        return {
-            "id": layer,
-            "status": status,
-            "progressDetail": {"current": current, "total": total},
-        }
-
-    engine = FakeEngine(
-        {"id": "m", "status": "Pulling from team/m", "progressDetail": {}},
-        {"id": known, "status": "Already exists", "progressDetail": {}},
-        moved(large, "Downloading", 300, 600),
-        moved(small, "Downloading", 100, 400),
-        moved(large, "Downloading", 200, 600),  # it broke off, and is pulled again
-        {"id": large, "status": "Download complete", "progressDetail": {}},
-        moved(large, "Extracting", 60, 600),  # less than was downloaded
-        {"id": large, "status": "Extracting", "progressDetail": {"current": 3, "units": "s"}},
-        moved("b5c1c3a1d7a0", "Downloading", 10**12, 10**12),  # no layer of the image
-        {"id": large, "status": "Pull complete", "progressDetail": {}},
-    )
+    messages = table(__file__, "progress")
+    engine = FakeEngine(*(message["says"] for message in messages))
+    blobs = bytes(600), b"x" * 400, b"y" * 1000
     steps = told_of(engine, spec(*(Blob((Inline(blob),)) for blob in blobs)), tmp_path)
 
-    assert [(event.state, event.done) for event in steps] == [
-        ("started", 0),
-        ("running", 1000),
-        ("running", 1150),
-        ("running", 1200),
-        ("running", 1200),
-        ("running", 1350),
-        ("running", 1380),
-        ("running", 1380),
-        ("running", 1650),
-        ("finished", 2000),
-    ]
+    assert [event.state for event in steps] == ["started", *["running"] * 8, "finished"]
+    done = [message["done"] for message in messages if "done" in message]
+    assert [event.done for event in steps] == [0, *done, 2000]
     assert {event.size for event in steps} == {2000}
     assert {event.kept for event in steps[1:]} == {1000}
     assert {(event.step, event.detail) for event in steps} == {("engine", "m:1")}
@@ -154,13 +121,11 @@ def told_of(engine: FakeEngine, image: ImageSpec, root: Path) -> list[StepEvent]
 @pytest.mark.parametrize(
     "base_url", ["http://10.0.0.1:2375", "https://engine.example:2376", "http+docker://ssh"]
 )
-def test_an_engine_on_another_machine_gets_an_archive_from_one_read(
-    base_url: str, tmp_path: Path
-) -> None:
+def test_a_far_engine_gets_an_archive_from_one_read(base_url: str, tmp_path: Path) -> None:
     engine = LoadingEngine(base_url)
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(6)]
     reader = BlobReader()
-    sink = DockerSink(parse_target("docker:team/m:1"), reader=reader, connect=lambda: engine)
+    sink = sink_of(engine, "docker:team/m:1")
 
     write(sink, spec(*blobs), reader, tmp_path)
 
@@ -172,14 +137,12 @@ def test_an_engine_on_another_machine_gets_an_archive_from_one_read(
     assert sink.bytes_sent == len(engine.received)
 
 
-def test_an_engine_in_a_virtual_machine_gets_an_archive_when_it_cannot_pull(
-    tmp_path: Path,
-) -> None:
+def test_an_engine_in_a_virtual_machine_gets_an_archive_when_it_cannot_pull(tmp_path: Path) -> None:
     said = "dial tcp 127.0.0.1:4711: connect: connection refused"
     engine = LoadingEngine("http+docker://localhost")
     engine.api.pull = lambda *names, **settings: iter([{"error": said}])
     engine.api.remove_image = lambda image, noprune: None
-    sink = DockerSink(parse_target("docker:m:1"), reader=BlobReader(), connect=lambda: engine)
+    sink = sink_of(engine, "docker:m:1")
 
     write(sink, spec(shard(tmp_path / "shard")), BlobReader(), tmp_path)
 
@@ -194,9 +157,7 @@ def test_an_engine_that_is_not_there_is_refused_early(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.live
-def test_a_real_engine_gets_the_image_and_then_only_what_changed(
-    engine: str, weights: Blob, tmp_path: Path
-) -> None:
+def test_a_real_engine_gets_only_what_changed(engine: str, weights: Blob, tmp_path: Path) -> None:
     reader = BlobReader()
     first = DockerSink(parse_target("docker:packager-test:1"), reader=reader)
     ref = write(first, spec(weights), reader, tmp_path)
@@ -262,12 +223,8 @@ def test_an_engine_behind_ssh_loads_the_image(
     monkeypatch.setenv("DOCKER_HOST", "ssh://user@engine.example")
     reader = BlobReader()
 
-    write(
-        DockerSink(parse_target("docker:packager-ssh:1"), reader=reader),
-        spec(weights),
-        reader,
-        tmp_path,
-    )
+    sink = DockerSink(parse_target("docker:packager-ssh:1"), reader=reader)
+    write(sink, spec(weights), reader, tmp_path)
 
     api = connect_engine().api
     assert len(api.inspect_image("packager-ssh:1")["RootFS"]["Layers"]) == 1
@@ -278,16 +235,10 @@ def test_an_engine_behind_ssh_loads_the_image(
 @pytest.mark.live
 def test_a_base_comes_out_of_a_real_engine(engine: str, weights: Blob, tmp_path: Path) -> None:
     reader = BlobReader()
-    write(
-        DockerSink(parse_target("docker:packager-base:1"), reader=reader),
-        spec(weights),
-        reader,
-        tmp_path,
-    )
+    target = parse_target("docker:packager-base:1")
+    write(DockerSink(target, reader=reader), spec(weights), reader, tmp_path)
 
-    base = DockerBase(cache_dir=tmp_path / "cache").facts(
-        parse_target("docker:packager-base:1"), Platform()
-    )
+    base = DockerBase(cache_dir=tmp_path / "cache").facts(target, Platform())
 
     [layer] = base.layers
     assert layer.size == weights.size

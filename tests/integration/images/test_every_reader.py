@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from artifact_cache.entry import Entry, Writer
-from artifact_cache.files import describe, seal
-from artifact_cache.key import key_of, plain
-from artifact_cache.store import CacheStore, address_of
+from artifact_cache.store import CacheStore
 from artifact_cache.stores.archive import export_archive, import_archive
 from packager.cache.oci import export_entry, import_entry
 from packager.core.events import ignore
@@ -23,12 +20,9 @@ from packager.core.image import (
     Blob,
     Descriptor,
     FileRange,
-    ImageSpec,
     Inline,
-    Layer,
     Platform,
     RemoteRange,
-    RuntimeConfig,
 )
 from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.core.recipe import Step, StepInput
@@ -37,16 +31,11 @@ from packager.images.blobs import BlobReader
 from packager.images.compression import _samples, is_worth_it
 from packager.images.daemon.base import DockerBase
 from packager.images.digest_index import DigestIndex
-from packager.images.layout.sink import LayoutSink
-from packager.images.oci import scratch
 from packager.images.oci import seal as seal_image
 from packager.images.opened import open_layout
-from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reader import RegistryReader, registry_blob
 from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
-from packager.images.registry.transport import Transport
-from packager.images.tar import TarEntry, make_tar
 from packager.images.target import layout_of, parse_layout_target, parse_target
 from packager.images.tee import write_image
 from packager.models.hub import HubSource
@@ -61,12 +50,20 @@ from packager.steps.protocol import lay_out
 from tests.support.cache_buckets import Place
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import LocalStore
+from tests.support.cache_stores import described, extracted, stored
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model, write_safetensors
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.doubles.stores import MemoryStore
-from tests.unit.artifact_cache.test_stores import extracted
+from tests.support.made_images import (
+    hasty_clients,
+    image_with,
+    layer_with,
+    layout_sink,
+    tar_layer,
+    whole,
+)
 from tests.unit.images.test_docker import SavingEngine, docker_20, docker_25
 
 MIB = 1024 * 1024
@@ -95,21 +92,14 @@ def file(data: bytes, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def clients() -> RegistryClients:
-    return RegistryClients(
-        find_credentials=lambda host: None, transport=Transport(sleep=lambda seconds: None)
-    )
-
-
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[str]:
     with bucket_server() as url:
         yield url
 
 
-def whole(path: Path) -> Blob:
-    return Blob((FileRange(path=str(path), offset=0, length=path.stat().st_size),))
+def all_of(path: Path) -> Blob:
+    return Blob((whole(path),))
 
 
 def from_chunks(reader: BlobReader, blob: Blob) -> bytes:
@@ -119,12 +109,14 @@ def from_chunks(reader: BlobReader, blob: Blob) -> bytes:
 # Files of this machine
 
 
-def test_a_file_is_read_at_once(file: Path, data: bytes) -> None:
-    assert BlobReader().read(whole(file)) == data
+def check_gives(reader: BlobReader, blob: Blob, expected: bytes, what: str = "") -> None:
+    """What is read is this, at once and in chunks."""
+    assert reader.read(blob) == expected, what
+    assert from_chunks(reader, blob) == expected, what
 
 
-def test_a_file_is_read_in_chunks(file: Path, data: bytes) -> None:
-    assert from_chunks(BlobReader(), whole(file)) == data
+def test_a_file_is_read(file: Path, data: bytes) -> None:
+    check_gives(BlobReader(), all_of(file), data)
 
 
 def test_parts_of_files_between_inline_bytes_are_read_at_once(file: Path, data: bytes) -> None:
@@ -139,9 +131,7 @@ def test_parts_of_files_between_inline_bytes_are_read_at_once(file: Path, data: 
         )
     )
 
-    expected = b"head" + data[third:] + b"middle" + data[:third] + b"tail"
-    assert BlobReader().read(blob) == expected
-    assert from_chunks(BlobReader(), blob) == expected
+    check_gives(BlobReader(), blob, b"head" + data[third:] + b"middle" + data[:third] + b"tail")
 
 
 def test_what_read_returns_stays_as_it_is(file: Path, data: bytes, tmp_path: Path) -> None:
@@ -149,8 +139,8 @@ def test_what_read_returns_stays_as_it_is(file: Path, data: bytes, tmp_path: Pat
     other = tmp_path / "other"
     other.write_bytes(bytes(len(data)))
 
-    first = reader.read(whole(file))
-    reader.read(whole(other))
+    first = reader.read(all_of(file))
+    reader.read(all_of(other))
 
     assert first == data
 
@@ -162,17 +152,17 @@ def test_the_samples_that_decide_on_compression_are_bytes_of_the_file(tmp_path: 
     small.write_bytes(noise + bytes(MIB))
     large.write_bytes(noise + noise[::-1])
 
-    samples = [BlobReader().read(sample) for sample in _samples(whole(large))]
+    samples = [BlobReader().read(sample) for sample in _samples(all_of(large))]
 
     assert len(samples) == 16
     assert all(sample in large.read_bytes() for sample in samples)
-    assert not is_worth_it(whole(small), BlobReader())
-    assert not is_worth_it(whole(large), BlobReader())
+    assert not is_worth_it(all_of(small), BlobReader())
+    assert not is_worth_it(all_of(large), BlobReader())
 
 
 def test_the_digest_of_a_key_is_that_of_the_file(file: Path, data: bytes, tmp_path: Path) -> None:
     ref = ModelRef(source="local", name="model")
-    given = ModelFile(path="a", role="other", content=whole(file).segments[0])
+    given = ModelFile(path="a", role="other", content=all_of(file).segments[0])
     files = ModelFiles(ref=ref, files=(given,), config={}, tensors=(), left_out={})
 
     pinned = pin_files(files, DigestIndex(tmp_path / "digests"), BlobReader())
@@ -180,13 +170,11 @@ def test_the_digest_of_a_key_is_that_of_the_file(file: Path, data: bytes, tmp_pa
     assert pinned.files[0].sha256 == sha256(data).removeprefix("sha256:")
 
 
-def test_the_inputs_of_a_step_are_the_model_s_bytes(
-    file: Path, data: bytes, tmp_path: Path
-) -> None:
+def test_inputs_of_a_step_are_the_model_s_bytes(file: Path, data: bytes, tmp_path: Path) -> None:
     """A part of a file is copied for the worker, a whole file is linked."""
-    blob = Blob((Inline(b"header"), *whole(file).segments))
+    blob = Blob((Inline(b"header"), *all_of(file).segments))
     made = ModelFile(path="shard", role="weights", content=blob)
-    linked = ModelFile(path="config", role="config", content=whole(file).segments[0])
+    linked = ModelFile(path="config", role="config", content=all_of(file).segments[0])
     given = StepInput(files=(made, linked))
     step = Step(name="quantize", tool="any", gives="model", inputs={"model": given})
     place = tmp_path / "run"
@@ -201,24 +189,12 @@ def test_the_inputs_of_a_step_are_the_model_s_bytes(
 # Images
 
 
-def layer_of(file: Path) -> Layer:
-    content = FileRange(path=str(file), offset=0, length=file.stat().st_size)
-    return Layer(role="weights", blob=make_tar([TarEntry(path="/m/file", content=content)]))
+def test_a_layout_gives_back_what_was_packaged(file: Path, data: bytes, tmp_path: Path) -> None:
+    place, index = tmp_path / "layout", DigestIndex(tmp_path / "digests")
+    image = image_with(tar_layer("/m/file", file))
+    write_image(image, [layout_sink(place)], reader=BlobReader(), index=index)
 
-
-def image_of(*layers: Layer) -> ImageSpec:
-    return ImageSpec(base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="")
-
-
-def test_a_layout_gives_back_what_was_packaged(
-    file: Path, data: bytes, tmp_path: Path, clients: RegistryClients
-) -> None:
-    reader = BlobReader()
-    sink = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'layout'}"))
-    index = DigestIndex(tmp_path / "digests")
-    write_image(image_of(layer_of(file)), [sink], reader=reader, index=index)
-
-    found = open_layout(parse_layout_target(f"oci:{tmp_path / 'layout'}"), Platform())
+    found = open_layout(parse_layout_target(f"oci:{place}"), Platform())
     [layer] = found.image.layers
     blob = found.locate(layer.descriptor)
 
@@ -228,36 +204,29 @@ def test_a_layout_gives_back_what_was_packaged(
     assert data in tar
 
 
-def test_a_registry_gives_back_what_was_packaged(data: bytes, clients: RegistryClients) -> None:
+def test_a_registry_gives_back_what_was_packaged(data: bytes) -> None:
     with FakeRegistry() as registry:
         digest = registry.put("a/b", data)
-        reader = BlobReader([RegistryReader(clients=clients)])
         blob = registry_blob(f"{registry.host}/a/b", digest, len(data))
 
-        assert reader.read(blob) == data
-        assert from_chunks(reader, blob) == data
+        check_gives(BlobReader([RegistryReader(clients=hasty_clients())]), blob, data)
 
 
-def test_the_embedded_registry_gives_an_engine_the_packaged_bytes(
-    file: Path, data: bytes, clients: RegistryClients
-) -> None:
-    blob = Blob((Inline(b"head"), *whole(file).segments, Inline(b"tail")))
+def test_the_embedded_registry_gives_an_engine_the_packaged_bytes(file: Path, data: bytes) -> None:
+    blob = Blob((Inline(b"head"), *all_of(file).segments, Inline(b"tail")))
     digest = sha256(b"head" + data + b"tail")
     described = Descriptor(media_type=MEDIA_LAYER, digest=digest, size=blob.size)
-    image = seal_image(image_of(Layer(role="weights", blob=blob, digest=digest)), [described])
+    image = seal_image(image_with(layer_with(blob, digest=digest)), [described])
 
     with EmbeddedRegistry(image, {digest: blob}, BlobReader()) as served:
         name = parse_reference(served.name)
-        pulled = clients.at(name.host).read_blob(
-            name.repository, digest, offset=0, length=blob.size
-        )
+        client = hasty_clients().at(name.host)
+        pulled = client.read_blob(name.repository, digest, offset=0, length=blob.size)
         assert b"".join(pulled) == b"head" + data + b"tail"
 
 
 @pytest.mark.parametrize("save", [docker_20, docker_25], ids=["Docker 20", "Docker 25"])
-def test_a_base_of_an_engine_is_what_the_engine_saved(
-    data: bytes, tmp_path: Path, save: Any
-) -> None:
+def test_a_base_of_an_engine_is_what_it_saved(data: bytes, tmp_path: Path, save: Any) -> None:
     engine = SavingEngine(save(data, b"other layer"))
     source = DockerBase(cache_dir=tmp_path / "bases", connect=lambda: engine)
 
@@ -275,12 +244,10 @@ def test_an_archive_for_an_engine_holds_the_packaged_bytes(file: Path, data: byt
         yield {"stream": "loaded"}
 
     upload = ArchiveUpload(
-        load,
-        explain=lambda error: pytest.fail(str(error)),
-        on_message=lambda message: None,
+        load, explain=lambda error: pytest.fail(str(error)), on_message=lambda message: None
     )
     entry = upload.file("layer.tar", len(data))
-    for chunk in BlobReader().chunks(whole(file)):
+    for chunk in BlobReader().chunks(all_of(file)):
         entry.write(chunk)
     entry.commit("")
     upload.finish()
@@ -319,8 +286,7 @@ def test_a_hub_gives_the_published_bytes(data: bytes, tmp_path: Path, ranges: bo
         found = source.facts(parse_model_reference("hf://org/name"))
         reader = BlobReader([HubReader(endpoint=hub.url, token=hub.token, sleep=lambda s: None)])
         for path, content in files_of(found).items():
-            assert reader.read(Blob((content,))) == (model / path).read_bytes(), path
-            assert from_chunks(reader, Blob((content,))) == (model / path).read_bytes(), path
+            check_gives(reader, Blob((content,)), (model / path).read_bytes(), path)
 
 
 def test_a_hub_s_download_is_the_published_model(data: bytes, tmp_path: Path) -> None:
@@ -335,9 +301,7 @@ def test_a_hub_s_download_is_the_published_model(data: bytes, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "whole files only"])
-def test_ranges_of_a_hub_s_file_are_those_that_were_asked_for(
-    data: bytes, tmp_path: Path, ranges: bool
-) -> None:
+def test_a_hub_gives_the_ranges_that_are_wanted(data: bytes, tmp_path: Path, ranges: bool) -> None:
     with FakeHub() as hub:
         commit = hub.add("org/name", {"model.safetensors": data})
         hub.ranges = ranges
@@ -361,70 +325,45 @@ def test_a_bucket_gives_the_stored_bytes(
     found = S3Source().facts(parse_model_reference(f"{bucket.url}/llama"))
     reader = BlobReader([S3Reader()])
     for path, content in files_of(found).items():
-        assert reader.read(Blob((content,))) == (model / path).read_bytes(), path
-        assert from_chunks(reader, Blob((content,))) == (model / path).read_bytes(), path
+        check_gives(reader, Blob((content,)), (model / path).read_bytes(), path)
 
 
 # Artifacts
 
 
-def stores(tmp_path: Path, s3_server: str) -> Iterator[CacheStore]:
-    yield LocalStore(tmp_path / "cache")
-    yield MemoryStore()
-    yield Place(s3_server).store(partial=tmp_path / "partial")
-
-
-def publish(store: CacheStore, directory: Path, files: dict[str, bytes]) -> None:
-    directory.mkdir()
-    for name, data in files.items():
-        (directory / name).write_bytes(data)
-    entry = Entry(
-        key=key_of(CHECKPOINT),
-        keydoc=plain(CHECKPOINT),
-        outputs=describe(seal(directory, CHECKPOINT.kind)),
-        writer=Writer(nonce="ab" * 16, builder_id="", version=""),
-        built_at=1795000000,
-        build_s=1,
-    )
-    assert store.put(entry, directory)
-
-
+@pytest.mark.parametrize("kind", ["local", "memory", "s3"])
 def test_stores_archives_and_artifacts_give_back_what_was_published(
-    data: bytes,
-    tmp_path: Path,
-    s3_server: str,
-    clients: RegistryClients,
-    monkeypatch: pytest.MonkeyPatch,
+    data: bytes, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    for number, store in enumerate(stores(tmp_path, s3_server)):
-        work = tmp_path / str(number)
-        work.mkdir()
-        expected = {"model.bin": data, "config.json": b"{}"}
-        publish(store, work / "built", expected)
-        assert extracted(store, CHECKPOINT, work / "out") == expected
+    made = {
+        "local": lambda: LocalStore(tmp_path / "cache"),
+        "memory": MemoryStore,
+        "s3": lambda: Place(s3_server).store(partial=tmp_path / "partial"),
+    }
+    store: CacheStore = made[kind]()
+    expected = {"model.bin": data, "config.json": b"{}"}
+    for name in ("built", "scratch", "in", "oci", "oci in"):
+        (tmp_path / name).mkdir()
+    for name, content in expected.items():
+        (tmp_path / "built" / name).write_bytes(content)
+    assert store.put(described(tmp_path / "built", CHECKPOINT), tmp_path / "built")
+    assert extracted(store, CHECKPOINT, tmp_path / "out") == expected
 
-        stored = store.get(address_of(CHECKPOINT))
-        assert stored is not None
-        (work / "scratch").mkdir()
-        export_archive([stored], work / "cache.tar", work / "scratch")
-        into = MemoryStore()
-        (work / "in").mkdir()
-        import_archive(io.BytesIO((work / "cache.tar").read_bytes()), into, work / "in")
-        assert extracted(into, CHECKPOINT, work / "from archive") == expected
+    found = stored(store, CHECKPOINT)
+    export_archive([found], tmp_path / "cache.tar", tmp_path / "scratch")
+    into = MemoryStore()
+    import_archive(io.BytesIO((tmp_path / "cache.tar").read_bytes()), into, tmp_path / "in")
+    assert extracted(into, CHECKPOINT, tmp_path / "from archive") == expected
 
-        (work / "oci").mkdir()
-        export_entry(
-            stored, LayoutSink(parse_layout_target(f"oci:{work / 'layout'}")), work / "oci"
-        )
-        (work / "oci in").mkdir()
-        again = MemoryStore()
-        import_entry(
-            parse_target(f"oci:{work / 'layout'}"),
-            again,
-            work / "oci in",
-            open_image=lambda target: open_layout(layout_of(target), Platform()),
-            reader=BlobReader(),
-        )
-        assert extracted(again, CHECKPOINT, work / "from artifact") == expected
+    export_entry(found, layout_sink(tmp_path / "layout"), tmp_path / "oci")
+    again = MemoryStore()
+    import_entry(
+        parse_target(f"oci:{tmp_path / 'layout'}"),
+        again,
+        tmp_path / "oci in",
+        open_image=lambda target: open_layout(layout_of(target), Platform()),
+        reader=BlobReader(),
+    )
+    assert extracted(again, CHECKPOINT, tmp_path / "from artifact") == expected

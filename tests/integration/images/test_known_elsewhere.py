@@ -8,23 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.image import MEDIA_MANIFEST, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.core.image import MEDIA_MANIFEST, FileRange, Layer, RuntimeConfig
 from packager.core.model import ModelFile
 from packager.images.blobs import BlobReader
 from packager.images.claim_key import ClaimKeys
-from packager.images.claims import ClaimKey
 from packager.images.digest_index import DigestIndex
 from packager.images.layer_plan import model_layers
-from packager.images.oci import scratch
 from packager.images.registry.clients import RegistryClients
-from packager.images.registry.sink import RegistrySink
 from packager.images.seen_blobs import SeenBlobs
-from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.made_images import image_with, registry_sink
 
 SIZE = 3_000_000
-TEAM_KEY = ClaimKey(bytes(range(32))).spelled()
 
 
 @pytest.fixture(
@@ -52,9 +48,8 @@ class Pushed:
 class Machine:
     """A machine with a memory of its own; its model lies in a directory of its own."""
 
-    def __init__(self, root: Path, content: bytes, *, named: bool, team: bool) -> None:
+    def __init__(self, root: Path, content: bytes, *, named: bool) -> None:
         self.root = root
-        self._key = TEAM_KEY if team else "off"
         root.mkdir()
         (root / "model.safetensors").write_bytes(content)
         self._named = named
@@ -70,53 +65,30 @@ class Machine:
         )
         return model_layers([file], base_layers=0, directory="/opt/packager/model")
 
-    def push(self, target: str, *, verify: bool = False) -> Pushed:
+    def push(self, target: str) -> Pushed:
         state = self.root / "state.sqlite"
-        keys = ClaimKeys({"PACKAGER_CLAIM_KEY": self._key}, [].append)
-        sink = RegistrySink(
-            parse_registry_target(target),
-            clients=RegistryClients(),
-            seen=SeenBlobs(state),
-            keys=keys,
-        )
+        keys = ClaimKeys({"PACKAGER_CLAIM_KEY": "off"}, [].append)
+        sink = registry_sink(target, RegistryClients(), seen=SeenBlobs(state), keys=keys)
         reader = BlobReader()
         events: list[object] = []
         written = write_image(
-            ImageSpec(
-                base=scratch(Platform()),
-                layers=self.layers(),
-                runtime=RuntimeConfig(cmd=("serve",)),
-                created="1970-01-01T00:00:00Z",
-            ),
+            image_with(*self.layers(), runtime=RuntimeConfig(cmd=("serve",))),
             [sink],
             reader=reader,
             index=DigestIndex(state),
             on_event=events.append,
-            verify=verify,
         )
         states = [str(getattr(event, "state", "")) for event in events]
         return Pushed(written.image.digest, reader.bytes_read, sink.bytes_sent, states)
 
 
-def machine(
-    root: Path, name: str, letter: bytes = b"a", *, named: bool = True, team: bool = False
-) -> Machine:
-    return Machine(root / name, letter * SIZE, named=named, team=team)
+def machine(root: Path, name: str, letter: bytes = b"a", *, named: bool = True) -> Machine:
+    return Machine(root / name, letter * SIZE, named=named)
 
 
 def repository(tmp_path: Path, name: str) -> str:
     """A name that no other test of this run has used in the registry."""
     return f"{tmp_path.parent.name.replace('_', '-').strip('-').lower()}/{name}"
-
-
-def test_a_layer_that_a_machine_of_the_team_claimed_is_not_read(host: str, tmp_path: Path) -> None:
-    target = f"{host}/{repository(tmp_path, 'model')}"
-    first = machine(tmp_path, "one", team=True).push(f"{target}:1")
-
-    second = machine(tmp_path, "two", team=True).push(f"{target}:2")
-
-    assert second.digest == first.digest
-    assert (second.bytes_read, second.bytes_sent) == (0, 0)
 
 
 def test_a_layer_alike_is_hashed_and_not_sent(host: str, tmp_path: Path) -> None:
@@ -146,16 +118,6 @@ def test_a_second_repository_mounts(host: str, tmp_path: Path) -> None:
     second = one.push(f"{host}/{repository(tmp_path, 'other')}:1")
 
     assert second.bytes_sent < 2_000  # the configuration
-
-
-def test_verify_reads_what_an_earlier_image_names(host: str, tmp_path: Path) -> None:
-    target = f"{host}/{repository(tmp_path, 'model')}:1"
-    first = machine(tmp_path, "one").push(target)
-
-    second = machine(tmp_path, "two").push(target, verify=True)
-
-    assert second.digest == first.digest
-    assert (second.bytes_read, second.bytes_sent) == (SIZE, 0)
 
 
 def test_a_blob_that_went_elsewhere_is_looked_for_in_the_next_place(tmp_path: Path) -> None:

@@ -9,34 +9,32 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from packager.core.image import (
-    Blob,
-    FileRange,
-    ImageSpec,
-    Inline,
-    Layer,
-    Platform,
-    RuntimeConfig,
-    Written,
-)
+from packager.core.image import Blob, FileRange, ImageSpec, Inline, Layer, Platform, Written
 from packager.errors import NotFound, OutputFailed
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.copy import copy_image
 from packager.images.digest_index import DigestIndex
 from packager.images.layout.blobs import BlobFile, LinkedBlob
 from packager.images.layout.sink import LayoutSink
-from packager.images.oci import scratch
 from packager.images.opened import open_layout
 from packager.images.sharing import linkable
-from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
 from tests.support import disks
 from tests.support.disks import used
+from tests.support.made_images import (
+    blob_in,
+    blobs_in,
+    image_with,
+    layer_with,
+    layout_sink,
+    tar_layer,
+)
 
 MB = 1_000_000
 SIZE = 48 * MB + 123  # the end is no whole block
@@ -61,20 +59,14 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def layer(path: Path) -> Layer:
-    content = FileRange(path=str(path), offset=0, length=path.stat().st_size)
-    return Layer(role="weights", blob=make_tar([TarEntry(path=f"/m/{path.name}", content=content)]))
+    return tar_layer(f"/m/{path.name}", path)
 
 
-def image_of(*layers: Layer) -> ImageSpec:
-    return ImageSpec(base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="")
-
-
-def model_in(directory: Path) -> list[Path]:
-    """A large file whose end is no whole block, and a small one."""
-    large, small = directory / "large", directory / "small"
+def model_in(directory: Path) -> Path:
+    """Write a large file whose end is no whole block."""
+    large = directory / "large"
     large.write_bytes(os.urandom(SIZE))
-    small.write_bytes(b"small")
-    return [large, small]
+    return large
 
 
 def check_blobs(layout: Path) -> None:
@@ -92,53 +84,40 @@ def sharing_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pat
 def test_a_layout_costs_next_to_no_disk_where_extents_can_be_shared(
     sharing_disk: Path, machine: Machine
 ) -> None:
-    files = model_in(sharing_disk)
+    small, out = sharing_disk / "small", sharing_disk / "out"
+    small.write_bytes(b"small")
+    image = image_with(layer(model_in(sharing_disk)), layer(small))
     before = used(sharing_disk)
 
-    machine.write(
-        image_of(*map(layer, files)), LayoutSink(parse_layout_target(f"oci:{sharing_disk / 'out'}"))
-    )
+    first = machine.write(image, layout_sink(out))
 
     assert machine.reader.bytes_read == SIZE + len(b"small")  # one read, for the digests
     assert used(sharing_disk) - before < SIZE / 100
-    check_blobs(sharing_disk / "out")
+    check_blobs(out)
 
-
-def test_a_known_model_is_shared_without_being_read(sharing_disk: Path, machine: Machine) -> None:
-    image = image_of(layer(model_in(sharing_disk)[0]))
-    first = machine.write(image, LayoutSink(parse_layout_target(f"oci:{sharing_disk / 'one'}")))
-    before = used(sharing_disk)
-
-    again = machine.write(image, LayoutSink(parse_layout_target(f"oci:{sharing_disk / 'two'}")))
+    again = machine.write(image, layout_sink(sharing_disk / "two"))
 
     assert again.image.digest == first.image.digest
-    assert (machine.reader.bytes_read, again.layers_known) == (0, 1)
+    known = (machine.reader.bytes_read, again.layers_known)
+    assert known == (len(b"small"), 1)  # what is small is hashed again
     assert used(sharing_disk) - before < SIZE / 100
     check_blobs(sharing_disk / "two")
 
 
-def test_a_model_larger_than_the_free_space_fits_by_sharing(
-    sharing_disk: Path, machine: Machine
-) -> None:
+def test_a_model_beyond_the_free_space_is_shared(sharing_disk: Path, machine: Machine) -> None:
     large = sharing_disk / "large"
     with large.open("wb") as file:  # holes are shared as bytes are
         file.truncate(700 * MB)
     assert shutil.disk_usage(sharing_disk).free < 600 * MB
 
-    machine.write(
-        image_of(layer(large)), LayoutSink(parse_layout_target(f"oci:{sharing_disk / 'out'}"))
-    )
+    machine.write(image_with(layer(large)), layout_sink(sharing_disk / "out"))
 
     check_blobs(sharing_disk / "out")
 
 
-def test_an_edit_of_the_model_leaves_the_layout_as_it_was(
-    sharing_disk: Path, machine: Machine
-) -> None:
-    large = model_in(sharing_disk)[0]
-    machine.write(
-        image_of(layer(large)), LayoutSink(parse_layout_target(f"oci:{sharing_disk / 'out'}"))
-    )
+def test_an_edit_of_the_model_leaves_the_layout(sharing_disk: Path, machine: Machine) -> None:
+    large = model_in(sharing_disk)
+    machine.write(image_with(layer(large)), layout_sink(sharing_disk / "out"))
 
     with large.open("r+b") as file:
         file.write(os.urandom(MB))
@@ -146,10 +125,8 @@ def test_an_edit_of_the_model_leaves_the_layout_as_it_was(
     check_blobs(sharing_disk / "out")
 
 
-def test_a_file_that_changes_after_it_was_shared_is_refused(
-    sharing_disk: Path, machine: Machine
-) -> None:
-    large = model_in(sharing_disk)[0]
+def test_a_file_that_changes_after_it_was_shared_is_refused(sharing_disk: Path) -> None:
+    large = model_in(sharing_disk)
     (sharing_disk / "blobs").mkdir()
     writer = BlobFile(sharing_disk / "blobs", layer(large).blob, lambda path: None)
     with large.open("r+b") as file:
@@ -162,22 +139,17 @@ def test_a_file_that_changes_after_it_was_shared_is_refused(
     assert list((sharing_disk / "blobs").iterdir()) == []
 
 
-def test_ranges_that_start_in_the_middle_of_a_block_are_copied(
-    sharing_disk: Path, machine: Machine
-) -> None:
-    large = model_in(sharing_disk)[0]
+def test_ranges_within_blocks_are_copied(sharing_disk: Path, machine: Machine) -> None:
+    path = str(model_in(sharing_disk))
     parts = (
         Inline(b"header"),
-        FileRange(path=str(large), offset=0, length=2 * MB),
+        FileRange(path=path, offset=0, length=2 * MB),
         Inline(bytes(-(6 + 2 * MB) % 4096)),
-        FileRange(path=str(large), offset=8192, length=MB),
-        FileRange(path=str(large), offset=77, length=MB),
+        FileRange(path=path, offset=8192, length=MB),
+        FileRange(path=path, offset=77, length=MB),
     )
 
-    machine.write(
-        image_of(Layer(role="weights", blob=Blob(parts))),
-        LayoutSink(parse_layout_target(f"oci:{sharing_disk / 'out'}")),
-    )
+    machine.write(image_with(layer_with(Blob(parts))), layout_sink(sharing_disk / "out"))
 
     check_blobs(sharing_disk / "out")
 
@@ -185,28 +157,21 @@ def test_ranges_that_start_in_the_middle_of_a_block_are_copied(
 # Any file system
 
 
-def test_the_second_layout_of_a_build_is_names_of_the_first_ones_blobs(
-    machine: Machine, tmp_path: Path
-) -> None:
-    large = model_in(tmp_path)[0]
-    one = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'one'}"))
-    two = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'two'}"), beside=[one])
+def test_a_second_layout_is_names_of_the_first_ones_blobs(machine: Machine, tmp_path: Path) -> None:
+    large, place = model_in(tmp_path), tmp_path / "two"
+    one = layout_sink(tmp_path / "one")
 
-    written = machine.write(image_of(layer(large)), one, two)
+    written = machine.write(image_with(layer(large)), one, layout_sink(place, beside=[one]))
 
-    name = "blobs/sha256/" + written.layers[0].digest.removeprefix("sha256:")
-    assert (tmp_path / "one" / name).samefile(tmp_path / "two" / name)
+    digest = written.layers[0].digest
+    assert blob_in(tmp_path / "one", digest).samefile(blob_in(place, digest))
     assert large.stat().st_nlink == 1  # a file of the user's is never linked to
-    check_blobs(tmp_path / "two")
+    check_blobs(place)
 
 
 def test_a_copy_between_layouts_writes_no_layer(machine: Machine, tmp_path: Path) -> None:
-    machine.write(
-        image_of(layer(model_in(tmp_path)[0])),
-        LayoutSink(parse_layout_target(f"oci:{tmp_path / 'one'}")),
-    )
-    target = parse_layout_target(f"oci:{tmp_path / 'two'}")
-    sink = LayoutSink(target)
+    machine.write(image_with(layer(model_in(tmp_path))), layout_sink(tmp_path / "one"))
+    sink = layout_sink(tmp_path / "two")
     source = open_layout(parse_layout_target(f"oci:{tmp_path / 'one'}"), Platform())
 
     def write(image: ImageSpec, sealed: object) -> object:
@@ -216,13 +181,11 @@ def test_a_copy_between_layouts_writes_no_layer(machine: Machine, tmp_path: Path
 
     written, _ = copy_image(source, write)  # type: ignore[arg-type]
 
-    name = "blobs/sha256/" + written.layers[0].digest.removeprefix("sha256:")
-    assert (tmp_path / "one" / name).samefile(tmp_path / "two" / name)
+    digest = written.layers[0].digest
+    assert blob_in(tmp_path / "one", digest).samefile(blob_in(tmp_path / "two", digest))
 
 
-def test_a_layer_that_an_image_holds_twice_is_linked_twice_at_once(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_layer_may_be_linked_many_times_at_once(machine: Machine, tmp_path: Path) -> None:
     place = tmp_path / "one/blobs/sha256"
     (tmp_path / "two").mkdir()
     place.mkdir(parents=True)
@@ -261,84 +224,53 @@ def test_only_blobs_that_nobody_changes_are_linked(tmp_path: Path, flaw: str) ->
 
 # Layouts without their base
 
+BASE = b"base layer " * 1000
 
-def based_image(tmp_path: Path) -> ImageSpec:
+
+def based_image(mount_from: str = "registry.example/bases/server") -> ImageSpec:
     """An image on a base of one layer, which lies in a registry."""
-    (tmp_path / "base.tar").write_bytes(b"base layer " * 1000)
-    content = FileRange(path=str(tmp_path / "base.tar"), offset=0, length=11_000)
-    base = Layer(
-        role="base",
-        blob=Blob((content,)),
-        digest="sha256:" + hashlib.sha256(b"base layer " * 1000).hexdigest(),
-        mount_from="registry.example/bases/server",
-    )
-    note = make_tar([TarEntry(path="/note", content=Inline(b"note"))])
-    return image_of(base, Layer(role="config", blob=note))
+    digest = f"sha256:{hashlib.sha256(BASE).hexdigest()}"
+    base = layer_with(BASE, role="base", digest=digest, mount_from=mount_from)
+    return image_with(base, tar_layer("/note", b"note", role="config"))
 
 
-def test_a_sparse_layout_lacks_the_base_and_says_where_it_is(
-    machine: Machine, tmp_path: Path
-) -> None:
-    image = based_image(tmp_path)
-    full = machine.write(image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'full'}")))
+def noted(layout: Path) -> dict[str, str]:
+    """Return the annotations of the only image in a layout."""
+    [entry] = json.loads((layout / "index.json").read_bytes())["manifests"]
+    found: dict[str, str] = entry["annotations"]
+    return found
 
-    sparse = machine.write(
-        image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'sparse'}"), sparse_base=True)
-    )
+
+def test_a_sparse_layout_says_where_its_base_is(machine: Machine, tmp_path: Path) -> None:
+    image, out = based_image(), tmp_path / "out"
+    full = machine.write(image, layout_sink(tmp_path / "full"))
+
+    sparse = machine.write(image, layout_sink(out, sparse_base=True))
 
     assert sparse.image.digest == full.image.digest
-    blobs = {path.name for path in (tmp_path / "sparse/blobs/sha256").iterdir()}
-    assert len(blobs) == 3  # our layer, configuration, manifest
-    [entry] = json.loads((tmp_path / "sparse/index.json").read_bytes())["manifests"]
-    assert entry["annotations"]["dev.packager.sparse-base"] == (
-        "registry://registry.example/bases/server"
-    )
-
-
-def test_a_sparse_layout_is_made_whole_by_building_again(machine: Machine, tmp_path: Path) -> None:
-    image = based_image(tmp_path)
-    machine.write(
-        image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"), sparse_base=True)
-    )
-
-    machine.write(image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
-
-    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
-    [entry] = json.loads((tmp_path / "out/index.json").read_bytes())["manifests"]
-    assert "dev.packager.sparse-base" not in entry["annotations"]
-
-
-def test_the_base_of_a_sparse_layout_is_read_from_its_registry(
-    machine: Machine, tmp_path: Path
-) -> None:
-    image = based_image(tmp_path)
-    machine.write(
-        image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"), sparse_base=True)
-    )
-
-    found = open_layout(parse_layout_target(f"oci:{tmp_path / 'out'}"), Platform())
-
+    assert len(blobs_in(out)) == 3  # our layer, configuration, manifest
+    place = "registry://registry.example/bases/server"
+    assert noted(out)["dev.packager.sparse-base"] == place
+    found = open_layout(parse_layout_target(f"oci:{out}"), Platform())
     [segment] = found.locate(found.image.layers[0].descriptor).segments
-    assert segment.url == (  # type: ignore[union-attr]
-        f"registry://registry.example/bases/server@{image.layers[0].digest}"
-    )
+    assert segment.url == f"{place}@{image.layers[0].digest}"  # type: ignore[union-attr]
     assert found.mount_from == "registry.example/bases/server"
     [ours] = [found.locate(layer.descriptor) for layer in found.image.layers[1:]]
     assert isinstance(ours.segments[0], FileRange)
 
 
-def test_a_sparse_layout_on_a_base_of_no_registry_says_what_it_lacks(
-    machine: Machine, tmp_path: Path
-) -> None:
-    image = based_image(tmp_path)
-    from dataclasses import replace
+def test_a_sparse_layout_is_made_whole_by_building_again(machine: Machine, tmp_path: Path) -> None:
+    for is_sparse in (True, False):
+        machine.write(based_image(), layout_sink(tmp_path / "out", sparse_base=is_sparse))
 
-    local = replace(image.layers[0], mount_from="")
-    base = replace(image.base, reference="embedded:vllm-cpu")
-    machine.write(
-        replace(image, base=base, layers=(local, image.layers[1])),
-        LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"), sparse_base=True),
-    )
+    assert len(blobs_in(tmp_path / "out")) == 4
+    assert "dev.packager.sparse-base" not in noted(tmp_path / "out")
+
+
+def test_a_sparse_layout_says_which_base_it_lacks(machine: Machine, tmp_path: Path) -> None:
+    image = based_image(mount_from="")
+    image = replace(image, base=replace(image.base, reference="embedded:vllm-cpu"))
+    machine.write(image, layout_sink(tmp_path / "out", sparse_base=True))
     found = open_layout(parse_layout_target(f"oci:{tmp_path / 'out'}"), Platform())
 
     with pytest.raises(NotFound) as missing:
@@ -348,14 +280,10 @@ def test_a_sparse_layout_on_a_base_of_no_registry_says_what_it_lacks(
     assert "--sparse-base" in missing.value.hint
 
 
-def test_a_disk_too_small_is_refused_before_anything_is_written(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_a_disk_too_small_is_refused_first(machine: Machine, tmp_path: Path) -> None:
     huge = tmp_path / "huge"
     with huge.open("wb") as file:
         file.truncate(1 << 43)  # 8 TiB of nothing
 
     with pytest.raises(OutputFailed, match="are free"):
-        machine.write(
-            image_of(layer(huge)), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
-        )
+        machine.write(image_with(layer(huge)), layout_sink(tmp_path / "out"))

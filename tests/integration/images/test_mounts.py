@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import random
 import signal
 import subprocess
 import sys
-import tarfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,18 +48,19 @@ from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
 from tests.support import disks
 from tests.support.layer_layouts import MadeLayer, gzipped, opened, plain, tar_of, write_layout
+from tests.support.made_images import blob_in
 
 SHARD = random.Random(7).randbytes(2_000_000)
 WEIGHTS = plain(tar_of({"opt/packager/model/model.safetensors": SHARD}))
 MODEL = plain(
-    tar_of({"opt/packager/model/config.json": b"{}", "opt/packager/model/empty": b""}),
-    role="model",
+    tar_of({"opt/packager/model/config.json": b"{}", "opt/packager/model/empty": b""}), role="model"
 )
 BASE = plain(
     tar_of({"etc/passwd": b"root\n", "opt/packager/model/config.json": b"old"}, mode=0o755),
     role="base",
 )
 HOUR_NS = 3600 * 10**9
+Refusal = pytest.ExceptionInfo[Any]
 
 
 def loops() -> set[str]:
@@ -74,28 +75,52 @@ def loops() -> set[str]:
 
 
 class Machine:
-    """Where packager remembers mounts, and a directory to mount at."""
+    """Where packager remembers mounts, an image in a layout, and a directory to mount it at."""
 
     def __init__(self, root: Path) -> None:
         self.records = root / "state" / "mounts"
         self.index = DigestIndex(root / "digests", clock_ns=lambda: time.time_ns() + HOUR_NS)
-        self.place = root / "mnt"
+        self.root, self.place = root, root / "mnt"
         self.place.mkdir()
+        self.layout = self.write("layout", BASE, WEIGHTS, MODEL)
 
-    def mount(self, layout: Path, place: Path | None = None, **options: object) -> ImageMount:
+    @property
+    def weights(self) -> Path:
+        """The blob of the weights."""
+        return blob_in(self.layout, WEIGHTS.digest)
+
+    def write(self, name: str, *layers: MadeLayer) -> Path:
+        return write_layout(self.root / name, layers)
+
+    def mount(
+        self, layout: Path | None = None, place: Path | None = None, **options: object
+    ) -> ImageMount:
         return mount_image(
-            opened(layout),
+            opened(layout or self.layout),
             place or self.place,
             MountOptions(**options),  # type: ignore[arg-type]
             records=self.records,
             index=self.index,
         )
 
-    def unmount(self) -> ImageMount:
-        return unmount_image(self.place, self.records)
+    def unmount(self, place: Path | None = None) -> ImageMount:
+        return unmount_image(place or self.place, self.records)
 
     def is_mounted(self) -> bool:
         return any(one.directory == str(self.place) for one in read_mounts())
+
+    def fill_node_cache(self, layout: Path | None = None, **options: bool) -> Path:
+        cache = self.root / "cache"
+        made = FillOptions(**options)  # type: ignore[arg-type]
+        fill_node_cache(opened(layout or self.layout), cache, BlobReader(), made)
+        return cache
+
+    @contextmanager
+    def refusing(self, *errors: type[Exception], match: str | None = None) -> Iterator[Refusal]:
+        """Expect one of these errors, and that nothing is mounted after it."""
+        with pytest.raises(errors, match=match) as refused:
+            yield refused
+        assert not self.is_mounted()
 
 
 @pytest.fixture
@@ -114,18 +139,13 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     assert _soon(lambda: not loops() - before)
 
 
-def _soon(is_so: object) -> bool:
+def _soon(is_so: Callable[[], bool]) -> bool:
     """Whether something becomes so within seconds: the kernel frees loop devices a little later."""
     for _ in range(100):
-        if is_so():  # type: ignore[operator]
+        if is_so():
             return True
         time.sleep(0.05)
     return False
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Path:
-    return write_layout(tmp_path / "layout", [BASE, WEIGHTS, MODEL])
 
 
 def shown(place: Path) -> dict[str, tuple[int, bytes]]:
@@ -143,45 +163,39 @@ OWN = {
 }
 
 
-def test_what_packager_added_is_shown(machine: Machine, layout: Path) -> None:
-    made = machine.mount(layout)
+@pytest.mark.parametrize(
+    ("options", "files"),
+    [
+        ({}, OWN),
+        ({"layers": "all"}, OWN | {"etc/passwd": (0o755, b"root\n")}),  # upper over lower layers
+        ({"layers": "weights"}, {"opt/packager/model/model.safetensors": (0o644, SHARD)}),
+    ],
+    ids=["what packager added", "the whole image", "one layer alone"],
+)
+def test_what_is_chosen_is_shown(
+    machine: Machine, options: dict[str, str], files: dict[str, tuple[int, bytes]]
+) -> None:
+    made = machine.mount(**options)
 
-    assert shown(machine.place) == OWN
+    assert shown(machine.place) == files
     assert (made.was_mounted, made.proven) == (False, True)
 
 
-def test_the_whole_image_is_shown_with_upper_layers_over_lower_ones(
-    machine: Machine, layout: Path
-) -> None:
-    machine.mount(layout, layers="all")
-
-    assert shown(machine.place) == OWN | {"etc/passwd": (0o755, b"root\n")}
-
-
-def test_one_layer_alone_is_shown(machine: Machine, layout: Path) -> None:
-    machine.mount(layout, layers="weights")
-
-    assert shown(machine.place) == {"opt/packager/model/model.safetensors": (0o644, SHARD)}
-
-
-def test_files_that_an_upper_layer_removed_are_gone(machine: Machine, tmp_path: Path) -> None:
+def test_files_that_an_upper_layer_removed_are_gone(machine: Machine) -> None:
     removing = plain(
         tar_of({"opt/packager/model/.wh.empty": b"", "etc/.wh..wh..opq": b"", "etc/new": b"1"}),
         role="config",
     )
-    layout = write_layout(tmp_path / "removed", [BASE, WEIGHTS, MODEL, removing])
 
-    machine.mount(layout, layers="all")
+    machine.mount(machine.write("removed", BASE, WEIGHTS, MODEL, removing), layers="all")
 
     found = shown(machine.place)
     assert "opt/packager/model/empty" not in found
     assert [name for name in found if name.startswith("etc")] == ["etc/new"]
 
 
-def test_nothing_can_be_written_and_no_device_or_suid_counts(
-    machine: Machine, layout: Path
-) -> None:
-    machine.mount(layout)
+def test_nothing_can_be_written_and_no_device_or_suid_counts(machine: Machine) -> None:
+    machine.mount()
 
     with pytest.raises(OSError, match="Read-only") as refused:
         (machine.place / "new").write_bytes(b"")
@@ -191,60 +205,47 @@ def test_nothing_can_be_written_and_no_device_or_suid_counts(
         assert flags & flag
 
 
-def test_unmounting_takes_everything_away(machine: Machine, layout: Path) -> None:
-    machine.mount(layout)
+def test_unmounting_takes_everything_away(machine: Machine) -> None:
+    machine.mount()
+    assert machine.mount().was_mounted  # a second time changes nothing
 
     gone = machine.unmount()
 
-    assert gone.image == f"oci:{layout}"
+    assert gone.image == f"oci:{machine.layout}"
     assert not machine.is_mounted()
     assert list(machine.place.iterdir()) == []
     assert list(machine.records.iterdir()) == []
 
 
-def test_mounting_twice_changes_nothing_and_says_so(machine: Machine, layout: Path) -> None:
-    machine.mount(layout)
-
-    again = machine.mount(layout)
-
-    assert again.was_mounted
-    machine.unmount()
-    assert not machine.is_mounted()
-
-
-def test_two_at_once_mount_one(machine: Machine, layout: Path) -> None:
-    made: list[ImageMount] = []
-    runs = [threading.Thread(target=lambda: made.append(machine.mount(layout))) for _ in range(4)]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join(60)
+def test_two_at_once_mount_one(machine: Machine) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: machine.mount(), range(4)))
 
     assert sorted(one.was_mounted for one in made) == [False, True, True, True]
     machine.unmount()
     assert not machine.is_mounted()
 
 
-def test_another_choice_at_the_same_place_is_refused(machine: Machine, layout: Path) -> None:
-    machine.mount(layout)
+def test_another_choice_at_the_same_place_is_refused(machine: Machine) -> None:
+    machine.mount()
 
     with pytest.raises(PlaceNotFree, match="is mounted there") as refused:
-        machine.mount(layout, layers="all")
+        machine.mount(layers="all")
 
     assert f"packager unmount {machine.place}" in refused.value.hint
 
 
-def test_the_list_says_what_is_mounted(machine: Machine, layout: Path) -> None:
-    machine.mount(layout, layers="all")
+def test_the_list_says_what_is_mounted(machine: Machine) -> None:
+    machine.mount(layers="all")
 
     (found,) = [one for one in list_mounts(machine.records) if one.directory == machine.place]
 
-    assert (found.image, found.layers, found.proven) == (f"oci:{layout}", "all", True)
-    assert found.digest == opened(layout).image.digest
+    assert (found.image, found.layers, found.proven) == (f"oci:{machine.layout}", "all", True)
+    assert found.digest == opened(machine.layout).image.digest
 
 
-def test_without_its_record_a_mount_is_listed_and_unmounted(machine: Machine, layout: Path) -> None:
-    machine.mount(layout)
+def test_without_its_record_a_mount_is_listed_and_unmounted(machine: Machine) -> None:
+    machine.mount()
     for record in machine.records.iterdir():
         record.unlink()
 
@@ -254,111 +255,80 @@ def test_without_its_record_a_mount_is_listed_and_unmounted(machine: Machine, la
 
 class TestProof:
     def test_a_layer_is_hashed_once_while_its_file_stays_as_it_is(
-        self, machine: Machine, layout: Path, monkeypatch: pytest.MonkeyPatch
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        machine.mount(layout)
+        machine.mount()
         machine.unmount()
         read: list[int] = []
         monkeypatch.setattr(os, "pread", _counting(read))
 
-        assert machine.mount(layout).proven
+        assert machine.mount().proven
         assert sum(read) < 100_000
 
-    def test_a_damaged_blob_is_refused(self, machine: Machine, layout: Path) -> None:
-        machine.mount(layout)
-        machine.unmount()
-        blob = layout / "blobs" / "sha256" / WEIGHTS.digest.removeprefix("sha256:")
-        with blob.open("r+b") as file:
-            file.seek(1_000_000)
-            file.write(b"damage")
+    @pytest.mark.parametrize("was_mounted", [True, False])
+    def test_a_damaged_blob_is_not_proven(self, machine: Machine, was_mounted: bool) -> None:
+        if was_mounted:
+            machine.mount()
+            machine.unmount()
+        write_at(machine.weights, 1_000_000, b"damage")
 
-        with pytest.raises(LayerBroken, match="its file has the digest"):
-            machine.mount(layout)
+        with machine.refusing(LayerBroken, match="its file has the digest"):
+            machine.mount()
+        assert not machine.mount(verify=False).proven
 
-        assert not machine.is_mounted()
-
-    def test_a_damaged_blob_is_mounted_unproven_where_that_is_asked_for(
-        self, machine: Machine, layout: Path
-    ) -> None:
-        blob = layout / "blobs" / "sha256" / WEIGHTS.digest.removeprefix("sha256:")
-        with blob.open("r+b") as file:
-            file.seek(1_000_000)
-            file.write(b"damage")
-
-        assert not machine.mount(layout, verify=False).proven
-
-    def test_a_wrong_diff_id_is_refused(self, machine: Machine, tmp_path: Path) -> None:
+    def test_a_wrong_diff_id_is_refused(self, machine: Machine) -> None:
         other = "sha256:" + hashlib.sha256(b"other").hexdigest()
-        layout = write_layout(tmp_path / "lie", [replace(WEIGHTS, stated_diff_id=other)])
+        layout = machine.write("lie", replace(WEIGHTS, stated_diff_id=other))
 
         with pytest.raises(LayerBroken, match="it is not compressed, and its image says"):
             machine.mount(layout, verify=False)
 
-    def test_a_file_of_another_size_is_refused(self, machine: Machine, layout: Path) -> None:
-        blob = layout / "blobs" / "sha256" / WEIGHTS.digest.removeprefix("sha256:")
-        os.truncate(blob, 4096)
+    def test_a_file_of_another_size_is_refused(self, machine: Machine) -> None:
+        os.truncate(machine.weights, 4096)
 
-        with pytest.raises(PackagerError):
-            machine.mount(layout, verify=False)
+        with machine.refusing(PackagerError):
+            machine.mount(verify=False)
 
-        assert not machine.is_mounted()
+
+def write_at(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
 
 
 class TestNodeCaches:
-    @pytest.fixture
-    def cache(self, layout: Path, tmp_path: Path) -> Path:
-        fill_node_cache(opened(layout), tmp_path / "cache", BlobReader(), FillOptions())
-        return tmp_path / "cache"
+    @pytest.mark.parametrize("dm_verity", [False, True], ids=["plain", "with a hash tree"])
+    def test_entries_show_what_the_layers_hold(self, machine: Machine, dm_verity: bool) -> None:
+        machine.fill_node_cache()
 
-    def test_entries_show_what_the_layers_hold(
-        self, machine: Machine, layout: Path, cache: Path
-    ) -> None:
-        machine.mount(layout, node_cache=cache)
-
-        assert shown(machine.place) == OWN
-
-    def test_entries_with_a_hash_tree_do_too(
-        self, machine: Machine, layout: Path, cache: Path
-    ) -> None:
-        fill_node_cache(opened(layout), cache, BlobReader(), FillOptions(dm_verity=True))
-
-        machine.mount(layout, node_cache=cache)
+        machine.mount(node_cache=machine.fill_node_cache(dm_verity=dm_verity))
 
         assert shown(machine.place) == OWN
 
     @pytest.mark.parametrize("offset", [1080, 500_000], ids=["its index", "its data"])
-    def test_a_damaged_entry_is_refused(
-        self, machine: Machine, layout: Path, cache: Path, offset: int
-    ) -> None:
-        with (cache / WEIGHTS.path).open("r+b") as file:
-            file.seek(offset)
-            file.write(b"\xff")
+    def test_a_damaged_entry_is_refused(self, machine: Machine, offset: int) -> None:
+        cache = machine.fill_node_cache()
+        write_at(cache / WEIGHTS.path, offset, b"\xff")
 
-        with pytest.raises(LayerBroken, match="is damaged"):
-            machine.mount(layout, node_cache=cache)
+        with machine.refusing(LayerBroken, match="is damaged"):
+            machine.mount(node_cache=cache)
 
-        assert not machine.is_mounted()
-
-    def test_a_missing_entry_is_told_with_the_command_that_makes_it(
-        self, machine: Machine, layout: Path, cache: Path
-    ) -> None:
+    def test_a_missing_entry_is_told_with_the_command_that_makes_it(self, machine: Machine) -> None:
+        cache = machine.fill_node_cache()
         (cache / MODEL.path).unlink()
 
-        with pytest.raises(NotFound, match="is not there") as refused:
-            machine.mount(layout, node_cache=cache)
+        with machine.refusing(NotFound, match="is not there") as refused:
+            machine.mount(node_cache=cache)
 
         assert "packager node-cache" in refused.value.hint
 
-    def test_a_compressed_layer_is_mounted_out_of_it(
-        self, machine: Machine, tmp_path: Path
-    ) -> None:
-        layout = write_layout(tmp_path / "packed", [gzipped(WEIGHTS.content, role="weights")])
-        with pytest.raises(LayerCompressed) as refused:
+    def test_a_compressed_layer_is_mounted_out_of_it(self, machine: Machine) -> None:
+        layout = machine.write("packed", gzipped(WEIGHTS.content, role="weights"))
+        with machine.refusing(LayerCompressed) as refused:
             machine.mount(layout)
         assert "packager node-cache" in refused.value.hint
 
-        fill_node_cache(opened(layout), tmp_path / "cache", BlobReader(), FillOptions())
-        machine.mount(layout, node_cache=tmp_path / "cache")
+        machine.mount(layout, node_cache=machine.fill_node_cache(layout))
 
         assert shown(machine.place)["opt/packager/model/model.safetensors"] == (0o644, SHARD)
 
@@ -366,9 +336,7 @@ class TestNodeCaches:
 class TestLoopDevices:
     """Kernels before 6.12, and file systems such as tmpfs, mount no files."""
 
-    def test_they_show_the_same_and_go_with_the_mount(
-        self, machine: Machine, layout: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_they_show_the_same(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         before = loops()
         mount = syscalls.mount
 
@@ -380,7 +348,7 @@ class TestLoopDevices:
             mount(source, target, kind, flags, options)
 
         monkeypatch.setattr(syscalls, "mount", without_files)
-        machine.mount(layout)
+        machine.mount()
 
         assert shown(machine.place) == OWN
         assert len(loops() - before) == 4  # two layers, each a tar and its index
@@ -393,98 +361,102 @@ class TestLoopDevices:
             unavailable("/dev/shm")
         place = disk / f"packager-test-{os.getpid()}"
         try:
-            write_layout(place, [WEIGHTS, MODEL])
-            machine.mount(place)
+            machine.mount(write_layout(place, [WEIGHTS, MODEL]))
             assert shown(machine.place) == OWN
             machine.unmount()
         finally:
             subprocess.run(["rm", "-rf", str(place)], check=True)
 
-    def test_a_failing_mount_leaves_none(
-        self, machine: Machine, layout: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failure_leaves_none(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         before = loops()
 
-        def refused(*_: object) -> None:
+        def refuse(*_: object) -> None:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-        monkeypatch.setattr(syscalls, "detach_copy", refused)
-        with pytest.raises(MountFailed, match="the overlay of the layers"):
-            machine.mount(layout)
+        monkeypatch.setattr(syscalls, "detach_copy", refuse)
+        with machine.refusing(MountFailed, match="the overlay of the layers"):
+            machine.mount()
 
-        assert not machine.is_mounted()
         assert _soon(lambda: loops() == before)
         assert not list(machine.records.glob("work-*"))
 
 
-def test_a_full_disk_leaves_nothing_mounted(machine: Machine, layout: Path, tmp_path: Path) -> None:
-    with disks.small_disk(tmp_path / "full", "64k") as disk:
+def test_a_full_disk_leaves_nothing_mounted(machine: Machine) -> None:
+    with disks.small_disk(machine.root / "full", "64k") as disk:
         machine.records = disk / "mounts"
         (disk / "filler").write_bytes(bytes(56_000))
 
-        with pytest.raises(OutputFailed, match="no space left"):
-            machine.mount(layout)
+        with machine.refusing(OutputFailed, match="no space left"):
+            machine.mount()
 
-        assert not machine.is_mounted()
         assert not list(machine.records.iterdir())
 
 
+def nothing(place: Path) -> Path:
+    return place / "none"
+
+
+def with_a_file(place: Path) -> Path:
+    (place / "file").touch()
+    return place
+
+
+def a_file(place: Path) -> Path:
+    return with_a_file(place) / "file"
+
+
+def a_link(place: Path) -> Path:
+    link = place.with_name("link")
+    link.symlink_to(place)
+    return link
+
+
 class TestPlaces:
-    def refused(self, machine: Machine, layout: Path, place: Path) -> PackagerError:
-        with pytest.raises((PlaceNotFree, NotFound)) as refused:
-            machine.mount(layout, place)
-        return refused.value
-
-    def test_a_directory_that_is_not_there(self, machine: Machine, layout: Path) -> None:
-        error = self.refused(machine, layout, machine.place / "none")
-
-        assert (error.exit_code, f"mkdir -p {machine.place}/none" in error.hint) == (66, True)
-
-    def test_a_directory_with_files(self, machine: Machine, layout: Path) -> None:
-        (machine.place / "file").touch()
-
-        assert "it is not empty" in self.refused(machine, layout, machine.place).message
-
-    def test_a_file(self, machine: Machine, layout: Path) -> None:
-        (machine.place / "file").touch()
-
-        error = self.refused(machine, layout, machine.place / "file")
-
-        assert "not a directory" in error.message
-
-    def test_a_link(self, machine: Machine, layout: Path, tmp_path: Path) -> None:
-        (tmp_path / "link").symlink_to(machine.place)
-
-        assert "it is a link" in self.refused(machine, layout, tmp_path / "link").message
-        assert not machine.is_mounted()
-
-    def test_something_else_that_is_mounted(
-        self, machine: Machine, layout: Path, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("make", "reason"),
+        [
+            (nothing, ""),
+            (with_a_file, "it is not empty"),
+            (a_file, "not a directory"),
+            (a_link, "it is a link"),
+        ],
+        ids=["nothing", "a directory with files", "a file", "a link"],
+    )
+    def test_what_is_no_empty_directory_is_refused(
+        self, machine: Machine, make: Callable[[Path], Path], reason: str
     ) -> None:
+        place = make(machine.place)
+
+        with machine.refusing(PlaceNotFree, NotFound) as refused:
+            machine.mount(place=place)
+
+        assert reason in refused.value.message
+        if make is nothing:
+            assert refused.value.exit_code == 66
+            assert f"mkdir -p {place}" in refused.value.hint
+
+    def test_something_else_that_is_mounted(self, machine: Machine) -> None:
         syscalls.mount(b"none", os.fsencode(machine.place), b"tmpfs", 0, b"")
 
-        error = self.refused(machine, layout, machine.place)
-
-        assert "something else is mounted there" in error.message
+        with pytest.raises(PlaceNotFree, match="something else is mounted there"):
+            machine.mount()
         with pytest.raises(NotMountedHere, match="tmpfs is mounted there"):
             machine.unmount()
 
-    def test_a_name_with_everything_in_it(
-        self, machine: Machine, layout: Path, tmp_path: Path
-    ) -> None:
-        place = tmp_path / "a, b:c\\ d=\u4e2d"
+    def test_a_name_with_everything_in_it(self, machine: Machine) -> None:
+        place = machine.root / "a, b:c\\ d=\u4e2d"
         place.mkdir()
 
-        machine.mount(layout, place)
+        machine.mount(place=place)
         assert shown(place) == OWN
-        assert machine.mount(layout, place).was_mounted
-        unmount_image(place, machine.records)
+        assert machine.mount(place=place).was_mounted
+        machine.unmount(place)
 
         assert list(place.iterdir()) == []
 
 
-def test_a_mount_in_use_stays_and_says_who_uses_it(machine: Machine, layout: Path) -> None:
-    machine.mount(layout)
+def test_a_mount_in_use_stays_and_says_who_uses_it(machine: Machine) -> None:
+    machine.mount()
     with subprocess.Popen(["sleep", "60"], cwd=machine.place) as user:
         try:
             with pytest.raises(MountBusy, match="in use by sleep") as refused:
@@ -502,25 +474,24 @@ def test_what_is_not_mounted_cannot_be_unmounted(machine: Machine) -> None:
         machine.unmount()
 
 
-def test_a_layer_that_no_file_system_shows_is_refused(machine: Machine, tmp_path: Path) -> None:
-    layout = write_layout(tmp_path / "odd", [plain(tar_of({"../outside": b"x"}))])
-
-    with pytest.raises(LayerNotMountable):
-        machine.mount(layout)
-
-    assert not machine.is_mounted()
+NATIVE = replace(WEIGHTS, media_type="application/vnd.erofs.layer.v1")
 
 
-def test_a_layer_that_says_that_it_is_a_file_system_and_is_none(
-    machine: Machine, tmp_path: Path
+@pytest.mark.parametrize(
+    ("layer", "error", "reason"),
+    [
+        (plain(tar_of({"../outside": b"x"})), LayerNotMountable, ""),
+        (NATIVE, MountFailed, WEIGHTS.digest),
+    ],
+    ids=["no file system could show it", "it says that it is a file system and is none"],
+)
+def test_a_layer_that_cannot_be_mounted_is_refused(
+    machine: Machine, layer: MadeLayer, error: type[Exception], reason: str
 ) -> None:
-    native = replace(WEIGHTS, media_type="application/vnd.erofs.layer.v1")
-    layout = write_layout(tmp_path / "lie", [native])
+    layout = machine.write("odd", layer)
 
-    with pytest.raises(MountFailed, match=WEIGHTS.digest):
+    with machine.refusing(error, match=reason or None):
         machine.mount(layout)
-
-    assert not machine.is_mounted()
 
 
 KILLED = """
@@ -555,42 +526,30 @@ mount_image(
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["between layers", "with loop devices", "before the overlay", "before it is attached"],
+    "where", ["between layers", "with loop devices", "before the overlay", "before it is attached"]
 )
-def test_a_killed_mount_leaves_nothing_mounted(
-    machine: Machine, layout: Path, tmp_path: Path, where: str
-) -> None:
+def test_a_killed_mount_leaves_nothing_mounted(machine: Machine, where: str) -> None:
     before = loops()
+    arguments = [str(machine.layout), str(machine.root), where]
 
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(layout), str(tmp_path), where], check=False
-    )
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
 
     assert done.returncode == -signal.SIGKILL
     assert not machine.is_mounted()
     assert _soon(lambda: loops() == before)
-    assert shown_after(machine, layout) == OWN
+    machine.mount()
+    assert shown(machine.place) == OWN
     assert not list(machine.records.glob("work-*"))
 
 
-def shown_after(machine: Machine, layout: Path) -> dict[str, tuple[int, bytes]]:
-    machine.mount(layout)
-    return shown(machine.place)
-
-
-def test_every_file_of_many_is_the_tars(machine: Machine, tmp_path: Path) -> None:
+def test_every_file_of_many_is_the_tars(machine: Machine) -> None:
     numbers = random.Random(3)
     files = {f"d{n % 7}/file-{n:05}": numbers.randbytes(n % 900) for n in range(3000)}
     files["n" * 255] = b"a long name"
-    content = tar_of(files, mode=0o640)
-    layer = MadeLayer(data=content, content=content)
 
-    machine.mount(write_layout(tmp_path / "many", [layer]))
+    machine.mount(machine.write("many", plain(tar_of(files, mode=0o640))))
 
     assert shown(machine.place) == {name: (0o640, data) for name, data in files.items()}
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        assert len(archive.getnames()) == 3001
 
 
 def test_without_root_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from packager.core.image import (
     ImageRef,
     ImageSpec,
     Inline,
-    Layer,
     Platform,
     RuntimeConfig,
 )
@@ -27,27 +26,58 @@ from packager.core.registry import RegistryTraits
 from packager.errors import AccessDenied, ProtocolFailed, Unavailable, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.oci import scratch
 from packager.images.registry.base import RegistryBase
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
 from packager.images.registry.failures import OverLimits, RepositoryMissing
 from packager.images.registry.reader import RegistryReader, registry_blob
 from packager.images.registry.sink import RegistrySink
-from packager.images.registry.transport import Transport
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.support.doubles.registry import USER, FakeRegistry, sha256
+from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
 
 WEIGHTS = os.urandom(5_000_000)
 CONFIG = b"settings" * 100
+KNOWN = layer_with(WEIGHTS, digest=sha256(WEIGHTS))
 
 
-@pytest.fixture
-def clients() -> RegistryClients:
-    return RegistryClients(
-        find_credentials=lambda host: None, transport=Transport(sleep=lambda seconds: None)
+def spec(base: BaseImage | None = None) -> ImageSpec:
+    weights = layer_with(Blob((Inline(WEIGHTS[:99]), Inline(WEIGHTS[99:]))))
+    made = image_with(
+        *(base.layers if base else ()),
+        *(weights, layer_with(CONFIG, role="config")),
+        runtime=RuntimeConfig(cmd=("serve",)),
     )
+    return replace(made, base=base) if base else made
+
+
+@dataclass
+class Pushing:
+    """Builds of a machine that push into a registry."""
+
+    registry: FakeRegistry
+    root: Path
+    clients: RegistryClients = field(default_factory=hasty_clients)
+
+    def sink(self, target: str = "model:1") -> RegistrySink:
+        return registry_sink(f"{self.registry.host}/{target}", self.clients)
+
+    def push(
+        self, sink: RegistrySink | str = "model:1", image: ImageSpec | None = None
+    ) -> ImageRef:
+        written = write_image(
+            image or spec(),
+            [self.sink(sink) if isinstance(sink, str) else sink],
+            reader=BlobReader([RegistryReader(clients=self.clients)]),
+            index=DigestIndex(self.root / "index"),
+            sleep=lambda seconds: None,
+        )
+        return written.refs[0]
+
+    def base(self, name: str = "base:1") -> BaseImage:
+        target = parse_registry_target(f"{self.registry.host}/{name}")
+        return RegistryBase(clients=self.clients).facts(target, Platform())
 
 
 @pytest.fixture
@@ -56,266 +86,111 @@ def registry() -> Iterator[FakeRegistry]:
         yield fake
 
 
-def spec(base: BaseImage | None = None) -> ImageSpec:
-    base = base or scratch(Platform())
-    ours = (
-        Layer(role="weights", blob=Blob((Inline(WEIGHTS[:99]), Inline(WEIGHTS[99:])))),
-        Layer(role="config", blob=Blob((Inline(CONFIG),))),
-    )
-    return ImageSpec(
-        base=base,
-        layers=(*base.layers, *ours),
-        runtime=RuntimeConfig(cmd=("serve",)),
-        created="1970-01-01T00:00:00Z",
-    )
+@pytest.fixture
+def pushing(registry: FakeRegistry, tmp_path: Path) -> Pushing:
+    return Pushing(registry, tmp_path)
 
 
-def push(
-    sink: RegistrySink, clients: RegistryClients, tmp_path: Path, image: ImageSpec | None = None
-) -> ImageRef:
-    written = write_image(
-        image or spec(),
-        [sink],
-        reader=BlobReader([RegistryReader(clients=clients)]),
-        index=DigestIndex(tmp_path / "index"),
-        sleep=lambda seconds: None,
-    )
-    return written.refs[0]
+def test_an_image_is_pushed_and_named(pushing: Pushing) -> None:
+    registry, sink = pushing.registry, pushing.sink("team/model:1")
 
+    ref = pushing.push(sink)
 
-def test_an_image_is_pushed_and_named(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    target = f"{registry.host}/team/model:1"
-    sink = RegistrySink(parse_registry_target(target), clients=clients)
-
-    ref = push(sink, clients, tmp_path)
-
-    assert (ref.target, ref.name) == (target, target)
+    assert ref.target == ref.name == f"{registry.host}/team/model:1"
     assert registry.manifests["team/model", "1"] == registry.manifests["team/model", ref.digest]
     assert registry.blobs["team/model", sha256(WEIGHTS)] == WEIGHTS
     config = sum(map(len, registry.blobs.values())) - len(WEIGHTS) - len(CONFIG)
     assert sink.bytes_sent == len(WEIGHTS) + len(CONFIG) + config
 
 
-def test_latest_is_the_tag_when_none_is_given(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    sink = RegistrySink(parse_registry_target(f"{registry.host}/model"), clients=clients)
-
-    assert push(sink, clients, tmp_path).name == f"{registry.host}/model:latest"
+def test_latest_is_the_tag_when_none_is_given(pushing: Pushing) -> None:
+    assert pushing.push("model").name == f"{pushing.registry.host}/model:latest"
 
 
-def test_the_tag_moves_after_everything_else(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    push(
-        RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-        clients,
-        tmp_path,
-    )
+def test_the_tag_moves_after_everything_else_and_no_upload_is_left_open(pushing: Pushing) -> None:
+    pushing.push()
 
-    written = [seen.path for seen in registry.seen if seen.method in ("PATCH", "PUT", "POST")]
+    seen = pushing.registry.seen
+    written = [one.path for one in seen if one.method in ("PATCH", "PUT", "POST")]
     assert written[-1] == "/v2/model/manifests/1"
     assert written[-2].startswith("/v2/model/manifests/sha256:")
+    assert pushing.registry.uploads == {}
 
 
-def test_a_blob_that_got_lost_keeps_the_tag_from_moving(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    sink = RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients)
+def test_a_blob_that_got_lost_keeps_the_tag_from_moving(pushing: Pushing) -> None:
+    sink = pushing.sink()
     publish = sink.publish
 
     def lose_a_layer_first(image, blobs):  # type: ignore[no-untyped-def]
-        del registry.blobs["model", sha256(CONFIG)]
+        del pushing.registry.blobs["model", sha256(CONFIG)]
         return publish(image, blobs)
 
     sink.publish = lose_a_layer_first  # type: ignore[method-assign]
     with pytest.raises(ProtocolFailed, match=f"has lost blob {sha256(CONFIG)}"):
-        push(sink, clients, tmp_path)
+        pushing.push(sink)
 
-    assert registry.manifests == {}
-
-
-def test_a_manifest_that_comes_back_otherwise_keeps_the_tag_from_moving(
-    clients: RegistryClients, tmp_path: Path
-) -> None:
-    with FakeRegistry(damage_manifests=True) as registry:
-        target = parse_registry_target(f"{registry.host}/models/tiny:1")
-        with pytest.raises(ProtocolFailed):
-            push(RegistrySink(target, clients=clients), clients, tmp_path)
-
-        assert registry.tagged("models/tiny", "1") == ""
+    assert pushing.registry.manifests == {}
 
 
-def test_a_blob_of_a_wrong_size_is_refused(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    registry.blobs["model", sha256(CONFIG)] = b"short"
-    layer = Layer(role="config", blob=Blob((Inline(CONFIG),)), digest=sha256(CONFIG))
+def test_a_manifest_that_comes_back_otherwise_keeps_the_tag_from_moving(pushing: Pushing) -> None:
+    pushing.registry.quirks.damage_manifests = True
+
+    with pytest.raises(ProtocolFailed):
+        pushing.push()
+
+    assert pushing.registry.tagged("model", "1") == ""
+
+
+def test_a_blob_of_a_wrong_size_is_refused(pushing: Pushing) -> None:
+    pushing.registry.blobs["model", sha256(CONFIG)] = b"short"
 
     with pytest.raises(ProtocolFailed, match="with 5 bytes instead of 800"):
-        RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients).writer(
-            layer
-        )
+        pushing.sink().writer(layer_with(CONFIG, role="config", digest=sha256(CONFIG)))
 
 
-def test_pushing_again_sends_nothing(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    image = ImageSpec(
-        base=scratch(Platform()),
-        layers=(Layer(role="weights", blob=Blob((Inline(WEIGHTS),)), digest=sha256(WEIGHTS)),),
-        runtime=RuntimeConfig(),
-        created="1970-01-01T00:00:00Z",
-    )
-    push(
-        RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-        clients,
-        tmp_path,
-        image,
-    )
-    again = RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients)
-    push(again, clients, tmp_path, image)
+def test_pushing_again_sends_nothing(pushing: Pushing) -> None:
+    again = pushing.sink()
+    for sink in (pushing.sink(), again):
+        pushing.push(sink, image_with(KNOWN))
 
     assert again.bytes_sent == 0
-    assert len(registry.requests("PATCH")) == 2  # layer and configuration, the first time
+    patches = pushing.registry.requests("PATCH")
+    assert len(patches) == 2  # layer and configuration, the first time
 
 
-def test_an_immutable_tag_may_be_pushed_again_unchanged(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    registry.quirks.immutable_tags = True
-    first = push(
-        RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-        clients,
-        tmp_path,
-    )
-    second = push(
-        RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-        clients,
-        tmp_path,
-    )
+def test_an_immutable_tag_may_be_pushed_again_unchanged(pushing: Pushing) -> None:
+    pushing.registry.quirks.immutable_tags = True
 
-    assert first == second
-    assert len(registry.requests("PUT", "/manifests/1")) == 1
+    assert pushing.push() == pushing.push()
+    assert len(pushing.registry.requests("PUT", "/manifests/1")) == 1
 
 
-@pytest.mark.parametrize("mounts", [True, False], ids=["mounts", "refuses mounts"])
-def test_a_base_of_the_same_registry_is_mounted_or_copied(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path, mounts: bool
-) -> None:
-    push(
-        RegistrySink(parse_registry_target(f"{registry.host}/base:1"), clients=clients),
-        clients,
-        tmp_path,
-    )
-    registry.quirks.mounts = mounts
-    base = RegistryBase(clients=clients).facts(
-        parse_registry_target(f"{registry.host}/base:1"), Platform()
-    )
-    image = ImageSpec(
-        base=base, layers=base.layers, runtime=RuntimeConfig(), created="1970-01-01T00:00:00Z"
-    )
-    sink = RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients)
-
-    push(sink, clients, tmp_path, image)
-
-    assert registry.blobs["model", sha256(WEIGHTS)] == WEIGHTS
-    assert (sink.bytes_sent > len(WEIGHTS)) is not mounts
-
-
-def test_a_base_of_another_registry_is_copied(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
+def test_a_base_of_another_registry_is_copied(pushing: Pushing) -> None:
     with FakeRegistry() as other:
-        push(
-            RegistrySink(parse_registry_target(f"{other.host}/base:1"), clients=clients),
-            clients,
-            tmp_path,
-        )
-        base = RegistryBase(clients=clients).facts(
-            parse_registry_target(f"{other.host}/base:1"), Platform()
-        )
-        image = ImageSpec(
-            base=base, layers=base.layers, runtime=RuntimeConfig(), created="1970-01-01T00:00:00Z"
-        )
-        push(
-            RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-            clients,
-            tmp_path,
-            image,
-        )
+        there = Pushing(other, pushing.root)
+        there.push("base:1")
+        base = there.base()
+        pushing.push("model:1", image_with(*base.layers, base=base))
 
-    assert registry.blobs["model", sha256(WEIGHTS)] == WEIGHTS
-    assert registry.requests("POST", "mount=") == []
+    assert pushing.registry.blobs["model", sha256(WEIGHTS)] == WEIGHTS
+    assert pushing.registry.requests("POST", "mount=") == []
 
 
-def test_a_blob_can_be_read_from_where_it_was_pushed(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    sink = RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients)
+def test_a_blob_can_be_read_from_where_it_was_pushed(pushing: Pushing) -> None:
+    sink = pushing.sink()
     assert sink.locate(sha256(WEIGHTS)) is None
-    push(sink, clients, tmp_path)
+    pushing.push(sink)
 
     located = sink.locate(sha256(WEIGHTS))
 
-    assert located == registry_blob(f"{registry.host}/model", sha256(WEIGHTS), len(WEIGHTS))
-    reader = BlobReader([RegistryReader(clients=clients)])
+    place = f"{pushing.registry.host}/model"
+    assert located == registry_blob(place, sha256(WEIGHTS), len(WEIGHTS))
+    reader = BlobReader([RegistryReader(clients=pushing.clients)])
     assert b"".join(bytes(chunk) for chunk in reader.chunks(located)) == WEIGHTS
 
 
-@pytest.mark.parametrize(
-    "quirks",
-    [{"patch_resets": 1}, {"patch_answers": [503]}, {"commit_statuses": [500]}],
-    ids=["reset", "503", "failed commit"],
-)
-def test_an_interrupted_layer_is_sent_again(
-    clients: RegistryClients, tmp_path: Path, quirks: dict[str, object]
-) -> None:
-    with FakeRegistry(**quirks) as registry:
-        push(
-            RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-            clients,
-            tmp_path,
-        )
-
-    assert registry.blobs["model", sha256(WEIGHTS)] == WEIGHTS
-    assert len(registry.requests("PATCH")) == 4  # two layers, one of them twice, configuration
-
-
-def test_an_interrupted_configuration_is_sent_again(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    sink = RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients)
-    publish = sink.publish
-
-    def trouble_first(image, blobs):  # type: ignore[no-untyped-def]
-        registry.quirks.commit_statuses = [500]
-        return publish(image, blobs)
-
-    sink.publish = trouble_first  # type: ignore[method-assign]
-
-    push(sink, clients, tmp_path)
-
-    assert len(registry.requests("PATCH")) == 4
-
-
-def test_no_upload_is_left_open(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    push(
-        RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-        clients,
-        tmp_path,
-    )
-
-    assert registry.uploads == {}
-
-
-def test_an_interrupted_push_cancels_its_upload(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
+def test_an_interrupted_push_cancels_its_upload(pushing: Pushing) -> None:
+    registry = pushing.registry
     main, once = threading.get_ident(), threading.Lock()
 
     class SlowReader(BlobReader):
@@ -326,11 +201,9 @@ def test_an_interrupted_push_cancels_its_upload(
                 if registry.requests("PATCH") and once.acquire(blocking=False):
                     signal.pthread_kill(main, signal.SIGINT)
 
-    layer = Layer(role="weights", blob=Blob((Inline(WEIGHTS),)), digest=sha256(WEIGHTS))
-    image = replace(spec(), layers=(layer,))
-    sink = RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients)
+    index = DigestIndex(pushing.root / "index")
     with pytest.raises(KeyboardInterrupt):
-        write_image(image, [sink], reader=SlowReader(), index=DigestIndex(tmp_path / "index"))
+        write_image(image_with(KNOWN), [pushing.sink()], reader=SlowReader(), index=index)
 
     assert registry.requests("PATCH")[0].received < len(WEIGHTS) / 2
     assert registry.uploads == {}
@@ -342,65 +215,42 @@ def test_a_missing_right_is_refused_before_anything_is_sent(tmp_path: Path) -> N
     clients = RegistryClients(find_credentials=lambda host: Credentials(user=USER, password="no"))
     with FakeRegistry(auth="bearer", forbidden=forbidden) as registry:
         with pytest.raises(AccessDenied, match="to push to 'model'"):
-            push(
-                RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-                clients,
-                tmp_path,
-            )
+            Pushing(registry, tmp_path, clients).push()
         assert registry.requests("PATCH") == []
 
 
-def test_an_unreachable_registry_is_refused_before_anything_is_read(
-    clients: RegistryClients, tmp_path: Path
-) -> None:
-    sink = RegistrySink(parse_registry_target("no-such-host.invalid/model:1"), clients=clients)
+def test_an_unreachable_registry_is_refused_before_anything_is_read(pushing: Pushing) -> None:
+    sink = registry_sink("no-such-host.invalid/model:1", pushing.clients)
 
     with pytest.raises(Unavailable, match=r"no-such-host\.invalid"):
-        push(sink, clients, tmp_path)
+        pushing.push(sink)
 
 
-def test_an_output_has_no_digest() -> None:
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        (f"r.example/model:1@{sha256(b'')}", "write r.example/model:1"),
+        ("model:1", "docker:model:1 for the Docker Engine"),  # not Docker Hub, unasked
+    ],
+    ids=["with a digest", "without a host"],
+)
+def test_an_output_of_no_use_is_refused(target: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        RegistrySink(parse_registry_target(f"r.example/model:1@{sha256(b'')}"))
+        RegistrySink(parse_registry_target(target))
 
-    assert refused.value.hint == "write r.example/model:1"
-
-
-def test_an_output_without_a_host_does_not_go_to_docker_hub_unasked() -> None:
-    with pytest.raises(UsageError) as refused:
-        RegistrySink(parse_registry_target("model:1"))
-
-    assert "docker:model:1 for the Docker Engine" in refused.value.hint
+    assert hint in refused.value.hint
 
 
-def test_a_base_index_is_resolved_for_the_platform(
-    registry: FakeRegistry, clients: RegistryClients, tmp_path: Path
-) -> None:
-    ref = push(
-        RegistrySink(parse_registry_target(f"{registry.host}/base:1"), clients=clients),
-        clients,
-        tmp_path,
-    )
+def test_a_base_index_is_resolved_for_the_platform(pushing: Pushing) -> None:
+    registry, ref = pushing.registry, pushing.push("base:1")
     media_type, manifest = registry.manifests["base", "1"]
     entry = {"mediaType": media_type, "digest": ref.digest, "size": len(manifest)}
-    index = {
-        "schemaVersion": 2,
-        "manifests": [
-            {
-                **entry,
-                "digest": sha256(b"arm"),
-                "platform": {"os": "linux", "architecture": "arm64"},
-            },
-            {**entry, "platform": {"os": "linux", "architecture": "amd64"}},
-        ],
-    }
-    registry.put_manifest(
-        "base", "multi", json.dumps(index).encode(), "application/vnd.oci.image.index.v1+json"
-    )
+    arm, amd = ({"os": "linux", "architecture": name} for name in ("arm64", "amd64"))
+    entries = [{**entry, "digest": sha256(b"arm"), "platform": arm}, {**entry, "platform": amd}]
+    index = json.dumps({"schemaVersion": 2, "manifests": entries}).encode()
+    registry.put_manifest("base", "multi", index, "application/vnd.oci.image.index.v1+json")
 
-    base = RegistryBase(clients=clients).facts(
-        parse_registry_target(f"{registry.host}/base:multi"), Platform()
-    )
+    base = pushing.base("base:multi")
 
     assert (base.digest, base.reference) == (ref.digest, f"{registry.host}/base:multi")
     assert [layer.digest for layer in base.layers] == [sha256(WEIGHTS), sha256(CONFIG)]
@@ -413,27 +263,23 @@ def test_a_base_index_is_resolved_for_the_platform(
     [b"no json", b"[]", b'{"manifests": [], "layers": []}', b'{"layers": []}'],
     ids=["no JSON", "a list", "manifest and index", "no configuration"],
 )
-def test_a_base_that_is_no_image_is_refused(
-    registry: FakeRegistry, clients: RegistryClients, document: bytes
-) -> None:
+def test_a_base_that_is_no_image_is_refused(pushing: Pushing, document: bytes) -> None:
+    registry = pushing.registry
     registry.put_manifest("base", "1", document, "application/vnd.oci.image.manifest.v1+json")
 
     with pytest.raises(ProtocolFailed, match=f"'{registry.host}/base:1'"):
-        RegistryBase(clients=clients).facts(
-            parse_registry_target(f"{registry.host}/base:1"), Platform()
-        )
+        pushing.base()
 
 
-def test_an_image_over_the_limits_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+def knowing(traits: RegistryTraits) -> RegistryClients:
+    return RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: traits)
+
+
+def test_an_image_over_the_limits_is_refused_first(registry: FakeRegistry, tmp_path: Path) -> None:
     limits = RegistryTraits(name="Small", layer_bytes=1_000_000, layers=1)
-    with FakeRegistry() as registry:
-        clients = RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: limits)
-        with pytest.raises(OverLimits) as refused:
-            push(
-                RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-                clients,
-                tmp_path,
-            )
+
+    with pytest.raises(OverLimits) as refused:
+        Pushing(registry, tmp_path, knowing(limits)).push()
 
     assert [finding.code for finding in refused.value.findings] == [
         "registry-layer-size",
@@ -444,35 +290,25 @@ def test_an_image_over_the_limits_is_refused_before_anything_is_asked(tmp_path: 
     assert registry.seen == []
 
 
-def test_a_time_limit_that_may_pass_is_a_warning(registry: FakeRegistry, tmp_path: Path) -> None:
-    hasty = RegistryTraits(name="Hasty", upload_s=0.1)
-    clients = RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: hasty)
+def test_a_time_limit_that_may_pass_is_a_warning(pushing: Pushing) -> None:
+    hasty = knowing(RegistryTraits(name="Hasty", upload_s=0.1))
     warnings: list[str] = []
-    sink = RegistrySink(
-        parse_registry_target(f"{registry.host}/model:1"),
-        clients=clients,
-        on_warning=warnings.append,
-    )
+    target = f"{pushing.registry.host}/model:1"
 
-    push(sink, clients, tmp_path)
+    pushing.push(registry_sink(target, hasty, on_warning=warnings.append))
 
-    assert len(warnings) == 1
-    assert "Hasty cuts an upload off" in warnings[0]
-    assert "--max-layer-size" in warnings[0]
+    [warning] = warnings
+    assert "Hasty cuts an upload off" in warning
+    assert "--max-layer-size" in warning
 
 
 def test_a_repository_that_must_be_made_first_is_named_with_the_command(
     registry: FakeRegistry, tmp_path: Path
 ) -> None:
     strict = RegistryTraits(name="Strict", create="make-repository {repository}")
-    clients = RegistryClients(find_credentials=lambda host: None, traits_of=lambda host: strict)
     registry.quirks.repositories = frozenset({"other"})
 
     with pytest.raises(RepositoryMissing, match=r"no repository 'model' \(NAME_UNKNOWN\)") as told:
-        push(
-            RegistrySink(parse_registry_target(f"{registry.host}/model:1"), clients=clients),
-            clients,
-            tmp_path,
-        )
+        Pushing(registry, tmp_path, knowing(strict)).push()
 
     assert told.value.hint == "make-repository model"

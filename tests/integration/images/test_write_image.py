@@ -7,8 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from packager.images.layout.sink import LayoutSink
-from packager.images.target import parse_layout_target
+from tests.support.made_images import layout_sink
 from tests.unit.images.test_write_image import Bench, image_of
 from tests.unit.images.test_write_image import bench as bench
 from tests.unit.images.test_write_image import shard as shard
@@ -17,13 +16,11 @@ from tests.unit.images.test_write_image import shard as shard
 def test_a_layout_removed_while_waiting_for_it_is_made_again(
     bench: Bench, shard: Path, tmp_path: Path
 ) -> None:
-    first = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
+    first = layout_sink(tmp_path / "out")
     first.prepare(image_of(shard))
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(
-            bench.write,
-            image_of(shard),
-            LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}:second")),
+            bench.write, image_of(shard), layout_sink(f"{tmp_path / 'out'}:second")
         )
         time.sleep(0.2)
         first.abandon()

@@ -5,38 +5,40 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from artifact_cache.errors import Corrupt, StoreUnavailable
-from artifact_cache.store import CacheStore, StoredEntry, address_of
+from artifact_cache.key import KeyDocument
+from artifact_cache.store import CacheStore
 from artifact_cache.stores.archive import (
     ArchiveLimits,
     BadArchive,
     Imported,
+    _header,
+    _parsed_header,
     export_archive,
     import_archive,
 )
 from tests.support.cache_entries import CHECKPOINT, NEURON, document, files_of
 from tests.support.cache_opening import LocalStore
+from tests.support.cache_stores import built, damage_unseen, extracted, published, stored, the_blob
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
-from tests.unit.artifact_cache.test_stores import built, damage, extracted, published, the_blob
 
 
-def exported(store: CacheStore, tmp_path: Path, name: str = "cache.tar") -> Path:
-    """Export both sample entries, in the order in which they were asked for."""
-    found: list[StoredEntry] = []
-    for wanted in (NEURON, CHECKPOINT):
-        stored = store.get(address_of(wanted))
-        assert stored is not None
-        found.append(stored)
-    scratch = tmp_path / f"{name}.scratch"
+def exported(
+    store: CacheStore, file: Path, wanted: Iterable[KeyDocument] = (NEURON, CHECKPOINT)
+) -> bytes:
+    """Export entries in the order in which they are asked for."""
+    scratch = file.with_name(f"{file.name}.scratch")
     scratch.mkdir()
-    assert export_archive(found, tmp_path / name, scratch) == (tmp_path / name).stat().st_size
-    return tmp_path / name
+    found = [stored(store, one) for one in wanted]
+    assert export_archive(found, file, scratch) == file.stat().st_size
+    return file.read_bytes()
 
 
 def imported(
@@ -52,7 +54,7 @@ def archive(root: Path, tmp_path: Path) -> bytes:
     store = LocalStore(root)
     published(store, tmp_path / "a", CHECKPOINT)
     published(store, tmp_path / "b", NEURON, b"other")
-    return exported(store, tmp_path).read_bytes()
+    return exported(store, tmp_path / "cache.tar")
 
 
 @pytest.mark.parametrize("new_store", [LocalStore, lambda root: MemoryStore()])
@@ -67,11 +69,9 @@ def test_what_was_exported_is_found_elsewhere(
     assert extracted(elsewhere, CHECKPOINT, tmp_path / "x") == files_of(b"tensors")
     assert extracted(elsewhere, NEURON, tmp_path / "y") == files_of(b"other")
     assert (tmp_path / "y/kernel.so").stat().st_mode & 0o777 == 0o555
-    original = LocalStore(root).get(address_of(NEURON))
-    copy = elsewhere.get(address_of(NEURON))
-    assert original is not None
-    assert copy is not None
-    assert copy.entry == original.entry
+    assert stored(elsewhere, NEURON).entry == stored(LocalStore(root), NEURON).entry
+    again = imported(archive, elsewhere, tmp_path)
+    assert (again.published, len(again.known)) == ((), 2)
 
 
 def test_a_program_with_the_bytes_of_a_plain_file_stays_a_program(tmp_path: Path) -> None:
@@ -82,13 +82,9 @@ def test_a_program_with_the_bytes_of_a_plain_file_stays_a_program(tmp_path: Path
         update={"path": "twin", "mode": "0644"}
     )
     store.put(entry.model_copy(update={"outputs": (*entry.outputs, twin)}), tmp_path / "a")
-    stored = store.get(address_of(CHECKPOINT))
-    assert stored is not None
-    (tmp_path / "scratch").mkdir()
-    export_archive([stored], tmp_path / "cache.tar", tmp_path / "scratch")
 
     elsewhere = LocalStore(tmp_path / "elsewhere")
-    imported((tmp_path / "cache.tar").read_bytes(), elsewhere, tmp_path)
+    imported(exported(store, tmp_path / "cache.tar", [CHECKPOINT]), elsewhere, tmp_path)
     extracted(elsewhere, CHECKPOINT, tmp_path / "out")
 
     assert (tmp_path / "out/kernel.so").stat().st_mode & 0o777 == 0o555
@@ -97,58 +93,38 @@ def test_a_program_with_the_bytes_of_a_plain_file_stays_a_program(tmp_path: Path
     assert {path.stat().st_mode & 0o777 for path in blobs} == {0o444}
 
 
-def test_importing_again_changes_nothing(archive: bytes, tmp_path: Path) -> None:
-    store = MemoryStore()
-    imported(archive, store, tmp_path)
-
-    done = imported(archive, store, tmp_path)
-
-    assert done.published == ()
-    assert len(done.known) == 2
-
-
 def test_the_same_entries_give_the_same_bytes(archive: bytes, tmp_path: Path) -> None:
     """In another order, through another store, at another time."""
     elsewhere = LocalStore(tmp_path / "elsewhere")
     imported(archive, elsewhere, tmp_path)
     old = os.umask(0o077)
     try:
-        again = exported(elsewhere, tmp_path, "again.tar")
+        again = exported(elsewhere, tmp_path / "again.tar", [CHECKPOINT, NEURON])
     finally:
         os.umask(old)
 
-    assert again.read_bytes() == archive
+    assert again == archive
 
 
 def test_a_damaged_store_is_not_exported(root: Path, tmp_path: Path) -> None:
     """Not even where the disk was believed on the way out."""
     store = LocalStore(root)
     published(store, tmp_path / "a", CHECKPOINT)
-    published(store, tmp_path / "b", NEURON)
-    blob = the_blob(root, b"tensors" * 100)
-    os.utime(blob, (1, 1))
+    os.utime(the_blob(root), (1, 1))
     extracted(store, CHECKPOINT, tmp_path / "stamp")
-    damage(blob, b"TENSORS" * 100)
-    blob.chmod(0o444)
-    os.utime(blob, (1, 1))
-    stored = store.get(address_of(CHECKPOINT))
-    assert stored is not None
-    (tmp_path / "scratch").mkdir()
+    damage_unseen(the_blob(root))
 
     with pytest.raises((StoreUnavailable, Corrupt)):
-        export_archive([stored], tmp_path / "cache.tar", tmp_path / "scratch")
-    assert not [path for path in tmp_path.iterdir() if "cache.tar" in path.name]
+        exported(store, tmp_path / "cache.tar", [CHECKPOINT])
+    assert list(tmp_path.glob("*cache.tar")) == []
 
 
 def test_a_file_that_cannot_be_written_is_explained(archive: bytes, tmp_path: Path) -> None:
     store = MemoryStore()
     imported(archive, store, tmp_path)
-    stored = store.get(address_of(CHECKPOINT))
-    assert stored is not None
-    (tmp_path / "scratch").mkdir()
 
     with pytest.raises(StoreUnavailable, match="no such file or directory"):
-        export_archive([stored], tmp_path / "nowhere/cache.tar", tmp_path / "scratch")
+        export_archive([stored(store, CHECKPOINT)], tmp_path / "nowhere/cache.tar", tmp_path)
 
 
 def members(archive: bytes) -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -173,18 +149,14 @@ def test_packing_again_is_not_what_is_refused(archive: bytes, tmp_path: Path) ->
     assert packed(members(archive)) == archive
 
 
-def a_link(archive: bytes) -> bytes:
+def with_last(archive: bytes, kind: bytes, **fields: Any) -> bytes:
+    """The archive with another last member of the same name and no data."""
     found = members(archive)
-    link = tarfile.TarInfo(found[-1][0].name)
-    link.type, link.linkname, link.mode = tarfile.SYMTYPE, "/etc/passwd", 0o444
-    return packed([*found[:-1], (link, b"")])
-
-
-def a_hard_link(archive: bytes) -> bytes:
-    found = members(archive)
-    link = tarfile.TarInfo(found[-1][0].name)
-    link.type, link.linkname, link.mode = tarfile.LNKTYPE, "VERSION", 0o444
-    return packed([*found[:-1], (link, b"")])
+    member = tarfile.TarInfo(found[-1][0].name)
+    member.type, member.mode = kind, 0o444
+    for name, value in fields.items():
+        setattr(member, name, value)
+    return packed([*found[:-1], (member, b"")])
 
 
 def a_device(archive: bytes) -> bytes:
@@ -244,8 +216,8 @@ REFUSED: dict[str, Callable[[bytes], bytes]] = {
     "cut in the padding": lambda archive: archive[:-1],
     "grown": lambda archive: archive + b"x",
     "two of them": lambda archive: archive + archive,
-    "symbolic link": a_link,
-    "hard link": a_hard_link,
+    "symbolic link": lambda archive: with_last(archive, tarfile.SYMTYPE, linkname="/etc/passwd"),
+    "hard link": lambda archive: with_last(archive, tarfile.LNKTYPE, linkname="VERSION"),
     "device": a_device,
     "way out": named("../../etc/passwd"),
     "absolute": named("/etc/passwd"),
@@ -308,8 +280,7 @@ def test_an_archive_larger_than_the_disk_is_refused_before_it_is_read(
     archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "artifact_cache.stores.archive.shutil.disk_usage",
-        lambda path: SimpleNamespace(free=100),
+        "artifact_cache.stores.archive.shutil.disk_usage", lambda path: SimpleNamespace(free=100)
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -324,9 +295,7 @@ def test_a_store_that_is_read_only_takes_nothing(archive: bytes, tmp_path: Path)
         imported(archive, ReadOnlyStore(MemoryStore()), tmp_path)
 
 
-def test_sizes_beyond_8_gib_have_a_header(tmp_path: Path) -> None:
-    from artifact_cache.stores.archive import _header, _parsed_header
-
+def test_sizes_beyond_8_gib_have_a_header() -> None:
     name = f"cas/sha256/{'ab'}/{'ab' * 32}"
     header = _header(name, 200 * 1024**3)
 
@@ -336,14 +305,11 @@ def test_sizes_beyond_8_gib_have_a_header(tmp_path: Path) -> None:
 
 def test_many_entries_share_their_blobs(tmp_path: Path) -> None:
     store = MemoryStore()
-    for seed in range(20):
-        published(store, tmp_path / f"s{seed}", document(seed))
-    found = [store.get(address_of(document(seed))) for seed in range(20)]
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
+    documents = [document(seed) for seed in range(20)]
+    for seed, wanted in enumerate(documents):
+        published(store, tmp_path / f"s{seed}", wanted)
 
-    export_archive([one for one in found if one], tmp_path / "cache.tar", scratch)
+    archive = exported(store, tmp_path / "cache.tar", documents)
 
-    names = [member.name for member, _ in members((tmp_path / "cache.tar").read_bytes())]
-    assert len([name for name in names if name.startswith("ac/")]) == 20
-    assert len([name for name in names if name.startswith("cas/")]) == 3
+    kinds = [member.name.partition("/")[0] for member, _ in members(archive)]
+    assert (kinds.count("ac"), kinds.count("cas")) == (20, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,14 +30,29 @@ def theirs(tmp_path: Path, shared: str) -> ArtifactCache:
     return open_cache(tmp_path / "theirs", [shared])
 
 
-def test_what_another_machine_published_for_us_is_taken_and_counts_as_built(
-    tmp_path: Path, ours: ArtifactCache, theirs: ArtifactCache
-) -> None:
-    def elsewhere(_: Path) -> None:
-        theirs.get_or_build(CHECKPOINT, Build(b"far"), tmp_path / "there")
-        raise PublishedElsewhere
+Elsewhere = Callable[..., Callable[[Path], None]]
 
-    done = ours.get_or_build(CHECKPOINT, elsewhere, tmp_path / "here")
+
+@pytest.fixture
+def published_by(tmp_path: Path) -> Elsewhere:
+    """Make a build that another machine does and publishes."""
+
+    def by(cache: ArtifactCache, **options: bool) -> Callable[[Path], None]:
+        def elsewhere(_: Path) -> None:
+            into = tmp_path / "there"
+            made = cache.get_or_build(CHECKPOINT, Build(b"far"), into, **options)
+            assert made.notices == ()
+            raise PublishedElsewhere
+
+        return elsewhere
+
+    return by
+
+
+def test_what_another_machine_published_for_us_is_taken_and_counts_as_built(
+    tmp_path: Path, ours: ArtifactCache, theirs: ArtifactCache, published_by: Elsewhere
+) -> None:
+    done = ours.get_or_build(CHECKPOINT, published_by(theirs), tmp_path / "here")
 
     assert (done.hit, done.stored) == (False, True)
     assert files_below(done.path) == files_of(b"far")
@@ -48,9 +64,7 @@ def test_what_another_machine_published_for_us_is_taken_and_counts_as_built(
     assert again.hit
 
 
-def test_an_entry_that_was_never_published_is_not_taken_for_a_result(
-    tmp_path: Path, ours: ArtifactCache
-) -> None:
+def test_an_unpublished_entry_is_no_result(tmp_path: Path, ours: ArtifactCache) -> None:
     def lies(_: Path) -> None:
         raise PublishedElsewhere
 
@@ -59,40 +73,29 @@ def test_an_entry_that_was_never_published_is_not_taken_for_a_result(
 
 
 def test_a_machine_that_builds_for_the_holder_of_the_lock_does_not_wait_for_it(
-    tmp_path: Path, ours: ArtifactCache
+    tmp_path: Path, ours: ArtifactCache, shared: str, published_by: Elsewhere
 ) -> None:
     """Both may have one cache directory: the holder would wait for the builder, for hours."""
-    same = open_cache(tmp_path / "ours", [f"dir:{tmp_path / 'shared'}"], wait_s=5)
+    same = open_cache(tmp_path / "ours", [shared], wait_s=5)
 
-    def elsewhere(_: Path) -> None:
-        there = same.get_or_build(CHECKPOINT, Build(b"far"), tmp_path / "there", locks=False)
-        assert there.notices == ()
-        raise PublishedElsewhere
-
-    done = ours.get_or_build(CHECKPOINT, elsewhere, tmp_path / "here")
+    done = ours.get_or_build(CHECKPOINT, published_by(same, locks=False), tmp_path / "here")
 
     assert files_below(done.path) == files_of(b"far")
 
 
-def test_a_cache_that_can_only_be_read_takes_what_was_published(
-    tmp_path: Path, theirs: ArtifactCache
+def test_a_read_only_cache_takes_what_is_published(
+    tmp_path: Path, theirs: ArtifactCache, shared: str, published_by: Elsewhere
 ) -> None:
-    ours = open_cache(tmp_path / "file", [f"ro:dir:{tmp_path / 'shared'}"])
+    ours = open_cache(tmp_path / "file", [f"ro:{shared}"])
     (tmp_path / "file").write_bytes(b"no directory can be here")
-
-    def elsewhere(_: Path) -> None:
-        theirs.get_or_build(CHECKPOINT, Build(b"far"), tmp_path / "there")
-        raise PublishedElsewhere
-
     assert theirs.store.capability().mode == "read-write"
-    done = ours.get_or_build(CHECKPOINT, elsewhere, tmp_path / "here")
+
+    done = ours.get_or_build(CHECKPOINT, published_by(theirs), tmp_path / "here")
 
     assert files_below(done.path) == files_of(b"far")
 
 
-def test_a_failure_of_the_other_machine_is_recorded_as_ours(
-    tmp_path: Path, ours: ArtifactCache
-) -> None:
+def test_a_failure_elsewhere_is_recorded_as_ours(tmp_path: Path, ours: ArtifactCache) -> None:
     def fails(_: Path) -> None:
         raise BuildFailed("the node ran out of memory", log="last words")
 

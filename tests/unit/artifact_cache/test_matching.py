@@ -30,17 +30,13 @@ def either(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Artifa
     return ArtifactCache(MemoryStore(), KeyLocks(tmp_path / "locks"), kinds=KIND_POLICY)
 
 
-def test_without_being_asked_only_the_exact_artifact_will_do(
-    either: ArtifactCache, tmp_path: Path
-) -> None:
+def test_unasked_only_the_exact_artifact_will_do(either: ArtifactCache, tmp_path: Path) -> None:
     either.get_or_build(shaped(NEURON, max_batch=16), Build(b"large"), tmp_path / "a")
 
     assert not either.get_or_build(NEURON, Build(b"own"), tmp_path / "b").hit
 
 
-def test_a_larger_artifact_is_used_and_its_values_are_reported(
-    either: ArtifactCache, tmp_path: Path
-) -> None:
+def test_a_larger_artifact_reports_its_values(either: ArtifactCache, tmp_path: Path) -> None:
     larger = shaped(NEURON, max_batch=16, max_total_tokens=8192)
     either.get_or_build(larger, Build(b"large"), tmp_path / "a")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,11 +13,12 @@ from artifact_cache.cache import ArtifactCache
 from artifact_cache.errors import BuildFailed, BuildLeftNothing, Rejected, RejectedBefore
 from artifact_cache.key import key_of
 from artifact_cache.locks import KeyLocks
-from artifact_cache.negative import Failures, scrub
+from artifact_cache.negative import Failure, Failures, scrub
 from artifact_cache.store import Address, address_of
 from tests.support.cache_entries import CHECKPOINT, NEURON, Build, document
 from tests.support.cache_opening import LocalStore
 from tests.support.doubles.stores import ReadOnlyStore
+from tests.support.toml_rows import rows
 
 DAY = 24 * 3600
 
@@ -46,9 +49,18 @@ def failing(error: BaseException) -> Callable[[Path], None]:
 REJECTED = Rejected("unsupported operator aten::foo", log="NCC_EUOC002: line 7")
 
 
+def fail(
+    cache: ArtifactCache, into: Path, error: BaseException = REJECTED, wanted: Any = CHECKPOINT
+) -> Failure | None:
+    """Let a build fail; return what is remembered of it."""
+    with pytest.raises(type(error)):
+        cache.get_or_build(wanted, failing(error), into / "failed")
+    shutil.rmtree(into / "failed", ignore_errors=True)
+    return cache.failure(wanted)
+
+
 def test_a_rejection_is_raised_again_without_building(cache: ArtifactCache, tmp_path: Path) -> None:
-    with pytest.raises(Rejected, match=r"^unsupported operator"):
-        cache.get_or_build(CHECKPOINT, failing(REJECTED), tmp_path / "a")
+    fail(cache, tmp_path)
 
     build = Build()
     with pytest.raises(RejectedBefore, match="unsupported operator aten::foo") as caught:
@@ -57,22 +69,15 @@ def test_a_rejection_is_raised_again_without_building(cache: ArtifactCache, tmp_
     assert build.runs == 0
     assert caught.value.log == "NCC_EUOC002: line 7"
     assert "retry" in caught.value.hint
+    assert cache.get_or_build(document(2), build, tmp_path / "c").stored  # other inputs
 
 
 def test_a_rejection_can_be_retried(cache: ArtifactCache, tmp_path: Path) -> None:
-    with pytest.raises(Rejected):
-        cache.get_or_build(CHECKPOINT, failing(REJECTED), tmp_path / "a")
+    fail(cache, tmp_path)
 
     assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b", retry_failed=True).stored
     assert cache.failure(CHECKPOINT) is None
     assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "c").hit
-
-
-def test_other_inputs_are_not_concerned(cache: ArtifactCache, tmp_path: Path) -> None:
-    with pytest.raises(Rejected):
-        cache.get_or_build(document(1), failing(REJECTED), tmp_path / "a")
-
-    assert cache.get_or_build(document(2), Build(), tmp_path / "b").stored
 
 
 @pytest.mark.parametrize(
@@ -86,8 +91,7 @@ def test_other_inputs_are_not_concerned(cache: ArtifactCache, tmp_path: Path) ->
 def test_a_rejection_expires(root: Path, tmp_path: Path, later_s: int, stands: bool) -> None:
     clock = Clock()
     cache = timed(root, clock)
-    with pytest.raises(Rejected):
-        cache.get_or_build(CHECKPOINT, failing(REJECTED), tmp_path / "a")
+    fail(cache, tmp_path)
     clock.now += later_s
 
     build = Build()
@@ -99,6 +103,9 @@ def test_a_rejection_expires(root: Path, tmp_path: Path, later_s: int, stands: b
     assert build.runs == (0 if stands else 1)
 
 
+PASSED_ON = RejectedBefore("no", log="", since="yesterday", until="today")
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -107,60 +114,38 @@ def test_a_rejection_expires(root: Path, tmp_path: Path, later_s: int, stands: b
         pytest.param(ConnectionResetError("by peer"), id="network"),
         pytest.param(OSError(28, "No space left on device"), id="full disk"),
         pytest.param(RuntimeError("who knows"), id="unclassified"),
+        pytest.param(PASSED_ON, id="a rejection that is passed on is not made younger"),
+        pytest.param(None, id="a build that left nothing"),
     ],
 )
 def test_what_may_pass_is_tried_again_and_keeps_its_log(
-    cache: ArtifactCache, tmp_path: Path, error: Exception
+    cache: ArtifactCache, tmp_path: Path, error: Exception | None
 ) -> None:
-    with pytest.raises(type(error)):
-        cache.get_or_build(CHECKPOINT, failing(error), tmp_path / "a")
+    if error:
+        failure = fail(cache, tmp_path, error)
+    else:
+        with pytest.raises(BuildLeftNothing):
+            cache.get_or_build(CHECKPOINT, lambda directory: None, tmp_path / "a")
+        failure = cache.failure(CHECKPOINT)
 
-    failure = cache.failure(CHECKPOINT)
     assert failure is not None
     assert not failure.rejected
     assert failure.key == key_of(CHECKPOINT)
-    assert failure.log
+    assert failure.log or error is PASSED_ON
     assert cache.explain(CHECKPOINT).failure == failure
     assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").stored
     assert cache.failure(CHECKPOINT) is None
 
 
-def test_a_build_that_left_nothing_is_a_failure_that_may_pass(
-    cache: ArtifactCache, tmp_path: Path
-) -> None:
-    with pytest.raises(BuildLeftNothing):
-        cache.get_or_build(CHECKPOINT, lambda directory: None, tmp_path / "a")
-
-    failure = cache.failure(CHECKPOINT)
-    assert failure is not None
-    assert not failure.rejected
-
-
 def test_an_interrupt_is_no_failure(cache: ArtifactCache, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        cache.get_or_build(CHECKPOINT, failing(KeyboardInterrupt()), tmp_path / "a")
-
-    assert cache.failure(CHECKPOINT) is None
-
-
-def test_a_rejection_that_was_only_passed_on_is_not_made_younger(
-    cache: ArtifactCache, tmp_path: Path
-) -> None:
-    before = RejectedBefore("no", log="", since="yesterday", until="today")
-    with pytest.raises(RejectedBefore):
-        cache.get_or_build(CHECKPOINT, failing(before), tmp_path / "a")
-
-    failure = cache.failure(CHECKPOINT)
-    assert failure is not None
-    assert not failure.rejected
+    assert fail(cache, tmp_path, KeyboardInterrupt()) is None
 
 
 def test_a_log_of_bytes_that_are_no_text_is_kept(cache: ArtifactCache, tmp_path: Path) -> None:
     log = b"\xff\xfe\0 oops ".decode("utf-8", "surrogateescape") + "\U0001f600"
-    with pytest.raises(BuildFailed):
-        cache.get_or_build(CHECKPOINT, failing(BuildFailed("no", log=log * 60_000)), tmp_path / "a")
 
-    failure = cache.failure(CHECKPOINT)
+    failure = fail(cache, tmp_path, BuildFailed("no", log=log * 60_000))
+
     assert failure is not None
     assert "oops" in failure.log
 
@@ -169,8 +154,7 @@ def test_a_log_of_bytes_that_are_no_text_is_kept(cache: ArtifactCache, tmp_path:
 def test_a_damaged_record_is_none(
     root: Path, cache: ArtifactCache, tmp_path: Path, damage: bytes
 ) -> None:
-    with pytest.raises(Rejected):
-        cache.get_or_build(CHECKPOINT, failing(REJECTED), tmp_path / "a")
+    fail(cache, tmp_path)
     next(root.glob("neg/*/*/*.json")).write_bytes(damage)
 
     assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").stored
@@ -179,8 +163,7 @@ def test_a_damaged_record_is_none(
 def test_every_flipped_bit_of_a_record_makes_it_none(
     root: Path, cache: ArtifactCache, tmp_path: Path
 ) -> None:
-    with pytest.raises(Rejected):
-        cache.get_or_build(CHECKPOINT, failing(REJECTED), tmp_path / "a")
+    fail(cache, tmp_path)
     path = next(root.glob("neg/*/*/*.json"))
     good = path.read_bytes()
     before = cache.failure(CHECKPOINT)
@@ -189,11 +172,8 @@ def test_every_flipped_bit_of_a_record_makes_it_none(
         assert cache.failure(CHECKPOINT) in (None, before), place
 
 
-def test_a_record_in_the_place_of_another_key_is_none(
-    root: Path, cache: ArtifactCache, tmp_path: Path
-) -> None:
-    with pytest.raises(Rejected):
-        cache.get_or_build(CHECKPOINT, failing(REJECTED), tmp_path / "a")
+def test_a_record_of_another_key_is_none(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
+    fail(cache, tmp_path)
     path = next(root.glob("neg/*/*/*.json"))
     address = address_of(NEURON)
     other = root / "neg" / address.kind / address.key[:2] / f"{address.key}.json"
@@ -215,38 +195,25 @@ def test_a_store_that_cannot_be_written_keeps_no_failure(root: Path, tmp_path: P
 
 
 def test_failures_are_listed(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
+    keys = [key_of(document(seed)) for seed in (1, 2)]
     for seed in (1, 2):
-        with pytest.raises(Rejected):
-            cache.get_or_build(document(seed), failing(REJECTED), tmp_path / str(seed))
+        fail(cache, tmp_path, wanted=document(seed))
     failures = Failures(root / "neg")
 
-    assert {failure.key for failure in failures.list()} == {
-        key_of(document(1)),
-        key_of(document(2)),
-    }
-    assert failures.forget(Address("quantized-checkpoint", key_of(document(1))))
-    assert len(list(failures.list("quantized-checkpoint"))) == 1
+    assert sorted(failure.key for failure in failures.list()) == sorted(keys)
+    assert failures.forget(Address("quantized-checkpoint", keys[0]))
+    assert [failure.key for failure in failures.list("quantized-checkpoint")] == keys[1:]
     assert list(failures.list("neuron")) == []
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        pytest.param("hf_" + "a" * 34, id="hub"),
-        pytest.param("ghp_" + "a" * 36, id="forge"),
-        pytest.param("AKIA" + "A" * 16, id="cloud"),
-        pytest.param("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdef", id="token"),
-        pytest.param("-----BEGIN PRIVATE KEY-----\nMC4CAQAw\n", id="key cut off"),
-    ],
-)
+@rows(__file__, "secret", "secret")
 def test_what_looks_like_a_credential_is_taken_out_of_logs(
     cache: ArtifactCache, tmp_path: Path, secret: str
 ) -> None:
     error = BuildFailed(f"401 with {secret}", log=f"GET with {secret}")
-    with pytest.raises(BuildFailed):
-        cache.get_or_build(CHECKPOINT, failing(error), tmp_path / "a")
 
-    failure = cache.failure(CHECKPOINT)
+    failure = fail(cache, tmp_path, error)
+
     assert failure is not None
     assert secret not in failure.reason + failure.log
     assert failure.log.startswith("GET with ***")

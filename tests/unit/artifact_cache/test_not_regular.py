@@ -6,8 +6,6 @@ a wait fails the test instead of stopping all of them.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,39 +19,12 @@ from artifact_cache.store import address_of
 from artifact_cache.trust import load_signer, load_trusted_keys
 from tests.support.cache_entries import CHECKPOINT, Build
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.odd_files import ODD_FILES, pipe
+
+every_kind = pytest.mark.parametrize("make", ODD_FILES, ids=lambda make: make.__name__)
 
 
-def pipe(path: Path) -> None:
-    os.mkfifo(path, 0o600)
-
-
-def unix_socket(path: Path) -> None:
-    os.mknod(path, stat.S_IFSOCK | 0o600)
-
-
-def device(path: Path) -> None:
-    try:
-        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))  # zero
-    except PermissionError:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip("making devices needs root")
-
-
-def link(path: Path) -> None:
-    target = path.with_name(f"{path.name}-elsewhere")
-    target.write_bytes(b"{}")
-    path.symlink_to(target)
-
-
-def directory(path: Path) -> None:
-    path.mkdir()
-
-
-KINDS: list[Callable[[Path], None]] = [pipe, unix_socket, device, link, directory]
-
-
-@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+@every_kind
 def test_an_entry_that_is_no_file_is_set_aside_and_built_again(
     root: Path, tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
@@ -69,7 +40,7 @@ def test_an_entry_that_is_no_file_is_set_aside_and_built_again(
     assert (first.hit, first.stored, second.hit) == (False, True, True)
 
 
-@pytest.mark.parametrize("make", KINDS, ids=lambda make: make.__name__)
+@every_kind
 def test_what_is_no_file_is_never_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
     path = tmp_path / "odd"
     make(path)

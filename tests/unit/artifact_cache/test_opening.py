@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,57 +11,15 @@ from artifact_cache.opening import BadTier, TierAddress, parse_tier
 from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
 from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import open_cache
+from tests.support.toml_rows import rows
 
 
-@pytest.mark.parametrize(
-    ("address", "parsed"),
-    [
-        ("s3://cache", TierAddress(scheme="s3", place="cache")),
-        ("s3://cache/team/a/", TierAddress(scheme="s3", place="cache", prefix="team/a")),
-        ("ro:s3://cache", TierAddress(scheme="s3", place="cache", policy="read-only")),
-        (
-            "s3://cache/a?endpoint_url=http://127.0.0.1:9000&region=eu-west-1&policy=write-back",
-            TierAddress(
-                scheme="s3",
-                place="cache",
-                prefix="a",
-                policy="write-back",
-                endpoint_url="http://127.0.0.1:9000",
-                region="eu-west-1",
-            ),
-        ),
-        ("s3://cache?lease=no", TierAddress(scheme="s3", place="cache", lease=False)),
-        ("dir:/mnt/shared", TierAddress(scheme="dir", place="/mnt/shared")),
-        (
-            "dir:/mnt/shared?policy=read-only",
-            TierAddress(scheme="dir", place="/mnt/shared", policy="read-only"),
-        ),
-    ],
-)
-def test_addresses_are_understood(address: str, parsed: TierAddress) -> None:
-    assert parse_tier(address) == parsed
+@rows(__file__, "understood", "address=id", "parsed")
+def test_addresses_are_understood(address: str, parsed: dict[str, Any]) -> None:
+    assert parse_tier(address) == TierAddress(**parsed)
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("", "begins with neither"),
-        ("gs://cache", "begins with neither"),
-        ("s3:cache", "not the name of a bucket"),
-        ("s3://", "not the name of a bucket"),
-        ("s3://Cache", "not the name of a bucket"),
-        ("s3://cache/a b", "characters that tools misread"),
-        ("s3://cache?policy=often", "policy is one of read-only, write-through, write-back"),
-        ("s3://cache?polcy=read-only", "'polcy' is not a setting of s3"),
-        ("s3://cache?policy", "not NAME=VALUE"),
-        ("s3://cache?region=a&region=b", "stands twice"),
-        ("s3://cache?endpoint_url=minio", "is not a URL"),
-        ("s3://cache?lease=maybe", "lease is yes or no"),
-        ("ro:s3://cache?policy=write-back", "exclude each other"),
-        ("dir:shared", "must begin with /"),
-        ("dir:/shared?region=a", "'region' is not a setting of dir"),
-    ],
-)
+@rows(__file__, "refused", "address=id", "reason")
 def test_what_cannot_be_meant_is_refused(address: str, reason: str) -> None:
     with pytest.raises(BadTier, match=reason):
         parse_tier(address)

@@ -14,6 +14,7 @@ from artifact_cache.stats import StatsLog, Total, event_of, prometheus
 from tests.support.cache_entries import NEURON, Build, document
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.doubles.stores import ReadOnlyStore
+from tests.support.toml_rows import rows
 
 
 def counts(root: Path) -> dict[tuple[str, str], int]:
@@ -102,20 +103,8 @@ def test_compacting_changes_no_total(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "torn",
-    [
-        b'{"tier":"local","kin',
-        b"\xff\n",
-        b"[]\n",
-        b'{"tier":"local","kind":"neuron","event":"hit","count":"1","bytes":0,"seconds":0}\n',
-        b"[" * 100_000,
-    ],
-    ids=["half", "no text", "list", "text for a number", "deep"],
-)
-def test_a_line_that_cannot_be_read_is_not_counted_and_costs_no_other(
-    root: Path, torn: bytes
-) -> None:
+@rows(__file__, "torn", "torn:bytes")
+def test_an_unreadable_line_is_not_counted_and_costs_no_other(root: Path, torn: bytes) -> None:
     root.mkdir()
     path = root / "stats.jsonl"
     log = StatsLog(path)

@@ -6,272 +6,176 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from artifact_cache.entry import Entry, Writer
-from artifact_cache.errors import Corrupt, NewerEntry, StoreUnavailable, Unpublishable
-from artifact_cache.files import describe, seal
-from artifact_cache.key import KeyDocument, key_of, plain
+from artifact_cache.errors import Corrupt, StoreUnavailable
+from artifact_cache.key import KeyDocument
 from artifact_cache.store import Address, CacheStore, Capability, address_of
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    NEURON,
-    NEWER,
-    VLLM,
-    Build,
-    files_below,
-    files_of,
-)
+from artifact_cache.stores.tiered import Tier, TieredStore
+from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
-from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
-
-STORES: list[Callable[[Path], CacheStore]] = [LocalStore, lambda root: MemoryStore()]
-
-
-@pytest.fixture(params=STORES, ids=["local", "memory"])
-def store(request: pytest.FixtureRequest, root: Path) -> CacheStore:
-    made: CacheStore = request.param(root)
-    return made
-
-
-def built(directory: Path, document: KeyDocument, content: bytes = b"tensors") -> Entry:
-    """Run a build in a new directory and describe what it left."""
-    directory.mkdir(parents=True)
-    Build(content)(directory)
-    return Entry(
-        key=key_of(document),
-        keydoc=plain(document),
-        outputs=describe(seal(directory, document.kind)),
-        writer=Writer(nonce=os.urandom(16).hex(), builder_id="", version=""),
-        built_at=1795000000,
-        build_s=1,
-    )
+from tests.support.cache_stores import (
+    TENSORS,
+    damage,
+    damage_unseen,
+    extracted,
+    published,
+    the_blob,
+    the_entry,
+)
+from tests.support.cache_stores import built as built
+from tests.support.doubles.stores import MemoryStore
+from tests.support.store_contract import AtRest, DamageContract, StoreContract
 
 
-def published(
-    store: CacheStore, directory: Path, document: KeyDocument, content: bytes = b"tensors"
-) -> Entry:
-    entry = built(directory, document, content)
-    assert store.put(entry, directory)
-    return entry
+class TestEveryStore(StoreContract):
+    @pytest.fixture(params=["local", "memory", "tiered"])
+    def store(self, request: pytest.FixtureRequest, root: Path) -> CacheStore:
+        if request.param == "memory":
+            return MemoryStore()
+        near = LocalStore(root)
+        return near if request.param == "local" else TieredStore(near, [Tier("far", MemoryStore())])
 
 
-def extracted(store: CacheStore, document: KeyDocument, into: Path) -> dict[str, bytes]:
-    stored = store.get(address_of(document))
-    assert stored is not None
-    into.mkdir()
-    stored.extract(into)
-    return files_below(into)
+@dataclass
+class OnDisk:
+    root: Path
+
+    def change_blob(self, content: bytes, wrong: bytes | None) -> None:
+        blob = the_blob(self.root, content)
+        blob.unlink() if wrong is None else damage(blob, wrong)
+
+    def read_entry(self) -> bytes:
+        return the_entry(self.root).read_bytes()
+
+    def change_entry(self, data: bytes) -> None:
+        damage(the_entry(self.root), data)
 
 
-def the_blob(root: Path, content: bytes) -> Path:
-    """Find the blob with that content."""
-    return next(path for path in root.glob("cas/*/*/*") if path.read_bytes() == content)
+@dataclass
+class InMemory:
+    store: MemoryStore
+
+    def change_blob(self, content: bytes, wrong: bytes | None) -> None:
+        [digest] = [name for name, data in self.store.blobs.items() if data == content]
+        if wrong is None:
+            del self.store.blobs[digest]
+        else:
+            self.store.blobs[digest] = wrong
+
+    def read_entry(self) -> bytes:
+        [data] = self.store.entries.values()
+        return data
+
+    def change_entry(self, data: bytes) -> None:
+        [address] = self.store.entries
+        self.store.entries[address] = data
 
 
-def damage(path: Path, content: bytes) -> None:
-    """Change a file in place, as a bad disk or a careless root would."""
-    path.chmod(0o644)
-    path.write_bytes(content)
+class TestDamage(DamageContract):
+    @pytest.fixture(params=["local", "memory"])
+    def store(self, request: pytest.FixtureRequest, root: Path) -> CacheStore:
+        return LocalStore(root) if request.param == "local" else MemoryStore()
+
+    @pytest.fixture
+    def at_rest(self, store: CacheStore, root: Path) -> AtRest:
+        return InMemory(store) if isinstance(store, MemoryStore) else OnDisk(root)
 
 
-def test_what_was_put_comes_out_again(store: CacheStore, tmp_path: Path) -> None:
-    entry = published(store, tmp_path / "a", CHECKPOINT)
-
-    stored = store.get(address_of(CHECKPOINT))
-
-    assert stored is not None
-    assert stored.entry == entry
-    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
+@pytest.fixture
+def local(root: Path) -> LocalStore:
+    return LocalStore(root)
 
 
-def test_files_come_out_read_only_and_programs_stay_programs(
-    store: CacheStore, tmp_path: Path
-) -> None:
-    published(store, tmp_path / "a", CHECKPOINT)
-    extracted(store, CHECKPOINT, tmp_path / "out")
-
-    modes = {
-        path.name: stat.S_IMODE(path.stat().st_mode)
-        for path in (tmp_path / "out").rglob("*")
-        if path.is_file()
-    }
-    assert modes == {"config.json": 0o444, "kernel.so": 0o555, "model.bin": 0o444}
+def stamped(store: LocalStore, tmp_path: Path, document: KeyDocument = CHECKPOINT) -> Path:
+    """Publish an entry and take it out, so that its tensors are stamped; return their blob."""
+    published(store, tmp_path / "a", document)
+    blob = the_blob(store.root)
+    os.utime(blob, (1, 1))  # long ago, so that a stamp is worth something
+    extracted(store, document, tmp_path / "out")
+    return blob
 
 
-def test_an_unknown_address_is_a_miss(store: CacheStore) -> None:
-    assert store.get(address_of(CHECKPOINT)) is None
-    assert not store.delete(address_of(CHECKPOINT))
-
-
-def test_the_first_entry_stays(store: CacheStore, tmp_path: Path) -> None:
-    published(store, tmp_path / "a", CHECKPOINT, b"first")
-    second = built(tmp_path / "b", CHECKPOINT, b"second")
-
-    assert not store.put(second, tmp_path / "b")
-    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"first")
-
-
-def test_entries_are_listed_by_kind(store: CacheStore, tmp_path: Path) -> None:
-    published(store, tmp_path / "a", CHECKPOINT)
-    published(store, tmp_path / "b", VLLM)
-
-    assert {entry.kind for entry in store.list()} == {"quantized-checkpoint", "vllm-compile"}
-    assert [entry.kind for entry in store.list("vllm-compile")] == ["vllm-compile"]
-
-
-def test_a_deleted_entry_is_a_miss(store: CacheStore, tmp_path: Path) -> None:
-    published(store, tmp_path / "a", CHECKPOINT)
-
-    assert store.delete(address_of(CHECKPOINT))
-    assert store.get(address_of(CHECKPOINT)) is None
-
-
-def test_files_that_changed_since_they_were_described_are_refused(
-    store: CacheStore, tmp_path: Path
-) -> None:
-    entry = built(tmp_path / "a", CHECKPOINT)
-    damage(tmp_path / "a/config.json", b"{...}")
-
-    with pytest.raises(Unpublishable):
-        store.put(entry, tmp_path / "a")
-    assert store.get(address_of(CHECKPOINT)) is None
-
-
-def test_a_read_only_store_gives_and_takes_nothing(store: CacheStore, tmp_path: Path) -> None:
-    published(store, tmp_path / "a", CHECKPOINT)
-    other = built(tmp_path / "b", VLLM)
-    reader = ReadOnlyStore(store, "this is a fork")
-
-    assert reader.capability() == Capability("read-only", "this is a fork")
-    assert extracted(reader, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-    assert len(list(reader.list())) == 1
-    with pytest.raises(StoreUnavailable, match="this is a fork"):
-        reader.put(other, tmp_path / "b")
-    with pytest.raises(StoreUnavailable, match="this is a fork"):
-        reader.delete(address_of(CHECKPOINT))
+def stamps(root: Path) -> list[Path]:
+    return list(root.glob("stamp/*/*"))
 
 
 @pytest.mark.parametrize("document", [CHECKPOINT, NEURON], ids=lambda document: document.kind)
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param(b"TENSORS" * 100, id="other bytes"),
-        pytest.param(b"tensors" * 99, id="cut"),
-        pytest.param(b"tensors" * 101, id="grown"),
-        pytest.param(b"", id="emptied"),
-    ],
-)
-def test_a_damaged_blob_is_set_aside(
-    root: Path, tmp_path: Path, document: KeyDocument, wrong: bytes
+def test_a_damaged_blob_is_set_aside_with_its_entry(
+    local: LocalStore, root: Path, tmp_path: Path, document: KeyDocument
 ) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", document)
-    damage(the_blob(root, b"tensors" * 100), wrong)
+    published(local, tmp_path / "a", document)
+    damage(the_blob(root), b"TENSORS" * 100)
 
-    with pytest.raises(Corrupt, match=r"model\.bin"):
-        extracted(store, document, tmp_path / "out")
+    with pytest.raises(Corrupt):
+        extracted(local, document, tmp_path / "out")
 
-    assert store.get(address_of(document)) is None
     assert sorted(path.suffix for path in (root / "quarantine").iterdir()) == [".blob", ".json"]
 
 
 def test_a_single_flipped_bit_is_noticed_after_the_blob_was_stamped(
-    root: Path, tmp_path: Path
+    local: LocalStore, root: Path, tmp_path: Path
 ) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    blob = the_blob(root, b"tensors" * 100)
-    os.utime(blob, (1, 1))  # long ago, so that a stamp is worth something
-    extracted(store, CHECKPOINT, tmp_path / "out")
-    assert len(list(root.glob("stamp/*/*"))) == 1
+    blob = stamped(local, tmp_path)
+    assert len(stamps(root)) == 1
 
     damage(blob, b"uensors" + b"tensors" * 99)
 
     with pytest.raises(Corrupt):
-        extracted(store, CHECKPOINT, tmp_path / "again")
+        extracted(local, CHECKPOINT, tmp_path / "again")
 
 
-def test_a_stamped_blob_of_plain_tensors_is_not_read_again(root: Path, tmp_path: Path) -> None:
+def test_a_stamped_blob_of_tensors_is_not_read_again(local: LocalStore, tmp_path: Path) -> None:
     """Shown by a change that only a full read can see: the very same size and time."""
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    blob = the_blob(root, b"tensors" * 100)
-    os.utime(blob, (1, 1))
-    extracted(store, CHECKPOINT, tmp_path / "out")
-    damage(blob, b"TENSORS" * 100)
-    blob.chmod(0o444)
-    os.utime(blob, (1, 1))
+    damage_unseen(stamped(local, tmp_path))
 
-    assert extracted(store, CHECKPOINT, tmp_path / "again")["rank0/model.bin"] == b"TENSORS" * 100
+    again = extracted(local, CHECKPOINT, tmp_path / "again")
+
+    assert again["rank0/model.bin"] == b"TENSORS" * 100
 
 
-def test_a_blob_that_holds_code_is_read_every_time(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", NEURON)
-    blob = the_blob(root, b"tensors" * 100)
-    os.utime(blob, (1, 1))
-    extracted(store, NEURON, tmp_path / "out")
-    damage(blob, b"TENSORS" * 100)
-    blob.chmod(0o444)
-    os.utime(blob, (1, 1))
+def test_a_blob_that_holds_code_is_read_every_time(local: LocalStore, tmp_path: Path) -> None:
+    damage_unseen(stamped(local, tmp_path, NEURON))
 
     with pytest.raises(Corrupt):
-        extracted(store, NEURON, tmp_path / "again")
+        extracted(local, NEURON, tmp_path / "again")
 
 
-def test_a_blob_written_a_moment_ago_gets_no_stamp(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    extracted(store, CHECKPOINT, tmp_path / "out")
-
-    assert list(root.glob("stamp/*/*")) == []
-
-
-def unread_change(root: Path) -> None:
-    """Change a blob so that only a full read can see it."""
-    blob = the_blob(root, b"tensors" * 100)
-    mtime_ns = blob.stat().st_mtime_ns
-    damage(blob, b"TENSORS" * 100)
-    blob.chmod(0o444)
-    os.utime(blob, ns=(mtime_ns, mtime_ns))
-
-
-def test_tensors_that_were_done_well_before_their_build_ended_are_stamped_at_once(
-    root: Path, tmp_path: Path
+def test_a_blob_written_a_moment_ago_gets_no_stamp(
+    local: LocalStore, root: Path, tmp_path: Path
 ) -> None:
-    """So that the first hit on 140 GB reads none of them."""
-    store = LocalStore(root)
-    entry = built(tmp_path / "a", CHECKPOINT).model_copy(update={"built_at": int(time.time())})
-    for path in (tmp_path / "a").rglob("*"):
-        os.utime(path, (1, 1))
-    assert store.put(entry, tmp_path / "a")
+    published(local, tmp_path / "a", CHECKPOINT)
+    extracted(local, CHECKPOINT, tmp_path / "out")
 
-    assert len(list(root.glob("stamp/*/*"))) == 2  # and not the program: it was copied just now
-    unread_change(root)
-    assert extracted(store, CHECKPOINT, tmp_path / "out")["rank0/model.bin"] == b"TENSORS" * 100
+    assert stamps(root) == []
 
 
-def test_tensors_written_since_their_build_ended_are_not_stamped(
-    root: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("written_at", "built_at", "expected"),
+    [(1, int(time.time()), 2), (999, 1000, 0)],
+    ids=["well before their build ended", "since their build ended"],
+)
+def test_tensors_are_stamped_at_once_when_they_were_done_well_before_their_build_ended(
+    local: LocalStore, root: Path, tmp_path: Path, written_at: int, built_at: int, expected: int
 ) -> None:
-    """Somebody may have written them after they were hashed."""
-    store = LocalStore(root)
-    entry = built(tmp_path / "a", CHECKPOINT).model_copy(update={"built_at": 1000})
+    """So that the first hit on 140 GB reads none of them; of others somebody may have written."""
+    entry = built(tmp_path / "a", CHECKPOINT).model_copy(update={"built_at": built_at})
     for path in (tmp_path / "a").rglob("*"):
-        os.utime(path, (999, 999))
-    assert store.put(entry, tmp_path / "a")
+        os.utime(path, (written_at, written_at))
+    assert local.put(entry, tmp_path / "a")
 
-    assert list(root.glob("stamp/*/*")) == []
+    assert len(stamps(root)) == expected  # and not the program: it was copied just now
+    damage_unseen(the_blob(root))
+    if expected:
+        found = extracted(local, CHECKPOINT, tmp_path / "out")
+        assert found["rank0/model.bin"] == b"TENSORS" * 100
 
 
 def test_a_store_that_always_hashes_believes_no_stamp(root: Path, tmp_path: Path) -> None:
-    published(LocalStore(root), tmp_path / "a", CHECKPOINT)
-    os.utime(the_blob(root, b"tensors" * 100), (1, 1))
-    extracted(LocalStore(root), CHECKPOINT, tmp_path / "out")
-    unread_change(root)
+    damage_unseen(stamped(LocalStore(root), tmp_path))
 
     with pytest.raises(Corrupt):
         extracted(LocalStore(root, always_hash=True), CHECKPOINT, tmp_path / "again")
@@ -283,10 +187,7 @@ def test_a_store_that_always_hashes_believes_no_stamp(root: Path, tmp_path: Path
 def test_on_a_network_file_system_no_stamp_is_believed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, hashed: bool
 ) -> None:
-    published(LocalStore(root), tmp_path / "a", CHECKPOINT)
-    os.utime(the_blob(root, b"tensors" * 100), (1, 1))
-    extracted(LocalStore(root), CHECKPOINT, tmp_path / "out")
-    unread_change(root)
+    damage_unseen(stamped(LocalStore(root), tmp_path))
     device = root.stat().st_dev
     line = f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw - {kind} server:/export rw\n"
     read_text = Path.read_text
@@ -305,22 +206,11 @@ def test_on_a_network_file_system_no_stamp_is_believed(
         extracted(store, CHECKPOINT, tmp_path / "again")
 
 
-def test_a_lost_blob_is_a_corrupt_entry(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    the_blob(root, b"{}").unlink()
-
-    with pytest.raises(Corrupt, match="is missing"):
-        extracted(store, CHECKPOINT, tmp_path / "out")
-    assert store.get(address_of(CHECKPOINT)) is None
-
-
 def test_a_blob_replaced_while_it_is_linked_to_is_not_lost(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Linking to a file that was just replaced fails as if it were not there."""
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
+    published(local, tmp_path / "a", CHECKPOINT)
     link = os.link
     refused: list[Path] = []
 
@@ -332,79 +222,46 @@ def test_a_blob_replaced_while_it_is_linked_to_is_not_lost(
 
     monkeypatch.setattr(os, "link", refusing)
 
-    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
+    assert extracted(local, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
     assert len(refused) == 3
 
 
-def test_a_link_in_place_of_a_blob_is_not_followed(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
+def test_a_link_for_a_blob_is_not_followed(local: LocalStore, root: Path, tmp_path: Path) -> None:
+    published(local, tmp_path / "a", CHECKPOINT)
     blob = the_blob(root, b"{}")
-    copy = tmp_path / "copy"
-    blob.rename(copy)
-    blob.symlink_to(copy)
+    blob.rename(tmp_path / "copy")
+    blob.symlink_to(tmp_path / "copy")
 
     with pytest.raises(Corrupt):
-        extracted(store, CHECKPOINT, tmp_path / "out")
+        extracted(local, CHECKPOINT, tmp_path / "out")
 
 
-def test_publishing_again_heals_a_damaged_blob(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
+def test_another_entry_heals_a_damaged_blob(local: LocalStore, root: Path, tmp_path: Path) -> None:
+    published(local, tmp_path / "a", CHECKPOINT)
     damage(the_blob(root, b"{}"), b"[]")
 
-    published(store, tmp_path / "b", NEURON)  # it shares the blob
+    published(local, tmp_path / "b", NEURON)  # it shares the blob
 
-    assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b'{"schema":1}', id="incomplete"),
-        pytest.param(b"x" * 2**21, id="huge"),
-    ],
-)
-def test_a_broken_entry_is_set_aside(root: Path, tmp_path: Path, data: bytes) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    damage(next(root.glob("ac/*/*/*.json")), data)
-
-    assert list(store.list()) == []
-    with pytest.raises(Corrupt):
-        store.get(address_of(CHECKPOINT))
-    assert store.get(address_of(CHECKPOINT)) is None
+    assert extracted(local, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
 
 
-def test_an_entry_copied_to_another_address_is_refused(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
+def test_an_entry_copied_to_another_address_is_refused(
+    local: LocalStore, root: Path, tmp_path: Path
+) -> None:
+    published(local, tmp_path / "a", CHECKPOINT)
     elsewhere = root / "ac/quantized-checkpoint/00" / f"{'0' * 64}.json"
     elsewhere.parent.mkdir()
-    os.link(next(root.glob("ac/*/*/*.json")), elsewhere)
+    os.link(the_entry(root), elsewhere)
 
     with pytest.raises(Corrupt, match="another address"):
-        store.get(Address("quantized-checkpoint", "0" * 64))
+        local.get(Address("quantized-checkpoint", "0" * 64))
 
 
-def test_an_entry_of_a_newer_version_is_left_alone(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    path = next(root.glob("ac/*/*/*.json"))
-    damage(path, NEWER)
+def test_a_hit_on_one_disk_copies_no_tensors(local: LocalStore, root: Path, tmp_path: Path) -> None:
+    published(local, tmp_path / "a", CHECKPOINT)
+    extracted(local, CHECKPOINT, tmp_path / "out")
 
-    with pytest.raises(NewerEntry):
-        store.get(address_of(CHECKPOINT))
-    assert path.read_bytes() == NEWER
-
-
-def test_a_hit_on_the_same_disk_copies_no_tensors(root: Path, tmp_path: Path) -> None:
-    store = LocalStore(root)
-    published(store, tmp_path / "a", CHECKPOINT)
-    extracted(store, CHECKPOINT, tmp_path / "out")
-
-    assert (tmp_path / "out/rank0/model.bin").samefile(the_blob(root, b"tensors" * 100))
+    assert (tmp_path / "out/rank0/model.bin").samefile(the_blob(root, TENSORS))
 
 
 def test_a_new_store_is_private(root: Path) -> None:
@@ -412,54 +269,52 @@ def test_a_new_store_is_private(root: Path) -> None:
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
 
 
-def test_a_directory_others_can_write_to_is_not_used(root: Path) -> None:
+def open_to_others(root: Path) -> None:
     root.mkdir()
     root.chmod(0o770)
 
-    capability = LocalStore(root).capability()
 
-    assert capability.mode == "off"
-    assert "others can write to it" in capability.reason
-
-
-def test_a_linked_directory_is_not_used(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    root.symlink_to(tmp_path / "elsewhere")
-
-    assert LocalStore(root).capability() == Capability("off", "it is a symbolic link")
+def linked(root: Path) -> None:
+    root.with_name("elsewhere").mkdir()
+    root.symlink_to(root.with_name("elsewhere"))
 
 
-def test_a_file_in_its_place_is_not_used(root: Path) -> None:
-    root.touch()
-
-    assert LocalStore(root).capability() == Capability("off", "it is not a directory")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root")
-def test_a_directory_of_another_user_is_not_used(root: Path) -> None:
+def of_another_user(root: Path) -> None:
     root.mkdir()
     os.chown(root, 12345, 12345)
 
-    assert LocalStore(root).capability() == Capability("off", "it belongs to user 12345")
 
-
-def test_a_layout_of_another_version_is_not_touched(root: Path) -> None:
+def laid_out_otherwise(root: Path) -> None:
     root.mkdir(mode=0o700)
     (root / "VERSION").write_text('{"layout":2}\n')
 
+
+UNUSABLE = [
+    pytest.param(open_to_others, "others can write to it", id="others may write"),
+    pytest.param(linked, "it is a symbolic link", id="a link"),
+    pytest.param(Path.touch, "it is not a directory", id="a file"),
+    pytest.param(laid_out_otherwise, "another version laid it out", id="another version"),
+    pytest.param(
+        *(of_another_user, "it belongs to user 12345"),
+        marks=pytest.mark.skipif(os.geteuid() != 0, reason="giving files away needs root"),
+        id="of another user",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "reason"), UNUSABLE)
+def test_a_place_that_is_no_private_directory_is_not_used(
+    root: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    make(root)
+    before = sorted(root.iterdir()) if root.is_dir() else []
+
     store = LocalStore(root)
 
-    assert store.capability() == Capability(
-        "off", f"the cache {str(root)!r} cannot be used: another version laid it out"
-    )
-    assert [path.name for path in root.iterdir()] == ["VERSION"]
-
-
-def test_a_store_that_is_off_says_why_when_it_is_used_anyway(root: Path, tmp_path: Path) -> None:
-    root.touch()
-    store = LocalStore(root)
-
-    with pytest.raises(StoreUnavailable, match="it is not a directory"):
+    assert store.capability().mode == "off"
+    assert reason in store.capability().reason
+    assert before == (sorted(root.iterdir()) if root.is_dir() else [])
+    with pytest.raises(StoreUnavailable, match=reason):
         store.get(address_of(CHECKPOINT))
-    with pytest.raises(StoreUnavailable, match="it is not a directory"):
+    with pytest.raises(StoreUnavailable, match=reason):
         list(store.list())

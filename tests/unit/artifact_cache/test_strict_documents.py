@@ -21,25 +21,12 @@ from artifact_cache.store import address_of
 from artifact_cache.trust import load_trusted_keys
 from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.toml_rows import rows
 
-ODD = {
-    "nested to overflow": b'{"schema":' + b"[" * 100_000,
-    "a key twice": b'{"schema":1,"schema":1}',
-    "not a number": b'{"schema":NaN}',
-    "a number of 10,000 digits": b'{"schema":' + b"9" * 10_000 + b"}",
-    "half a surrogate pair": b'{"schema":"\\ud800"}',
-    "not UTF-8": b'{"schema":"\xff"}',
-    "a list": b"[]",
-    "nothing": b"",
-}
+every_odd = rows(__file__, "odd", "odd=data:bytes")
 
 
-@pytest.fixture(params=list(ODD.values()), ids=list(ODD))
-def odd(request: pytest.FixtureRequest) -> bytes:
-    data: bytes = request.param
-    return data
-
-
+@every_odd
 def test_an_odd_pin_is_refused(root: Path, tmp_path: Path, odd: bytes) -> None:
     open_local(root).get_or_build(CHECKPOINT, Build(), tmp_path / "built")
     (root / "pins").mkdir()
@@ -59,6 +46,7 @@ def test_a_pin_whose_keys_stand_twice_is_refused(root: Path) -> None:
         Pins(LocalStore(root)).all()
 
 
+@every_odd
 def test_an_odd_list_of_keys_is_refused(tmp_path: Path, odd: bytes) -> None:
     (tmp_path / "keys.json").write_bytes(odd)
 
@@ -66,11 +54,13 @@ def test_an_odd_list_of_keys_is_refused(tmp_path: Path, odd: bytes) -> None:
         load_trusted_keys(tmp_path / "keys.json")
 
 
+@every_odd
 def test_an_odd_entry_is_malformed(odd: bytes) -> None:
     with pytest.raises(MalformedEntry):
         parse_entry(odd)
 
 
+@every_odd
 def test_an_odd_stamp_does_not_fit(root: Path, tmp_path: Path, odd: bytes) -> None:
     open_local(root).get_or_build(CHECKPOINT, Build(b"tensors"), tmp_path / "built")
     for blob in root.glob("cas/*/*/*"):
@@ -84,6 +74,7 @@ def test_an_odd_stamp_does_not_fit(root: Path, tmp_path: Path, odd: bytes) -> No
     assert files_below(result.path) == files_of(b"tensors")
 
 
+@every_odd
 def test_an_odd_failure_is_none(root: Path, odd: bytes) -> None:
     address = address_of(CHECKPOINT)
     failures = Failures(root / "neg")
@@ -95,6 +86,7 @@ def test_an_odd_failure_is_none(root: Path, odd: bytes) -> None:
     assert not path.exists()
 
 
+@every_odd
 def test_an_odd_line_is_not_counted(root: Path, odd: bytes) -> None:
     root.mkdir()
     log = StatsLog(root / "stats.jsonl")
@@ -106,6 +98,7 @@ def test_an_odd_line_is_not_counted(root: Path, odd: bytes) -> None:
     assert [(total.event, total.count) for total in log.totals()] == [("hit", 2)]
 
 
+@every_odd
 @pytest.mark.parametrize(
     "ask",
     [

@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from artifact_cache.cache import ArtifactCache
-from artifact_cache.entry import Entry
-from artifact_cache.errors import Corrupt, NewerEntry, StoreUnavailable, Unpublishable
+from artifact_cache.errors import Corrupt, NewerEntry, StoreUnavailable
 from artifact_cache.locks import KeyLocks
 from artifact_cache.store import Address, Capability, StoredEntry, address_of
 from artifact_cache.stores.tiered import Tier, TieredStore
 from tests.support.cache_entries import CHECKPOINT, NEWER, VLLM, Build, files_below, files_of
 from tests.support.cache_opening import LocalStore
+from tests.support.cache_stores import (
+    FailingStore,
+    built,
+    damage,
+    extracted,
+    published,
+    stored,
+    the_blob,
+)
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
-from tests.unit.artifact_cache.test_stores import built, damage, extracted, published, the_blob
 
 ADDRESS = address_of(CHECKPOINT)
+both_policies = pytest.mark.parametrize("policy", ["write-through", "write-back"])
 
 
-class BrokenStore:
+def failing(mode: str = "read-write") -> FailingStore:
     """A store whose network goes away after the start."""
-
-    def __init__(self, mode: str = "read-write") -> None:
-        self.mode = mode
-        self.asked = 0
-
-    def capability(self) -> Capability:
-        return Capability(self.mode, "it does not answer")  # type: ignore[arg-type]
-
-    def get(self, address: Address) -> StoredEntry | None:
-        raise self._gone()
-
-    def put(self, entry: Entry, directory: Path) -> bool:
-        raise self._gone()
-
-    def list(self, kind: str | None = None) -> Iterator[Entry]:
-        raise self._gone()
-
-    def delete(self, address: Address) -> bool:
-        raise self._gone()
-
-    def _gone(self) -> StoreUnavailable:
-        self.asked += 1
-        return StoreUnavailable("far", "it does not answer")
+    capability = Capability(mode, "it does not answer")  # type: ignore[arg-type]
+    return FailingStore(StoreUnavailable("far", "it does not answer"), capability)
 
 
 @pytest.fixture
@@ -58,40 +44,40 @@ def far() -> MemoryStore:
     return MemoryStore()
 
 
+@pytest.fixture
+def store(local: LocalStore, far: MemoryStore) -> TieredStore:
+    return TieredStore(local, [Tier("far", far)])
+
+
 def test_what_is_found_far_is_kept_near(
-    local: LocalStore, far: MemoryStore, tmp_path: Path
+    store: TieredStore, local: LocalStore, far: MemoryStore, tmp_path: Path
 ) -> None:
     entry = published(far, tmp_path / "a", CHECKPOINT)
-    store = TieredStore(local, [Tier("far", far)])
 
     assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
 
     far.blobs.clear()
-    near = local.get(ADDRESS)
-    assert near is not None
-    assert near.entry == entry
+    assert stored(local, CHECKPOINT).entry == entry
     assert extracted(store, CHECKPOINT, tmp_path / "again") == files_of(b"tensors")
 
 
-def test_the_nearest_entry_is_used(local: LocalStore, far: MemoryStore, tmp_path: Path) -> None:
+def test_the_nearest_entry_is_used(
+    store: TieredStore, local: LocalStore, far: MemoryStore, tmp_path: Path
+) -> None:
     published(local, tmp_path / "a", CHECKPOINT, b"near")
     published(far, tmp_path / "b", CHECKPOINT, b"far")
-    store = TieredStore(local, [Tier("far", far)])
 
     assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"near")
 
 
-@pytest.mark.parametrize("policy", ["write-through", "write-back"])
+@both_policies
 def test_what_is_published_goes_to_every_tier(
     local: LocalStore, far: MemoryStore, tmp_path: Path, policy: str
 ) -> None:
     store = TieredStore(local, [Tier("far", far, policy)])  # type: ignore[arg-type]
     entry = published(store, tmp_path / "a", CHECKPOINT)
 
-    for one in (local, far):
-        stored = one.get(ADDRESS)
-        assert stored is not None
-        assert stored.entry == entry
+    assert [stored(one, CHECKPOINT).entry for one in (local, far)] == [entry, entry]
 
 
 def test_nothing_goes_to_a_tier_that_is_only_read(
@@ -119,22 +105,19 @@ def test_a_tier_that_may_only_be_read_breaks_nothing(local: LocalStore, tmp_path
     assert messages == []
 
 
-def test_the_first_entry_of_a_tier_written_through_wins_everywhere(
-    local: LocalStore, far: MemoryStore, tmp_path: Path
-) -> None:
+class Late(MemoryStore):
+    """A far store in which another host publishes while we build."""
+
+    late = False
+
+    def get(self, address: Address) -> StoredEntry | None:
+        return super().get(address) if self.late else None
+
+
+def test_the_first_entry_written_through_wins_everywhere(local: LocalStore, tmp_path: Path) -> None:
     """Two hosts must not serve a mix: the loser takes the winner's files."""
-    published(far, tmp_path / "theirs", CHECKPOINT, b"first")
-
-    class Late(MemoryStore):
-        """A far store in which another host publishes while we build."""
-
-        def get(self, address: Address) -> StoredEntry | None:
-            return super().get(address) if self.late else None
-
-        late = False
-
     shared = Late()
-    shared.entries, shared.blobs = far.entries, far.blobs
+    published(shared, tmp_path / "theirs", CHECKPOINT, b"first")
     store = TieredStore(local, [Tier("far", shared)])
     cache = ArtifactCache(store, KeyLocks(tmp_path / "locks"))
 
@@ -150,10 +133,9 @@ def test_the_first_entry_of_a_tier_written_through_wins_everywhere(
 
 
 def test_an_entry_in_the_way_that_cannot_be_used_keeps_nobody_from_caching(
-    local: LocalStore, far: MemoryStore, tmp_path: Path
+    store: TieredStore, far: MemoryStore, tmp_path: Path
 ) -> None:
     far.entries[ADDRESS] = NEWER
-    store = TieredStore(local, [Tier("far", far)])
 
     published(store, tmp_path / "a", CHECKPOINT)
     assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
@@ -170,14 +152,11 @@ def test_who_is_late_with_a_copy_keeps_the_own_build(
     assert extracted(far, CHECKPOINT, tmp_path / "far") == files_of(b"first")
 
 
-@pytest.mark.parametrize("policy", ["write-through", "write-back"])
+@both_policies
 def test_a_tier_that_fails_costs_one_notice(local: LocalStore, tmp_path: Path, policy: str) -> None:
     messages: list[str] = []
-    store = TieredStore(
-        local,
-        [Tier("far", BrokenStore(), policy)],  # type: ignore[arg-type]
-        notify=messages.append,
-    )
+    far = Tier("far", failing(), policy)  # type: ignore[arg-type]
+    store = TieredStore(local, [far], notify=messages.append)
     cache = ArtifactCache(store, KeyLocks(tmp_path / "locks"))
 
     first = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
@@ -189,7 +168,7 @@ def test_a_tier_that_fails_costs_one_notice(local: LocalStore, tmp_path: Path, p
 
 
 def test_a_tier_that_is_off_is_not_asked(local: LocalStore, tmp_path: Path) -> None:
-    broken = BrokenStore("off")
+    broken = failing("off")
     store = TieredStore(local, [Tier("far", broken)])
 
     assert store.capability() == Capability("read-write", "far is off: it does not answer")
@@ -198,9 +177,7 @@ def test_a_tier_that_is_off_is_not_asked(local: LocalStore, tmp_path: Path) -> N
     assert broken.asked == 0
 
 
-def test_without_a_place_here_the_shared_one_still_serves(
-    root: Path, far: MemoryStore, tmp_path: Path
-) -> None:
+def test_a_shared_place_alone_still_serves(root: Path, far: MemoryStore, tmp_path: Path) -> None:
     root.touch()
     store = TieredStore(LocalStore(root), [Tier("far", far)])
 
@@ -221,21 +198,19 @@ def test_a_cache_of_which_nothing_can_be_written_says_so(
 
 
 def test_a_blob_damaged_here_comes_from_the_shared_tier(
-    root: Path, local: LocalStore, far: MemoryStore, tmp_path: Path
+    store: TieredStore, local: LocalStore, root: Path, tmp_path: Path
 ) -> None:
-    store = TieredStore(local, [Tier("far", far)])
     published(store, tmp_path / "a", CHECKPOINT)
-    damage(the_blob(root, b"tensors" * 100), b"TENSORS" * 100)
+    damage(the_blob(root), b"TENSORS" * 100)
 
     assert extracted(store, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
     assert extracted(local, CHECKPOINT, tmp_path / "again") == files_of(b"tensors")
 
 
 def test_files_of_another_build_do_not_stand_in_for_damaged_ones(
-    root: Path, local: LocalStore, far: MemoryStore, tmp_path: Path
+    store: TieredStore, local: LocalStore, far: MemoryStore, root: Path, tmp_path: Path
 ) -> None:
     """Who asked was told of the entry here; the other one is found by the next look."""
-    store = TieredStore(local, [Tier("far", far)])
     published(local, tmp_path / "a", CHECKPOINT, b"mine")
     published(far, tmp_path / "b", CHECKPOINT, b"other")
     damage(the_blob(root, b"mine" * 100), b"MINE" * 100)
@@ -245,32 +220,17 @@ def test_files_of_another_build_do_not_stand_in_for_damaged_ones(
     assert extracted(store, CHECKPOINT, tmp_path / "again") == files_of(b"other")
 
 
-def test_damage_everywhere_is_reported(local: LocalStore, far: MemoryStore) -> None:
-    far.entries[ADDRESS] = b"{"
-
-    with pytest.raises(Corrupt):
-        TieredStore(local, [Tier("far", far)]).get(ADDRESS)
-
-
-def test_an_entry_of_a_newer_version_is_reported(local: LocalStore, far: MemoryStore) -> None:
-    far.entries[ADDRESS] = NEWER
-
-    with pytest.raises(NewerEntry):
-        TieredStore(local, [Tier("far", far)]).get(ADDRESS)
-
-
-def test_files_that_changed_are_refused_by_all(
-    local: LocalStore, far: MemoryStore, tmp_path: Path
+@pytest.mark.parametrize(("data", "error"), [(b"{", Corrupt), (NEWER, NewerEntry)])
+def test_an_entry_that_is_of_no_use_in_any_tier_is_reported(
+    store: TieredStore, far: MemoryStore, data: bytes, error: type[Exception]
 ) -> None:
-    entry = built(tmp_path / "a", CHECKPOINT)
-    damage(tmp_path / "a/config.json", b"[]")
+    far.entries[ADDRESS] = data
 
-    with pytest.raises(Unpublishable):
-        TieredStore(local, [Tier("far", far)]).put(entry, tmp_path / "a")
+    with pytest.raises(error):
+        store.get(ADDRESS)
 
 
-def test_entries_are_listed_once(local: LocalStore, far: MemoryStore, tmp_path: Path) -> None:
-    store = TieredStore(local, [Tier("far", far)])
+def test_entries_are_listed_once(store: TieredStore, far: MemoryStore, tmp_path: Path) -> None:
     published(store, tmp_path / "a", CHECKPOINT)
     published(far, tmp_path / "b", VLLM)
 

@@ -7,9 +7,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +21,7 @@ from packager.keys.parts import Shape
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, Build
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.foreign_trees import optimum_tree
+from tests.support.toml_rows import rows
 
 
 @dataclass
@@ -30,7 +31,25 @@ class Said:
     err: str
 
 
-Cache = Callable[..., Said]
+class Cache:
+    """`packager cache …`, run in this process; its entries are in `root`."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> Said:
+        self._capsys.readouterr()
+        status = run(["cache", *words])
+        said = self._capsys.readouterr()
+        return Said(status, said.out, said.err)
+
+    def told(self, *words: str) -> Any:
+        """Return the result of a command."""
+        return json.loads(self(*words, "--format", "json").out)
+
+    def keys(self, *words: str) -> list[str]:
+        return [one["key"] for one in self.told("ls", *words)]
 
 
 @pytest.fixture
@@ -43,16 +62,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cache(root: Path, capsys: pytest.CaptureFixture[str]) -> Cache:
-    """Run `packager cache …` in this process."""
-    assert root
-
-    def call(*words: str) -> Said:
-        capsys.readouterr()
-        status = run(["cache", *words])
-        said = capsys.readouterr()
-        return Said(status, said.out, said.err)
-
-    return call
+    return Cache(root, capsys)
 
 
 def keep(root: Path, document: KeyDocument, model: str = "acme/tiny", content: bytes = b"1") -> str:
@@ -79,11 +89,11 @@ def damage(root: Path) -> None:
 
 def test_an_empty_cache_is_said_to_be_empty(cache: Cache) -> None:
     assert cache("ls").out == "the cache is empty\n"
-    assert json.loads(cache("ls", "--format", "json").out) == []
+    assert cache.told("ls") == []
 
 
-def test_a_list_shows_kind_model_size_and_age(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+def test_a_list_shows_kind_model_size_and_age(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
 
     [header, row, total] = cache("ls").out.splitlines()
 
@@ -94,20 +104,17 @@ def test_a_list_shows_kind_model_size_and_age(cache: Cache, root: Path) -> None:
     assert total.startswith("1 entry, ")
 
 
-def test_a_list_can_be_sorted_and_narrowed(cache: Cache, root: Path) -> None:
-    small = keep(root, CHECKPOINT, "b")
-    large = keep(root, NEURON, "a", b"123456")
+def test_a_list_can_be_sorted_and_narrowed(cache: Cache) -> None:
+    small = keep(cache.root, CHECKPOINT, "b")
+    large = keep(cache.root, NEURON, "a", b"123456")
 
-    def keys(*words: str) -> list[str]:
-        return [one["key"] for one in json.loads(cache("ls", *words, "--format", "json").out)]
-
-    assert keys("--sort", "size") == [large, small]
-    assert keys("--sort", "model") == [large, small]
-    assert keys("--kind", "quantized-checkpoint") == [small]
+    assert cache.keys("--sort", "size") == [large, small]
+    assert cache.keys("--sort", "model") == [large, small]
+    assert cache.keys("--kind", "quantized-checkpoint") == [small]
 
 
-def test_a_few_digits_are_enough_and_too_few_are_explained(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+def test_a_few_digits_are_enough_and_too_few_are_explained(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
 
     assert key in cache("show", key[:6]).out
     assert key in cache("show", f"quantized-checkpoint/{key}").out
@@ -117,11 +124,11 @@ def test_a_few_digits_are_enough_and_too_few_are_explained(cache: Cache, root: P
     assert cache("show", "no-key").status == 2
 
 
-def test_digits_of_two_keys_are_refused_with_both(cache: Cache, root: Path) -> None:
+def test_digits_of_two_keys_are_refused_with_both(cache: Cache) -> None:
     keys: list[str] = []
     number = 0
     while len({key[0] for key in keys}) == len(keys):
-        keys.append(keep(root, larger(NEURON, max_batch=8 + number), content=b"x"))
+        keys.append(keep(cache.root, larger(NEURON, max_batch=8 + number), content=b"x"))
         number += 1
     twice = keys[-1][0]
 
@@ -129,19 +136,14 @@ def test_digits_of_two_keys_are_refused_with_both(cache: Cache, root: Path) -> N
 
     assert said.status == 2
     assert "too short" in said.err
-    assert all(one["shown"].startswith(one["key"][:12]) for one in listed(cache))
+    assert all(one["shown"].startswith(one["key"][:12]) for one in cache.told("ls"))
 
 
-def listed(cache: Cache) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(cache("ls", "--format", "json").out)
-    return found
-
-
-def test_an_entry_says_what_decides_it(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+def test_an_entry_says_what_decides_it(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
 
     text = cache("show", key).out
-    document = json.loads(cache("show", key, "--format", "json").out)
+    document = cache.told("show", key)
 
     assert "built      just now by ci@acme, packager 1.0" in text
     assert "rank0/model.bin" in text
@@ -151,12 +153,12 @@ def test_an_entry_says_what_decides_it(cache: Cache, root: Path) -> None:
     assert document["tier"] == "local"
 
 
-def test_counts_say_what_was_saved(cache: Cache, root: Path, tmp_path: Path) -> None:
-    keep(root, CHECKPOINT)
-    open_local(root).get_or_build(CHECKPOINT, Build(), tmp_path / "again")
+def test_counts_say_what_was_saved(cache: Cache, tmp_path: Path) -> None:
+    keep(cache.root, CHECKPOINT)
+    open_local(cache.root).get_or_build(CHECKPOINT, Build(), tmp_path / "again")
 
     text = cache("stats").out
-    document = json.loads(cache("stats", "--format", "json").out)
+    document = cache.told("stats")
 
     assert "hits       50 % of look-ups" in text
     assert document["hit_rate"] == 0.5
@@ -164,8 +166,8 @@ def test_counts_say_what_was_saved(cache: Cache, root: Path, tmp_path: Path) -> 
     assert 'event="hit"} 1' in cache("stats", "--format", "prometheus").out
 
 
-def test_a_sound_cache_verifies(cache: Cache, root: Path) -> None:
-    keep(root, CHECKPOINT)
+def test_a_sound_cache_verifies(cache: Cache) -> None:
+    keep(cache.root, CHECKPOINT)
 
     said = cache("verify", "--quiet")
 
@@ -173,9 +175,9 @@ def test_a_sound_cache_verifies(cache: Cache, root: Path) -> None:
     assert said.out.startswith("1 entry and 3 blobs are sound")
 
 
-def test_damage_is_found_set_aside_and_shown_by_the_status(cache: Cache, root: Path) -> None:
-    keep(root, CHECKPOINT)
-    damage(root)
+def test_damage_is_found_set_aside_and_shown_by_the_status(cache: Cache) -> None:
+    keep(cache.root, CHECKPOINT)
+    damage(cache.root)
 
     looked = cache("verify", "--no-repair", "--format", "json")
     dealt = cache("verify", "--quiet")
@@ -187,26 +189,26 @@ def test_damage_is_found_set_aside_and_shown_by_the_status(cache: Cache, root: P
     assert cache("verify", "--quiet").status == 0
 
 
-def test_a_dry_run_says_what_would_go_and_takes_nothing(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+def test_a_dry_run_says_what_would_go_and_takes_nothing(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
 
     said = cache("gc", "--max-size", "1B", "--grace", "0s", "--dry-run", "--quiet")
 
     assert f"{key[:12]}  quantized-checkpoint  acme/tiny" in said.out
     assert "would go" in said.out
-    assert len(listed(cache)) == 1
+    assert len(cache.keys()) == 1
 
 
-def test_what_is_pinned_stays(cache: Cache, root: Path) -> None:
-    held, gone = keep(root, CHECKPOINT), keep(root, NEURON, "other")
-    old(root, held, gone)
+def test_what_is_pinned_stays(cache: Cache) -> None:
+    held, gone = keep(cache.root, CHECKPOINT), keep(cache.root, NEURON, "other")
+    old(cache.root, held, gone)
     assert cache("pin", held[:8], "--name", "release").out == "release\n"
 
     said = cache("gc", "--max-age", "1d", "--format", "json")
 
     assert [one["key"] for one in json.loads(said.out)["removed"]] == [gone]
     assert json.loads(said.out)["by_model"][0]["model"] == "other"
-    assert [one["key"] for one in listed(cache)] == [held]
+    assert cache.keys() == [held]
     assert "pinned" in cache("ls").out
     assert "release" in cache("show", held).out
 
@@ -218,8 +220,8 @@ def old(root: Path, *keys: str) -> None:
             os.utime(path, (path.stat().st_mtime - 864000,) * 2)
 
 
-def test_a_pin_is_let_go_by_name_or_by_key(cache: Cache, root: Path) -> None:
-    one, two = keep(root, CHECKPOINT), keep(root, NEURON)
+def test_a_pin_is_let_go_by_name_or_by_key(cache: Cache) -> None:
+    one, two = keep(cache.root, CHECKPOINT), keep(cache.root, NEURON)
     cache("pin", one, two, "--name", "both")
     cache("pin", "--model", "acme/tiny", "--name", "tiny")
 
@@ -228,27 +230,13 @@ def test_a_pin_is_let_go_by_name_or_by_key(cache: Cache, root: Path) -> None:
         "tiny  model=acme/tiny",
     }
     assert cache("unpin", one[:10]).out == "both\n"
-    assert json.loads(cache("pins", "--format", "json").out)["both"]["keys"] == [two]
+    assert cache.told("pins")["both"]["keys"] == [two]
     assert cache("unpin", "both").out == "both\n"
     assert cache("unpin", two).status == 66
     assert cache("pin").status == 2
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("gc", "--max-size", "many"),
-        ("gc", "--max-age", "soon"),
-        ("export", "--to", "a.tar"),
-        ("explain",),
-        ("explain", "--last", "abcd"),
-        ("clear-negative",),
-        ("import", "x.tar", "--module", "MODULE_1"),
-        ("stats", "--cache-shared", "ftp://x"),
-        ("stats", "--trusted-keys", "no-such-file"),
-    ],
-    ids=lambda words: " ".join(words),
-)
+@rows(__file__, "wrong", "words:tuple")
 def test_wrong_words_end_with_status_2(cache: Cache, words: tuple[str, ...]) -> None:
     said = cache(*words)
 
@@ -257,9 +245,9 @@ def test_wrong_words_end_with_status_2(cache: Cache, words: tuple[str, ...]) -> 
 
 
 def test_entries_travel_in_an_archive(
-    cache: Cache, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = {keep(root, CHECKPOINT), keep(root, NEURON)}
+    keys = {keep(cache.root, CHECKPOINT), keep(cache.root, NEURON)}
     assert cache("export", "--all", "--to", "entries.tar", "--quiet").out == "entries.tar\n"
     monkeypatch.setenv("PACKAGER_CACHE", str(tmp_path / "other"))
 
@@ -269,24 +257,24 @@ def test_entries_travel_in_an_archive(
     assert {line.split("/")[1] for line in first.out.split()} == keys
     assert "2 entries imported" in first.err
     assert json.loads(again.out)["published"] == []
-    assert {one["key"] for one in listed(cache)} == keys
+    assert set(cache.keys()) == keys
     assert list((tmp_path / "other/work").iterdir()) == []
 
 
 def test_an_archive_comes_from_a_pipe(
-    cache: Cache, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(root, CHECKPOINT)
+    keep(cache.root, CHECKPOINT)
     cache("export", "--all", "--to", "entries.tar")
     stdin = io.TextIOWrapper(io.BytesIO((tmp_path / "entries.tar").read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
 
     assert cache("import", "-", "--cache-dir", "other").status == 0
-    assert len(json.loads(cache("ls", "--cache-dir", "other", "--format", "json").out)) == 1
+    assert len(cache.keys("--cache-dir", "other")) == 1
 
 
-def test_a_damaged_archive_is_refused_whole(cache: Cache, root: Path, tmp_path: Path) -> None:
-    keep(root, CHECKPOINT)
+def test_a_damaged_archive_is_refused_whole(cache: Cache, tmp_path: Path) -> None:
+    keep(cache.root, CHECKPOINT)
     cache("export", "--all", "--to", "entries.tar")
     data = bytearray((tmp_path / "entries.tar").read_bytes())
     place = data.index(b"1" * 50)
@@ -300,8 +288,8 @@ def test_a_damaged_archive_is_refused_whole(cache: Cache, root: Path, tmp_path: 
     assert cache("import", "no-such.tar").status == 66
 
 
-def test_entries_travel_through_a_layout(cache: Cache, root: Path) -> None:
-    keys = {keep(root, CHECKPOINT), keep(root, NEURON)}
+def test_entries_travel_through_a_layout(cache: Cache) -> None:
+    keys = {keep(cache.root, CHECKPOINT), keep(cache.root, NEURON)}
 
     names = cache("export", "--all", "--to", "oci:layout").out.split()
     first = cache("import", names[0].partition("@")[0], "--cache-dir", "other")
@@ -309,13 +297,12 @@ def test_entries_travel_through_a_layout(cache: Cache, root: Path) -> None:
 
     assert len(names) == 2
     assert len(first.out.split()) == len(rest.out.split()) == 1
-    found = json.loads(cache("ls", "--cache-dir", "other", "--format", "json").out)
-    assert {one["key"] for one in found} == keys
+    assert set(cache.keys("--cache-dir", "other")) == keys
 
 
-def test_one_tag_cannot_name_two_entries(cache: Cache, root: Path) -> None:
-    keep(root, CHECKPOINT)
-    keep(root, NEURON)
+def test_one_tag_cannot_name_two_entries(cache: Cache) -> None:
+    keep(cache.root, CHECKPOINT)
+    keep(cache.root, NEURON)
 
     assert cache("export", "--all", "--to", "oci:layout:one").status == 2
     assert cache("export", "--all", "--to", "docker:one").status == 2
@@ -333,10 +320,8 @@ def test_graphs_of_other_tools_are_imported(cache: Cache, tmp_path: Path) -> Non
     assert cache("import", "--from", "neo", "tree").status == 66
 
 
-def test_with_signatures_required_only_signed_entries_are_taken(
-    cache: Cache, root: Path, tmp_path: Path
-) -> None:
-    keep(root, CHECKPOINT)
+def test_only_signed_entries_are_taken_on_demand(cache: Cache, tmp_path: Path) -> None:
+    keep(cache.root, CHECKPOINT)
     cache("export", "--all", "--to", "unsigned.tar")
     public = tmp_path / "builder.pub"
     made = cache("keygen")
@@ -358,8 +343,8 @@ def test_with_signatures_required_only_signed_entries_are_taken(
     assert cache("keygen").status == 2  # never over a key that is there
 
 
-def test_a_refused_entry_is_shown_as_such(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+def test_a_refused_entry_is_shown_as_such(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
 
     text = cache("show", key, "--require-signed").out
     checked = cache("verify", "--require-signed", "--quiet")
@@ -369,9 +354,9 @@ def test_a_refused_entry_is_shown_as_such(cache: Cache, root: Path) -> None:
 
 
 def test_what_verify_cannot_read_is_left_and_has_a_status_of_its_own(
-    cache: Cache, root: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(root, CHECKPOINT)
+    keep(cache.root, CHECKPOINT)
 
     def broken_disk(path: Path) -> str:
         raise OSError(5, "Input/output error")
@@ -383,8 +368,8 @@ def test_what_verify_cannot_read_is_left_and_has_a_status_of_its_own(
     assert said.out.count("left       blob") == 3
     assert "cannot be read: input/output error" in said.out
     monkeypatch.undo()
-    assert len(list(root.glob("cas/*/*/*"))) == 3
-    assert len(list(root.glob("ac/*/*/*"))) == 1
+    assert len(list(cache.root.glob("cas/*/*/*"))) == 3
+    assert len(list(cache.root.glob("ac/*/*/*"))) == 1
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -407,47 +392,43 @@ def failed(root: Path, error: Exception) -> None:
     shutil.rmtree(root.parent / "failed")
 
 
-def test_a_rejection_is_listed_with_its_log_and_can_be_forgotten(cache: Cache, root: Path) -> None:
-    failed(root, Rejected("no kernel for this shape", log="line one\nline two"))
+def test_a_rejection_is_listed_with_its_log_and_can_be_forgotten(cache: Cache) -> None:
+    failed(cache.root, Rejected("no kernel for this shape", log="line one\nline two"))
     key = key_of(TENSORRT)
 
     assert "not tried again for 23 h" in cache("failures").out
     assert "line two" in cache("show", key[:8]).out
-    assert json.loads(cache("failures", "--format", "json").out)[0]["rejected"] is True
+    assert cache.told("failures")[0]["rejected"] is True
     assert cache("clear-negative", "0" * 12).status == 66
     assert cache("clear-negative", key[:8]).out == f"tensorrt-llm-engine/{key[:12]}\n"
     assert cache("failures").out == "nothing has failed\n"
     assert cache("clear-negative", "--all").out == "nothing had failed\n"
 
 
-def test_what_only_failed_is_tried_again(cache: Cache, root: Path) -> None:
-    failed(root, BuildFailed("out of memory"))
+def test_what_only_failed_is_tried_again(cache: Cache) -> None:
+    failed(cache.root, BuildFailed("out of memory"))
 
     assert "tried again on request" in cache("failures").out
 
 
-def test_the_nearest_entries_of_one_are_explained(cache: Cache, root: Path) -> None:
-    key = keep(root, NEURON)
-    other = keep(root, larger(NEURON, max_batch=16, max_input_tokens=2048), "acme/large")
+def test_the_nearest_entries_of_one_are_explained(cache: Cache) -> None:
+    key = keep(cache.root, NEURON)
+    other = keep(cache.root, larger(NEURON, max_batch=16, max_input_tokens=2048), "acme/large")
 
     text = cache("explain", key[:8]).out
-    [document] = json.loads(cache("explain", key[:8], "--format", "json").out)
+    [document] = cache.told("explain", key[:8])
 
     assert f"{other[:12]} of acme/large, just now: 2 fields differ" in text
     assert "/shape/max_batch         requested 8, cached 16" in text
-    assert document["differences"][0] == {
-        "pointer": "/shape/max_batch",
-        "wanted": 8,
-        "found": 16,
-    }
+    assert document["differences"][0] == {"pointer": "/shape/max_batch", "wanted": 8, "found": 16}
 
 
 def test_without_a_build_there_is_nothing_last(cache: Cache) -> None:
     assert cache("explain", "--last").status == 66
 
 
-def test_stores_address_entries_as_the_list_does(cache: Cache, root: Path) -> None:
-    key = keep(root, CHECKPOINT)
+def test_stores_address_entries_as_the_list_does(cache: Cache) -> None:
+    key = keep(cache.root, CHECKPOINT)
 
-    assert LocalStore(root).get(Address("quantized-checkpoint", listed(cache)[0]["key"]))
-    assert listed(cache)[0]["key"] == key
+    assert LocalStore(cache.root).get(Address("quantized-checkpoint", cache.keys()[0]))
+    assert cache.keys()[0] == key

@@ -11,24 +11,10 @@ import pytest
 from packager.cache.report import neighbour_lines
 from packager.core.cached import difference_name
 from tests.support.commandline import TINY
+from tests.support.toml_rows import rows
 
 
-@pytest.mark.parametrize(
-    ("pointer", "name"),
-    [
-        ("/weights/files/model.safetensors", "weights file model.safetensors changed"),
-        ("/weights/files/tokenizer.json", "model file tokenizer.json changed"),
-        ("/weights/files/sub~1a~0b.json", "model file sub/a~b.json changed"),
-        ("/weights/draft/model.safetensors", "draft's file model.safetensors changed"),
-        ("/candidate/model.safetensors", "candidate's file model.safetensors changed"),
-        (
-            "/graph/architecture/hidden_act",
-            "model file config.json changed: field hidden_act",
-        ),
-        ("/toolchain/environment/numpy", "version of numpy in the tool's environment"),
-        ("/shape/max_batch", "/shape/max_batch"),
-    ],
-)
+@rows(__file__, "difference", "pointer=id", "name")
 def test_a_difference_is_named_in_the_users_words(pointer: str, name: str) -> None:
     assert difference_name(pointer) == name
 

@@ -14,6 +14,7 @@ from packager.cache.settings import (
     trusted_keys_file,
 )
 from packager.errors import UsageError
+from tests.support.toml_rows import rows
 
 
 @pytest.fixture
@@ -109,19 +110,8 @@ def test_keys_of_the_users_own_are_found(environment: dict[str, str]) -> None:
     assert found.trusted_keys == trusted_keys_file(environment)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("shared = 's3://x'", "shared"),
-        ("share = []", "share"),
-        ("match = 'any'", "match"),
-        ("require_signed = 1", "require_signed"),
-        ("shared = [", "cannot be parsed"),
-    ],
-)
-def test_a_wrong_file_is_refused_by_the_name_of_the_setting(
-    environment: dict[str, str], text: str, words: str
-) -> None:
+@rows(__file__, "wrong", "text", "words")
+def test_a_wrong_file_names_the_setting(environment: dict[str, str], text: str, words: str) -> None:
     standing(environment, text)
 
     with pytest.raises(UsageError, match=words):

@@ -11,33 +11,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packager.core.events import ignore
-from packager.core.image import (
-    Blob,
-    Compression,
-    FileRange,
-    ImageSpec,
-    Inline,
-    Layer,
-    Platform,
-    RuntimeConfig,
-    Written,
-)
+from packager.core.image import Blob, Compression, FileRange, ImageSpec, Inline, Layer, Written
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepInput
 from packager.drafts.train.head_files import write_head
 from packager.errors import CachedFileChanged, NotReproduced
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.layout.sink import LayoutSink
-from packager.images.oci import scratch
-from packager.images.tar import TarEntry, make_tar
-from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
 from packager.steps.protocol import lay_out
+from tests.support.made_images import blob_in, blobs_in, image_with, layout_sink, tar_layer
+from tests.unit.images.test_write_image import FakeSink
 
 MIB = 1024 * 1024
 HOUR_NS = 3600 * 10**9
@@ -154,22 +143,21 @@ def test_a_disk_that_does_not_read_a_cached_file_is_no_fault_of_the_model(
 
 
 def image_of(*contents: FileRange, compression: Compression = "none") -> ImageSpec:
-    layers = tuple(
-        Layer(
-            role="weights",
-            blob=make_tar([TarEntry(path=f"/m/{number}", content=content)]),
-            compression=compression,
-        )
+    layers = (
+        tar_layer(f"/m/{number}", content, compression=compression)
         for number, content in enumerate(contents)
     )
-    return ImageSpec(base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="")
+    return image_with(*layers)
 
 
 def write(image: ImageSpec, out: Path, state: Path) -> Written:
     index = DigestIndex(state / "digests", clock_ns=lambda: time.time_ns() + HOUR_NS)
-    return write_image(
-        image, [LayoutSink(parse_layout_target(f"oci:{out}"))], reader=BlobReader(), index=index
-    )
+    return write_image(image, [layout_sink(out)], reader=BlobReader(), index=index)
+
+
+def check_blobs(layout: Path) -> None:
+    for blob in blobs_in(layout):
+        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "auto"])
@@ -196,75 +184,71 @@ def test_an_image_that_needs_no_bytes_of_a_damaged_file_has_the_right_ones(tmp_p
     again = write(image_of(content), tmp_path / "out", tmp_path / "state")
 
     assert again.image.digest == first.image.digest
-    for blob in (tmp_path / "out/blobs/sha256").iterdir():
-        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+    check_blobs(tmp_path / "out")
 
 
 def test_shards_of_a_damaged_file_are_not_written(tmp_path: Path) -> None:
     content = cached(tmp_path / "a")
-    shards = [
-        make_tar([TarEntry(path=f"/m/{number}", content=Blob((Inline(b"header"), part)))])
+    shards = (
+        tar_layer(f"/m/{number}", Blob((Inline(b"header"), part)))
         for number, part in enumerate(parts(content, 500, MIB)[1:])
-    ]
-    layers = tuple(Layer(role="weights", blob=blob) for blob in shards)
-    image = replace(image_of(), layers=layers)
+    )
     flip(content.path, 3)  # in the header that the shards have not
 
     with pytest.raises(CachedFileChanged):
-        write(image, tmp_path / "out", tmp_path / "state")
+        write(image_with(*shards), tmp_path / "out", tmp_path / "state")
 
 
 def test_a_layout_can_be_written_to_after_a_damaged_file_was_replaced(tmp_path: Path) -> None:
     """A build tries again with the same outputs, once the cache is mended."""
     content, other = cached(tmp_path / "a"), cached(tmp_path / "b", MIB)
     flip(content.path)
-    sink = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
+    sink = layout_sink(tmp_path / "out")
     index = DigestIndex(tmp_path / "state/digests")
     image = image_of(other, content)
     with pytest.raises(CachedFileChanged):
         write_image(image, [sink], reader=BlobReader(), index=index)
     flip(content.path)
 
-    written = write_image(image, [sink], reader=BlobReader(), index=index)
+    write_image(image, [sink], reader=BlobReader(), index=index)
 
     assert (tmp_path / "out/index.json").is_file()
-    for layer in written.layers:
-        blob = tmp_path / "out/blobs/sha256" / layer.digest.removeprefix("sha256:")
-        assert f"sha256:{hashlib.sha256(blob.read_bytes()).hexdigest()}" == layer.digest
+    check_blobs(tmp_path / "out")
 
 
 def test_a_second_try_leaves_the_blobs_that_others_wrote_after_the_first(tmp_path: Path) -> None:
     out, state = tmp_path / "out", tmp_path / "state"
     write(image_of(cached(tmp_path / "a", 1000)), out, state)
     image = image_of(cached(tmp_path / "b", 2000))
-    layer = write(image, tmp_path / "elsewhere", state).layers[0].digest.removeprefix("sha256:")
-    sink = LayoutSink(parse_layout_target(f"oci:{out}"))
-    place = out / "blobs/sha256" / layer
+    layer = write(image, tmp_path / "elsewhere", state).layers[0].digest
+    sink, index = layout_sink(out), DigestIndex(state / "digests")
+    place = blob_in(out, layer)
 
     for _ in range(2):
         with pytest.raises(NotReproduced):
             write_image(
-                image,
-                [sink],
-                reader=BlobReader(),
-                index=DigestIndex(state / "digests"),
-                expect_digests=("sha256:another",),
+                image, [sink], reader=BlobReader(), index=index, expect_digests=("sha256:another",)
             )
         if not place.exists():  # what the first try wrote is gone, and another program comes
-            place.write_bytes((tmp_path / "elsewhere/blobs/sha256" / layer).read_bytes())
+            place.write_bytes(blob_in(tmp_path / "elsewhere", layer).read_bytes())
             continue
         return
     pytest.fail("the second try removed what it had not written")
 
 
-class SharingWriter:
-    """A writer on a file system that shares extents: it has all bytes before one is written."""
+class SharingSink(FakeSink):
+    """An output on a file system that shares extents: it has all bytes before one is written."""
 
     complete = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.committed: list[str] = []
-        self.aborted = False
+        self.aborted = 0
+
+    def writer(self, layer: Layer) -> Any:
+        self.opened += 1
+        return self
 
     def write(self, chunk: memoryview) -> None:
         """Need no bytes."""
@@ -273,33 +257,7 @@ class SharingWriter:
         self.committed.append(digest)
 
     def abort(self) -> None:
-        self.aborted = True
-
-
-class SharingSink:
-    """An output that gives such writers."""
-
-    def __init__(self) -> None:
-        self.target = "oci:shared"
-        self.writers: list[SharingWriter] = []
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Need nothing."""
-
-    def writer(self, layer: Layer) -> SharingWriter:
-        del layer
-        self.writers.append(SharingWriter())
-        return self.writers[-1]
-
-    def locate(self, digest: str) -> None:
-        del digest
-
-    def publish(self, image: object, blobs: object) -> object:
-        del image, blobs
-        return object()
-
-    def abandon(self) -> None:
-        """Undo nothing."""
+        self.aborted += 1
 
 
 def test_shared_extents_of_a_cached_file_are_compared_though_nothing_is_written(
@@ -315,8 +273,8 @@ def test_shared_extents_of_a_cached_file_are_compared_though_nothing_is_written(
     with pytest.raises(CachedFileChanged):
         write_image(image_of(content), [sink], reader=BlobReader(), index=index)  # type: ignore[list-item]
 
-    assert [writer.committed for writer in sink.writers] == [[]]
-    assert all(writer.aborted for writer in sink.writers)
+    assert (sink.opened, sink.committed) == (1, [])
+    assert sink.aborted >= 1
 
 
 def in_step(tmp_path: Path, content: FileRange | Blob) -> None:

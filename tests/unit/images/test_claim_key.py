@@ -14,10 +14,11 @@ from packager.images.claims import ClaimKey
 
 KEY = ClaimKey(bytes(range(32)))
 SECRET = KEY.secret.hex()
+Environment = dict[str, str]
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path) -> Environment:
     return {"XDG_CONFIG_HOME": str(tmp_path / "config")}
 
 
@@ -34,31 +35,36 @@ def kept(place: Path, text: str = KEY.spelled(), mode: int = 0o600) -> Path:
     return place
 
 
-def test_there_is_no_key_until_one_is_needed(environment: dict[str, str], own: Path) -> None:
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def refusal(environment: Environment, reason: str) -> str:
+    """Return what is said of a key that is refused for this reason."""
+    with pytest.raises(UsageError, match=reason) as raised:
+        load_key(environment)
+    return f"{raised.value} {raised.value.hint}"
+
+
+def test_a_key_is_made_once_when_it_is_needed(environment: Environment, own: Path) -> None:
     assert load_key(environment) is None
     assert not own.exists()
 
-
-def test_a_key_is_made_once_for_its_owner_alone(environment: dict[str, str], own: Path) -> None:
     made = make_key(environment)
 
     assert make_key(environment) == load_key(environment) == made
-    assert stat.S_IMODE(own.stat().st_mode) == 0o600
     assert own.read_text() == f"packager-claim-key-1:{made.secret.hex()}\n"
     assert [path.name for path in own.parent.iterdir()] == ["claim-key"]
 
 
-def test_a_key_is_for_its_owner_alone_whatever_the_umask(
-    environment: dict[str, str], own: Path
-) -> None:
+def test_a_key_is_for_its_owner_alone(environment: Environment, own: Path) -> None:
     before = os.umask(0)
     try:
         make_key(environment)
     finally:
         os.umask(before)
 
-    assert stat.S_IMODE(own.stat().st_mode) == 0o600
-    assert stat.S_IMODE(own.parent.stat().st_mode) == 0o700
+    assert (mode_of(own), mode_of(own.parent)) == (0o600, 0o700)
 
 
 def test_keys_differ(tmp_path: Path) -> None:
@@ -68,41 +74,28 @@ def test_keys_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602, 0o777], ids=oct)
-def test_a_key_that_others_may_touch_is_refused(
-    environment: dict[str, str], own: Path, mode: int
-) -> None:
+def test_a_key_open_to_others_is_refused(environment: Environment, own: Path, mode: int) -> None:
     kept(own, mode=mode)
 
-    with pytest.raises(UsageError, match="others may read or write it") as raised:
-        load_key(environment)
-
-    assert SECRET not in f"{raised.value} {raised.value.hint}"
+    assert SECRET not in refusal(environment, "others may read or write it")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_key_of_another_user_is_refused(environment: dict[str, str], own: Path) -> None:
+def test_a_key_of_another_user_is_refused(environment: Environment, own: Path) -> None:
     os.chown(kept(own), 12345, 12345)
 
-    with pytest.raises(UsageError, match="it belongs to another user"):
-        load_key(environment)
+    refusal(environment, "it belongs to another user")
 
 
-def test_a_link_in_place_of_our_key_is_refused(
-    environment: dict[str, str], own: Path, tmp_path: Path
+def test_what_is_no_file_in_place_of_our_key_is_refused(
+    environment: Environment, own: Path, tmp_path: Path
 ) -> None:
     own.parent.mkdir(parents=True)
     own.symlink_to(kept(tmp_path / "elsewhere"))
-
-    with pytest.raises(UsageError, match="cannot be used"):
-        load_key(environment)
-
-
-def test_a_pipe_in_place_of_our_key_does_not_hang(environment: dict[str, str], own: Path) -> None:
-    own.parent.mkdir(parents=True)
-    os.mkfifo(own, 0o600)
-
-    with pytest.raises(UsageError, match="not a regular file"):
-        load_key(environment)
+    refusal(environment, "cannot be used")
+    own.unlink()
+    os.mkfifo(own, 0o600)  # does not hang
+    refusal(environment, "not a regular file")
 
 
 @pytest.mark.parametrize(
@@ -110,97 +103,70 @@ def test_a_pipe_in_place_of_our_key_does_not_hang(environment: dict[str, str], o
     ["", SECRET, KEY.spelled()[:-1], "x" * 5000, "packager-claim-key-1:\u00e4" + SECRET],
     ids=["empty", "bare", "short", "long", "letters"],
 )
-def test_a_file_that_holds_no_key_is_refused_and_not_repeated(
-    environment: dict[str, str], own: Path, text: str
-) -> None:
+def test_a_file_without_a_key_is_refused(environment: Environment, own: Path, text: str) -> None:
     kept(own, text)
 
-    with pytest.raises(UsageError, match="cannot be used") as raised:
-        load_key(environment)
-
-    assert SECRET[:20] not in f"{raised.value} {raised.value.hint}"
+    assert SECRET[:20] not in refusal(environment, "cannot be used")
 
 
-def test_a_file_may_be_named(environment: dict[str, str], tmp_path: Path) -> None:
-    named = {**environment, "PACKAGER_CLAIM_KEY_FILE": str(kept(tmp_path / "secret"))}
-
-    assert load_key(named) == KEY
-
-
-def test_a_mounted_secret_is_a_link(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_named_file_may_be_a_mounted_secret(environment: Environment, tmp_path: Path) -> None:
     link = tmp_path / "mounted"
     link.symlink_to(kept(tmp_path / "..data"))
 
-    assert load_key({**environment, "PACKAGER_CLAIM_KEY_FILE": str(link)}) == KEY
+    for place in (link, tmp_path / "..data"):
+        assert load_key({**environment, "PACKAGER_CLAIM_KEY_FILE": str(place)}) == KEY
 
 
 def test_a_named_file_that_is_not_there_is_no_reason_for_another_key(
-    environment: dict[str, str], tmp_path: Path, own: Path
+    environment: Environment, tmp_path: Path, own: Path
 ) -> None:
-    named = {**environment, "PACKAGER_CLAIM_KEY_FILE": str(tmp_path / "none")}
-
     with pytest.raises(NotFound, match="no claim key found in"):
-        make_key(named)
+        make_key({**environment, "PACKAGER_CLAIM_KEY_FILE": str(tmp_path / "none")})
 
     assert not own.exists()
 
 
-def test_a_variable_holds_the_key_itself(environment: dict[str, str]) -> None:
+def test_a_variable_holds_the_key_itself(environment: Environment) -> None:
     assert load_key({**environment, "PACKAGER_CLAIM_KEY": f"{KEY.spelled()}\n"}) == KEY
 
-
-def test_a_variable_that_holds_no_key_is_refused_and_not_repeated(
-    environment: dict[str, str],
-) -> None:
-    with pytest.raises(UsageError, match="'PACKAGER_CLAIM_KEY' cannot be used") as raised:
-        load_key({**environment, "PACKAGER_CLAIM_KEY": "hunter2"})
-
-    assert "hunter2" not in f"{raised.value} {raised.value.hint}"
+    said = refusal({"PACKAGER_CLAIM_KEY": "hunter2"}, "'PACKAGER_CLAIM_KEY' cannot be used")
+    assert "hunter2" not in said
 
 
-def test_two_places_at_once_are_refused(environment: dict[str, str]) -> None:
+def test_two_places_at_once_are_refused() -> None:
     both = {"PACKAGER_CLAIM_KEY": KEY.spelled(), "PACKAGER_CLAIM_KEY_FILE": "/nowhere"}
 
-    with pytest.raises(UsageError, match="are both set"):
-        load_key({**environment, **both})
+    refusal(both, "are both set")
 
 
-def test_an_empty_variable_is_none(environment: dict[str, str], own: Path) -> None:
+def test_an_empty_variable_is_none(environment: Environment) -> None:
     """CI gives jobs of strangers empty secrets."""
     empty = {**environment, "PACKAGER_CLAIM_KEY": "", "PACKAGER_CLAIM_KEY_FILE": ""}
 
     assert make_key(empty) == load_key(environment)
 
 
-def test_a_key_that_cannot_be_kept_stops_no_build(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("a file where a directory should be")
-    warnings: list[str] = []
-    keys = ClaimKeys({"XDG_CONFIG_HOME": str(tmp_path / "config")}, warnings.append)
-
-    assert keys.find() is None
-    assert keys.need() is None
-    assert "no claim key can be kept in" in warnings[0]
-
-
-def test_a_directory_that_takes_no_key_stops_no_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refuses", [False, True], ids=["a file is there", "nothing may be"])
+def test_a_key_that_cannot_be_kept_stops_no_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuses: bool
 ) -> None:
     def refuse(*arguments: object, **named: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
     warnings: list[str] = []
     keys = ClaimKeys({"XDG_CONFIG_HOME": str(tmp_path / "config")}, warnings.append)
+    if refuses:
+        monkeypatch.setattr(Path, "mkdir", refuse)
+    else:
+        (tmp_path / "config").write_text("a file where a directory should be")
 
+    assert keys.find() is None
     assert keys.need() is None
-    [warning] = warnings
-    assert "no claim key can be kept in" in warning
-    assert "permission denied" in warning
+    assert "no claim key can be kept in" in warnings[0]
+    assert ("permission denied" in warnings[0]) is refuses
 
 
-def test_no_key_is_made_where_claims_are_switched_off(
-    environment: dict[str, str], own: Path
-) -> None:
+def test_no_key_is_made_where_claims_are_switched_off(environment: Environment, own: Path) -> None:
     keys = ClaimKeys({**environment, "PACKAGER_CLAIM_KEY": "off"}, print)
 
     assert keys.find() is None
@@ -208,14 +174,14 @@ def test_no_key_is_made_where_claims_are_switched_off(
     assert not own.exists()
 
 
-def test_a_teams_key_is_taken_over(environment: dict[str, str], own: Path) -> None:
+def test_a_teams_key_is_taken_over(environment: Environment, own: Path) -> None:
     assert store_claim_key(environment, f"{KEY.spelled()}\n") == KEY
     assert store_claim_key(environment, KEY.spelled()) == KEY
     assert load_key(environment) == KEY
-    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    assert mode_of(own) == 0o600
 
 
-def test_a_key_is_given_up_only_when_asked(environment: dict[str, str]) -> None:
+def test_a_key_is_given_up_only_when_asked(environment: Environment) -> None:
     make_key(environment)
 
     with pytest.raises(UsageError, match="there is another claim key"):

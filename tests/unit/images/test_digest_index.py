@@ -33,9 +33,7 @@ def note(index: DigestIndex, blob: Blob) -> None:
     index.put(blob, ABC, fingerprint_of(blob), index.now_ns())
 
 
-def test_the_database_is_opened_once_for_all_notes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_database_is_opened_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each note opened and closed it, which synced five times: 60 times for one push."""
     opened: list[object] = []
     connect = sqlite3.connect
@@ -61,9 +59,7 @@ def test_a_note_waits_for_no_disk(tmp_path: Path) -> None:
     assert database.run(settings, []) == ["wal", 1]  # NORMAL: synced at checkpoints only
 
 
-def test_a_damaged_file_costs_reading_only_and_is_used_again_once_it_is_gone(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_file_costs_reading_only_until_it_is_gone(tmp_path: Path) -> None:
     (blob,) = blobs_of(tmp_path, 1)
     path = tmp_path / "digests.sqlite"
     path.write_bytes(b"no database at all" * 100)

@@ -8,7 +8,6 @@ import os
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,6 @@ import pytest
 from packager.core.image import (
     MEDIA_LAYER,
     Blob,
-    FileRange,
     ImageRef,
     ImageSpec,
     Inline,
@@ -32,23 +30,18 @@ from packager.images.daemon.base import DockerBase
 from packager.images.daemon.sink import DockerSink
 from packager.images.digest_index import DigestIndex
 from packager.images.docker_engine import connect_engine
-from packager.images.oci import scratch
-from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_target
 from packager.images.tee import write_image
 from packager.images.writers import BrokenOff
+from tests.support import tars
 from tests.support.doubles.registry import sha256
+from tests.support.made_images import image_with, layer_with, tar_layer
 
 SIZE = 8_000_000
 
 
 def spec(*blobs: Blob) -> ImageSpec:
-    return ImageSpec(
-        base=scratch(Platform()),
-        layers=tuple(Layer(role="weights", blob=blob) for blob in blobs),
-        runtime=RuntimeConfig(cmd=("/serve",)),
-        created="1970-01-01T00:00:00Z",
-    )
+    return image_with(*map(layer_with, blobs), runtime=RuntimeConfig(cmd=("/serve",)))
 
 
 def write(sink: DockerSink, image: ImageSpec, reader: BlobReader, root: Path) -> ImageRef:
@@ -80,7 +73,7 @@ class FakeEngine:
         return {"RepoDigests": [name] if self.digests is None else self.digests}
 
 
-def sink_of(engine: FakeEngine, target: str = "docker:team/model:1") -> DockerSink:
+def sink_of(engine: Any, target: str = "docker:team/model:1") -> DockerSink:
     return DockerSink(parse_target(target), reader=BlobReader(), connect=lambda: engine)
 
 
@@ -123,10 +116,7 @@ def test_two_loads_of_one_image_hold_the_same_files(tmp_path: Path) -> None:
     sent = []
     for _ in range(2):
         engine = LoadingEngine("http://10.0.0.1:2375")
-        sink = DockerSink(
-            parse_target("docker:m:1"), reader=BlobReader(), connect=lambda found=engine: found
-        )
-        write(sink, spec(*blobs), BlobReader(), tmp_path)
+        write(sink_of(engine), spec(*blobs), BlobReader(), tmp_path)
         sent.append(engine.files())
 
     assert sent[0] == sent[1]
@@ -145,7 +135,7 @@ def test_an_engine_that_does_not_take_the_archive_is_explained(
     tmp_path: Path, said: dict[str, str], error: type[Exception], hint: str
 ) -> None:
     engine = LoadingEngine("http://10.0.0.1:2375", says=(said,))
-    sink = DockerSink(parse_target("docker:m:1"), reader=BlobReader(), connect=lambda: engine)
+    sink = sink_of(engine, "docker:m:1")
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(3)]
 
     with pytest.raises(error) as failed:
@@ -169,7 +159,7 @@ def test_a_build_that_fails_breaks_the_archive_off(tmp_path: Path) -> None:
         return iter(())
 
     engine.api.load_image = load
-    sink = DockerSink(parse_target("docker:m:1"), reader=BlobReader(), connect=lambda: engine)
+    sink = sink_of(engine, "docker:m:1")
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(5)]
     (tmp_path / "shard-4").write_bytes(b"shorter now")
 
@@ -194,15 +184,13 @@ def test_the_failure_is_told_and_not_what_it_cost_another_layer(tmp_path: Path) 
         raise SourceChanged("shard")
 
     engine = LoadingEngine("http://10.0.0.1:2375")
-    sink = DockerSink(parse_target("docker:m:1"), reader=BlobReader(), connect=lambda: engine)
+    sink = sink_of(engine, "docker:m:1")
     sink.writer = writer  # type: ignore[method-assign, assignment]
-    layers = [
-        Layer(role="weights", blob=shard(tmp_path / name), created_by=name)
-        for name in ("first", "second")
-    ]
+    names = ("first", "second")
+    layers = [layer_with(shard(tmp_path / name), created_by=name) for name in names]
 
     with pytest.raises(SourceChanged):
-        write(sink, replace(spec(), layers=tuple(layers)), BlobReader(), tmp_path)
+        write(sink, image_with(*layers), BlobReader(), tmp_path)
 
 
 @pytest.mark.parametrize("base_url", ["http+docker://localhost", "http://127.0.0.1:2375"])
@@ -213,9 +201,7 @@ def test_an_engine_on_this_machine_pulls(base_url: str) -> None:
     assert sink.writer(spec(Blob((Inline(b"x"),))).layers[0]) is None
 
 
-def test_an_engine_behind_ssh_without_its_library_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_engine_behind_ssh_needs_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "ssh://user@engine.example")
     monkeypatch.delattr("docker.api.client.SSHHTTPAdapter", raising=False)
 
@@ -234,17 +220,24 @@ CONFIG_LAYERS = (b"first layer " * 100, b"second layer " * 100)
 
 
 def archive(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-        for name, target in (links or {}).items():
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.SYMTYPE, target
-            tar.addfile(member)
-    return buffer.getvalue()
+    return tars.tar_of(
+        *(tars.file(name, data) for name, data in files.items()),
+        *(tars.symlink(name, target) for name, target in (links or {}).items()),
+    )
+
+
+def saved(
+    layers: dict[str, bytes],
+    config: bytes = b"",
+    name: str = "abc.json",
+    links: dict[str, str] | None = None,
+    **more: bytes,
+) -> bytes:
+    """What `docker save` gives for layers of these names."""
+    names = [*layers, *(links or {})]
+    manifest = json.dumps([{"Config": name, "RepoTags": None, "Layers": names}]).encode()
+    config = config or image_config(*layers.values())
+    return archive({**layers, name: config, **more, "manifest.json": manifest}, links)
 
 
 def image_config(*layers: bytes) -> bytes:
@@ -259,33 +252,16 @@ def image_config(*layers: bytes) -> bytes:
 
 
 def docker_20(*layers: bytes) -> bytes:
-    config = image_config(*layers)
-    names = [f"{number}/layer.tar" for number in range(len(layers))]
-    manifest = [{"Config": "abc.json", "RepoTags": None, "Layers": names}]
-    return archive(
-        {
-            **{f"{number}/VERSION": b"1.0" for number in range(len(layers))},
-            **dict(zip(names, layers, strict=True)),
-            "abc.json": config,
-            "manifest.json": json.dumps(manifest).encode(),
-        }
-    )
+    versions = {f"{number}/VERSION": b"1.0" for number in range(len(layers))}
+    return saved({f"{n}/layer.tar": layer for n, layer in enumerate(layers)}, **versions)
 
 
 def docker_25(*layers: bytes) -> bytes:
-    config = image_config(*layers)
-    names = [f"blobs/sha256/{sha256(layer)[7:]}" for layer in layers]
-    config_name = f"blobs/sha256/{sha256(config)[7:]}"
-    manifest = [{"Config": config_name, "RepoTags": None, "Layers": names}]
-    return archive(
-        {
-            **dict(zip(names, layers, strict=True)),
-            config_name: config,
-            "index.json": b'{"schemaVersion": 2, "manifests": []}',
-            "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
-            "manifest.json": json.dumps(manifest).encode(),
-        }
-    )
+    config = f"blobs/sha256/{sha256(image_config(*layers))[7:]}"
+    index = b'{"schemaVersion": 2, "manifests": []}'
+    files = {"index.json": index, "oci-layout": b'{"imageLayoutVersion": "1.0.0"}'}
+    blobs = {f"blobs/sha256/{sha256(layer)[7:]}": layer for layer in layers}
+    return saved(blobs, name=config, **files)
 
 
 class SavingEngine:
@@ -335,40 +311,25 @@ def test_the_image_is_taken_out_once(tmp_path: Path) -> None:
 
 def test_equal_layers_that_docker_20_links_are_found(tmp_path: Path) -> None:
     layer = CONFIG_LAYERS[0]
-    manifest = [{"Config": "c.json", "Layers": ["0/layer.tar", "1/layer.tar"]}]
-    saved = archive(
-        {
-            "0/layer.tar": layer,
-            "c.json": image_config(layer, layer),
-            "manifest.json": json.dumps(manifest).encode(),
-        },
-        {"1/layer.tar": "../0/layer.tar"},
-    )
+    config, links = image_config(layer, layer), {"1/layer.tar": "../0/layer.tar"}
 
-    base = base_of(SavingEngine(saved), tmp_path)
+    base = base_of(SavingEngine(saved({"0/layer.tar": layer}, config, links=links)), tmp_path)
 
     assert [found.digest for found in base.layers] == [sha256(layer)] * 2
 
 
 def test_compressed_layers_stay_as_they_are(tmp_path: Path) -> None:
     packed = b"\x1f\x8b" + os.urandom(100)
-    manifest = [{"Config": "c.json", "Layers": ["l"]}]
-    saved = archive(
-        {
-            "l": packed,
-            "c.json": image_config(b"what it unpacks to"),
-            "manifest.json": json.dumps(manifest).encode(),
-        }
-    )
+    engine = SavingEngine(saved({"l": packed}, image_config(b"what it unpacks to")))
 
-    [layer] = base_of(SavingEngine(saved), tmp_path).layers
+    [layer] = base_of(engine, tmp_path).layers
 
     assert (layer.digest, layer.media_type) == (sha256(packed), MEDIA_LAYER + "+gzip")
     assert layer.diff_id == sha256(b"what it unpacks to")
 
 
 @pytest.mark.parametrize(
-    "saved",
+    "broken",
     [
         b"",
         archive({"x": b"y"}),
@@ -379,26 +340,18 @@ def test_compressed_layers_stay_as_they_are(tmp_path: Path) -> None:
     ],
     ids=["empty", "no manifest", "no image", "no JSON", "cut off", "damaged layer"],
 )
-def test_a_broken_archive_is_refused_and_leaves_nothing(tmp_path: Path, saved: bytes) -> None:
+def test_a_broken_archive_is_refused_and_leaves_nothing(tmp_path: Path, broken: bytes) -> None:
     with pytest.raises(ProtocolFailed, match="the Docker Engine gave"):
-        base_of(SavingEngine(saved), tmp_path)
+        base_of(SavingEngine(broken), tmp_path)
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_names_in_the_archive_never_become_paths(tmp_path: Path) -> None:
-    layer = CONFIG_LAYERS[0]
-    manifest = [{"Config": "c.json", "Layers": ["../../../escape"]}]
-    saved = archive(
-        {
-            "../../../escape": layer,
-            "/absolute": b"x",
-            "c.json": image_config(layer),
-            "manifest.json": json.dumps(manifest).encode(),
-        }
-    )
+    layer = {"../../../escape": CONFIG_LAYERS[0]}
+    engine = SavingEngine(saved(layer, **{"/absolute": b"x"}))
 
-    base_of(SavingEngine(saved), tmp_path / "deep" / "cache")
+    base_of(engine, tmp_path / "deep" / "cache")
 
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
@@ -410,5 +363,4 @@ def weights(tmp_path: Path) -> Blob:
 
 def shard(path: Path) -> Blob:
     path.write_bytes(os.urandom(SIZE))
-    content = FileRange(path=str(path), offset=0, length=SIZE)
-    return make_tar([TarEntry(path=f"/opt/{path.name}", content=content)])
+    return tar_layer(f"/opt/{path.name}", path).blob

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +17,11 @@ from packager.errors import NotFound, OutputFailed, PackagerError, ProtocolFaile
 from packager.files.atomic import read_regular
 from packager.images.daemon.base import DockerBase
 from packager.images.layout.base import LayoutBase, read_documents
-from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
+from tests.support.made_images import layout_sink
+from tests.support.odd_files import directory, pipe, unix_socket
+from tests.support.toml_rows import rows
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = b"layer"
@@ -62,23 +62,17 @@ def test_a_layout_of_another_tool_is_read(tmp_path: Path) -> None:
     assert read(layout(tmp_path / "l", descriptor(good), good))
 
 
-DIGESTS = [
-    pytest.param("sha256:/dev/zero", id="device"),
-    pytest.param("sha256:../../secret", id="upwards"),
-    pytest.param("sha256:" + "A" * 64, id="upper-case"),
-    pytest.param("sha256:" + "a" * 63, id="short"),
-    pytest.param("sha256:" + "a" * 64 + "/../../secret", id="long"),
-    pytest.param("sha256:" + "a" * 64 + "\n", id="newline"),
-    pytest.param("sha512:" + "a" * 128, id="sha512"),
-    pytest.param("a" * 64, id="no-algorithm"),
-    pytest.param("", id="empty"),
-    pytest.param(None, id="null"),
-    pytest.param(["sha256:" + "a" * 64], id="list"),
-]
+def linked_device(place: Path) -> None:
+    place.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("digest", DIGESTS)
-def test_a_digest_of_the_index_never_becomes_another_path(digest: object, tmp_path: Path) -> None:
+every_kind = pytest.mark.parametrize(
+    "make", [pipe, unix_socket, linked_device, directory], ids=lambda make: make.__name__
+)
+
+
+@rows(__file__, "digest", "digest")
+def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(manifest())
     entry = {"mediaType": MANIFEST, "digest": digest, "size": 10**6}
 
@@ -86,10 +80,8 @@ def test_a_digest_of_the_index_never_becomes_another_path(digest: object, tmp_pa
         read(layout(tmp_path / "l", entry))
 
 
-@pytest.mark.parametrize("digest", DIGESTS)
-def test_a_digest_of_the_manifest_never_becomes_another_path(
-    digest: object, tmp_path: Path
-) -> None:
+@rows(__file__, "digest", "digest")
+def test_a_digest_of_a_manifest_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(CONFIG)
     bad = manifest({"mediaType": MANIFEST, "digest": digest, "size": 10**6})
 
@@ -97,23 +89,7 @@ def test_a_digest_of_the_manifest_never_becomes_another_path(
         read(layout(tmp_path / "l", descriptor(bad), bad))
 
 
-def fifo(place: Path) -> None:
-    os.mkfifo(place)
-
-
-def device(place: Path) -> None:
-    place.symlink_to("/dev/zero")
-
-
-def directory(place: Path) -> None:
-    place.mkdir()
-
-
-def socket(place: Path) -> None:
-    os.mknod(place, stat.S_IFSOCK | 0o600)
-
-
-@pytest.mark.parametrize("make", [fifo, device, directory, socket])
+@every_kind
 @pytest.mark.parametrize("which", ["manifest", "config", "index.json"])
 def test_what_is_no_file_is_refused_at_once(
     make: Callable[[Path], None], which: str, tmp_path: Path
@@ -132,7 +108,7 @@ def test_what_is_no_file_is_refused_at_once(
     assert time.process_time() - started < 5.0
 
 
-@pytest.mark.parametrize("make", [fifo, device, directory, socket])
+@every_kind
 def test_what_is_no_file_is_never_read(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "place")
 
@@ -165,26 +141,13 @@ def test_no_more_is_read_than_is_allowed_and_one_byte(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "file", 100) == b"x" * 100
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        pytest.param(b"[" * 100_000, id="deep"),
-        pytest.param(b'{"manifests":5}', id="number"),
-        pytest.param(b'{"manifests":[5]}', id="entry-number"),
-        pytest.param(b'{"manifests":[{"annotations":[]}]}', id="annotations-list"),
-        pytest.param(b'{"manifests":[{"digest":"sha256:../../secret"}]}', id="digest-path"),
-        pytest.param(b'{"manifests":[],"manifests":[]}', id="twice"),
-        pytest.param(b"\xff", id="no-utf8"),
-    ],
-)
-def test_a_damaged_index_is_refused_before_anything_is_written(
-    index: bytes, tmp_path: Path
-) -> None:
+@rows(__file__, "index", "index:bytes")
+def test_a_damaged_index_is_refused_before_any_write(index: bytes, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"x")
     good = manifest()
     root = layout(tmp_path / "l", descriptor(good), good)
     (root / "index.json").write_bytes(index)
-    sink = LayoutSink(parse_layout_target(f"oci:{root}:new"))
+    sink = layout_sink(f"{root}:new")
     nothing = ImageSpec(base=scratch(Platform()), layers=(), runtime=RuntimeConfig(), created="")
 
     with pytest.raises(OutputFailed, match="is damaged"):

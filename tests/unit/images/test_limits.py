@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from packager.core.image import Blob, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.core.image import Blob, FileRange, Layer
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.core.units import GIB, MIB
 from packager.images.limits import check_limits
-from packager.images.oci import scratch
+from tests.support.made_images import image_with
 
 HOST = "r.example"
 SMALL = RegistryTraits(name="Small", layer_bytes=10 * MIB, layers=3, upload_s=600)
@@ -16,13 +16,7 @@ def layer(size: int, *, mount_from: str = "", label: str = "model.safetensors") 
 
 
 def found(known: RegistryTraits, *layers: Layer) -> list[tuple[str, str]]:
-    image = ImageSpec(
-        base=scratch(Platform()),
-        layers=layers,
-        runtime=RuntimeConfig(),
-        created="1970-01-01T00:00:00Z",
-    )
-    return [(one.severity, one.code) for one in check_limits(image, HOST, known)]
+    return [(one.severity, one.code) for one in check_limits(image_with(*layers), HOST, known)]
 
 
 def test_what_fits_is_not_mentioned() -> None:
@@ -46,12 +40,7 @@ def test_a_layer_that_is_in_the_registry_may_have_any_size() -> None:
 
 
 def test_the_largest_layer_is_named_with_its_limit() -> None:
-    image = ImageSpec(
-        base=scratch(Platform()),
-        layers=(layer(11 * MIB), layer(12 * MIB, label="draft")),
-        runtime=RuntimeConfig(),
-        created="1970-01-01T00:00:00Z",
-    )
+    image = image_with(layer(11 * MIB), layer(12 * MIB, label="draft"))
 
     (finding,) = check_limits(image, HOST, SMALL)
 

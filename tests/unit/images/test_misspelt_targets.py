@@ -9,20 +9,12 @@ import pytest
 from packager.core.references import RegistryTarget
 from packager.errors import UsageError
 from packager.images.target import parse_target
+from tests.support.toml_rows import rows
 
 KNOWN = ("oci", "docker", "registry", "embedded", "scratch")
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        ("oic:out", "oci:out"),
-        ("dokcer:tiny:1", "docker:tiny:1"),
-        ("dokcer:org/tiny:1", "docker:org/tiny:1"),
-        ("embeded:vllm-cpu", "embedded:vllm-cpu"),
-        ("scrtch", "scratch"),
-    ],
-)
+@rows(__file__, "scheme", "text=id", "meant")
 def test_a_misspelt_scheme_is_guessed(text: str, meant: str) -> None:
     with pytest.raises(UsageError, match="is of no known kind") as caught:
         parse_target(text, KNOWN)
@@ -30,20 +22,12 @@ def test_a_misspelt_scheme_is_guessed(text: str, meant: str) -> None:
     assert caught.value.hint.startswith(f"did you mean {meant!r}?")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("ubuntu:22.04", "python", "localhost:5000/tiny:1", "docker.io/library/scrtch"),
-        *("registry.test/dokcer:1", "dokcer:5000/tiny:1"),
-    ],
-)
+@rows(__file__, "registry", "text=id")
 def test_what_may_be_a_registry_is_one(text: str) -> None:
     assert isinstance(parse_target(text, KNOWN), RegistryTarget)
 
 
-def test_a_layout_without_its_scheme_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layout_needs_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("out").mkdir()
     assert isinstance(parse_target("out", KNOWN), RegistryTarget)

@@ -11,6 +11,7 @@ from packager.core.units import GIB, MIB, parse_rate
 from packager.images.pull_hints import Disk, Packed, PulledLayer, make_hints, packed_of
 from packager.images.pull_report import hints_document, hints_text, pulled_layers
 from tests.support.stored_images import SERVING, image
+from tests.support.toml_rows import rows
 
 TEN_GBIT = 1.25e9
 GP3 = Disk(name="gp3", bytes_s=125 * MIB)
@@ -58,18 +59,14 @@ def test_by_default_one_large_layer_comes_over_one_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "connections"),
-    [("1Gbit", 10), ("10Gbit", 15), ("25Gbit", 36), ("400Gbit", 50)],
+    ("bandwidth", "connections"), [("1Gbit", 10), ("10Gbit", 15), ("25Gbit", 36), ("400Gbit", 50)]
 )
-def test_there_are_as_many_connections_as_the_network_needs(
-    bandwidth: str, connections: int
-) -> None:
+def test_there_are_connections_as_the_network_needs(bandwidth: str, connections: int) -> None:
     assert make_hints(layers(GIB), parse_rate(bandwidth), [FAST]).connections == connections
 
 
 @pytest.mark.parametrize(
-    ("sizes", "unpacks"),
-    [((100,), 1), ((GIB, GIB, 5_000_000), 2), ((GIB,) * 90, 32), ((), 1)],
+    ("sizes", "unpacks"), [((100,), 1), ((GIB, GIB, 5_000_000), 2), ((GIB,) * 90, 32), ((), 1)]
 )
 def test_large_layers_are_unpacked_at_once(sizes: tuple[int, ...], unpacks: int) -> None:
     assert make_hints(layers(*sizes), TEN_GBIT, [FAST]).unpacks == unpacks
@@ -91,17 +88,7 @@ def test_what_compressed_layers_unpack_to_is_an_estimate() -> None:
     assert any("gzip" in note for note in hints.notes)
 
 
-@pytest.mark.parametrize(
-    ("media_type", "packed"),
-    [
-        ("application/vnd.oci.image.layer.v1.tar", "none"),
-        ("application/vnd.oci.image.layer.v1.tar+gzip", "gzip"),
-        ("application/vnd.oci.image.layer.v1.tar+zstd", "zstd"),
-        ("application/vnd.docker.image.rootfs.diff.tar.gzip", "gzip"),
-        ("application/vnd.docker.image.rootfs.diff.tar", "none"),
-        ("application/vnd.erofs.layer.v1", "none"),
-    ],
-)
+@rows(__file__, "media_type", "media_type=id", "packed")
 def test_media_types_tell_how_layers_are_compressed(media_type: str, packed: str) -> None:
     assert packed_of(media_type) == packed
 

@@ -19,12 +19,14 @@ from packager.images.reshard import SPLIT_OVER, split_large
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from packager.models.safetensors import read_weights_header
 from tests.support.doubles.models import safetensors_bytes, write_safetensors
+from tests.support.made_images import whole
+from tests.support.toml_rows import rows
 
 READER = BlobReader()
 
 
 def weights_of(path: Path) -> ModelFile:
-    content = FileRange(path=str(path), offset=0, length=path.stat().st_size)
+    content = whole(path)
     return ModelFile(path=path.name, role="weights", content=content, sha256="ab" * 32)
 
 
@@ -114,9 +116,7 @@ def test_a_shard_is_a_header_and_one_range_of_the_original(single: Path) -> None
         assert file.sha256 == ""
 
 
-def test_shards_of_a_file_with_unaligned_data_have_headers_of_a_multiple_of_8(
-    tmp_path: Path,
-) -> None:
+def test_shards_of_unaligned_data_have_headers_of_a_multiple_of_8(tmp_path: Path) -> None:
     """Early writers did not pad their headers: the data then begins anywhere."""
     entries = {
         f"layer.{number}": {
@@ -187,8 +187,8 @@ def test_what_is_over_5_gib_becomes_equal_shards_below_4(tmp_path: Path) -> None
 
 
 def test_several_large_shards_are_split_and_named_anew_with_the_small_ones(tmp_path: Path) -> None:
-    for number, rows in enumerate((1000, 10, 3000), 1):
-        tensors = {f"{number}.{part}": ("U8", (rows, 200)) for part in range(4)}
+    for number, height in enumerate((1000, 10, 3000), 1):
+        tensors = {f"{number}.{part}": ("U8", (height, 200)) for part in range(4)}
         write_safetensors(tmp_path / f"model-{number:05}-of-00003.safetensors", tensors)
     shards = [weights_of(path) for path in sorted(tmp_path.glob("*.safetensors"))]
     old_index = ModelFile(
@@ -239,16 +239,7 @@ def test_weights_that_engines_find_by_their_name_stay_whole(tmp_path: Path) -> N
     assert split_large(files, no_header, limit=MIB) == files
 
 
-@pytest.mark.parametrize(
-    ("sizes", "count", "expected"),
-    [
-        ([5], 3, [1]),
-        ([1] * 10, 3, [4, 4, 2]),
-        ([9, 1, 1, 1, 1, 1], 2, [1, 5]),
-        ([3, 3, 3, 100, 3, 3], 3, [3, 1, 2]),
-        ([], 2, []),
-    ],
-)
+@rows(__file__, "runs", "sizes", "count", "expected")
 def test_runs_are_balanced(sizes: list[int], count: int, expected: list[int]) -> None:
     assert [len(run) for run in balanced_runs(sizes, count)] == expected
 

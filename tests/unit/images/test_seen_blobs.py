@@ -28,9 +28,7 @@ def test_repositories_are_told_for_one_registry_the_latest_first(seen: SeenBlobs
     assert seen.repositories("r.example", B) == ("old",)
 
 
-def test_a_repository_that_no_longer_gives_a_blob_is_forgotten_for_that_blob(
-    seen: SeenBlobs,
-) -> None:
+def test_a_repository_that_gives_a_blob_no_more_is_forgotten(seen: SeenBlobs) -> None:
     seen.add("r.example", "models", [A, B])
 
     seen.forget("r.example", "models", A)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.errors import UsageError
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
+from tests.support.toml_rows import rows
 
 
 def content_of(blob: Blob) -> bytes:
@@ -103,16 +104,7 @@ def test_a_file_over_eight_gib_keeps_its_size() -> None:
     assert (member.name, member.size) == ("big", size)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param("/m/" + "d" * 60 + "/" + "f" * 120, id="over 100 bytes"),
-        pytest.param("/m/" + "é" * 80, id="not ASCII, cut inside a character"),
-        pytest.param("/m/with space/and ünïcode", id="spaces and unicode"),
-        pytest.param("/" + "a/" * 120 + "deep", id="deep"),
-        pytest.param("/" + "n" * 93, id="record length at 100"),
-    ],
-)
+@rows(__file__, "path", "path")
 def test_unusual_paths_come_back(path: str) -> None:
     assert path.lstrip("/") in read_back(make_tar([inline(path, b"q" * 9000)]))
 

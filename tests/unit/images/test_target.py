@@ -9,21 +9,13 @@ import pytest
 from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
 from packager.errors import UsageError
 from packager.images.target import is_archive, is_image, parse_target, refuse_layout
+from tests.support.toml_rows import rows
 
 BASES = ("registry", "oci", "docker", "embedded", "scratch")
 DIGEST = "sha256:" + "0a" * 32
 
 
-@pytest.mark.parametrize(
-    ("text", "directory", "tag"),
-    [
-        ("oci:/out", "/out", None),
-        ("oci:/out:1", "/out", "1"),
-        ("oci:/out:latest", "/out", "latest"),
-        ("oci:/a:b/out", "/a:b/out", None),
-        ("oci:/a:b/out:1", "/a:b/out", "1"),
-    ],
-)
+@rows(__file__, "layout", "text=id", "directory", "tag")
 def test_a_layout_is_a_directory_and_a_tag(text: str, directory: str, tag: str | None) -> None:
     found = parse_target(text)
 
@@ -65,14 +57,7 @@ def test_what_a_registry_cannot_have_is_refused() -> None:
         parse_target("r.example/A")
 
 
-@pytest.mark.parametrize(
-    ("text", "scheme", "rest"),
-    [
-        ("docker:team/model:1", "docker", "team/model:1"),
-        ("embedded:vllm-cpu", "embedded", "vllm-cpu"),
-        ("scratch", "scratch", "scratch"),
-    ],
-)
+@rows(__file__, "other", "text=id", "scheme", "rest")
 def test_other_rows_take_what_stands_behind_their_scheme(text: str, scheme: str, rest: str) -> None:
     assert parse_target(text, BASES) == ImageTarget(text=text, scheme=scheme, rest=rest)
 
@@ -108,18 +93,7 @@ def test_an_archive_is_a_file_and_no_layout() -> None:
     assert not is_archive("r.example/a:1")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("docker:tiny:1", True),
-        (f"tiny:1@{DIGEST}", True),
-        ("oci:out", True),
-        ("examples/tiny-llama", False),
-        ("org/name@main", False),
-        ("s3://bucket/model", False),
-        ("./docker", False),
-    ],
-)
+@rows(__file__, "image", "text=id", "expected")
 def test_what_names_an_image(text: str, expected: bool) -> None:
     assert is_image(text) is expected
 

@@ -23,18 +23,25 @@ from packager.images.views import (
     weights_view,
 )
 from tests.support.image_schemas import CONFIG, MANIFEST, check_modelpack_config, check_oci
-from tests.support.stored_images import BASE, DRAFT, SERVING, SHARDS, SMALL, image, layer
+from tests.support.stored_images import BASE, DRAFT, RECORD, SERVING, SHARDS, SMALL, image, layer
 
 
 def digests(*layers: object) -> list[str]:
     return [found.digest for found in layers]  # type: ignore[attr-defined]
 
 
-def test_a_serving_image_is_what_the_specification_allows() -> None:
-    sealed = image(env={"A": "1"}).sealed
+def layers_of(view: StoredImage) -> list[str]:
+    return [found.descriptor.digest for found in view.layers]
 
-    check_oci(sealed.manifest, MANIFEST)
-    check_oci(sealed.config, CONFIG)
+
+def check_is_image(view: StoredImage) -> None:
+    check_oci(view.sealed.manifest, MANIFEST)
+    check_oci(view.sealed.config, CONFIG)
+
+
+@pytest.mark.parametrize("view", [lambda found: found, weights_view, kserve_view, modelcar_view])
+def test_images_follow_the_specification(view: Callable[[StoredImage], StoredImage]) -> None:
+    check_is_image(view(image(env={"A": "1"})))
 
 
 def test_the_weights_view_holds_model_and_draft_and_nothing_else() -> None:
@@ -48,22 +55,11 @@ def test_the_weights_view_holds_model_and_draft_and_nothing_else() -> None:
     ]
 
 
-def test_the_weights_view_is_an_image_by_the_specification() -> None:
-    sealed = weights_view(image()).sealed
-
-    check_oci(sealed.manifest, MANIFEST)
-    check_oci(sealed.config, CONFIG)
-
-
 @pytest.mark.parametrize("name", ["weights", "modelpack", "kserve"])
 def test_images_with_the_same_weights_have_the_same_view(name: str) -> None:
     other = image(
         (layer("base", "ubuntu"), *SERVING[1:-1], layer("config", "other settings")),
-        record={
-            "model": {"source": "hub", "name": "org/tiny", "revision": "c0ffee"},
-            "precision": "bf16",
-            "request": {"quantize": "awq", "instance": "ml.g5.xlarge"},
-        },
+        record={**RECORD, "request": {"quantize": "awq", "instance": "ml.g5.xlarge"}},
         env={"TENSOR_PARALLEL_DEGREE": "8"},
         created="2026-01-01T00:00:00Z",
     )
@@ -102,10 +98,7 @@ def test_the_modelpack_is_what_its_specification_says() -> None:
     assert json.loads(view.sealed.config) == {
         "descriptor": {"name": "org/tiny", "revision": "c0ffee"},
         "config": {"format": "safetensors", "precision": "bfloat16", "quantization": "awq"},
-        "modelfs": {
-            "type": "layers",
-            "diffIds": [found.diff_id for found in (*SHARDS, SMALL)],
-        },
+        "modelfs": {"type": "layers", "diffIds": [found.diff_id for found in (*SHARDS, SMALL)]},
     }
 
 
@@ -128,16 +121,15 @@ def test_roles_are_read_from_the_history_where_nothing_is_annotated() -> None:
     roles = [found.role for found in image(annotated=False).layers]
 
     assert roles == ["base", "weights", "weights", "model", "draft", "config"]
+    assert [found.role for found in image((BASE,)).layers] == ["layer"]  # a stranger's
 
 
-def test_layers_of_a_strangers_image_have_no_role() -> None:
-    assert [found.role for found in image((BASE,)).layers] == ["layer"]
+@pytest.mark.parametrize("view", [weights_view, kserve_view, modelcar_view, docker_view])
+def test_a_view_of_itself_changes_nothing(view: Callable[[StoredImage], StoredImage]) -> None:
+    once = view(image())
 
-
-def test_a_view_of_the_weights_view_is_the_same_weights() -> None:
-    view = weights_view(image())
-
-    assert weights_view(view).layers == view.layers
+    assert view(once).layers == once.layers
+    assert view is not docker_view or view(once).digest == once.digest
 
 
 # Nodes keep the layer: its digest stays.
@@ -159,33 +151,17 @@ def test_the_link_is_a_relative_one_to_the_model_in_a_layer_of_1536_bytes() -> N
 def test_the_kserve_view_is_the_weights_view_and_the_link() -> None:
     view = kserve_view(image())
 
-    assert [found.descriptor.digest for found in view.layers] == [
-        *digests(*SHARDS, SMALL, DRAFT),
-        LINK,
-    ]
+    assert layers_of(view) == [*digests(*SHARDS, SMALL, DRAFT), LINK]
     assert json.loads(view.sealed.config)["rootfs"]["diff_ids"][-1] == LINK
     assert view.labels["dev.packager.view"] == "kserve"
-    check_oci(view.sealed.manifest, MANIFEST)
-    check_oci(view.sealed.config, CONFIG)
 
 
 def test_the_modelcar_view_is_the_whole_image_and_the_link() -> None:
     serving = image(env={"A": "1"})
     view = modelcar_view(serving)
 
-    assert [found.descriptor.digest for found in view.layers] == [*digests(*SERVING), LINK]
+    assert layers_of(view) == [*digests(*SERVING), LINK]
     assert {**view.runtime} == {**serving.runtime}
-    check_oci(view.sealed.manifest, MANIFEST)
-    check_oci(view.sealed.config, CONFIG)
-
-
-@pytest.mark.parametrize("view", [kserve_view, modelcar_view])
-def test_a_view_with_the_link_gets_no_second_one(
-    view: Callable[[StoredImage], StoredImage],
-) -> None:
-    once = view(image())
-
-    assert view(once).layers == once.layers
 
 
 def test_the_link_is_in_no_other_view() -> None:
@@ -201,33 +177,27 @@ def test_an_image_without_a_base_has_no_shell_for_a_sidecar() -> None:
 
 def test_the_docker_view_has_other_types_and_the_same_bytes() -> None:
     serving = image(env={"A": "1"})
+    docker = "application/vnd.docker."
 
     view = docker_view(serving)
 
     assert view.sealed.config == serving.sealed.config
-    assert [found.descriptor.digest for found in view.layers] == digests(*SERVING)
+    assert layers_of(view) == digests(*SERVING)
     assert [found.role for found in view.layers] == [found.role for found in serving.layers]
     document = json.loads(view.sealed.manifest)
-    assert document["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
+    assert document["mediaType"] == f"{docker}distribution.manifest.v2+json"
     assert view.sealed.manifest_descriptor.media_type == document["mediaType"]
-    assert document["config"]["mediaType"] == "application/vnd.docker.container.image.v1+json"
+    assert document["config"]["mediaType"] == f"{docker}container.image.v1+json"
     types = {entry["mediaType"] for entry in document["layers"]}
-    assert types == {"application/vnd.docker.image.rootfs.diff.tar"}
-    assert {name for entry in document["layers"] for name in entry} == {
-        "mediaType", "size", "digest",
-    }  # fmt: skip
+    assert types == {f"{docker}image.rootfs.diff.tar"}
+    fields = {name for entry in document["layers"] for name in entry}
+    assert fields == {"mediaType", "size", "digest"}
 
 
 def test_an_image_whose_weights_are_mounted_has_a_docker_view() -> None:
     mounted = image((BASE, SERVING[-1]))
 
     assert docker_view(mounted).sealed.config == mounted.sealed.config
-
-
-def test_the_docker_view_of_itself_changes_nothing() -> None:
-    once = docker_view(image())
-
-    assert docker_view(once).digest == once.digest
 
 
 def test_dockers_manifests_know_no_zstd() -> None:

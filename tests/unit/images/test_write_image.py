@@ -7,19 +7,17 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from packager.core.image import (
     Blob,
-    FileRange,
     ImageRef,
     ImageSpec,
-    Inline,
     Layer,
-    Platform,
     RemoteRange,
     RuntimeConfig,
     SealedImage,
@@ -30,11 +28,9 @@ from packager.images.blobs import BlobReader, FileUnreadable, SourceChanged
 from packager.images.claims import Claim
 from packager.images.digest_index import DigestIndex
 from packager.images.layout.sink import LayoutSink
-from packager.images.oci import scratch
 from packager.images.remote_layers import RemoteLayerIndex
-from packager.images.tar import TarEntry, make_tar
-from packager.images.target import parse_layout_target
 from packager.images.tee import WORKERS, write_image
+from tests.support.made_images import blobs_in, image_with, layer_with, layout_sink, tar_layer
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
 HOUR_NS = 3600 * 10**9
@@ -48,24 +44,23 @@ def shard(tmp_path: Path) -> Path:
 
 
 def image_of(shard: Path, *, note: bytes = b"note") -> ImageSpec:
-    content = FileRange(path=str(shard), offset=0, length=shard.stat().st_size)
-    return ImageSpec(
-        base=scratch(Platform()),
-        layers=(
-            Layer(role="weights", blob=make_tar([TarEntry(path="/m/shard", content=content)])),
-            Layer(role="config", blob=make_tar([TarEntry(path="/c/note", content=Inline(note))])),
-        ),
+    return image_with(
+        tar_layer("/m/shard", shard),
+        tar_layer("/c/note", note, role="config"),
         runtime=RuntimeConfig(labels={"a": "b"}),
-        created="1970-01-01T00:00:00Z",
     )
 
 
 @dataclass
 class Bench:
-    """One machine: its index, and what was read so far."""
+    """One machine: its index, what was read so far, and a layout to write to."""
 
-    index: DigestIndex
+    root: Path
     reader: BlobReader = field(default_factory=BlobReader)
+
+    def __post_init__(self) -> None:
+        self.index = DigestIndex(self.root / "state" / "digests.sqlite")
+        self.out = self.root / "out"
 
     def write(self, image: ImageSpec, *sinks: object, expect: str = "") -> Written:
         return write_image(
@@ -77,10 +72,27 @@ class Bench:
             sleep=lambda seconds: None,
         )
 
+    def write_out(self, image: ImageSpec, tag: str = "") -> Written:
+        """Write an image to the layout."""
+        return self.write(image, layout_sink(f"{self.out}:{tag}" if tag else self.out))
+
+    def files(self) -> list[str]:
+        """Return the names of the layout's files."""
+        return sorted(path.name for path in self.out.iterdir())
+
+    def blobs(self) -> set[str]:
+        """Return the names of the layout's blobs."""
+        return {blob.name for blob in blobs_in(self.out)}
+
+    def named(self) -> list[str]:
+        """Return the digests that the layout's index names."""
+        entries = json.loads((self.out / "index.json").read_bytes())["manifests"]
+        return [entry["digest"] for entry in entries]
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(DigestIndex(tmp_path / "state" / "digests.sqlite"))
+    return Bench(tmp_path)
 
 
 @dataclass(eq=False)
@@ -136,45 +148,35 @@ def make_old(bench: Bench) -> None:
 
 
 def test_several_sinks_share_one_read(bench: Bench, shard: Path, tmp_path: Path) -> None:
-    one, two = (
-        LayoutSink(parse_layout_target(f"oci:{tmp_path / 'one'}")),
-        LayoutSink(parse_layout_target(f"oci:{tmp_path / 'two'}")),
-    )
-    three = FakeSink()
+    two = layout_sink(tmp_path / "two")
 
-    written = bench.write(image_of(shard), one, two, three)
+    written = bench.write(image_of(shard), layout_sink(bench.out), two, FakeSink())
 
     assert bench.reader.bytes_read == len(WEIGHTS)
     assert {ref.digest for ref in written.refs} == {written.image.digest}
-    for name in ("one", "two"):
-        index = json.loads((tmp_path / name / "index.json").read_bytes())
-        assert index["manifests"][0]["digest"] == written.image.digest
+    assert bench.named() == [written.image.digest]
+    assert (tmp_path / "two/index.json").read_bytes() == (bench.out / "index.json").read_bytes()
 
 
-def test_every_blob_of_a_layout_has_the_digest_it_is_named_for(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+def test_every_blob_of_a_layout_has_the_digest_it_is_named_for(bench: Bench, shard: Path) -> None:
+    bench.write_out(image_of(shard))
 
-    blobs = list((tmp_path / "out/blobs/sha256").iterdir())
+    blobs = blobs_in(bench.out)
     assert len(blobs) == 4  # two layers, configuration, manifest
     assert all(hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name for blob in blobs)
 
 
-def test_an_unchanged_model_is_not_read_again(bench: Bench, shard: Path, tmp_path: Path) -> None:
+def test_an_unchanged_model_is_not_read_again(bench: Bench, shard: Path) -> None:
     make_old(bench)
-    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+    bench.write_out(image_of(shard))
     bench.reader.bytes_read = 0
 
-    again = bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+    again = bench.write_out(image_of(shard))
 
-    assert bench.reader.bytes_read == 0
-    assert again.layers_known == 2
+    assert (bench.reader.bytes_read, again.layers_known) == (0, 2)
 
 
-def test_a_file_written_just_now_is_hashed_again_but_not_sent_again(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_file_written_just_now_is_hashed_again_not_sent(bench: Bench, shard: Path) -> None:
     sink = FakeSink()
     bench.write(image_of(shard), sink)
     bench.reader.bytes_read = 0
@@ -248,33 +250,26 @@ class _SlowlyStoredWriter(_FakeWriter):
 
 def test_layers_go_out_while_others_are_being_stored(bench: Bench, tmp_path: Path) -> None:
     """Four shards of one size ended together, and nothing was sent while a registry synced them."""
-    layers = []
-    for number in range(2 * WORKERS):
-        path = tmp_path / f"shard-{number}"
+    shards = [tmp_path / f"shard-{number}" for number in range(2 * WORKERS)]
+    for number, path in enumerate(shards):
         path.write_bytes(bytes([number]) * 3_000_000)
-        content = FileRange(path=str(path), offset=0, length=3_000_000)
-        blob = make_tar([TarEntry(path=f"/m/{number}", content=content)])
-        layers.append(Layer(role="weights", blob=blob))
+    layers = [tar_layer(f"/m/{path.name}", path) for path in shards]
     sink = _SlowlyStored(len(layers))
 
-    bench.write(replace(image_of(path), layers=tuple(layers)), sink)
+    bench.write(image_with(*layers), sink)
 
     assert len(sink.blobs) == 2 * WORKERS
     assert sink.most_at_once <= WORKERS
 
 
-def test_a_sink_that_never_recovers_ends_the_build_without_a_name(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
+def test_a_sink_that_never_recovers_leaves_no_name(bench: Bench, shard: Path) -> None:
     sink = FakeSink(losses=100)
 
     with pytest.raises(Unavailable, match="the line went dead"):
-        bench.write(
-            image_of(shard), sink, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
-        )
+        bench.write(image_of(shard), sink, layout_sink(bench.out))
 
     assert (sink.tag, sink.abandoned) == ("", True)
-    assert not (tmp_path / "out").exists()
+    assert not bench.out.exists()
 
 
 def test_a_file_that_changes_while_it_is_read_stops_the_build(
@@ -313,125 +308,111 @@ def test_another_digest_than_the_record_is_refused_before_naming(bench: Bench, s
     assert sink.tag == ""
 
 
-def test_a_directory_that_is_no_layout_is_left_alone(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home/thesis.tex").write_text("precious")
+def test_a_directory_that_is_no_layout_is_left_alone(bench: Bench, shard: Path) -> None:
+    bench.out.mkdir()
+    (bench.out / "thesis.tex").write_text("precious")
 
     with pytest.raises(OutputFailed, match="not an OCI layout"):
-        bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'home'}")))
-    assert (tmp_path / "home/thesis.tex").read_text() == "precious"
+        bench.write_out(image_of(shard))
+    assert (bench.out / "thesis.tex").read_text() == "precious"
 
 
-def test_replacing_an_image_removes_only_what_nobody_needs(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    bench.write(image_of(shard, note=b"1"), LayoutSink(parse_layout_target(f"oci:{out}:kept")))
-    bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}:moving")))
-    bench.write(image_of(shard, note=b"3"), LayoutSink(parse_layout_target(f"oci:{out}:moving")))
+def test_replacing_an_image_removes_only_what_nobody_needs(bench: Bench, shard: Path) -> None:
+    bench.write_out(image_of(shard, note=b"1"), "kept")
+    bench.write_out(image_of(shard, note=b"2"), "moving")
+    bench.write_out(image_of(shard, note=b"3"), "moving")
 
     # one weights layer; configuration layer, configuration and manifest of two images
-    assert len(list((out / "blobs/sha256").iterdir())) == 7
+    assert len(bench.blobs()) == 7
 
 
-def test_leftovers_of_a_killed_build_are_cleared(bench: Bench, shard: Path, tmp_path: Path) -> None:
-    blobs = tmp_path / "out/blobs/sha256"
-    blobs.mkdir(parents=True)
-    (blobs / ".new-killed").write_bytes(b"half a layer")
+@pytest.mark.parametrize(
+    "leftovers",
+    [
+        ["blobs/sha256/.new-killed"],
+        [".oci-layout.7.tmp", "blobs/sha256/.0af3.7.tmp"],  # before its first name
+    ],
+)
+def test_leftovers_of_kills_are_cleared(bench: Bench, shard: Path, leftovers: list[str]) -> None:
+    (bench.out / "blobs/sha256").mkdir(parents=True)
+    for leftover in leftovers:
+        (bench.out / leftover).write_bytes(b"half")
 
-    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+    bench.write_out(image_of(shard))
 
-    assert not (blobs / ".new-killed").exists()
+    assert sorted(path.name for path in bench.out.iterdir()) == [
+        "blobs",
+        "index.json",
+        "oci-layout",
+    ]
+    assert not [name for name in bench.blobs() if name.startswith(".")]
 
 
-def test_what_a_killed_build_made_goes_when_the_next_does_not_need_it(
-    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    bench.write(image_of(shard, note=b"1"), LayoutSink(parse_layout_target(f"oci:{out}")))
-    foreign = out / "blobs/sha256" / ("f" * 64)
-    foreign.write_bytes(b"what another program has just put here")
-    with monkeypatch.context() as killed:
-        killed.setattr(LayoutSink, "publish", lambda sink, image, blobs: 1 / 0)
+@contextmanager
+def killed_at(method: str) -> Iterator[None]:
+    """Let a build into a layout end at this method, and leave all that it has made."""
+    with pytest.MonkeyPatch.context() as killed:
+        killed.setattr(LayoutSink, method, lambda *_: 1 / 0)
         killed.setattr(LayoutSink, "abandon", LayoutSink._release)
         with pytest.raises(ZeroDivisionError):
-            bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}")))
-    assert len(list((out / "blobs/sha256").iterdir())) == 6
+            yield
 
-    bench.write(image_of(shard, note=b"3"), LayoutSink(parse_layout_target(f"oci:{out}")))
+
+def test_what_a_killed_build_made_goes_if_nobody_needs_it(bench: Bench, shard: Path) -> None:
+    bench.write_out(image_of(shard, note=b"1"))
+    foreign = bench.out / "blobs/sha256" / ("f" * 64)
+    foreign.write_bytes(b"what another program has just put here")
+    with killed_at("publish"):
+        bench.write_out(image_of(shard, note=b"2"))
+    assert len(bench.blobs()) == 6
+
+    bench.write_out(image_of(shard, note=b"3"))
 
     # two layers, configuration and manifest, beside what is not ours
-    assert len(list((out / "blobs/sha256").iterdir())) == 5
+    assert len(bench.blobs()) == 5
     assert foreign.exists()
-    assert sorted(path.name for path in out.iterdir()) == ["blobs", "index.json", "oci-layout"]
+    assert sorted(path.name for path in bench.out.iterdir()) == [
+        "blobs",
+        "index.json",
+        "oci-layout",
+    ]
 
 
-def test_a_build_killed_while_it_removes_the_old_image_is_finished_by_the_next(
-    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    bench.write(image_of(shard, note=b"1"), LayoutSink(parse_layout_target(f"oci:{out}")))
-    with monkeypatch.context() as killed:
-        killed.setattr(LayoutSink, "_remove", lambda sink, digests: 1 / 0)
-        killed.setattr(LayoutSink, "abandon", LayoutSink._release)
-        with pytest.raises(ZeroDivisionError):
-            bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}")))
-    assert len(list((out / "blobs/sha256").iterdir())) == 7
+def test_a_build_killed_while_it_removes_is_finished_by_the_next(bench: Bench, shard: Path) -> None:
+    bench.write_out(image_of(shard, note=b"1"))
+    with killed_at("_remove"):
+        bench.write_out(image_of(shard, note=b"2"))
+    assert len(bench.blobs()) == 7
 
-    bench.write(image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{out}")))
+    bench.write_out(image_of(shard, note=b"2"))
 
-    assert len(list((out / "blobs/sha256").iterdir())) == 4
+    assert len(bench.blobs()) == 4
 
 
-def test_a_damaged_layer_of_a_base_stops_the_build(bench: Bench, tmp_path: Path) -> None:
+def test_a_damaged_layer_of_a_base_stops_the_build(bench: Bench) -> None:
     """A flipped byte in an `oci:` base gave a new image, with exit status 0."""
     data = bytes(10240)
+    digest = "sha256:" + hashlib.sha256(data).hexdigest()
     damaged = data[:5000] + b"\x01" + data[5001:]
-    below = Layer(
-        role="base",
-        blob=Blob((Inline(damaged),)),
-        digest="sha256:" + hashlib.sha256(data).hexdigest(),
-        diff_id="sha256:" + hashlib.sha256(data).hexdigest(),
-    )
-    image = ImageSpec(
-        base=scratch(Platform()), layers=(below,), runtime=RuntimeConfig(), created="1970"
-    )
+    below = layer_with(damaged, role="base", digest=digest, diff_id=digest)
 
     with pytest.raises(ProtocolFailed, match="expected sha256:"):
-        bench.write(image, LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+        bench.write_out(image_with(below))
 
-    assert not (tmp_path / "out" / "index.json").exists()
+    assert not (bench.out / "index.json").exists()
 
 
-def test_a_damaged_index_costs_time_and_nothing_else(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state/digests.sqlite").write_bytes(b"not a database" * 1000)
+def test_a_damaged_index_costs_time_and_nothing_else(bench: Bench, shard: Path) -> None:
+    (bench.root / "state").mkdir()
+    (bench.root / "state/digests.sqlite").write_bytes(b"not a database" * 1000)
 
     bench.write(image_of(shard), FakeSink())
 
     assert bench.reader.bytes_read == len(WEIGHTS)
 
 
-def test_a_build_killed_before_its_first_name_does_not_block_the_next(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    (out / "blobs/sha256").mkdir(parents=True)
-    for leftover in (".oci-layout.7.tmp", "blobs/sha256/.0af3.7.tmp"):
-        (out / leftover).write_bytes(b"half")
-
-    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{out}")))
-
-    assert sorted(path.name for path in out.iterdir()) == ["blobs", "index.json", "oci-layout"]
-    assert not list((out / "blobs/sha256").glob(".*"))
-
-
 def test_an_interrupt_after_the_index_was_replaced_keeps_what_it_names(
-    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, shard: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(sink: LayoutSink, replaced: object) -> None:
         raise KeyboardInterrupt
@@ -439,46 +420,38 @@ def test_an_interrupt_after_the_index_was_replaced_keeps_what_it_names(
     monkeypatch.setattr(LayoutSink, "_remove_unreachable", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
-        bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
+        bench.write_out(image_of(shard))
 
-    index = json.loads((tmp_path / "out/index.json").read_bytes())
-    blobs = {path.name for path in (tmp_path / "out/blobs/sha256").iterdir()}
-    assert index["manifests"][0]["digest"].removeprefix("sha256:") in blobs
-    assert len(blobs) == 4  # two layers, configuration, manifest
+    assert bench.named()[0].removeprefix("sha256:") in bench.blobs()
+    assert len(bench.blobs()) == 4  # two layers, configuration, manifest
 
 
-def test_a_failed_build_leaves_the_image_of_one_that_raced_it(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    loser = LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}:loser"))
-    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}:winner")))
+def test_a_failed_build_leaves_the_image_of_one_that_raced_it(bench: Bench, shard: Path) -> None:
+    loser = layout_sink(f"{bench.out}:loser")
+    bench.write_out(image_of(shard), "winner")
     loser.prepare(image_of(shard))
     loser._created_root = True  # as it saw it before the winner had made the directory
 
     loser.abandon()
 
-    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
+    assert len(bench.blobs()) == 4
 
 
 @pytest.mark.parametrize("content", ["{", '{"manifests": 7}', '{"manifests": [{}]}'])
-def test_a_layout_with_a_damaged_index_is_refused_and_left_alone(
-    bench: Bench, shard: Path, tmp_path: Path, content: str
-) -> None:
-    bench.write(image_of(shard), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}")))
-    (tmp_path / "out/index.json").write_text(content)
+def test_a_layout_with_a_damaged_index_is_refused(bench: Bench, shard: Path, content: str) -> None:
+    bench.write_out(image_of(shard))
+    (bench.out / "index.json").write_text(content)
 
     with pytest.raises(OutputFailed, match="is damaged"):
-        bench.write(
-            image_of(shard, note=b"2"), LayoutSink(parse_layout_target(f"oci:{tmp_path / 'out'}"))
-        )
+        bench.write_out(image_of(shard, note=b"2"))
 
-    assert len(list((tmp_path / "out/blobs/sha256").iterdir())) == 4
+    assert len(bench.blobs()) == 4
 
 
 @pytest.mark.parametrize("tag", ["a b", "-lead", "..", "two\nlines", "ünï"])
 def test_a_tag_that_no_layout_tool_could_read_is_refused(tmp_path: Path, tag: str) -> None:
     with pytest.raises(UsageError, match="cannot name an image"):
-        LayoutSink(parse_layout_target(f"oci:{tmp_path}:{tag}"))
+        layout_sink(f"{tmp_path}:{tag}")
 
 
 def test_a_disk_that_fails_while_it_is_read_is_no_bug_of_ours(bench: Bench, shard: Path) -> None:
@@ -532,27 +505,20 @@ class _Claiming(FakeSink):
         return ImageRef(target="fake", name="fake", digest=image.digest)
 
 
-def test_a_part_that_was_read_without_the_rest_of_its_file_proves_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_part_that_was_read_without_the_rest_of_its_file_proves_nothing(tmp_path: Path) -> None:
     """The hub's digest is over all of the file: a part alone may be anything."""
     url = "hf://o/n@" + "c" * 40 + "/m.safetensors?size=1024&sha256=" + "5" * 64
     contents = ("sha256:" + "1" * 64, "sha256:" + "2" * 64)
     hub = _Parts(b"anything" * 128)
-    layers = tuple(
-        Layer(
-            role="weights",
-            blob=Blob((RemoteRange(url=url, offset=at, length=512, in_order=True),)),
-            content=content,
-        )
-        for at, content in zip((0, 512), contents, strict=True)
-    )
+    parts = [RemoteRange(url=url, offset=at, length=512, in_order=True) for at in (0, 512)]
+    layers = [
+        layer_with(Blob((part,)), content=content)
+        for part, content in zip(parts, contents, strict=True)
+    ]
     digest = "sha256:" + hashlib.sha256(hub.data[:512]).hexdigest()
     sink = _Claiming(proven={contents[0]: digest, contents[1]: "sha256:" + "e" * 64}, lost=digest)
     index = DigestIndex(tmp_path / "digests.sqlite")
-    image = ImageSpec(
-        base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="1970"
-    )
+    image = image_with(*layers)
 
     written = write_image(image, [sink], reader=BlobReader((hub,)), index=index)  # type: ignore[list-item]
 

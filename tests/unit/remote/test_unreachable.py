@@ -60,9 +60,7 @@ def without_tls() -> ssl.SSLError:
         (EOFError(), "the connection was cut", "HF_ENDPOINT"),
     ],
 )
-def test_the_reason_is_found_below_what_wraps_it(
-    cause: BaseException, reason: str, hint: str
-) -> None:
+def test_the_reason_is_found_below_wrappers(cause: BaseException, reason: str, hint: str) -> None:
     found = unreachable(wrapped(cause), HUB, "HF_ENDPOINT")
 
     assert (found.where, found.reason) == ("hub.example:8443", reason)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ssl
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
 from packager.images.registry.transport import Transport
 from tests.conftest import need
-from tests.support.doubles.registry import PASSWORD, USER
+from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry
 from tests.support.real_registry import docker_registry
 
 # `htpasswd -nB alice` for the password of the doubles.
@@ -41,6 +44,12 @@ class Clients:
             find_credentials=lambda host: credentials,
             transport=Transport(sleep=self.slept.append, ca_file=ca_file),
         )
+
+    @contextmanager
+    def of(self, **quirks: Any) -> Iterator[tuple[FakeRegistry, RegistryClient]]:
+        """A registry with these quirks, and a client that has the password if one is wanted."""
+        with FakeRegistry(**quirks) as registry:
+            yield registry, self(user=USER if "auth" in quirks else "").at(registry.host)
 
 
 @pytest.fixture

@@ -132,9 +132,7 @@ def test_a_peer_that_reads_no_more_is_a_time_out(
     request.close()
 
 
-def test_a_piece_that_must_wait_for_room_goes_out_in_one_call(
-    silent: tuple[str, threading.Event],
-) -> None:
+def test_a_piece_that_waits_for_room_goes_out_whole(silent: tuple[str, threading.Event]) -> None:
     """With a time-out of Python's it left in as many calls as the peer made room."""
     url, goes_on = silent
     request = BodyRequest(Transport(), "PATCH", url, {}, None, stall_timeout_s=30)

@@ -8,8 +8,9 @@ import os
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -20,8 +21,9 @@ from packager.images.registry.client import RegistryClient
 from packager.images.registry.transport import Transport, retry_after_s
 from packager.images.registry.upload import BlobUpload
 from tests.integration.images.registry.conftest import Certificate, Clients
-from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.fault_proxy import Action, Exchange, Fault, FaultProxy
 from tests.support.doubles.registry import IDENTITY_TOKEN, PASSWORD, USER, FakeRegistry, sha256
+from tests.support.toml_rows import rows
 
 BLOB = os.urandom(3_000_000)
 
@@ -50,8 +52,7 @@ def test_an_unknown_host_is_named(clients: Clients) -> None:
 
 
 def test_a_web_server_is_no_registry(clients: Clients) -> None:
-    with FakeRegistry() as registry, pytest.raises(ProtocolFailed) as failed:
-        client = clients().at(registry.host)
+    with clients.of() as (registry, client), pytest.raises(ProtocolFailed) as failed:
         client._base += "/elsewhere"
         client.ping()
 
@@ -87,23 +88,7 @@ def test_certificates_that_cannot_be_read_are_named(clients: Clients) -> None:
         clients(ca_file="/no/such/file.pem").at("registry.invalid").ping()
 
 
-@pytest.mark.parametrize(
-    ("host", "scheme"),
-    [
-        ("localhost", "http"),
-        ("localhost:5000", "http"),
-        ("127.0.0.1:5000", "http"),
-        ("127.8.9.1", "http"),
-        ("[::1]:5000", "http"),
-        ("r.internal:5000", "http"),
-        ("other.internal", "http"),
-        ("r.internal:5001", "https"),
-        ("ghcr.io", "https"),
-        ("localhost.example.com", "https"),
-        ("10.0.0.1:5000", "https"),
-        ("127.0.0.1.example.com", "https"),
-    ],
-)
+@rows(__file__, "host", "host=id", "scheme")
 def test_plain_http_is_for_loopback_and_named_hosts_only(host: str, scheme: str) -> None:
     transport = Transport(insecure_hosts={"r.internal:5000", "other.internal"})
 
@@ -121,31 +106,13 @@ def tls_client(clients: Clients, registry: FakeRegistry, ca_file: str) -> Regist
 
 
 def test_a_busy_registry_is_given_the_time_it_asks_for(clients: Clients) -> None:
-    with FakeRegistry(busy=2) as registry:
-        assert clients().at(registry.host).head_blob("a/b", sha256(b"x")) is None
+    with clients.of(busy=2) as (_, client):
+        assert client.head_blob("a/b", sha256(b"x")) is None
 
     assert clients.slept == [7.0, 7.0]
 
 
-def test_a_registry_that_stays_busy_is_unavailable(clients: Clients) -> None:
-    with FakeRegistry(busy=100) as registry, pytest.raises(Unavailable, match="answers 429"):
-        clients().at(registry.host).head_blob("a/b", sha256(b"x"))
-
-    assert len(clients.slept) == 4
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("", 0.0),
-        ("3", 3.0),
-        ("86400", 60.0),
-        ("-1", 0.0),
-        ("soon", 0.0),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0),
-        ("Wed, 21 Oct 2999 07:28:00 GMT", 60.0),
-    ],
-)
+@rows(__file__, "retry_after", "text", "seconds")
 def test_retry_after_is_bounded(text: str, seconds: float) -> None:
     assert retry_after_s({"Retry-After": text}) == seconds
 
@@ -154,9 +121,8 @@ def test_retry_after_is_bounded(text: str, seconds: float) -> None:
 
 
 def test_a_manifest_comes_back_with_its_digest(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+    with clients.of() as (registry, client):
         digest = registry.put_manifest("a/b", "1", b'{"x": 1}', MEDIA_MANIFEST)
-        client = clients().at(registry.host)
         by_tag, by_digest = client.get_manifest("a/b", "1"), client.get_manifest("a/b", digest)
         head = client.head_manifest("a/b", "1")
 
@@ -167,35 +133,39 @@ def test_a_manifest_comes_back_with_its_digest(clients: Clients) -> None:
 
 
 def test_a_manifest_that_is_not_there_is_named(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        client = clients().at(registry.host)
+    with clients.of() as (_, client):
         assert client.head_manifest("a/b", "1") is None
         with pytest.raises(NotFound, match=r"has no manifest '1' in 'a/b' \(MANIFEST_UNKNOWN\)"):
             client.get_manifest("a/b", "1")
 
 
 def test_a_manifest_under_a_wrong_digest_is_refused(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+    with clients.of() as (registry, client):
         wanted = sha256(b"something else")
         registry.put_manifest("a/b", wanted, b"{}", MEDIA_MANIFEST)
         with pytest.raises(ProtocolFailed, match=wanted):
-            clients().at(registry.host).get_manifest("a/b", wanted)
+            client.get_manifest("a/b", wanted)
 
 
 def test_a_manifest_that_its_header_contradicts_is_refused(clients: Clients) -> None:
-    with FakeRegistry(digest_header=sha256(b"other")) as registry:
+    with clients.of(digest_header=sha256(b"other")) as (registry, client):
         registry.put_manifest("a/b", "1", b"{}", MEDIA_MANIFEST)
         with pytest.raises(ProtocolFailed, match=sha256(b"other")):
-            clients().at(registry.host).get_manifest("a/b", "1")
+            client.get_manifest("a/b", "1")
 
 
 # Blobs
 
 
-def test_a_blob_is_read_whole_or_in_part(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+both_with_ranges = pytest.mark.parametrize(
+    "ranges", [True, False], ids=["with ranges", "without ranges"]
+)
+
+
+@both_with_ranges
+def test_a_blob_is_read_whole_or_in_part(clients: Clients, ranges: bool) -> None:
+    with clients.of(ranges=ranges) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        client = clients().at(registry.host)
         assert client.head_blob("a/b", digest) == len(BLOB)
         assert client.get_blob("a/b", digest, len(BLOB)) == BLOB
         assert read(client, digest) == BLOB
@@ -203,87 +173,83 @@ def test_a_blob_is_read_whole_or_in_part(clients: Clients) -> None:
         assert read(client, digest, 0, 10) == BLOB[:10]
 
 
-def test_a_registry_without_ranges_is_read_and_skipped(clients: Clients) -> None:
-    with FakeRegistry(ranges=False) as registry:
-        digest = registry.put("a/b", BLOB)
-        assert read(clients().at(registry.host), digest, 1_500_000, 10) == BLOB[1_500_000:1_500_010]
-
-
-@pytest.mark.parametrize("ranges", [True, False], ids=["with ranges", "without ranges"])
+@both_with_ranges
 def test_a_blob_that_breaks_off_is_taken_up_again(clients: Clients, ranges: bool) -> None:
-    with FakeRegistry(blob_cuts=3, ranges=ranges) as registry:
+    with clients.of(blob_cuts=3, ranges=ranges) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        assert read(clients().at(registry.host), digest) == BLOB
+        assert read(client, digest) == BLOB
 
     assert len(clients.slept) == 3
 
 
-@pytest.mark.parametrize("ranges", [True, False], ids=["with ranges", "without ranges"])
+CONFIG = BLOB[:131_000]  # a configuration, say: it comes in several pieces
+
+
+def document_through(
+    clients: Clients, *faults: Fault, ranges: bool = True
+) -> tuple[bytes, list[Exchange]]:
+    """Read CONFIG over a line with these faults; return it, and the requests that it took."""
+    with FakeRegistry(ranges=ranges) as registry, FaultProxy(registry.host) as proxy:
+        digest = registry.put("a/b", CONFIG)
+        proxy.add(*faults)
+        found = clients().at(proxy.host).get_blob("a/b", digest, len(CONFIG))
+        return found, proxy.requests("GET", "/blobs/")
+
+
+def on_blobs(action: Action, **how: Any) -> Fault:
+    return Fault(action, method="GET", path="/blobs/", **how)
+
+
+@both_with_ranges
 @pytest.mark.parametrize("how", ["cut", "truncate"])
 @pytest.mark.parametrize("at", [0, 1, 70_000, -1])
 def test_a_document_whose_body_is_cut_is_taken_up_where_it_broke(
     clients: Clients, at: int, how: Literal["cut", "truncate"], ranges: bool
 ) -> None:
-    """A configuration, say: 131 kB, so that it comes in several pieces."""
-    config = BLOB[:131_000]
-    with FakeRegistry(ranges=ranges) as registry, FaultProxy(registry.host) as proxy:
-        digest = registry.put("a/b", config)
-        proxy.add(Fault(how, method="GET", path="/blobs/", at=at))
+    found, (first, second) = document_through(clients, on_blobs(how, at=at), ranges=ranges)
 
-        found = clients().at(proxy.host).get_blob("a/b", digest, len(config))
-
-    assert found == config
-    first, second = proxy.requests("GET", "/blobs/")
+    assert found == CONFIG
     offset = second.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-")
     assert "range" not in first.headers
     # A reset may overtake bytes; an orderly end does not.
-    assert int(offset) <= at % len(config)
-    assert how == "cut" or int(offset) == at % len(config)
+    assert int(offset) <= at % len(CONFIG)
+    assert how == "cut" or int(offset) == at % len(CONFIG)
 
 
 def test_a_document_that_is_cut_again_and_again_is_given_up(clients: Clients) -> None:
-    with FakeRegistry(blob_cuts=1000) as registry:
-        digest = registry.put("a/b", BLOB[:131_000])
+    with clients.of(blob_cuts=1000) as (registry, client):
+        digest = registry.put("a/b", CONFIG)
         with pytest.raises(Unavailable, match="the connection was cut"):
-            clients().at(registry.host).get_blob("a/b", digest, 131_000)
+            client.get_blob("a/b", digest, len(CONFIG))
 
     assert len(clients.slept) == 4
     assert len(registry.seen) == 5
 
 
-def test_a_document_that_is_another_behind_the_break_is_refused(clients: Clients) -> None:
-    config = BLOB[:131_000]
-    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
-        digest = registry.put("a/b", config)
-        proxy.add(Fault("truncate", method="GET", path="/blobs/", at=70_000))
-        proxy.add(Fault("flip", method="GET", path="/blobs/", at=5))
-        with pytest.raises(ProtocolFailed, match=digest):
-            clients().at(proxy.host).get_blob("a/b", digest, len(config))
+ELSEWHERE = {"Content-Range": "bytes 7-8/131000"}
 
 
-def test_another_range_than_the_one_asked_for_is_refused(clients: Clients) -> None:
-    config = BLOB[:131_000]
-    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
-        digest = registry.put("a/b", config)
-        elsewhere = {"Content-Range": "bytes 7-8/131000"}
-        proxy.add(Fault("truncate", method="GET", path="/blobs/", at=70_000))
-        proxy.add(Fault("answer", method="GET", path="/blobs/", status=206, headers=elsewhere))
-        with pytest.raises(ProtocolFailed, match="with another range"):
-            clients().at(proxy.host).get_blob("a/b", digest, len(config))
-
-
-def test_a_document_that_broke_off_behind_its_last_byte_is_asked_for_anew(
-    clients: Clients,
+@pytest.mark.parametrize(
+    ("then", "reason"),
+    [
+        (on_blobs("flip", at=5), sha256(CONFIG)),
+        (on_blobs("answer", status=206, headers=ELSEWHERE), "with another range"),
+    ],
+    ids=["another document", "another range than the one asked for"],
+)
+def test_what_does_not_go_on_behind_the_break_is_refused(
+    clients: Clients, then: Fault, reason: str
 ) -> None:
-    config = BLOB[:131_000]
-    with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
-        digest = registry.put("a/b", config)
-        proxy.add(Fault("truncate", method="GET", path="/blobs/", at=70_000))
-        proxy.add(Fault("answer", method="GET", path="/blobs/", status=416))
-        found = clients().at(proxy.host).get_blob("a/b", digest, len(config))
+    with pytest.raises(ProtocolFailed, match=reason):
+        document_through(clients, on_blobs("truncate", at=70_000), replace(then))
 
-    assert found == config
-    assert len(proxy.requests("GET", "/blobs/")) == 3
+
+def test_a_document_that_broke_off_behind_its_last_byte_is_asked_for_anew(clients: Clients) -> None:
+    faults = on_blobs("truncate", at=70_000), on_blobs("answer", status=416)
+
+    found, asked = document_through(clients, *faults)
+
+    assert (found, len(asked)) == (CONFIG, 3)
 
 
 @pytest.mark.parametrize("at", [0, 5, -1])
@@ -298,16 +264,15 @@ def test_a_manifest_whose_body_is_cut_is_asked_for_again(clients: Clients, at: i
 
 
 def test_a_blob_that_never_gets_on_fails(clients: Clients) -> None:
-    with FakeRegistry(blob_cuts=1000, ranges=False) as registry:
+    with clients.of(blob_cuts=1000, ranges=False) as (registry, client):
         digest = registry.put("a/b", BLOB[:2])
         with pytest.raises(Unavailable):
-            read(clients().at(registry.host), digest, 0, 2)
+            read(client, digest, 0, 2)
 
 
 def test_a_damaged_blob_is_refused(clients: Clients) -> None:
-    with FakeRegistry(damage=True) as registry:
+    with clients.of(damage=True) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        client = clients().at(registry.host)
         with pytest.raises(ProtocolFailed, match=digest):
             read(client, digest)
         with pytest.raises(ProtocolFailed, match=digest):
@@ -315,10 +280,10 @@ def test_a_damaged_blob_is_refused(clients: Clients) -> None:
 
 
 def test_a_small_blob_has_a_limit(clients: Clients) -> None:
-    with FakeRegistry() as registry:
+    with clients.of() as (registry, client):
         digest = registry.put("a/b", BLOB)
         with pytest.raises(ProtocolFailed, match="more than 1000 bytes"):
-            clients().at(registry.host).get_blob("a/b", digest, 1000)
+            client.get_blob("a/b", digest, 1000)
 
 
 # Credentials
@@ -331,17 +296,15 @@ def test_nothing_is_sent_before_the_registry_asks(clients: Clients) -> None:
 
 @pytest.mark.parametrize("auth", ["basic", "bearer"])
 def test_credentials_open_the_registry(clients: Clients, auth: str) -> None:
-    with FakeRegistry(auth=auth) as registry:
+    with clients.of(auth=auth) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        client = clients(user=USER).at(registry.host)
         client.ping()
         client.cancel_upload("a/b", client.start_upload("a/b"))
         assert read(client, digest) == BLOB
 
 
 def test_one_token_serves_reading_and_writing_a_repository(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer") as registry:
-        client = clients(user=USER).at(registry.host)
+    with clients.of(auth="bearer") as (registry, client):
         client.ping()
         client.start_upload("a/b")
         client.head_blob("a/b", sha256(b"x"))
@@ -350,19 +313,9 @@ def test_one_token_serves_reading_and_writing_a_repository(clients: Clients) -> 
     assert registry.tokens_given == 1
 
 
-def test_a_token_that_ran_out_is_renewed(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer", token_uses=1) as registry:
-        client = clients(user=USER).at(registry.host)
-        for _ in range(3):
-            client.cancel_upload("a/b", client.start_upload("a/b"))
-
-    assert registry.tokens_given == 6
-
-
 def test_a_mount_asks_for_both_repositories(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer") as registry:
+    with clients.of(auth="bearer") as (registry, client):
         digest = registry.put("base", b"layer")
-        client = clients(user=USER).at(registry.host)
         assert client.mount_blob("a/b", digest, "base") is None
 
     [token_request] = registry.requests("GET", "/token")
@@ -404,9 +357,9 @@ def test_a_right_that_is_missing_is_said(clients: Clients) -> None:
 
 
 def test_credentials_do_not_follow_a_redirect(clients: Clients) -> None:
-    with FakeRegistry(auth="basic", blobs_elsewhere=True) as registry:
+    with clients.of(auth="basic", blobs_elsewhere=True) as (registry, client):
         digest = registry.put("a/b", BLOB)
-        assert read(clients(user=USER).at(registry.host), digest) == BLOB
+        assert read(client, digest) == BLOB
 
     [elsewhere] = [seen for seen in registry.seen if seen.storage]
     assert elsewhere.authorization == ""
@@ -427,9 +380,9 @@ def test_an_identity_token_does_not_follow_a_redirect(clients: Clients) -> None:
 
 
 def test_a_password_does_not_follow_a_redirect(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer", token_moves=True) as registry:
+    with clients.of(auth="bearer", token_moves=True) as (registry, client):
         with pytest.raises(AccessDenied):  # what the anonymous token allows
-            clients(user=USER).at(registry.host).start_upload("a/b")
+            client.start_upload("a/b")
         asked = [seen for seen in registry.seen if "/token" in seen.path]
 
     assert [bool(seen.authorization) for seen in asked[:2]] == [True, False]
@@ -530,39 +483,13 @@ def test_an_http_location_of_a_tls_registry_is_read_as_https(clients: Clients) -
     assert found == "https://registry.example/v2/a/blobs/uploads/1?_state=x%3D"
 
 
-@pytest.mark.parametrize(
-    ("header", "challenges"),
-    [
-        ('Basic realm="a, b"', [Challenge(scheme="basic", realm="a, b")]),
-        (
-            'Bearer realm="https://t.example/token",service="s",scope="repository:a:pull,push"',
-            [
-                Challenge(
-                    scheme="bearer",
-                    realm="https://t.example/token",
-                    service="s",
-                    scope="repository:a:pull,push",
-                )
-            ],
-        ),
-        (
-            'bearer realm=https://t.example/token, service="", Basic realm="x"',
-            [
-                Challenge(scheme="bearer", realm="https://t.example/token"),
-                Challenge(scheme="basic", realm="x"),
-            ],
-        ),
-        ("Negotiate", [Challenge(scheme="negotiate")]),
-        ("", []),
-    ],
-)
-def test_challenges_are_parsed(header: str, challenges: list[Challenge]) -> None:
-    assert parse_challenges(header) == challenges
+@rows(__file__, "challenge", "header", "found")
+def test_challenges_are_parsed(header: str, found: list[dict[str, str]]) -> None:
+    assert parse_challenges(header) == [Challenge(**one) for one in found]
 
 
 def test_secrets_are_in_no_repr_of_the_client(clients: Clients) -> None:
-    with FakeRegistry(auth="bearer") as registry:
-        client = clients(user=USER).at(registry.host)
+    with clients.of(auth="bearer") as (registry, client):
         client.start_upload("a/b")
         shown = json.dumps(
             [repr(value) for value in (vars(client), vars(client.auth))], default=repr

@@ -45,9 +45,7 @@ def test_the_store_is_asked_for_docker_hub_by_its_old_address(
     assert home.find("docker.io") == Credentials(identity_token="refresh")
 
 
-def test_a_store_that_knows_nothing_leaves_the_file(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_store_leaves_the_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.write(".docker/config.json", {"credsStore": "test", "auths": {"r.example": AUTH}})
     helper(home, monkeypatch, "echo credentials not found in native keychain; exit 1")
 
@@ -67,9 +65,7 @@ def test_a_missing_helper_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_a_failing_helper_does_not_spill_what_it_wrote(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_helper_spills_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.write(".docker/config.json", {"credsStore": "test"})
     helper(home, monkeypatch, "echo s3cret; echo s3cret >&2; exit 3")
 

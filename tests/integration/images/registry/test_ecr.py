@@ -23,6 +23,7 @@ from packager.images.registry.credentials import find_credentials
 from packager.images.registry.ecr import ecr_credentials, is_ecr
 from packager.images.registry.transport import Transport
 from tests.support.doubles.registry import FakeRegistry, sha256
+from tests.support.toml_rows import rows
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 SECRET = "secret-canary"
@@ -48,20 +49,7 @@ def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str
     return aws_server
 
 
-@pytest.mark.parametrize(
-    ("host", "known"),
-    [
-        (HOST, True),
-        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", True),
-        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com", True),
-        ("123456789012.dkr-ecr.us-east-1.on.aws", True),
-        ("public.ecr.aws", True),
-        ("123456789012.dkr.ecr.eu-west-1.amazonaws.com.example.com", False),
-        ("x123456789012.dkr.ecr.eu-west-1.amazonaws.com", False),
-        ("dkr.ecr.eu-west-1.amazonaws.com", False),
-        ("ghcr.io", False),
-    ],
-)
+@rows(__file__, "host", "host=id", "known")
 def test_hosts_of_ecr_are_told_from_others(host: str, known: bool) -> None:
     assert is_ecr(host) is known
 
@@ -75,9 +63,7 @@ def test_aws_gives_a_password_that_is_renewed_in_time(aws: str) -> None:
     assert PASSWORD not in repr(found)
 
 
-def test_a_login_of_docker_goes_before_aws(
-    aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_docker_login_goes_first(aws: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     auth = base64.b64encode(b"AWS:of-docker-login").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {HOST: {"auth": auth}}}))
@@ -118,36 +104,25 @@ class Passwords:
         return RegistryClients(find_credentials=self, transport=transport).at(self.registry.host)
 
 
-def test_a_password_is_asked_for_once_while_it_lasts() -> None:
+@pytest.mark.parametrize(
+    ("lasts_s", "revoked", "given"),
+    [(1000, False, 1), (1000, True, 2), (-1, False, 2)],
+    ids=["it lasts", "it is refused early", "it is running out"],
+)
+def test_a_password_is_asked_for_again_when_it_is_needed(
+    lasts_s: float, revoked: bool, given: int
+) -> None:
     with FakeRegistry(auth="basic") as registry:
-        passwords = Passwords(registry, lasts_s=1000)
-        client = passwords.client()
-        for _ in range(3):
-            client.head_blob("a/b", sha256(b""))
-
-    assert passwords.given == 1
-
-
-def test_a_password_that_is_running_out_is_asked_for_again() -> None:
-    with FakeRegistry(auth="basic") as registry:
-        passwords = Passwords(registry, lasts_s=-1)
+        passwords = Passwords(registry, lasts_s)
         client = passwords.client()
         client.head_blob("a/b", sha256(b""))
         before = passwords.given
-        client.head_blob("a/b", sha256(b""))
+        if revoked:
+            registry.quirks.account = ("AWS", "revoked")
+        for _ in range(2):
+            client.head_blob("a/b", sha256(b""))
 
-    assert passwords.given > before
-
-
-def test_a_password_that_is_refused_early_is_asked_for_again() -> None:
-    with FakeRegistry(auth="basic") as registry:
-        passwords = Passwords(registry, lasts_s=1000)
-        client = passwords.client()
-        client.head_blob("a/b", sha256(b""))
-        registry.quirks.account = ("AWS", "revoked")
-        client.head_blob("a/b", sha256(b""))
-
-    assert passwords.given == 2
+    assert passwords.given == given if lasts_s > 0 else passwords.given > before
 
 
 def test_missing_aws_credentials_are_said(

@@ -8,21 +8,11 @@ from pathlib import Path
 import pytest
 
 from packager.errors import PackagerError
+from tests.support.toml_rows import rows
 from tests.unit.images.registry.test_hostile_credentials import SECRET, look_up
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param('{"Username":"a","Secret":["canary-a1b2c3d4"]}', id="list"),
-        pytest.param('{"Username":5,"Secret":"canary-a1b2c3d4"}', id="user-number"),
-        pytest.param('{"Secret":"canary-a1b2c3d4"}', id="no-user"),
-        pytest.param('["canary-a1b2c3d4"]', id="no-object"),
-        pytest.param('{"Username":"a","Secret":"canary-a1b2c3d4"', id="cut"),
-        pytest.param('{"Username":"a","Secret":"canary-a1b2c3d4","Secret":"b"}', id="twice"),
-        pytest.param("[" * 50_000, id="deep"),
-    ],
-)
+@rows(__file__, "answer", "answer")
 def test_an_answer_of_a_helper_that_cannot_be_read_is_refused_and_not_shown(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -21,7 +20,6 @@ from packager.core.image import (
     Platform,
     RuntimeConfig,
 )
-from packager.errors import AccessDenied
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.oci import scratch
@@ -29,13 +27,12 @@ from packager.images.registry.base import RegistryBase
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reader import RegistryReader
 from packager.images.registry.sink import RegistrySink
-from packager.images.registry.upload import put_blob
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.conftest import need
-from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.registry import PASSWORD, USER
+from tests.support.made_images import registry_sink
 
 pytestmark = pytest.mark.live
 
@@ -47,31 +44,6 @@ def weights(tmp_path: Path) -> Blob:
     (tmp_path / "shard").write_bytes(os.urandom(SIZE))
     content = FileRange(path=str(tmp_path / "shard"), offset=0, length=SIZE)
     return make_tar([TarEntry(path="/opt/shard", content=content)])
-
-
-@pytest.mark.parametrize("how", ["cut", "truncate"])
-def test_documents_and_blobs_that_a_line_cuts_arrive_whole(
-    registry: str, how: Literal["cut", "truncate"]
-) -> None:
-    """Everything that is read of an image, each cut once or several times."""
-    config = os.urandom(300_000)
-    clients = RegistryClients()
-    client = clients.at(registry)
-    digest = put_blob(client, "cut/blobs", config)
-    with FaultProxy(registry) as proxy:
-        places = [0, 1, 70_000, 100_000, -1]
-        proxy.add(*(Fault(how, method="GET", path="/blobs/", at=at) for at in places[:4]))
-        cut = clients.at(proxy.host)
-
-        assert cut.get_blob("cut/blobs", digest, len(config)) == config
-
-        proxy.faults.clear()
-        proxy.add(*(Fault(how, method="GET", path="/blobs/", at=at) for at in places[2:]))
-        whole = cut.read_blob("cut/blobs", digest, offset=0, length=len(config))
-        assert b"".join(whole) == config
-    ranges = [seen.headers.get("range", "") for seen in proxy.requests("GET", "/blobs/")]
-    assert ranges[0] == ""
-    assert any(ranges)  # it was taken up, not begun again
 
 
 def spec(base: BaseImage, *layers: Layer) -> ImageSpec:
@@ -89,12 +61,10 @@ def push(sink: RegistrySink, clients: RegistryClients, image: ImageSpec, root: P
     return written.refs[0]
 
 
-def test_skopeo_sees_and_checks_what_was_pushed(
-    registry: str, weights: Blob, tmp_path: Path
-) -> None:
+def test_skopeo_checks_what_was_pushed(registry: str, weights: Blob, tmp_path: Path) -> None:
     clients = RegistryClients()
     layer = Layer(role="weights", blob=weights)
-    sink = RegistrySink(parse_registry_target(f"{registry}/real/model:1"), clients=clients)
+    sink = registry_sink(f"{registry}/real/model:1", clients)
 
     ref = push(sink, clients, spec(scratch(Platform()), layer), tmp_path)
 
@@ -114,15 +84,10 @@ def test_a_base_is_mounted_and_read_back(registry: str, weights: Blob, tmp_path:
     clients = RegistryClients()
     base_target = f"{registry}/real/base:1"
     layer = Layer(role="weights", blob=weights)
-    push(
-        RegistrySink(parse_registry_target(base_target), clients=clients),
-        clients,
-        spec(scratch(Platform()), layer),
-        tmp_path,
-    )
+    push(registry_sink(base_target, clients), clients, spec(scratch(Platform()), layer), tmp_path)
 
     base = RegistryBase(clients=clients).facts(parse_registry_target(base_target), Platform())
-    sink = RegistrySink(parse_registry_target(f"{registry}/real/mounted:1"), clients=clients)
+    sink = registry_sink(f"{registry}/real/mounted:1", clients)
     push(sink, clients, spec(base), tmp_path)
 
     assert sink.bytes_sent < 2000
@@ -138,7 +103,7 @@ def test_credentials_of_docker_login_are_used(
     login(tmp_path, guarded_registry, PASSWORD)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     clients = RegistryClients()
-    sink = RegistrySink(parse_registry_target(f"{guarded_registry}/model:1"), clients=clients)
+    sink = registry_sink(f"{guarded_registry}/model:1", clients)
 
     ref = push(
         sink, clients, spec(scratch(Platform()), Layer(role="weights", blob=weights)), tmp_path
@@ -147,48 +112,10 @@ def test_credentials_of_docker_login_are_used(
     assert clients.at(guarded_registry).get_manifest("model", "1").digest == ref.digest
 
 
-def test_a_wrong_password_is_refused_before_anything_is_read(
-    guarded_registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    login(tmp_path, guarded_registry, "wrong s3cret")
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-
-    with pytest.raises(AccessDenied) as denied:
-        RegistrySink(parse_registry_target(f"{guarded_registry}/model:1")).prepare(
-            spec(scratch(Platform()))
-        )
-
-    assert f"docker login {guarded_registry}" in denied.value.hint
-    assert "s3cret" not in denied.value.message
-
-
-def test_missing_credentials_are_refused_before_anything_is_read(guarded_registry: str) -> None:
-    with pytest.raises(AccessDenied, match="none were found"):
-        RegistrySink(parse_registry_target(f"{guarded_registry}/model:1")).prepare(
-            spec(scratch(Platform()))
-        )
-
-
-def test_an_upload_that_was_aborted_leaves_nothing(registry: str, weights: Blob) -> None:
-    sink = RegistrySink(parse_registry_target(f"{registry}/real/aborted:1"))
-    writer = sink.writer(Layer(role="weights", blob=weights))
-    assert writer is not None
-    for number, chunk in enumerate(BlobReader().chunks(weights)):
-        if number == 3:
-            break
-        writer.write(chunk)
-
-    writer.abort()
-
-    assert RegistryClients().at(registry).head_manifest("real/aborted", "1") is None
-
-
 def test_an_upload_that_was_aborted_in_mid_body_is_really_cancelled(
     tmp_path_factory: pytest.TempPathFactory, registry: str, weights: Blob
 ) -> None:
-    sink = RegistrySink(
-        parse_registry_target(f"{registry}/real/cancelled:1"), clients=RegistryClients()
-    )
+    sink = registry_sink(f"{registry}/real/cancelled:1", RegistryClients())
     writer = sink.writer(Layer(role="weights", blob=weights))
     assert writer is not None
     for number, chunk in enumerate(BlobReader().chunks(weights)):

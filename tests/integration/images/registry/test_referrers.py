@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -10,7 +12,7 @@ from packager.core.image import MEDIA_INDEX, MEDIA_MANIFEST
 from packager.errors import ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
-from packager.images.registry.referrers import attach, referrers
+from packager.images.registry.referrers import Referrer, attach, referrers
 from packager.images.registry.upload import put_blob
 from tests.integration.images.registry.conftest import Clients
 from tests.support.doubles.registry import FakeRegistry, sha256
@@ -50,47 +52,59 @@ def stored(client: RegistryClient) -> RegistryClient:
     return client
 
 
-@pytest.mark.parametrize("listing", [True, False], ids=["with the API", "without it"])
-def test_what_is_attached_is_found(clients: Clients, listing: bool) -> None:
-    with FakeRegistry(referrers=listing) as registry:
-        client = stored(clients().at(registry.host))
-        sbom = attach(client, "a/b", manifest(SBOM, IMAGE, note="ours"))
-        signature = attach(client, "a/b", manifest(SIGNATURE, IMAGE))
-        found = referrers(client, "a/b", sha256(IMAGE))
-        of_type = referrers(client, "a/b", sha256(IMAGE), SBOM)
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    with FakeRegistry() as made:
+        yield made
 
-    assert {one.digest for one in found} == {sbom.digest, signature.digest}
-    assert [one.digest for one in of_type] == [sbom.digest]
+
+@pytest.fixture
+def client(clients: Clients, fake: FakeRegistry) -> RegistryClient:
+    return stored(clients().at(fake.host))
+
+
+@pytest.fixture(params=[True, False], ids=["with the API", "without it"])
+def listing(request: pytest.FixtureRequest, fake: FakeRegistry) -> bool:
+    """Whether the registry keeps lists of what is attached."""
+    fake.quirks.referrers = request.param
+    return bool(request.param)
+
+
+def found(client: RegistryClient, of_type: str = "") -> tuple[Referrer, ...]:
+    return referrers(client, "a/b", sha256(IMAGE), *filter(None, [of_type]))
+
+
+def test_what_is_attached_is_found(
+    client: RegistryClient, fake: FakeRegistry, listing: bool
+) -> None:
+    assert found(client) == ()
+
+    sbom = attach(client, "a/b", manifest(SBOM, IMAGE, note="ours"))
+    signature = attach(client, "a/b", manifest(SIGNATURE, IMAGE))
+
+    assert {one.digest for one in found(client)} == {sbom.digest, signature.digest}
+    assert [one.digest for one in found(client, SBOM)] == [sbom.digest]
     assert (sbom.artifact_type, sbom.annotations) == (SBOM, {"note": "ours"})
-    assert (("a/b", TAG) in registry.manifests) is not listing
+    assert (("a/b", TAG) in fake.manifests) is not listing
 
 
-@pytest.mark.parametrize("listing", [True, False], ids=["with the API", "without it"])
-def test_attaching_twice_changes_nothing(clients: Clients, listing: bool) -> None:
-    with FakeRegistry(referrers=listing) as registry:
-        client = stored(clients().at(registry.host))
-        first = attach(client, "a/b", manifest(SBOM, IMAGE))
-        second = attach(client, "a/b", manifest(SBOM, IMAGE))
-        found = referrers(client, "a/b", sha256(IMAGE))
+def test_attaching_twice_changes_nothing(
+    client: RegistryClient, fake: FakeRegistry, listing: bool
+) -> None:
+    first, second = (attach(client, "a/b", manifest(SBOM, IMAGE)) for _ in range(2))
 
     assert first == second
-    assert len(found) == 1
-    assert len(registry.requests("PUT", f"/manifests/{TAG}")) == (0 if listing else 1)
+    assert len(found(client)) == 1
+    puts = fake.requests("PUT", f"/manifests/{TAG}")
+    assert len(puts) == (0 if listing else 1)
 
 
-@pytest.mark.parametrize("listing", [True, False], ids=["with the API", "without it"])
-def test_nothing_attached_is_an_empty_list(clients: Clients, listing: bool) -> None:
-    with FakeRegistry(referrers=listing) as registry:
-        client = stored(clients().at(registry.host))
-        assert referrers(client, "a/b", sha256(IMAGE)) == ()
+def test_the_index_under_the_tag_is_the_one_of_the_specification(
+    client: RegistryClient, fake: FakeRegistry
+) -> None:
+    attach(client, "a/b", manifest(SBOM, IMAGE, note="ours"))
 
-
-def test_the_index_under_the_tag_is_the_one_of_the_specification(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        client = stored(clients().at(registry.host))
-        attach(client, "a/b", manifest(SBOM, IMAGE, note="ours"))
-
-    media_type, data = registry.manifests["a/b", TAG]
+    media_type, data = fake.manifests["a/b", TAG]
     assert media_type == MEDIA_INDEX
     (entry,) = json.loads(data)["manifests"]
     assert entry["artifactType"] == SBOM
@@ -121,30 +135,34 @@ class _Overwritten:
         return listed
 
 
-def test_an_entry_that_somebody_overwrote_is_written_again(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        client = stored(clients().at(registry.host))
-        attach(_Overwritten(client, registry, 2), "a/b", manifest(SBOM, IMAGE))  # type: ignore[arg-type]
-        found = referrers(client, "a/b", sha256(IMAGE))
-
-    assert {one.artifact_type for one in found} == {SBOM, SIGNATURE}
+def overwritten(client: RegistryClient, registry: FakeRegistry, times: int) -> RegistryClient:
+    return cast("RegistryClient", _Overwritten(client, registry, times))
 
 
-def test_an_entry_that_is_overwritten_for_ever_is_a_failure(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        client = stored(clients().at(registry.host))
-        with pytest.raises(ProtocolFailed, match="does not keep what is attached"):
-            attach(_Overwritten(client, registry, 99), "a/b", manifest(SBOM, IMAGE))  # type: ignore[arg-type]
+def test_an_entry_that_somebody_overwrote_is_written_again(
+    client: RegistryClient, fake: FakeRegistry
+) -> None:
+    attach(overwritten(client, fake, 2), "a/b", manifest(SBOM, IMAGE))
+
+    assert {one.artifact_type for one in found(client)} == {SBOM, SIGNATURE}
 
 
-def test_a_tag_that_somebody_uses_otherwise_is_left_alone(clients: Clients) -> None:
-    with FakeRegistry() as registry:
-        client = stored(clients().at(registry.host))
-        client.put_manifest("a/b", TAG, IMAGE, MEDIA_MANIFEST)
-        with pytest.raises(ProtocolFailed, match="something else under the tag"):
-            attach(client, "a/b", manifest(SBOM, IMAGE))
+def test_an_entry_that_is_overwritten_for_ever_is_a_failure(
+    client: RegistryClient, fake: FakeRegistry
+) -> None:
+    with pytest.raises(ProtocolFailed, match="does not keep what is attached"):
+        attach(overwritten(client, fake, 99), "a/b", manifest(SBOM, IMAGE))
 
-    assert registry.tagged("a/b", TAG) == sha256(IMAGE)
+
+def test_a_tag_that_somebody_uses_otherwise_is_left_alone(
+    client: RegistryClient, fake: FakeRegistry
+) -> None:
+    client.put_manifest("a/b", TAG, IMAGE, MEDIA_MANIFEST)
+
+    with pytest.raises(ProtocolFailed, match="something else under the tag"):
+        attach(client, "a/b", manifest(SBOM, IMAGE))
+
+    assert fake.tagged("a/b", TAG) == sha256(IMAGE)
 
 
 @pytest.mark.live

@@ -32,6 +32,7 @@ from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
 from tests.integration.images.registry.conftest import Clients
 from tests.support.doubles.registry import sha256
+from tests.support.toml_rows import rows
 
 HEAD, TAIL = b"head" * 100, b"tail" * 100
 FAR = os.urandom(50_000)
@@ -107,17 +108,7 @@ def test_a_client_pulls_the_image_whole(
     assert served.bytes_served == expected
 
 
-@pytest.mark.parametrize(
-    ("asked", "first", "stop"),
-    [
-        ("bytes=0-", 0, None),
-        ("bytes=0-0", 0, 1),
-        ("bytes=399-400", 399, 401),
-        ("bytes=300-2900500", 300, 2_900_501),
-        ("bytes=2900399-2940401", 2_900_399, 2_940_402),
-        ("bytes=2940700-99999999", 2_940_700, None),
-    ],
-)
+@rows(__file__, "range", "asked", "first", "stop")
 def test_a_range_may_begin_and_end_in_any_segment(
     serve: Serve, content: bytes, asked: str, first: int, stop: int | None
 ) -> None:

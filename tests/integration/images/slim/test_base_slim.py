@@ -39,9 +39,7 @@ def base(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_dry_run_writes_nothing_and_says_what_would_go(
-    packager: Packager, base: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_says_what_would_go(packager: Packager, base: Path, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     done = packager("base", "slim", f"oci:{base}", "--dry-run")
 
@@ -105,9 +103,7 @@ def test_a_registry_gets_the_new_layers_alone_and_a_build_uses_the_base(
     assert "dev.packager.slim" not in shown["runtime"]["labels"]
 
 
-def test_a_destination_and_a_way_to_prove_are_asked_for_first(
-    packager: Packager, base: Path, tmp_path: Path
-) -> None:
+def test_destination_and_proof_come_first(packager: Packager, base: Path, tmp_path: Path) -> None:
     nowhere = packager("base", "slim", f"oci:{base}")
     gone = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     unproven = packager("base", "slim", f"oci:{base}", f"oci:{tmp_path / 's'}", env=gone)
@@ -133,9 +129,7 @@ def test_a_hostile_layer_ends_typed_and_leaves_nothing(packager: Packager, tmp_p
     assert not (tmp_path / "slim").exists()
 
 
-def test_files_are_those_of_the_original_without_what_went(
-    packager: Packager, base: Path, tmp_path: Path
-) -> None:
+def test_all_files_stay_but_those_that_went(packager: Packager, base: Path, tmp_path: Path) -> None:
     done = packager(
         *("base", "slim", f"oci:{base}", f"oci:{tmp_path / 'slim'}", "--no-prove", "--quiet"),
         *("--keep", "usr/share/man/man1/page3"),

@@ -14,7 +14,8 @@ from typing import Any
 import boto3
 import pytest
 
-from packager.core.tree_manifest import read_manifest
+from packager.core.record import BuildRecord
+from packager.core.tree_manifest import ListedFile, read_manifest
 from packager.core.units import MIB
 from packager.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.images import tee
@@ -32,156 +33,134 @@ def server() -> Iterator[str]:
         yield url
 
 
+class TreeInBucket(Bucket):
+    """A bucket, and the tree `m` in it."""
+
+    def build(self, *outputs: str, **asked: Any) -> BuildRecord:
+        return built(f"{self.url}/m", *outputs, **asked)
+
+    def client(self) -> Any:
+        return boto3.client("s3", endpoint_url=self.environment["AWS_ENDPOINT_URL"])
+
+    def objects(self) -> dict[str, bytes]:
+        return {name: self.get(name) for name in self.names()}
+
+    def tree(self) -> dict[str, bytes]:
+        return {
+            key.removeprefix("m/"): data
+            for key, data in self.objects().items()
+            if key.startswith("m/")
+        }
+
+    def files(self) -> tuple[ListedFile, ...]:
+        """Return what the manifest lists."""
+        return read_manifest(self.get("m/packager-tree.json")).files
+
+    def check_whole(self, model: Path) -> None:
+        """All files of the model are there, byte for byte."""
+        there = self.tree()
+        for path in model.iterdir():
+            assert there[path.name] == path.read_bytes(), path.name
+
+
 @pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    made = Bucket(server)
+def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> TreeInBucket:
+    made = TreeInBucket(server)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     return made
 
 
-def client(bucket: Bucket) -> Any:
-    return boto3.client("s3", endpoint_url=bucket.environment["AWS_ENDPOINT_URL"])
+def test_a_bucket_holds_the_files_of_a_directory(bucket: TreeInBucket, tmp_path: Path) -> None:
+    record = bucket.build(f"dir:{tmp_path}/out")
 
-
-def objects_in(bucket: Bucket) -> dict[str, bytes]:
-    s3 = client(bucket)
-    listed = s3.list_objects_v2(Bucket=bucket.name).get("Contents", ())
-    return {
-        one["Key"]: s3.get_object(Bucket=bucket.name, Key=one["Key"])["Body"].read()
-        for one in listed
-    }
-
-
-def test_a_bucket_holds_the_files_of_a_directory_byte_for_byte(
-    bucket: Bucket, tmp_path: Path
-) -> None:
-    record = built(f"{bucket.url}/a/b", f"dir:{tmp_path}/out")
-
-    there = {key.removeprefix("a/b/"): data for key, data in objects_in(bucket).items()}
-    here = {
-        str(path.relative_to(tmp_path / "out")): path.read_bytes()
-        for path in (tmp_path / "out").rglob("*")
-        if path.is_file()
-    }
-    assert there == here
+    there = bucket.tree()
+    assert there == files_in(tmp_path / "out")
     assert {tree.digest for tree in record.trees} == {record.digest}
     digest = hashlib.sha256(there["packager-tree.json"]).hexdigest()
     assert record.digest == f"sha256:{digest}"
-    assert [tree.name for tree in record.trees] == [
-        f"{bucket.url}/a/b",
-        f"dir:{tmp_path}/out",
-    ]
+    names = [tree.name for tree in record.trees]
+    assert names == [f"{bucket.url}/m", f"dir:{tmp_path}/out"]
 
 
-def test_a_second_build_sends_nothing(bucket: Bucket, tmp_path: Path) -> None:
-    built(f"{bucket.url}/m")
-    before = objects_in(bucket)
-
-    again = built(f"{bucket.url}/m")
-
-    assert again.transfer.bytes_sent == 0
-    assert objects_in(bucket) == before
-
-
-def test_another_machine_believes_the_manifest_and_sends_nothing(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "on another machine"])
+def test_a_second_build_sends_nothing(
+    bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, elsewhere: bool
 ) -> None:
-    built(f"{bucket.url}/m")
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    bucket.build()
+    before = bucket.objects()
+    if elsewhere:  # it believes the manifest
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
 
-    again = built(f"{bucket.url}/m")
+    assert bucket.build().transfer.bytes_sent == 0
+    assert bucket.objects() == before
 
-    assert again.transfer.bytes_sent == 0
 
-
-def test_an_object_that_somebody_replaced_is_sent_again(bucket: Bucket) -> None:
-    built(f"{bucket.url}/m")
-    size = len(objects_in(bucket)["m/config.json"])
+@pytest.mark.parametrize("unfinished", [True, False], ids=["unfinished", "younger"])
+def test_an_object_that_was_replaced_is_sent_again(bucket: TreeInBucket, unfinished: bool) -> None:
+    bucket.build()
+    size = len(bucket.get("m/config.json"))
+    if unfinished:
+        note = {"files": [*set(bucket.tree()) - {"packager-tree.json"}], "held": {}}
+        bucket.delete("m/packager-tree.json")
+        bucket.put("m/packager-tree.unfinished", json.dumps(note).encode())
+    else:
+        time.sleep(1.1)  # S3 counts seconds
     bucket.put("m/config.json", b"x" * size)
-    bucket.delete("m/packager-tree.json")
-    bucket.put("m/packager-tree.unfinished", json.dumps({"files": list_of(), "held": {}}).encode())
 
-    again = built(f"{bucket.url}/m")
+    again = bucket.build()
 
-    assert objects_in(bucket)["m/config.json"] == Path(MODEL, "config.json").read_bytes()
+    assert bucket.get("m/config.json") == Path(MODEL, "config.json").read_bytes()
     assert again.transfer.bytes_sent == size
 
 
-def test_an_object_that_is_younger_than_its_manifest_is_not_believed(bucket: Bucket) -> None:
-    built(f"{bucket.url}/m")
-    size = len(objects_in(bucket)["m/config.json"])
-    time.sleep(1.1)  # S3 counts seconds
-    bucket.put("m/config.json", b"x" * size)
-
-    again = built(f"{bucket.url}/m")
-
-    assert objects_in(bucket)["m/config.json"] == Path(MODEL, "config.json").read_bytes()
-    assert again.transfer.bytes_sent == size
-
-
-def test_the_note_of_a_build_that_was_killed_after_its_manifest_is_removed(bucket: Bucket) -> None:
-    built(f"{bucket.url}/m")
-    whole = objects_in(bucket)
-    names = [key.removeprefix("m/") for key in whole if key != "m/packager-tree.json"]
-    note = {"files": names, "held": {}}
+def test_the_note_of_a_build_killed_behind_its_manifest_goes(bucket: TreeInBucket) -> None:
+    bucket.build()
+    whole = bucket.objects()
+    note = {"files": [*set(bucket.tree()) - {"packager-tree.json"}], "held": {}}
     bucket.put("m/packager-tree.unfinished", json.dumps(note).encode())
 
-    again = built(f"{bucket.url}/m")
-
-    assert again.transfer.bytes_sent == 0
-    assert objects_in(bucket) == whole
+    assert bucket.build().transfer.bytes_sent == 0
+    assert bucket.objects() == whole
 
 
-def list_of() -> list[str]:
-    files = [path.name for path in Path(MODEL).iterdir()]
-    serving = ("command.json", "inputs_adapter.py", "launch.py", "sitecustomize.py")
-    return [*files, *(f"serving/{name}" for name in serving)]
-
-
-def test_objects_of_the_tree_before_are_removed_after_the_manifest(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_objects_of_the_tree_before_are_removed(bucket: TreeInBucket, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(MODEL, model)
     (model / "README.md").write_text("# a page\n")
-    built(f"{bucket.url}/m", model=str(model))
+    bucket.build(model=str(model))
     (model / "README.md").unlink()
 
-    built(f"{bucket.url}/m", model=str(model))
+    bucket.build(model=str(model))
 
-    assert "m/README.md" not in objects_in(bucket)
-    assert "m/packager-tree.unfinished" not in objects_in(bucket)
-    files = read_manifest(objects_in(bucket)["m/packager-tree.json"]).files
-    assert {f"m/{file.path}" for file in files} | {"m/packager-tree.json"} == set(
-        objects_in(bucket)
-    )
+    assert "README.md" not in bucket.tree()
+    assert {file.path for file in bucket.files()} | {"packager-tree.json"} == set(bucket.tree())
 
 
-def test_a_prefix_with_objects_of_others_is_refused_before_any_work(bucket: Bucket) -> None:
+def test_a_prefix_with_objects_of_others_is_refused_before_any_work(bucket: TreeInBucket) -> None:
     bucket.put("m/notes.txt", b"mine")
 
     with pytest.raises(OutputFailed, match=r"'notes.txt' is none of its files"):
-        built(f"{bucket.url}/m")
+        bucket.build()
 
-    assert objects_in(bucket) == {"m/notes.txt": b"mine"}
+    assert bucket.objects() == {"m/notes.txt": b"mine"}
 
 
-def test_a_prefix_beside_is_no_part_of_the_tree(bucket: Bucket) -> None:
+def test_a_prefix_beside_is_no_part_of_the_tree(bucket: TreeInBucket) -> None:
     bucket.put("model-old/notes.txt", b"mine")
 
     built(f"{bucket.url}/model")
 
-    assert objects_in(bucket)["model-old/notes.txt"] == b"mine"
+    assert bucket.objects()["model-old/notes.txt"] == b"mine"
 
 
-def test_a_bucket_that_is_not_there_is_named(bucket: Bucket) -> None:
+def test_a_bucket_that_is_not_there_is_named(bucket: TreeInBucket) -> None:
     with pytest.raises(NotFound, match="there is no bucket 'nowhere-at-all'"):
         built("s3://nowhere-at-all/m")
 
 
 def test_a_build_that_broke_off_sends_only_what_is_missing(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     model = write_model(tmp_path / "model", hidden_size=1024, intermediate_size=2048)
     sent: list[int] = []
@@ -197,28 +176,26 @@ def test_a_build_that_broke_off_sends_only_what_is_missing(
 
     monkeypatch.setattr(objects.WritableBucket, "call", breaks)
     with pytest.raises(AccessDenied):
-        built(f"{bucket.url}/m", model=str(model))
-    assert "m/packager-tree.json" not in objects_in(bucket)
+        bucket.build(model=str(model))
+    assert "m/packager-tree.json" not in bucket.objects()
     assert len(sent) == 4
     before = sum(sent)
     monkeypatch.setattr(objects.WritableBucket, "call", call)
 
-    again = built(f"{bucket.url}/m", model=str(model))
+    again = bucket.build(model=str(model))
 
-    there = objects_in(bucket)
-    files = read_manifest(there["m/packager-tree.json"]).files
+    files = bucket.files()
     small = sum(file.size for file in files if file.size < 5 * MIB)  # some were sent before
     left = sum(file.size for file in files) - before
     assert left - small <= again.transfer.bytes_sent <= left
-    for path in model.iterdir():
-        assert there[f"m/{path.name}"] == path.read_bytes(), path.name
+    bucket.check_whole(model)
 
 
 SHARD = r"model-00002-of-00003"
 
 
 @pytest.fixture
-def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+def proxy(bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """A line to the server that can break."""
     with FaultProxy(bucket.host) as made:
         monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
@@ -235,53 +212,48 @@ def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProx
     ],
     ids=["throttled", "server error", "cut", "manifest cut"],
 )
-def test_an_upload_that_breaks_once_is_repeated(
-    bucket: Bucket, proxy: FaultProxy, fault: Fault
-) -> None:
+def test_a_broken_upload_is_repeated(bucket: TreeInBucket, proxy: FaultProxy, fault: Fault) -> None:
     proxy.add(fault)
 
-    built(f"{bucket.url}/m")
+    bucket.build()
 
-    there = objects_in(bucket)
-    for file in read_manifest(there["m/packager-tree.json"]).files:
-        assert hashlib.sha256(there[f"m/{file.path}"]).hexdigest() == file.sha256
+    there = bucket.tree()
+    for file in bucket.files():
+        assert hashlib.sha256(there[file.path]).hexdigest() == file.sha256
 
 
 def test_a_bucket_that_stays_away_is_named_and_gets_no_manifest(
-    bucket: Bucket, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    bucket: TreeInBucket, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tee, "BACKOFF_S", 0.01)
     proxy.add(Fault("answer", path=SHARD, method="PUT", status=503, times=99))
 
     with pytest.raises(Unavailable, match=f"S3 answers 503 for bucket '{bucket.name}'"):
-        built(f"{bucket.url}/m")
+        bucket.build()
 
-    assert "m/packager-tree.json" not in objects_in(bucket)
-    assert "m/packager-tree.unfinished" in objects_in(bucket)
+    assert "m/packager-tree.json" not in bucket.objects()
+    assert "m/packager-tree.unfinished" in bucket.objects()
 
 
 @pytest.mark.parametrize(
     ("status", "told", "hint"),
-    [
-        (403, "S3 refuses access to bucket", "s3:PutObject"),
-        (507, "is full", "free some space"),
-    ],
+    [(403, "S3 refuses access to bucket", "s3:PutObject"), (507, "is full", "free some space")],
 )
 def test_what_does_not_pass_ends_the_build_at_once(
-    bucket: Bucket, proxy: FaultProxy, status: int, told: str, hint: str
+    bucket: TreeInBucket, proxy: FaultProxy, status: int, told: str, hint: str
 ) -> None:
     proxy.add(Fault("answer", path=SHARD, method="PUT", status=status, times=99))
 
     with pytest.raises(PackagerError, match=told) as failed:
-        built(f"{bucket.url}/m")
+        bucket.build()
 
     assert hint in failed.value.hint
     assert len(proxy.requests("PUT", SHARD)) == 1
-    assert "m/packager-tree.json" not in objects_in(bucket)
+    assert "m/packager-tree.json" not in bucket.objects()
 
 
 def test_an_object_that_changes_meanwhile_gets_no_manifest(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = TreeBucket._check_unchanged
 
@@ -292,17 +264,17 @@ def test_an_object_that_changes_meanwhile_gets_no_manifest(
     monkeypatch.setattr(TreeBucket, "_check_unchanged", meddled)
 
     with pytest.raises(OutputFailed, match=r"m/config.json' changed while the tree was written"):
-        built(f"{bucket.url}/m")
+        bucket.build()
 
-    assert "m/packager-tree.json" not in objects_in(bucket)
+    assert "m/packager-tree.json" not in bucket.objects()
 
 
 def test_no_manifest_is_there_while_objects_change(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A server that looks for the manifest never loads half of one tree and half of another."""
     model = write_model(tmp_path / "model")
-    built(f"{bucket.url}/m", model=model)
+    bucket.build(model=model)
     write_model(tmp_path / "model", seed=3)
     seen: list[tuple[str, bool]] = []
     call = objects.WritableBucket.call
@@ -310,12 +282,12 @@ def test_no_manifest_is_there_while_objects_change(
     def noted(self: objects.WritableBucket, operation: str, **request: Any) -> Any:
         if operation == "put_object":
             name = request["Key"].removeprefix("m/")
-            seen.append((name, "m/packager-tree.json" in objects_in(bucket)))
+            seen.append((name, "m/packager-tree.json" in bucket.objects()))
         return call(self, operation, **request)
 
     monkeypatch.setattr(objects.WritableBucket, "call", noted)
 
-    built(f"{bucket.url}/m", model=model)
+    bucket.build(model=model)
 
     assert seen[0] == ("packager-tree.unfinished", True)
     assert seen[-1][0] == "packager-tree.json"
@@ -323,10 +295,10 @@ def test_no_manifest_is_there_while_objects_change(
     assert len(seen) > 3
 
 
-def test_every_object_is_sent_with_its_checksum(bucket: Bucket, proxy: FaultProxy) -> None:
-    built(f"{bucket.url}/m")
+def test_every_object_is_sent_with_its_checksum(bucket: TreeInBucket, proxy: FaultProxy) -> None:
+    bucket.build()
 
-    for key, data in objects_in(bucket).items():
+    for key, data in bucket.objects().items():
         [sent] = [one for one in proxy.requests("PUT") if one.path.endswith(f"/{key}")]
         digest = hashlib.sha256(data)
         expected = base64.b64encode(digest.digest()).decode()
@@ -334,22 +306,20 @@ def test_every_object_is_sent_with_its_checksum(bucket: Bucket, proxy: FaultProx
         assert sent.headers["x-amz-meta-packager-sha256"] == digest.hexdigest()
 
 
-def test_image_and_bucket_come_of_one_build(bucket: Bucket, tmp_path: Path) -> None:
+def test_image_and_bucket_come_of_one_build(bucket: TreeInBucket, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", hidden_size=1024, intermediate_size=2048)
 
-    record = built(f"{bucket.url}/m", f"oci:{tmp_path}/image", model=model, base="scratch")
-    again = built(f"{bucket.url}/m", f"oci:{tmp_path}/image", model=model, base="scratch")
+    record = bucket.build(f"oci:{tmp_path}/image", model=model, base="scratch")
+    again = bucket.build(f"oci:{tmp_path}/image", model=model, base="scratch")
 
-    there = objects_in(bucket)
-    for path in model.iterdir():
-        assert there[f"m/{path.name}"] == path.read_bytes(), path.name
+    bucket.check_whole(model)
     weights = sum(path.stat().st_size for path in model.glob("*.safetensors"))
     assert weights < record.transfer.bytes_read < weights + 100_000
     assert (again.transfer.bytes_sent, again.digest) == (0, record.digest)
 
 
 def test_a_model_of_a_bucket_is_read_once_for_image_and_tree(
-    bucket: Bucket, proxy: FaultProxy, tmp_path: Path
+    bucket: TreeInBucket, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     model = write_model(tmp_path / "model", hidden_size=256, intermediate_size=1024)
     bucket.upload(model, "source")
@@ -365,11 +335,7 @@ def test_a_model_of_a_bucket_is_read_once_for_image_and_tree(
 
     read = [seen for seen in proxy.requests("GET", "source/model-00002") if _is_large(seen)]
     assert len(read) == 1
-    assert files_in(tmp_path / "tree") == {
-        key.removeprefix("m/"): data
-        for key, data in objects_in(bucket).items()
-        if key.startswith("m/")
-    }
+    assert files_in(tmp_path / "tree") == bucket.tree()
 
 
 def _is_large(seen: Any) -> bool:
@@ -381,12 +347,12 @@ def _is_large(seen: Any) -> bool:
 
 
 def test_what_is_written_is_encrypted_with_the_key_that_is_named(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PACKAGER_S3_KMS_KEY", "alias/own")
-    built(f"{bucket.url}/m")
+    bucket.build()
 
-    s3 = client(bucket)
-    found = {key: s3.head_object(Bucket=bucket.name, Key=key) for key in objects_in(bucket)}
+    s3 = bucket.client()
+    found = {key: s3.head_object(Bucket=bucket.name, Key=key) for key in bucket.objects()}
     assert {one.get("SSEKMSKeyId") for one in found.values()} == {"alias/own"}
     assert len(found) > 3

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,15 @@ import pytest
 
 from packager import wiring
 from packager.build import pipeline
+from packager.build.report import dry_run_document, dry_run_text
+from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.core.tree_manifest import read_manifest
 from packager.core.units import MIB
 from packager.errors import NotReproduced, OutputFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.trees import directory
-from tests.integration.images.trees.building import (
-    DRAFT,
-    MODEL,
-    built,
-    files_in,
-    files_of_image,
-)
+from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
 from tests.support.doubles.models import write_json, write_model, write_safetensors
 
 GPU = {"instance": "ml.g5.xlarge"}
@@ -43,11 +40,42 @@ def listed(root: Path) -> dict[str, tuple[int, str]]:
     return {file.path: (file.size, file.sha256) for file in files}
 
 
+@dataclass
+class Tree:
+    """The directory `tree`, which is built into."""
+
+    work: Path
+
+    @property
+    def root(self) -> Path:
+        return self.work / "tree"
+
+    def build(self, *outputs: str, **asked: Any) -> BuildRecord:
+        return built(f"dir:{self.root}", *outputs, **asked)
+
+    def files(self) -> dict[str, bytes]:
+        return files_in(self.root)
+
+    def manifest(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.root / "packager-tree.json").read_bytes())
+        return found
+
+    def check_refused(self, reason: str) -> None:
+        """A build is refused, and nothing is touched."""
+        before = self.files()
+        with pytest.raises(OutputFailed, match=reason):
+            self.build()
+        assert self.files() == before
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_the_files_of_a_tree_are_those_of_the_image(
-    name: str, compression: str, tmp_path: Path
-) -> None:
+def test_files_of_a_tree_are_the_image_s(name: str, compression: str, tmp_path: Path) -> None:
     model = write_model(
         tmp_path / "model",
         hidden_size=256,
@@ -116,16 +144,15 @@ def test_a_tree_alone_is_that_beside_an_image(tmp_path: Path) -> None:
     assert not [path for path in files_of_image(tmp_path / "server") if "safetensors" in path]
 
 
-def test_a_draft_of_lmi_lies_in_the_tree_that_is_mounted(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree", draft=DRAFT, family="lmi", **GPU)
+def test_a_draft_of_lmi_lies_in_the_tree_that_is_mounted(tree: Tree) -> None:
+    tree.build(draft=DRAFT, family="lmi", **GPU)
 
-    tree = files_in(tmp_path / "tree")
-    assert tree["draft/model.safetensors"] == Path(DRAFT, "model.safetensors").read_bytes()
-    properties = dict(
-        line.split("=", 1) for line in tree["serving.properties"].decode().splitlines()
-    )
+    files = tree.files()
+    assert files["draft/model.safetensors"] == Path(DRAFT, "model.safetensors").read_bytes()
+    lines = files["serving.properties"].decode().splitlines()
+    properties = dict(line.split("=", 1) for line in lines)
     assert json.loads(properties["option.speculative_config"])["model"] == "/opt/ml/model/draft"
-    manifest = json.loads(tree["packager-tree.json"])
+    manifest = tree.manifest()
     assert manifest["mounts"] == [{"tree": ".", "container": "/opt/ml/model"}]
     env = manifest["container"]["env"]
     assert json.loads(env["OPTION_SPECULATIVE_CONFIG"])["model"] == "/opt/ml/model/draft"
@@ -169,132 +196,105 @@ def test_medusa_heads_lie_as_the_guide_to_awq_and_medusa_lays_them(tmp_path: Pat
     assert manifest["container"]["env"]["HF_MODEL_ID"] == "/opt/ml/model"
 
 
-def test_a_second_build_leaves_the_directory_alone(tmp_path: Path) -> None:
-    first = built(f"dir:{tmp_path}/tree")
-    before = (tmp_path / "tree").stat().st_ino
+def test_a_second_build_leaves_the_directory_alone(tree: Tree) -> None:
+    tree.root.mkdir()  # an empty directory is taken
+    first = tree.build()
+    before = tree.root.stat().st_ino
 
-    again = built(f"dir:{tmp_path}/tree")
-
-    assert again.digest == first.digest
-    assert (tmp_path / "tree").stat().st_ino == before
-    assert sorted(path.name for path in tmp_path.glob(".tree*")) == []
+    assert tree.build().digest == first.digest
+    assert tree.root.stat().st_ino == before
+    assert list(tree.work.glob(".tree*")) == []
 
 
-def test_a_changed_shard_is_replaced_and_the_others_stay(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model", hidden_size=256, intermediate_size=1024)
-    built(f"dir:{tmp_path}/tree", model=model)
-    kept = (tmp_path / "tree/model-00001-of-00003.safetensors").stat().st_ino
-    other = write_model(tmp_path / "other", hidden_size=256, intermediate_size=1024, seed=7)
-    shard = "model-00002-of-00003.safetensors"
+def test_a_changed_shard_is_replaced_and_the_others_stay(tree: Tree) -> None:
+    model, other = (
+        write_model(tree.work / name, hidden_size=256, intermediate_size=1024, seed=seed)
+        for name, seed in (("model", 0), ("other", 7))
+    )
+    kept, shard = (f"model-0000{number}-of-00003.safetensors" for number in (1, 2))
+    tree.build(model=model)
+    before = (tree.root / kept).stat().st_ino
     shutil.copy(other / shard, model / shard)
 
-    built(f"dir:{tmp_path}/tree", model=model)
+    tree.build(model=model)
 
-    assert (tmp_path / "tree" / shard).read_bytes() == (other / shard).read_bytes()
-    assert (tmp_path / "tree/model-00001-of-00003.safetensors").stat().st_ino == kept
+    assert (tree.root / shard).read_bytes() == (other / shard).read_bytes()
+    assert (tree.root / kept).stat().st_ino == before
 
 
-def test_a_file_that_was_edited_is_written_again(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree")
-    config = tmp_path / "tree/config.json"
+def test_a_file_that_was_edited_is_written_again(tree: Tree) -> None:
+    tree.build()
+    config = tree.root / "config.json"
     config.write_bytes(config.read_bytes().replace(b"llama", b"LLAMA"))
 
-    built(f"dir:{tmp_path}/tree")
+    tree.build()
 
     assert config.read_bytes() == Path(MODEL, "config.json").read_bytes()
 
 
-def test_equal_files_of_a_tree_are_files_of_their_own(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree", draft=DRAFT, family="lmi", **GPU)
+def test_equal_files_of_a_tree_are_files_of_their_own(tree: Tree) -> None:
+    tree.build(draft=DRAFT, family="lmi", **GPU)
 
-    one, other = tmp_path / "tree/tokenizer.json", tmp_path / "tree/draft/tokenizer.json"
+    one, other = tree.root / "tokenizer.json", tree.root / "draft/tokenizer.json"
     assert one.read_bytes() == other.read_bytes()
     assert (one.stat().st_nlink, other.stat().st_nlink) == (1, 1)
     assert one.stat().st_ino != other.stat().st_ino
 
 
-def test_a_directory_of_somebody_else_is_refused_before_any_work(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree/notes.txt").write_text("mine")
+def test_a_directory_of_somebody_else_is_refused_before_any_work(tree: Tree) -> None:
+    tree.root.mkdir()
+    (tree.root / "notes.txt").write_text("mine")
 
-    with pytest.raises(OutputFailed, match=r"not a tree that packager wrote: it has no packager-"):
-        built(f"dir:{tmp_path}/tree")
-
-    assert files_in(tmp_path / "tree") == {"notes.txt": b"mine"}
+    tree.check_refused(r"not a tree that packager wrote: it has no packager-")
 
 
-def test_a_tree_with_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree")
-    (tmp_path / "tree/notes.txt").write_text("mine")
-
-    with pytest.raises(OutputFailed, match=r"'notes.txt' is none of its files"):
-        built(f"dir:{tmp_path}/tree")
-
-    assert (tmp_path / "tree/notes.txt").read_text() == "mine"
-
-
-def test_a_tree_with_a_link_to_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "tree/data").symlink_to(tmp_path / "mine")
-
-    with pytest.raises(OutputFailed, match=r"'data' is none of its files"):
-        built(f"dir:{tmp_path}/tree")
-
-    assert (tmp_path / "tree/data").is_symlink()
+def test_a_tree_with_a_file_or_a_link_of_somebody_else_is_refused(tree: Tree) -> None:
+    tree.build()
+    (tree.root / "notes.txt").write_text("mine")
+    tree.check_refused(r"'notes.txt' is none of its files")
+    (tree.root / "notes.txt").unlink()
+    (tree.work / "mine").mkdir()
+    (tree.root / "data").symlink_to(tree.work / "mine")
+    tree.check_refused(r"'data' is none of its files")
+    assert (tree.root / "data").is_symlink()
 
 
-def test_an_empty_directory_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
+def test_a_damaged_manifest_is_named(tree: Tree) -> None:
+    tree.root.mkdir()
+    (tree.root / "packager-tree.json").write_text('{"files": "none"}')
 
-    built(f"dir:{tmp_path}/tree")
-
-    assert (tmp_path / "tree/packager-tree.json").is_file()
-
-
-def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree/packager-tree.json").write_text('{"files": "none"}')
-
-    with pytest.raises(OutputFailed, match=r"its packager-tree.json is damaged"):
-        built(f"dir:{tmp_path}/tree")
+    tree.check_refused(r"its packager-tree.json is damaged")
 
 
 def test_where_names_cannot_be_exchanged_one_follows_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built(f"dir:{tmp_path}/tree")
+    tree.build()
     monkeypatch.setattr(directory.ctypes, "CDLL", lambda *_, **__: object())
 
-    built(f"dir:{tmp_path}/tree", max_batch=2)
+    tree.build(max_batch=2)
 
-    record = json.loads((tmp_path / "tree/packager-tree.json").read_bytes())["build"]
-    assert record["request"]["max_batch"] == 2
-    assert list(tmp_path.glob(".tree*")) == []
-
-
-def test_a_link_to_a_directory_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "tree").symlink_to(tmp_path / "disk/tree")
-
-    built(f"dir:{tmp_path}/tree")
-
-    assert (tmp_path / "tree").is_symlink()
-    assert (tmp_path / "disk/tree/packager-tree.json").is_file()
+    assert tree.manifest()["build"]["request"]["max_batch"] == 2
+    assert list(tree.work.glob(".tree*")) == []
 
 
-def test_a_tree_is_a_model(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree", family="lmi", **GPU)
+def test_a_link_to_a_directory_stays_one(tree: Tree) -> None:
+    (tree.work / "disk").mkdir()
+    tree.root.symlink_to(tree.work / "disk/tree")
 
-    built(
-        f"dir:{tmp_path}/again",
-        model=tmp_path / "tree",
-        served_name="tiny-llama",
-        family="lmi",
-        **GPU,
-    )
+    tree.build()
 
-    assert listed(tmp_path / "again") == listed(tmp_path / "tree")
+    assert tree.root.is_symlink()
+    assert (tree.work / "disk/tree/packager-tree.json").is_file()
+
+
+def test_a_tree_is_a_model(tree: Tree) -> None:
+    tree.build(family="lmi", **GPU)
+    again = tree.work / "again"
+
+    built(f"dir:{again}", model=tree.root, served_name="tiny-llama", family="lmi", **GPU)
+
+    assert listed(again) == listed(tree.root)
 
 
 def test_a_record_repeats_a_tree_and_refuses_another(tmp_path: Path) -> None:
@@ -314,30 +314,25 @@ def test_a_record_repeats_a_tree_and_refuses_another(tmp_path: Path) -> None:
     assert listed(tmp_path / "again") == listed(tmp_path / "tree")
 
 
-def test_two_names_of_one_directory_are_refused(tmp_path: Path) -> None:
+def test_two_names_of_one_directory_are_refused(tree: Tree) -> None:
     with pytest.raises(UsageError, match="is named twice"):
-        built(f"dir:{tmp_path}/tree", f"dir:{tmp_path}/tree")
+        tree.build(f"dir:{tree.root}")
     with pytest.raises(UsageError, match="one directory"):
-        built(f"dir:{tmp_path}/tree", f"dir:{tmp_path}/./tree")
+        tree.build(f"dir:{tree.work}/./tree")
 
 
-def test_modes_are_those_of_the_image(tmp_path: Path) -> None:
-    built(f"dir:{tmp_path}/tree")
+def test_modes_are_those_of_the_image(tree: Tree) -> None:
+    tree.build()
 
-    modes = {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "tree").rglob("*.json")}
-    assert modes == {"0o644"}
-    assert oct((tmp_path / "tree").stat().st_mode & 0o777) == "0o755"
+    modes = {path.stat().st_mode & 0o777 for path in tree.root.rglob("*.json")}
+    assert (modes, tree.root.stat().st_mode & 0o777) == ({0o644}, 0o755)
 
 
-def test_a_dry_run_lists_the_files_and_writes_nothing(tmp_path: Path) -> None:
-    from packager.build.report import dry_run_document, dry_run_text
-
-    request = BuildRequest(model=MODEL, instance="local", outputs=(f"dir:{tmp_path}/tree",))
+def test_a_dry_run_lists_the_files_and_writes_nothing(tree: Tree) -> None:
+    request = BuildRequest(model=MODEL, instance="local", outputs=(f"dir:{tree.root}",))
     assembled = pipeline.assemble(request, wiring.services_for(wiring.settings_for(request)))
 
     assert "model-00001-of-00003.safetensors" in dry_run_text(assembled)
-    assert [file["path"] for file in dry_run_document(assembled)["tree"]][:2] == [
-        "README.md",
-        "config.json",
-    ]
-    assert list(tmp_path.glob("*tree*")) == []
+    paths = [file["path"] for file in dry_run_document(assembled)["tree"]]
+    assert paths[:2] == ["README.md", "config.json"]
+    assert list(tree.work.glob("*tree*")) == []

@@ -34,9 +34,7 @@ def head(tmp_path: Path) -> Path:
     return Path(shutil.copytree(DRAFT, tmp_path / "head"))
 
 
-def test_the_figures_of_a_training_are_beside_the_head_and_in_the_manifest(
-    head: Path, tmp_path: Path
-) -> None:
+def test_figures_of_a_training_go_with_the_head(head: Path, tmp_path: Path) -> None:
     (head / "training.json").write_text(json.dumps({**FIGURES, "note": "of tomorrow"}))
 
     built(f"dir:{tmp_path}/tree", draft=str(head), base="scratch")
@@ -49,9 +47,7 @@ def test_the_figures_of_a_training_are_beside_the_head_and_in_the_manifest(
 
 
 @pytest.mark.parametrize("what", ["none", "text", "other", "long"])
-def test_a_head_without_readable_figures_is_built_as_it_is(
-    head: Path, tmp_path: Path, what: str
-) -> None:
+def test_a_head_without_figures_is_built_as_it_is(head: Path, tmp_path: Path, what: str) -> None:
     place = head / "training.json"
     if what != "none":
         data = {"text": "{", "other": '{"epochs": 3}', "long": " " * 300_000 + json.dumps(FIGURES)}

@@ -23,13 +23,10 @@ from packager.core.image import (
 )
 from packager.errors import NotFound, NotReproduced, OutputFailed, Unavailable
 from packager.images.blobs import BlobReader, SourceChanged
-from packager.images.digest_index import DigestIndex
 from packager.images.erofs.layers import file_system_of, with_file_systems
 from packager.images.forms import choose_platform, forms_of, offered_platforms
-from packager.images.layout.sink import LayoutSink
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
-from packager.images.target import parse_layout_target
 from tests.unit.images.test_write_image import (
     WEIGHTS,
     Bench,
@@ -38,13 +35,9 @@ from tests.unit.images.test_write_image import (
     _Parts,
     image_of,
 )
+from tests.unit.images.test_write_image import bench as bench
 from tests.unit.images.test_write_image import make_old as make_old
 from tests.unit.images.test_write_image import shard as shard
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(DigestIndex(tmp_path / "state" / "digests.sqlite"))
 
 
 @dataclass(eq=False)
@@ -69,6 +62,9 @@ def both_forms(shard: Path, **options: bytes) -> ImageSpec:
     return with_file_systems(image_of(shard, **options))
 
 
+TAR, EROFS = "application/vnd.oci.image.layer.v1.tar", "application/vnd.erofs.layer.v1"
+
+
 def test_one_read_of_the_weights_makes_both_forms(bench: Bench, shard: Path) -> None:
     sink = IndexSink()
 
@@ -83,16 +79,14 @@ def test_one_read_of_the_weights_makes_both_forms(bench: Bench, shard: Path) -> 
     assert len(blob) - len(tar) < 40_000
 
 
-def test_the_index_has_the_plain_manifest_first_and_says_what_the_other_needs(
-    bench: Bench, shard: Path
-) -> None:
+def test_the_index_has_the_plain_manifest_first(bench: Bench, shard: Path) -> None:
     sink = IndexSink()
 
     bench.write(both_forms(shard), sink)
 
     sealed = sink.sealed
-    assert sealed is not None
-    assert sealed.index is not None
+    assert sealed
+    assert sealed.index
     entries = json.loads(sealed.index.document)["manifests"]
     assert [entry["platform"] for entry in entries] == [
         {"architecture": "amd64", "os": "linux"},
@@ -100,10 +94,8 @@ def test_the_index_has_the_plain_manifest_first_and_says_what_the_other_needs(
     ]
     assert [entry["digest"] for entry in entries] == [form.digest for form in sealed.forms]
     plain, mounted = sealed.forms
-    assert {layer.media_type for layer in plain.layers} == {
-        "application/vnd.oci.image.layer.v1.tar"
-    }
-    assert {layer.media_type for layer in mounted.layers} == {"application/vnd.erofs.layer.v1"}
+    assert {layer.media_type for layer in plain.layers} == {TAR}
+    assert {layer.media_type for layer in mounted.layers} == {EROFS}
     config = json.loads(mounted.config)
     assert config["rootfs"]["diff_ids"] == [layer.digest for layer in mounted.layers]
     assert config["os.features"] == ["erofs"]
@@ -111,9 +103,7 @@ def test_the_index_has_the_plain_manifest_first_and_says_what_the_other_needs(
     assert sealed.digest == "sha256:" + hashlib.sha256(sealed.index.document).hexdigest()
 
 
-def test_the_plain_form_is_the_image_that_is_built_without_the_other(
-    bench: Bench, shard: Path
-) -> None:
+def test_the_plain_form_is_the_image_built_without_the_other(bench: Bench, shard: Path) -> None:
     alone = bench.write(image_of(shard), FakeSink())
 
     both = bench.write(both_forms(shard), IndexSink())
@@ -145,9 +135,7 @@ def test_a_second_build_reads_and_sends_nothing(bench: Bench, shard: Path) -> No
     assert (second.layers_known, second.layers_streamed) == (2, 0)
 
 
-def test_file_systems_of_a_model_that_is_there_are_read_once_and_sent_alone(
-    bench: Bench, shard: Path
-) -> None:
+def test_file_systems_of_a_known_model_are_read_once_sent_alone(bench: Bench, shard: Path) -> None:
     make_old(bench)
     sink = IndexSink()
     bench.write(image_of(shard), sink)
@@ -177,7 +165,7 @@ def test_local_weights_that_are_likely_there_are_read_twice_rather_than_sent_twi
     earlier = IndexSink()
     first = bench.write(image_of(shard), earlier).layers[0]
     sink = _Remembering(blobs=dict(earlier.blobs), size=first.size, digest=first.digest)
-    fresh = Bench(DigestIndex(tmp_path / "fresh.sqlite"))
+    fresh = Bench(tmp_path / "fresh")
 
     fresh.write(both_forms(shard), sink)
 
@@ -212,9 +200,7 @@ def test_a_sink_that_keeps_no_index_takes_the_plain_form(bench: Bench, shard: Pa
     assert bench.reader.bytes_read == len(WEIGHTS)
 
 
-def test_without_a_sink_that_keeps_them_there_are_no_file_systems(
-    bench: Bench, shard: Path
-) -> None:
+def test_where_no_sink_keeps_them_there_are_no_file_systems(bench: Bench, shard: Path) -> None:
     alone = bench.write(image_of(shard), FakeSink())
 
     written = bench.write(both_forms(shard), FakeSink())
@@ -223,9 +209,7 @@ def test_without_a_sink_that_keeps_them_there_are_no_file_systems(
     assert written.image.index is None
 
 
-def test_a_record_of_both_forms_is_repeated_into_outputs_that_take_one(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_record_of_both_forms_is_repeated_into_one(bench: Bench, shard: Path) -> None:
     both = bench.write(both_forms(shard), IndexSink()).image
 
     for expect, sink in ((both.digest, IndexSink()), (both.plain.digest, FakeSink())):
@@ -282,17 +266,13 @@ class _FullDisk(IndexSink):
         return Writer(self)
 
 
-def test_a_disk_that_is_full_before_the_file_system_ends_leaves_nothing_open(
-    bench: Bench, shard: Path
-) -> None:
+def test_a_disk_full_before_the_end_leaves_nothing_open(bench: Bench, shard: Path) -> None:
     sink = _FullDisk()
 
     with pytest.raises(OutputFailed, match="no space left"):
         bench.write(both_forms(shard), sink)
 
-    assert {"application/vnd.erofs.layer.v1", "application/vnd.oci.image.layer.v1.tar"} <= {
-        *sink.aborted
-    }
+    assert {EROFS, TAR} <= {*sink.aborted}
     assert (sink.tag, sink.abandoned) == ("", True)
 
 
@@ -332,21 +312,17 @@ def test_claims_say_what_both_forms_hold(bench: Bench, shard: Path) -> None:
     assert len({claim.content for claim in sink.claims}) == 2
 
 
-def test_a_layout_names_the_index_and_keeps_all_that_it_needs(
-    bench: Bench, shard: Path, tmp_path: Path
-) -> None:
-    target = parse_layout_target(f"oci:{tmp_path}/layout:1")
-    first = bench.write(both_forms(shard), LayoutSink(target))
+def test_a_layout_keeps_all_that_its_index_needs(bench: Bench, shard: Path) -> None:
+    first = bench.write_out(both_forms(shard), "1")
 
-    second = bench.write(both_forms(shard, note=b"another"), LayoutSink(target))
+    second = bench.write_out(both_forms(shard, note=b"another"), "1")
 
-    blobs = {path.name for path in (tmp_path / "layout/blobs/sha256").iterdir()}
-    entries = json.loads((tmp_path / "layout/index.json").read_text())["manifests"]
+    entries = json.loads((bench.out / "index.json").read_text())["manifests"]
     assert [(entry["mediaType"], entry["digest"]) for entry in entries] == [
         ("application/vnd.oci.image.index.v1+json", second.image.digest)
     ]
-    assert blobs == {digest[7:] for digest in _all_digests(second.image)}
-    assert not {digest[7:] for digest in _all_digests(first.image)} <= blobs
+    assert bench.blobs() == {digest[7:] for digest in _all_digests(second.image)}
+    assert not {digest[7:] for digest in _all_digests(first.image)} <= bench.blobs()
 
 
 def _all_digests(image: SealedImage) -> set[str]:
@@ -358,17 +334,16 @@ def _all_digests(image: SealedImage) -> set[str]:
 
 
 def test_a_layout_asks_for_room_for_both_forms(
-    bench: Bench, shard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, shard: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 16 * 1024 * 1024 + len(WEIGHTS) * 3 // 2
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": free}))
-    target = parse_layout_target(f"oci:{tmp_path}/layout:1")
 
     with pytest.raises(OutputFailed, match=r"needs 10\.3 MB"):
-        bench.write(both_forms(shard), LayoutSink(target))
+        bench.write_out(both_forms(shard), "1")
 
-    assert not (tmp_path / "layout").exists()
-    bench.write(image_of(shard), LayoutSink(target))
+    assert not bench.out.exists()
+    bench.write_out(image_of(shard), "1")
 
 
 INDEX = {
@@ -406,18 +381,13 @@ def test_only_an_index_of_our_two_forms_is_taken_for_one(letters: str, found: in
 
 
 def test_a_twin_is_made_without_the_files(tmp_path: Path) -> None:
-    image = image_of_absent(tmp_path)
-
-    twin = file_system_of(image.layers[0])
-
-    assert twin.role == "weights"
-    assert twin.size > image.layers[0].size
-
-
-def image_of_absent(tmp_path: Path) -> ImageSpec:
     path = tmp_path / "gone.safetensors"
     path.write_bytes(WEIGHTS)
-    image = image_of(path)
+    layer = image_of(path).layers[0]
     path.unlink()
-    assert any(isinstance(part, FileRange) for part in image.layers[0].blob.segments)
-    return image
+
+    twin = file_system_of(layer)
+
+    assert any(isinstance(part, FileRange) for part in layer.blob.segments)
+    assert twin.role == "weights"
+    assert twin.size > layer.size

@@ -162,9 +162,7 @@ def test_deep_paths_take_memory_by_their_names_and_no_recursion() -> None:
     assert peak < 40_000_000
 
 
-def test_directories_without_end_are_refused_before_they_fill_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_directories_without_end_are_refused_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.images.erofs.entries.MAX_ENTRIES", 20_000)
     scanner = TarScanner()
 

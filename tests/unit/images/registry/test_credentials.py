@@ -12,6 +12,7 @@ import pytest
 from packager.errors import AccessDenied, UsageError
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
+from tests.support.toml_rows import rows
 
 ALICE = Credentials(user="alice", password="s3cret")
 AUTH = {"auth": base64.b64encode(b"alice:s3cret").decode()}
@@ -38,17 +39,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("key", "host"),
-    [
-        ("r.example", "r.example"),
-        ("r.example:5000", "r.example:5000"),
-        ("https://r.example", "r.example"),
-        ("https://r.example/v2/", "r.example"),
-        ("https://index.docker.io/v1/", "docker.io"),
-        ("docker.io", "docker.io"),
-    ],
-)
+@rows(__file__, "spelling", "key", "host")
 def test_a_host_is_found_under_every_spelling(home: Home, key: str, host: str) -> None:
     home.write(".docker/config.json", {"auths": {key: AUTH}})
 
@@ -69,15 +60,7 @@ def test_docker_config_names_another_directory(home: Home) -> None:
     assert home.find("r.example") == ALICE
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "file"),
-    [
-        ("REGISTRY_AUTH_FILE", "auth.json", "auth.json"),
-        ("XDG_RUNTIME_DIR", "run", "run/containers/auth.json"),
-        ("XDG_CONFIG_HOME", "config", "config/containers/auth.json"),
-        ("HOME", "", ".config/containers/auth.json"),
-    ],
-)
+@rows(__file__, "podman", "variable", "value", "file")
 def test_podman_files_are_read(home: Home, variable: str, value: str, file: str) -> None:
     home.write(file, {"auths": {"r.example": AUTH}})
     home.environment[variable] = str(home.root / value)

@@ -9,6 +9,7 @@ import pytest
 from packager.core.instance import Instance
 from packager.errors import UsageError
 from packager.images.slim.rules import Chooser, choose_rules, serves_gpu, shipped_rules
+from tests.support.toml_rows import rows
 
 GPU = Instance(
     name="ml.g5.xlarge",
@@ -31,66 +32,18 @@ def rule_for(path: str, *instances: Instance, **asked: tuple[str, ...]) -> str |
     return found.name if found else None
 
 
-GONE = {
-    "usr/share/man/man1/gcc.1.gz": "documentation",
-    "usr/share/doc/gcc/README": "documentation",
-    "usr/local/cuda-13.0/targets/x86_64-linux/lib/libcublas_static.a": "static-libraries",
-    "usr/share/locale/de/LC_MESSAGES/apt.mo": "translations",
-    f"{SITE}/pandas/tests/frame/test_api.py": "tests",
-    f"{SITE}/tests/test_a.py": "tests",
-    "var/lib/apt/lists/mirror_debian_Packages": "package-caches",
-    "opt/nvidia/nsight-compute/2025.3/ncu": "cuda-developer-tools",
-    "usr/lib/gcc/x86_64-linux-gnu/12/lto1": "unused-compilers",
-}
-STAYS = [
-    "usr/share/doc/gcc/copyright",
-    f"{SITE}/numpy-2.0.dist-info/licenses/tests/LICENSE",
-    f"{SITE}/sglang/test/test_utils.py",
-    f"{SITE}/vllm/benchmarks/serve.py",
-    f"{SITE}/torch/testing/_internal/common.py",
-    "usr/lib/gcc/x86_64-linux-gnu/12/libgcc.a",
-    "usr/lib/x86_64-linux-gnu/libc_nonshared.a",
-    "usr/local/cuda/lib64/libcudart_static.a",
-    "usr/lib/gcc/x86_64-linux-gnu/12/cc1plus",
-    "usr/bin/x86_64-linux-gnu-g++-12",
-    "usr/local/cuda/bin/nvcc",
-    "usr/share/doc",
-    "opt/tests/data.json",
-]
-
-
-@pytest.mark.parametrize(("path", "rule"), GONE.items())
+@rows(__file__, "gone", "path=id", "rule")
 def test_a_rule_takes_what_a_server_does_not_need(path: str, rule: str) -> None:
     assert rule_for(path) == rule
 
 
-@pytest.mark.parametrize("path", STAYS)
+@rows(__file__, "stays", "path=id")
 def test_licences_versions_and_what_compiles_at_run_time_stay(path: str) -> None:
     assert rule_for(path, GPU) is None
 
 
-CUBINS = f"{SITE}/flashinfer_cubin/cubins/a1/fmha"
-KERNELS = [
-    (f"{CUBINS}/trtllm-gen/fmhaSm100fKernel_QkvE4m3.cubin", 8.6, False),
-    (f"{CUBINS}/trtllm-gen/fmhaSm100fKernel_QkvE4m3.cubin", 10.0, True),
-    (f"{CUBINS}/trtllm-gen/fmhaSm100fKernel_QkvE4m3.cubin", 10.3, True),
-    (f"{CUBINS}/trtllm-gen/fmhaSm100aKernel_QkvE4m3.cubin", 10.3, False),
-    (f"{CUBINS}/cute-dsl/x86_64/sm_103a/kernel.so", 10.0, False),
-    (f"{CUBINS}/cute-dsl/x86_64/sm_103a/kernel.so", 10.3, True),
-    (f"{CUBINS}/cudnn/sdpa_sm80.cubin", 8.6, True),
-    (f"{CUBINS}/cudnn/sdpa_sm89.cubin", 8.6, False),
-    (f"{CUBINS}/cudnn/prism90_table.cubin", 8.6, True),
-    (f"{CUBINS}/checksums.txt", 8.6, True),
-    ("usr/lib/libnvinfer_builder_resource_sm90.so.10.9", 8.6, False),
-    ("usr/lib/libnvinfer_builder_resource_sm90.so.10.9", 9.0, True),
-    (f"{SITE}/flashinfer_jit_cache/jit_cache/gemm_sm120/gemm_sm120.so", 9.0, False),
-]
-
-
-@pytest.mark.parametrize(("path", "capability", "stays"), KERNELS)
-def test_a_kernel_stays_where_a_machine_can_run_it(
-    path: str, capability: float, stays: bool
-) -> None:
+@rows(__file__, "kernel", "path", "capability", "stays")
+def test_a_kernel_stays_where_it_can_be_run(path: str, capability: float, stays: bool) -> None:
     machine = replace(GPU, compute_capability=capability)
 
     assert (rule_for(path, machine) is None) == stays
