@@ -55,24 +55,6 @@ def test_every_family_is_among_the_cases_baked_and_mounted() -> None:
     assert {family for family, weights in seen if weights == "mounted"} >= families - {"sglang"}
 
 
-def test_the_blog_that_joins_medusa_and_awq_is_reproduced_from_a_request() -> None:
-    (case,) = (case for case in CASES if case.id.endswith("seed-004"))
-    config = family_of("tgi").render(case.plan, Artifacts(model=()))
-
-    assert dict(config.env) == {
-        "HF_MODEL_ID": "/opt/ml/model",
-        "SM_NUM_GPUS": "4",
-        "MAX_INPUT_LENGTH": "8000",
-        "MAX_BATCH_PREFILL_TOKENS": "16384",
-        "MAX_TOTAL_TOKENS": "16384",
-        "QUANTIZE": "awq",
-    }
-    (file,) = config.files
-    assert file.path == "/opt/ml/model/config.json"
-    assert json.loads(file.data)["base_model_name_or_path"] == "/opt/ml/model/llm/"
-    assert (config.model_dir, config.draft_dir) == ("/opt/ml/model/llm", "/opt/ml/model")
-
-
 def test_the_blogs_heads_of_version_2_are_refused_beside_awq_with_the_reason() -> None:
     (case,) = (case for case in CASES if case.id.endswith("seed-004"))
     heads = medusa(3, 4096, 32000, version=2)

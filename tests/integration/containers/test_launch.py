@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.toml_rows import each_row
 from tests.support.workers import SERVING
 
+ROWS = "integration/containers/corpus/launches.toml"
 PR_SET_CHILD_SUBREAPER = 36
 
 # Ends with a status of its own: a server that ends with 0 by itself is one that failed.
@@ -124,35 +126,14 @@ def launcher(tmp_path: Path) -> Launcher:
     return launcher
 
 
-@pytest.mark.parametrize(
-    ("given", "received"),
-    [
-        ([], ["--port", "8080"]),
-        (["serve"], ["--port", "8080"]),
-        (["serve", "--seed", "7"], ["--port", "8080", "--seed", "7"]),
-        (["--seed", "7"], ["--port", "8080", "--seed", "7"]),
-        (["--seed", "serve"], ["--port", "8080", "--seed", "serve"]),
-    ],
-    ids=["nothing", "serve", "serve-and-flags", "flags", "serve-as-a-value"],
-)
+@each_row(ROWS, "arguments")
 def test_arguments_of_the_container_follow_the_command(
     launcher: Launcher, given: list[str], received: list[str]
 ) -> None:
     assert launcher.run(*given)[1][0] == received
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ["--speculative-config", '{"method":"ngram"}'],
-        ['--speculative-config={"method":"ngram"}'],
-        ["--speculative_config", "-"],
-        ["--speculative-config.method", "ngram", "--speculative-config.num_speculative_tokens=4"],
-        ["--speculative-algorithm", "EAGLE3", "--speculative-num-steps", "3"],
-        ["--speculative-algorithm", "NGRAM", "--speculative-switch"],
-    ],
-    ids=["two-words", "one-word", "underscores", "dots", "sglang", "switch"],
-)
+@each_row(ROWS, "speculation")
 def test_speculation_can_be_switched_off(launcher: Launcher, asked: list[str]) -> None:
     """With the words before and after it left alone."""
     base = [sys.executable, "-c", SHOW, "--port", "8080"]
@@ -317,20 +298,9 @@ def test_a_launcher_that_was_started_with_ignored_signals_works(
     assert (process.returncode, stdout) == (0, "SIGINT\n")
 
 
-@pytest.mark.parametrize(
-    ("command", "why"),
-    [
-        ("", "Expecting value"),
-        ("[]", "must be an object"),
-        ({"argv": []}, "'argv' must be a list of strings, and not empty"),
-        ({"argv": "python3"}, "'argv' must be a list of strings, and not empty"),
-        ({"argv": ["python3", 1]}, "'argv' must be a list of strings, and not empty"),
-        ({"argv": ["python3"], "env": {"A": 1}}, "'env' must be an object of strings"),
-    ],
-    ids=["empty-file", "no-object", "no-argv", "text-argv", "number-argv", "number-env"],
-)
+@each_row(ROWS, "broken")
 def test_a_broken_command_is_a_configuration_error(
-    launcher: Launcher, command: object, why: str
+    launcher: Launcher, command: str, why: str
 ) -> None:
     launcher.write(command)
 

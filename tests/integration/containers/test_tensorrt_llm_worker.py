@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.toml_rows import each_row
 from tests.support.workers import ROOT
 from tests.unit.containers.test_tensorrt_llm_worker import (
     CONFIG,
@@ -224,85 +225,52 @@ def test_quantizing_gets_our_texts_and_settings(worker: Worker) -> None:
     assert (told["tp_size"], told["pp_size"], told["dtype"]) == (2, 1, "bfloat16")
 
 
-def test_a_builder_that_fails_is_told_with_the_end_of_its_log(worker: Worker) -> None:
-    worker.builder(status=3, says="[TRT] [E] Error Code 10: no implementation for node")
-
-    error = worker.run()["error"]
-
-    assert error["class"] == "internal"
-    assert "building the engine ended with status 3" in error["message"]
-    assert "no implementation for node" in error["message"]
-
-
-def test_a_builder_without_memory_says_so(worker: Worker) -> None:
-    worker.builder(status=1, says="[TRT] [E] CUDA out of memory")
-
-    assert worker.run()["error"]["class"] == "out-of-memory"
-
-
-def test_an_architecture_that_has_no_engine_is_rejected_for_good(worker: Worker) -> None:
-    worker.builder(status=1, says="AssertionError: Unsupported model architecture: NewForCausalLM")
-    assert worker.run()["error"]["class"] == "rejected"
-
-
-def test_a_model_that_cannot_be_converted_is_rejected_for_good(worker: Worker) -> None:
-    (worker.root / "model" / "config.json").unlink()
-    assert worker.run()["error"]["class"] == "rejected"
-
-
-def test_an_image_without_the_builder_is_said(worker: Worker) -> None:
-    (worker.root / "bin" / "trtllm-build").unlink()
-
-    error = worker.run()["error"]
-
-    assert "trtllm-build cannot be started" in error["message"]
-    assert "image of TensorRT-LLM" in error["hint"]
-
-
-def test_an_engine_that_is_not_the_plans_is_no_result(worker: Worker) -> None:
-    worker.builder(config=json.dumps(other_config("build_config.max_batch_size", 8)))
-    assert "build_config.max_batch_size is 8, not 16" in worker.run()["error"]["message"]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "said"),
-    [
-        ("NVIDIA L4, 8.9, 570.1\n" * 2, "for compute capability 8.6, NVIDIA L4 has 8.9"),
-        ("NVIDIA A40, 8.6, 570.1\n" * 2, "the plan is for A10G, this machine has NVIDIA A40"),
-        ("NVIDIA A10G, 8.6, 570.1\n", "the plan is for 2 GPUs, this machine has 1"),
-    ],
-    ids=["architecture", "model", "number"],
+@each_row(
+    "integration/containers/corpus/tensorrt_llm.toml",
+    "failures",
+    builder={},
+    config={},
+    gpus=(),
+    version="",
+    removed="",
+    touched="",
+    kind="",
+    said=(),
+    hint="",
+    is_built=True,
 )
-def test_other_gpus_are_refused_before_anything_is_built(
-    worker: Worker, gpus: str, said: str
+def test_what_goes_wrong_has_a_class_and_a_reason(
+    worker: Worker,
+    builder: dict[str, Any],
+    config: dict[str, Any],
+    gpus: list[str],
+    version: str,
+    removed: str,
+    touched: str,
+    kind: str,
+    said: list[str],
+    hint: str,
+    is_built: bool,
 ) -> None:
-    worker.gpus(gpus)
-
-    assert said in worker.run()["error"]["message"]
-    assert not (worker.root / "seen.json").exists()
-
-
-def test_a_machine_without_a_driver_is_said(worker: Worker) -> None:
-    (worker.root / "bin" / "nvidia-smi").unlink()
-    assert "no GPU can be found" in worker.run()["error"]["message"]
-
-
-def test_another_version_is_refused_before_anything_is_built(worker: Worker) -> None:
-    worker.version("1.3.0")
-
-    error = worker.run()["error"]
-
-    assert "the plan is for tensorrt-llm 0.21.0, the base image has 1.3.0" in error["message"]
-    assert not (worker.root / "seen.json").exists()
-
-
-def test_an_engine_that_does_not_load_is_no_result(worker: Worker) -> None:
-    (worker.packages / "tensorrt_llm" / "refuse").touch()
+    if builder:
+        worker.builder(**builder)
+    for dotted, value in config.items():
+        worker.builder(config=json.dumps(other_config(dotted, value)))
+    if gpus:
+        worker.gpus("".join(f"{gpu}\n" for gpu in gpus))
+    if version:
+        worker.version(version)
+    if removed:
+        (worker.root / removed).unlink()
+    if touched:
+        (worker.root / touched).touch()
 
     error = worker.run()["error"]
 
-    assert "loading the engine ended with status 1" in error["message"]
-    assert "incompatible device" in error["message"]
+    assert kind in ("", error["class"])
+    assert [words for words in said if words not in error["message"]] == []
+    assert hint in error.get("hint", "")
+    assert is_built or not (worker.root / "seen.json").exists()
 
 
 def test_a_finished_engine_is_for_its_gpus_and_whole(worker: Worker) -> None:

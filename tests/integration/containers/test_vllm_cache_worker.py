@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.free_ports import free_port
 from tests.support.workers import SERVING, compile_with, load
 
 COMPILED_CACHE = load(SERVING / "vllm" / "compiled_cache.py")
@@ -77,9 +77,7 @@ class Worker:
         (root / "server.py").write_text(SERVER)
 
     def run(self, way: str = "", *, by_entrypoint: bool = False, **changes: Any) -> dict[str, Any]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         argv = [sys.executable, str(self.root / "server.py"), str(port), way]
         env = {"PACKAGER_COMPILED": str(self.output), "CACHES": str(self.copy)}
         serving = self.root / "serving"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.free_ports import free_port
 from tests.support.workers import TOOLS, load, run_worker
 
 SAVER = TOOLS / "vllm-shards" / "rank_saver.py"
@@ -89,9 +89,7 @@ class Worker:
         self.python.chmod(0o755)
 
     def run(self, way: str = "", path: str = "/usr/bin:/bin", **changes: Any) -> dict[str, Any]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         parameters = {
             "engine": {"name": "vllm", "version": "0.32.0"},
             "pythons": [str(self.root / "none"), str(self.python)],

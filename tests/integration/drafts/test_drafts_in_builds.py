@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import tarfile
@@ -27,7 +28,8 @@ from tests.support.doubles.registry import FakeRegistry
 from tests.support.headers import TINY
 
 TARGET = TINY | {"num_hidden_layers": 8}
-LMI = ("--instance", "ml.g5.xlarge", "--family", "lmi", "--base", "scratch", "--quiet")
+MACHINE = ("--instance", "ml.g5.xlarge", "--base", "scratch", "--quiet")
+LMI = (*MACHINE, "--family", "lmi")
 
 
 def write_target(directory: Path) -> Path:
@@ -49,6 +51,20 @@ def write_head(directory: Path, head: ModelFiles, *, name: str = "model", seed: 
     tensors = {one.name: (one.dtype, one.shape) for one in head.tensors}
     write_safetensors(directory / f"{name}.safetensors", tensors, seed=seed)
     return directory
+
+
+def write_target_and_two_heads(directory: Path) -> None:
+    write_target(directory / "model")
+    head = heads.eagle3_of_speculators(TARGET, draft_vocab=1024)
+    write_head(directory / "one", head)
+    write_head(directory / "other", head, seed=1)
+
+
+def build(packager: Packager, draft: str, out: str = "out", *, family: str = "lmi") -> None:
+    """Build ./model with a draft into a layout."""
+    asked = ("--model", "./model", "--draft", draft, "--output", f"oci:{out}")
+    done = packager("build", *MACHINE, "--family", family, *asked)
+    assert done.status == 0, done.err
 
 
 def layers_of(layout: Path) -> list[tuple[str, str]]:
@@ -93,20 +109,11 @@ def tensor_bytes(data: bytes) -> bytes:
 def test_another_draft_changes_only_its_own_layers_and_the_configuration(
     packager: Packager, tmp_path: Path
 ) -> None:
-    write_target(tmp_path / "model")
-    head = heads.eagle3_of_speculators(TARGET, draft_vocab=1024)
-    write_head(tmp_path / "one", head)
-    write_head(tmp_path / "other", head, seed=1)
+    write_target_and_two_heads(tmp_path)
 
-    for out, draft in (
-        ("plain", "none"),
-        ("ngram", "ngram"),
-        ("a", "eagle3:./one"),
-        ("b", "eagle3:./other"),
-    ):
-        asked = ("--draft", draft, "--output", f"oci:{out}")
-        done = packager("build", *LMI, "--model", "./model", *asked)
-        assert done.status == 0, done.err
+    drafts = {"plain": "none", "ngram": "ngram", "a": "eagle3:./one", "b": "eagle3:./other"}
+    for out, draft in drafts.items():
+        build(packager, draft, out)
 
     plain, ngram, a, b = (layers_of(tmp_path / out) for out in ("plain", "ngram", "a", "b"))
     models = [layer for layer in plain if layer[0] in ("weights", "model")]
@@ -121,8 +128,7 @@ def test_another_draft_changes_only_its_own_layers_and_the_configuration(
 def test_an_image_says_where_its_draft_is_from(packager: Packager, tmp_path: Path) -> None:
     write_target(tmp_path / "model")
     write_head(tmp_path / "head", heads.eagle3(TARGET, draft_vocab=1024))
-    asked = ("--model", "./model", "--draft", "eagle3:./head", "--output", "oci:out")
-    packager("build", *LMI, *asked)
+    build(packager, "eagle3:./head")
 
     shown = packager("inspect", "oci:out")
     record = json.loads(packager("inspect", "oci:out", "--format", "json").out)
@@ -133,10 +139,7 @@ def test_an_image_says_where_its_draft_is_from(packager: Packager, tmp_path: Pat
 
 
 def test_only_the_new_drafts_layers_are_sent(packager: Packager, tmp_path: Path) -> None:
-    write_target(tmp_path / "model")
-    head = heads.eagle3_of_speculators(TARGET, draft_vocab=1024)
-    write_head(tmp_path / "one", head)
-    write_head(tmp_path / "other", head, seed=1)
+    write_target_and_two_heads(tmp_path)
 
     with FakeRegistry() as registry:
         sent = []
@@ -168,10 +171,8 @@ def test_lmi_finds_one_model_and_the_draft_beside_it(packager: Packager, tmp_pat
     write_target(tmp_path / "model")
     write_head(tmp_path / "head", heads.eagle3_of_speculators(TARGET, draft_vocab=1024))
 
-    asked = ("--model", "./model", "--draft", "eagle3:./head", "--output", "oci:out")
-    done = packager("build", *LMI, *asked)
+    build(packager, "eagle3:./head")
 
-    assert done.status == 0, done.err
     files = files_of(tmp_path / "out")
     manifest = json.loads(blob(tmp_path / "out", only_digest(tmp_path / "out")))
     config = json.loads(blob(tmp_path / "out", manifest["config"]["digest"]))
@@ -200,12 +201,8 @@ def test_a_head_of_speculators_is_written_anew_for_sglang(
     )
     write_head(tmp_path / "head", head)
 
-    done = packager(
-        *("build", "--instance", "ml.g5.xlarge", "--family", "sglang", "--base", "scratch"),
-        *("--model", "./model", "--draft", "eagle3:./head", "--output", "oci:out", "--quiet"),
-    )
+    build(packager, "eagle3:./head", family="sglang")
 
-    assert done.status == 0, done.err
     files = files_of(tmp_path / "out")
     written = files["/opt/packager/draft/model.safetensors"]
     original = (tmp_path / "head/model.safetensors").read_bytes()
@@ -229,23 +226,19 @@ MEDUSA_KEYS = {
 @pytest.mark.parametrize(
     ("family", "file", "tensor"),
     [
-        (("tgi",), "medusa_lm_head.safetensors", "0.0.linear.weight"),
-        (("lmi",), "heads.safetensors", "blocks.0.layers.0.weight"),
+        ("tgi", "medusa_lm_head.safetensors", "0.0.linear.weight"),
+        ("lmi", "heads.safetensors", "blocks.0.layers.0.weight"),
     ],
     ids=["tgi", "vllm"],
 )
 def test_medusa_heads_lie_as_their_engine_looks_for_them(
-    packager: Packager, tmp_path: Path, family: tuple[str, ...], file: str, tensor: str
+    packager: Packager, tmp_path: Path, family: str, file: str, tensor: str
 ) -> None:
     write_target(tmp_path / "model")
     write_head(tmp_path / "head", zoo.medusa(2, 256, 2048), name="heads")
 
-    done = packager(
-        *("build", "--instance", "ml.g5.xlarge", "--family", *family, "--base", "scratch"),
-        *("--model", "./model", "--draft", "medusa:./head", "--output", "oci:out", "--quiet"),
-    )
+    build(packager, "medusa:./head", family=family)
 
-    assert done.status == 0, done.err
     files = files_of(tmp_path / "out")
     draft = {path for path in files if path.startswith("/opt/packager/draft/")}
     assert draft == {f"/opt/packager/draft/{name}" for name in ("config.json", file)}
@@ -263,9 +256,7 @@ def sparse(path: Path, tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> No
     """Write headers of tensors whose bytes are a hole: reading them would take minutes."""
     header, start = {}, 0
     for name, (dtype, shape) in tensors.items():
-        size = 2
-        for length in shape:
-            size *= length
+        size = 2 * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, start + size]}
         start += size
     path.write_bytes(safetensors_bytes(header))
@@ -362,10 +353,8 @@ def test_auto_serves_the_head_that_the_model_brings_and_adds_no_layer(
 ) -> None:
     write_mimo(tmp_path / "model")
 
-    for out, draft in (("plain", "none"), ("mtp", "auto")):
-        asked = ("--model", "./model", "--draft", draft, "--output", f"oci:{out}")
-        done = packager("build", *LMI, *asked)
-        assert done.status == 0, done.err
+    build(packager, "none", "plain")
+    build(packager, "auto", "mtp")
 
     plain, served = layers_of(tmp_path / "plain"), layers_of(tmp_path / "mtp")
     assert {role for role, _ in {*served} - {*plain}} == {"config"}

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import javaproperties
@@ -30,34 +31,23 @@ from tests.support import heads
 from tests.support.engine_plans import MEDUSA_V1, plan_for
 from tests.support.headers import LLAMA_3_8B
 from tests.support.places import ROOT, SCRIPTS
-from tests.unit.engines.test_engine_accepts import vllm as vllm
+from tests.support.toml_rows import read_tables
+from tests.support.vllm_packages import python_3_11, unpacked_base
 
 WORKER = ROOT / "tests" / "support" / "vllm_parser.py"
 
 Judge = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
-# Things the parser itself refuses, and things it lets pass that fail or vanish later.
-REFUSED_BY_BOTH: tuple[tuple[str, str], ...] = (
-    ("max-sequence-length", "4096"),
-    ("tensor-parallel-degree", "2"),
-    ("batch-size", "8"),
-    ("quantise", "awq"),
-    ("speculative-model", "/opt/packager/draft"),
-    ("speculative-draft-model", "/opt/packager/draft"),
-    ("use-v2-block-manager", "true"),
-    ("block-size", "many"),
-    ("seed", "1.5"),
-    ("swap-space-gib", "4"),
-    ("max-logprobs", "all"),
-    ("cpu-offload-gb", "some"),
-    ("tokenizer-mode-name", "auto"),
-    ("kv-transfer-config", "{broken"),
-    ("compilation-config", "{'mode': 3}"),
-    ("override-neuron-config", "{}"),
-)
+ASKED = read_tables("integration/engines/corpus/vllm.toml")
 
-# What vLLM calls a kind of draft, where a version has another name for it.
-METHODS = {"0.10.2": {"mtp": "qwen3_next_mtp"}}
+
+@pytest.fixture(scope="module")
+def vllm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command of an interpreter that has vLLM, and its environment."""
+    interpreter, environment = _find_vllm(request, tmp_path_factory)
+    return interpreter, {**environment, "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
 
 
 @pytest.fixture(scope="module")
@@ -144,40 +134,15 @@ def test_vllm_reads_the_sizes_of_medusa_heads_from_our_config(judge: Judge) -> N
     }
 
 
-# What every model's config.json may say; vLLM reads of it what its kind of head needs.
-SAID = {
-    "num_attention_heads": 4,
-    "num_nextn_predict_layers": 1,
-    "mtp_num_hidden_layers": 1,
-    "num_mtp_modules": 1,
-    "mtp_num_experts": 2,
-    "mtp_num_experts_per_tok": 1,
-    "hc_count": 1,
-    "layer_types": ["full_attention"],
-    "mtp_config": {"num_nextn_predict_layers": 1},
-}
-TYPES = {  # of models that the table names by their architecture
-    "MiMoForCausalLM": "mimo",
-    "MiMoV2ForCausalLM": "mimo_v2",
-    "MiMoV2OmniForCausalLM": "mimo_v2",
-    "MiMoV2FlashForCausalLM": "mimo_v2_flash",
-    "Glm4MoeForCausalLM": "glm4_moe",
-    "Glm4MoeLiteForCausalLM": "glm4_moe_lite",
-    "GlmOcrForConditionalGeneration": "glm_ocr",
-    "BailingMoeV2_5ForCausalLM": "bailing_hybrid",
-    "BailingMoeV3ForCausalLM": "bailing_moe_v3",
-}
-
-
 @pytest.mark.live
 def test_vllm_makes_of_every_model_the_kind_of_head_that_the_table_says(judge: Judge) -> None:
     rows = [(name, row) for row in served_models()["vllm"] for name in row.models]
     items = []
     for name, _ in rows:
-        is_class = name in TYPES
+        is_class = name in ASKED["types"]
         said = {
-            **SAID,
-            "model_type": TYPES.get(name, name),
+            **ASKED["said"],
+            "model_type": ASKED["types"].get(name, name),
             "architectures": [name if is_class else "SomeForCausalLM"],
         }
         items.append({"mtp": {**said, "text_config": said}})
@@ -213,7 +178,8 @@ def test_vllm_reads_heads_of_the_speculators_library_as_we_do(judge: Judge) -> N
 @pytest.mark.live
 def test_what_vllm_refuses_we_refuse_first(judge: Judge) -> None:
     plans = [
-        plan_for("vllm-cpu", engine_options=((name, value),)) for name, value in REFUSED_BY_BOTH
+        plan_for("vllm-cpu", engine_options=((name, row["value"]),))
+        for name, row in ASKED["refused_by_both"].items()
     ]
 
     answers = judge([_item(plan) for plan in plans])
@@ -221,6 +187,19 @@ def test_what_vllm_refuses_we_refuse_first(judge: Judge) -> None:
     for plan, answer in zip(plans, answers, strict=True):
         assert not answer["accepted"], plan.engine_options
         assert errors_in(family_of("vllm").check(plan)), plan.engine_options
+
+
+def _find_vllm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[str], dict[str, str]]:
+    given = os.environ.get("PACKAGER_VLLM_VENV")
+    home = str(tmp_path_factory.mktemp("vllm-home"))
+    environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONDONTWRITEBYTECODE": "1"}
+    if given:
+        return [str(Path(given) / "bin" / "python")], environment
+    request.getfixturevalue("serving_base")
+    site = unpacked_base()
+    return [python_3_11(), "-S"], environment | {"PYTHONPATH": str(site)}
 
 
 def _plan_of(case: Any) -> Plan | None:
@@ -282,7 +261,7 @@ def _check_values(plan: Plan, values: Mapping[str, Any]) -> None:
     draft = values.get("speculative_config")
     assert (draft is None) == (plan.draft is None)
     if draft is not None and plan.draft is not None:
-        assert draft["method"] == METHODS.get(plan.container.engine_version, {}).get(
+        assert draft["method"] == ASKED["methods"].get(plan.container.engine_version, {}).get(
             plan.draft.kind, {"peagle": "eagle3"}.get(plan.draft.kind, plan.draft.kind)
         )
         assert draft["num_speculative_tokens"] == plan.draft.speculative_tokens

@@ -6,15 +6,15 @@ import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import jsonschema
 import pytest
 
 from packager.check.sarif import uri_of
 from packager.cli.app import run
-from tests.support.checked import Check, lines
+from tests.support.checked import Check
 from tests.support.commandline import TINY
+from tests.support.places import ROOT
 
 WARNED = "SM_VLLM_MODEL=m\nSM_VLLM_TRUST_REMOTE_CODE=true\n"
 WRONG = "SM_VLLM_MODEL=m\nSM_VLLM_SED=1\n"
@@ -22,124 +22,7 @@ FOR = "--for=vllm:0.27.1"
 
 # Of the OASIS schema of SARIF 2.1.0 (sarif-schema-2.1.0.json, errata 01) what is used here:
 # which properties there are, which must be there, and what they hold.
-TEXT = {"type": "string"}
-MESSAGE = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["text"],
-    "properties": {"text": TEXT},
-}
-URI = {"type": "string", "format": "uri-reference", "pattern": r"^[^\s\\<>\"{}|^`]*$"}
-LOCATION = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {"uri": URI},
-}
-SARIF: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["version", "runs"],
-    "properties": {
-        "$schema": {"type": "string", "format": "uri"},
-        "version": {"enum": ["2.1.0"]},
-        "runs": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["tool", "results"],
-                "properties": {
-                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-                    "artifacts": {
-                        "type": "array",
-                        "uniqueItems": True,
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "properties": {"location": LOCATION},
-                        },
-                    },
-                    "tool": {
-                        "type": "object",
-                        "required": ["driver"],
-                        "properties": {
-                            "driver": {
-                                "type": "object",
-                                "additionalProperties": False,
-                                "required": ["name"],
-                                "properties": {
-                                    "name": TEXT,
-                                    "version": TEXT,
-                                    "rules": {
-                                        "type": "array",
-                                        "uniqueItems": True,
-                                        "items": {
-                                            "type": "object",
-                                            "additionalProperties": False,
-                                            "required": ["id"],
-                                            "properties": {
-                                                "id": TEXT,
-                                                "shortDescription": MESSAGE,
-                                                "fullDescription": MESSAGE,
-                                                "help": MESSAGE,
-                                                "helpUri": {"type": "string", "format": "uri"},
-                                            },
-                                        },
-                                    },
-                                },
-                            }
-                        },
-                    },
-                    "results": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "required": ["message"],
-                            "properties": {
-                                "ruleId": TEXT,
-                                "ruleIndex": {"type": "integer", "minimum": 0},
-                                "level": {"enum": ["none", "note", "warning", "error"]},
-                                "message": MESSAGE,
-                                "locations": {
-                                    "type": "array",
-                                    "items": {
-                                        "type": "object",
-                                        "additionalProperties": False,
-                                        "properties": {
-                                            "physicalLocation": {
-                                                "type": "object",
-                                                "additionalProperties": False,
-                                                "properties": {
-                                                    "artifactLocation": LOCATION,
-                                                    "region": {
-                                                        "type": "object",
-                                                        "additionalProperties": False,
-                                                        "properties": {
-                                                            "startLine": {
-                                                                "type": "integer",
-                                                                "minimum": 1,
-                                                            },
-                                                            "startColumn": {
-                                                                "type": "integer",
-                                                                "minimum": 1,
-                                                            },
-                                                        },
-                                                    },
-                                                },
-                                            }
-                                        },
-                                    },
-                                },
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
+SARIF = ROOT / "tests/unit/check/corpus/sarif.json"
 
 
 @pytest.fixture
@@ -216,7 +99,7 @@ def test_sarif_is_what_code_hosts_take(here: Path, capsys: pytest.CaptureFixture
     run(["check", "wrong.env", "warned.env", FOR, "--format=sarif"])
 
     document = json.loads(capsys.readouterr().out)
-    jsonschema.Draft7Validator(SARIF).validate(document)
+    jsonschema.Draft7Validator(json.loads(SARIF.read_text("utf-8"))).validate(document)
     [found, *_] = document["runs"][0]["results"]
     rules = document["runs"][0]["tool"]["driver"]["rules"]
     assert found["ruleId"] == rules[found["ruleIndex"]]["id"] == "key-dropped"
@@ -277,9 +160,3 @@ def test_a_file_full_of_mistakes_is_told_of_in_part(check: Check) -> None:
     assert len(report.remarks) == 61
     assert report.remarks[-1].finding.code == "findings-left-out"
     assert "more findings" in report.remarks[-1].finding.message
-
-
-def test_the_same_mistake_in_one_line_is_told_of_once_at_its_first_place(check: Check) -> None:
-    report = check({"a.sh": "vllm serve m --sed --sed --sed\n"}, "vllm:0.27.1")
-
-    assert lines(report) == ["a.sh:1:14 key-dropped"]

@@ -14,35 +14,10 @@ from packager.check.text import NotReadable
 from packager.check.values import Kind
 from packager.check.yaml_nodes import parse_yaml
 from packager.core.documents import NotStrict
-from tests.support.checked import Check, lines, messages
-
-POD = (
-    "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: a, image: 'vllm/vllm-openai:v0.27.1'}]}"
-)
+from tests.support.toml_rows import each_row
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "kind"),
-    [
-        ("serving.properties", "engine=Python", "properties"),
-        ("noname", "# x\noption.dtype = fp16", "properties"),
-        ("prod.env", "A=1", "env"),
-        (".env", "A=1", "env"),
-        ("noname", "A=1\n# c\nB=2", "env"),
-        ("noname", "export A=1\nvllm serve m", "command"),
-        ("noname", "#!/bin/sh\necho", "command"),
-        ("noname", "docker run vllm/vllm-openai --model m", "command"),
-        ("start.sh", "echo", "command"),
-        ("noname", POD, "kubernetes"),
-        ("a.yml", POD, "kubernetes"),
-        ("a.json", '{"apiVersion": "v1", "kind": "Pod"}', "kubernetes"),
-        ("a.yaml", "services: {a: {image: b}}", "compose"),
-        ("a.yaml", "model: m\ntensor-parallel-size: 2", "config"),
-        ("Dockerfile.gpu", "FROM a", "dockerfile"),
-        ("noname", '# x\nARG V=1\nFROM a:$V\nCMD ["vllm", "serve"]', "dockerfile"),
-        ("noname", "apiVersion: v1\nkind: Pod\nx: [vllm serve m]", "kubernetes"),
-    ],
-)
+@each_row("unit/check/corpus/kinds.toml", "kinds")
 def test_a_file_is_known_by_its_name_and_content(name: str, text: str, kind: Kind) -> None:
     assert read_document(name, text.encode()).kind == kind
 
@@ -138,32 +113,7 @@ def test_places_in_properties_are_those_of_the_keys() -> None:
     assert places == {"a": (3, 3), "b": (5, 1)}
 
 
-def test_an_env_file_keeps_quotes_and_refuses_export_as_docker_does(check: Check) -> None:
-    text = "export A=1\nB = 2\n=3\nSM_VLLM_DTYPE='auto'\nFROM_HERE\n  C=3\n"
-
-    report = check({"a.env": text}, "vllm:0.27.1")
-
-    assert lines(report) == [
-        *("a.env:1:1 line-unreadable", "a.env:2:1 line-unreadable", "a.env:3:1 line-unreadable"),
-        "a.env:4:1 quotes-kept",
-    ]
-
-
-def test_a_control_character_is_named_by_its_line(check: Check) -> None:
-    report = check({"a.env": "SM_VLLM_SEED=1\nSM_VLLM_DTYPE=au\x1b[2Jto\n"}, "vllm:0.27.1")
-
-    assert "a.env:2:17 control-character" in lines(report)
-    assert "U+001B" in messages(report)
-
-
-def test_carriage_returns_and_a_byte_order_mark_change_nothing(check: Check) -> None:
-    plain = check({"a.env": "SM_VLLM_MODEL=m\nSM_VLLM_SED=1\n"}, "vllm:0.27.1")
-    dos = check({"a.env": "\ufeffSM_VLLM_MODEL=m\r\nSM_VLLM_SED=1\r\n"}, "vllm:0.27.1")
-
-    assert lines(plain) == lines(dos) == ["a.env:2:1 key-dropped"]
-
-
-def test_latin_1_is_read_as_java_reads_properties(check: Check) -> None:
+def test_latin_1_is_read_as_java_reads_properties() -> None:
     document = read_document("serving.properties", b"option.model_id=caf\xe9\n")
 
     assert document.servers[0].properties[0].value == "café"

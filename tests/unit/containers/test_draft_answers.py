@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment, TemplateError
 
-from tests.support.workers import TOOLS, load
+from tests.support.worker_modules import load_module
 
 TEMPLATE = (
     "{% for turn in messages %}"
@@ -48,25 +47,17 @@ class Letters:
 
 @pytest.fixture(scope="module")
 def dialogues() -> ModuleType:
-    return _tool("dialogues.py")
+    return load_module("draft-heads", "dialogues.py")
 
 
 @pytest.fixture(scope="module")
 def limits() -> ModuleType:
-    return _tool("limits.py")
+    return load_module("draft-heads", "limits.py")
 
 
 @pytest.fixture(scope="module")
 def journal() -> ModuleType:
-    return _tool("journal.py")
-
-
-def _tool(file: str) -> ModuleType:
-    sys.path.insert(0, str(TOOLS / "common"))
-    try:
-        return load(TOOLS / "draft-heads" / file)
-    finally:
-        sys.path.remove(str(TOOLS / "common"))
+    return load_module("draft-heads", "journal.py")
 
 
 def _turns(*said: str) -> dict[str, Any]:
@@ -223,4 +214,4 @@ def test_samples_are_split_at_the_ends_of_lines_alone(tmp_path: Path) -> None:
     sample = {"text": "a\u2028b\u0085c\u2029d\x1ce"}
     (tmp_path / "train.jsonl").write_text(json.dumps(sample, ensure_ascii=False) + "\n")
 
-    assert _tool("rows.py").load_samples(tmp_path / "train.jsonl") == [sample]
+    assert load_module("draft-heads", "rows.py").load_samples(tmp_path / "train.jsonl") == [sample]

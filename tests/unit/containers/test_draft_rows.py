@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from tests.support.workers import TOOLS, load
+from tests.support.toml_rows import each_row
+from tests.support.worker_modules import load_module
 
 NESTING = (
     "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}."
@@ -30,6 +30,13 @@ REWRITING = (
     "{% if messages[-1].role == 'assistant' %}answered: {% endif %}"
     "{% for turn in messages %}{{ turn.content }}.{% endfor %}"
 )
+TEMPLATES = {
+    "NESTING": NESTING,
+    "FORGETTING": FORGETTING,
+    "REFUSING": REFUSING,
+    "REWRITING": REWRITING,
+    "": None,
+}
 
 
 class Letters:
@@ -54,22 +61,14 @@ class Letters:
         return made.render(messages=messages, add_generation_prompt=add_generation_prompt)
 
 
-def tool(name: str) -> ModuleType:
-    sys.path.insert(0, str(TOOLS / "common"))
-    try:
-        return load(TOOLS / "draft-heads" / name)
-    finally:
-        sys.path.remove(str(TOOLS / "common"))
-
-
 @pytest.fixture(scope="module")
 def rows() -> ModuleType:
-    return tool("rows.py")
+    return load_module("draft-heads", "rows.py")
 
 
 @pytest.fixture(scope="module")
 def figures() -> ModuleType:
-    return tool("figures.py")
+    return load_module("draft-heads", "figures.py")
 
 
 def chat(*contents: str) -> dict[str, Any]:
@@ -87,57 +86,11 @@ def shown(row: Any) -> tuple[str, str]:
     return text, "".join(marked)
 
 
-@pytest.mark.parametrize(
-    ("sample", "template", "text", "answered"),
-    [
-        pytest.param(
-            chat("hi", "yo", "so", "no"),
-            NESTING,
-            "<user>hi.<assistant>yo.\n<user>so.<assistant>no.\n",
-            "--------------------yo.-" + "---------" + "-----------no.-",
-            id="answers-with-the-token-that-ends-them",
-        ),
-        pytest.param(
-            chat("hi", "[um]yo", "so", "[ah]no"),
-            FORGETTING,
-            "<user>hi.<assistant>yo.<user>so.<assistant>[ah]no.",
-            "-" * 43 + "[ah]no.",
-            id="only-the-last-answer-where-templates-rewrite-earlier-ones",
-        ),
-        pytest.param(
-            chat("hi", "yo"),
-            REWRITING,
-            "answered: hi.yo.",
-            "-" * 16,
-            id="nothing-where-templates-do-not-nest",
-        ),
-        pytest.param(
-            chat("hi", "yo"),
-            None,
-            "user: hi\nassistant: yo\n",
-            "-" * 9 + "assistant: yo\n",
-            id="answers-of-models-without-a-template",
-        ),
-        pytest.param(
-            {"messages": [{"role": "assistant", "content": "hi"}, *chat("ho", "yo")["messages"]]},
-            NESTING,
-            "<assistant>hi.\n<user>ho.<assistant>yo.\n",
-            "-" * 35 + "yo.-",
-            id="no-greetings",
-        ),
-        pytest.param(chat("hi", "yo"), REFUSING, "", "", id="nothing-that-the-template-refuses"),
-        pytest.param(chat("hi"), NESTING, "<user>hi.", "-" * 9, id="nothing-that-was-only-asked"),
-        pytest.param(
-            {"prompt": "2+2=", "completion": "4"}, NESTING, "^2+2=4", "-----4", id="completions"
-        ),
-        pytest.param({"prompt": "2+2="}, NESTING, "^2+2=", "-----", id="no-prompts"),
-        pytest.param({"text": "all. of it"}, NESTING, "^all. of it", "^all. of it", id="texts"),
-    ],
-)
+@each_row("unit/containers/corpus/draft_rows.toml", "rows")
 def test_what_a_model_would_have_written_counts(
-    sample: dict[str, Any], template: str | None, text: str, answered: str, rows: ModuleType
+    sample: dict[str, Any], template: str, text: str, answered: str, rows: ModuleType
 ) -> None:
-    assert shown(rows.to_row(sample, Letters(template), 99)) == (text, answered)
+    assert shown(rows.to_row(sample, Letters(TEMPLATES[template]), 99)) == (text, answered)
 
 
 def test_texts_are_cut_and_those_without_an_answer_left_out(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +15,7 @@ import jsonschema
 import pytest
 
 from tests.support.places import DATA
-from tests.support.workers import TOOLS, load
+from tests.support.worker_modules import load_module
 
 TAKES = json.loads((DATA / "containers" / "specforge.json").read_text(encoding="utf-8"))
 
@@ -49,20 +48,12 @@ LLAMA: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def settings() -> ModuleType:
-    return _tool("settings.py")
+    return load_module("specforge", "settings.py")
 
 
 @pytest.fixture(scope="module")
 def texts() -> ModuleType:
-    return _tool("texts.py")
-
-
-def _tool(file: str) -> ModuleType:
-    sys.path.insert(0, str(TOOLS / "common"))
-    try:
-        return load(TOOLS / "specforge" / file)
-    finally:
-        sys.path.remove(str(TOOLS / "common"))
+    return load_module("specforge", "texts.py")
 
 
 @pytest.mark.parametrize(

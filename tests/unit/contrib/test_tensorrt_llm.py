@@ -28,7 +28,10 @@ from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
+from tests.support.toml_rows import each_row, read_tables
 
+ROWS = "unit/contrib/corpus/tensorrt_llm.toml"
+TOLD = read_tables(ROWS)["told"]
 COMPILER = TensorRtLlmCompiler()
 TAG = "0.33.0-tensorrtllm0.21.0-cu128"
 TOOL = ToolFacts(name="tensorrt-llm", worker="ab" * 32, requirements="cd" * 32, packages={})
@@ -85,19 +88,7 @@ def refused(plan: Plan, facts: Facts | None = None) -> list[str]:
 
 
 def test_the_builder_is_told_the_plans_limits() -> None:
-    assert step_for(engine_facts()).parameters["build"] == [
-        *("--max_batch_size", "16"),
-        *("--max_input_len", "4096"),
-        *("--max_seq_len", "8192"),
-        *("--max_num_tokens", "8192"),
-        *("--max_beam_width", "1"),
-        *("--kv_cache_type", "paged"),
-        *("--remove_input_padding", "enable"),
-        *("--gpt_attention_plugin", "auto"),
-        *("--gemm_plugin", "auto"),
-        *("--context_fmha", "enable"),
-        *("--use_paged_context_fmha", "enable"),
-    ]
+    assert step_for(engine_facts()).parameters["build"] == TOLD["build"]
 
 
 def test_plugin_flags_asked_for_by_name_reach_the_builder() -> None:
@@ -110,18 +101,9 @@ def test_plugin_flags_asked_for_by_name_reach_the_builder() -> None:
 
 def test_the_engine_must_say_what_the_plan_says() -> None:
     assert step_for(engine_facts()).parameters["expected"] == {
-        "version": "0.21.0",
-        "pretrained_config.dtype": "bfloat16",
-        "pretrained_config.mapping.world_size": 4,
-        "pretrained_config.mapping.tp_size": 4,
-        "pretrained_config.mapping.pp_size": 1,
+        **TOLD["expected"],
         "pretrained_config.quantization.quant_algo": None,
         "pretrained_config.quantization.kv_cache_quant_algo": None,
-        "build_config.max_batch_size": 16,
-        "build_config.max_input_len": 4096,
-        "build_config.max_seq_len": 8192,
-        "build_config.max_num_tokens": 8192,
-        "build_config.max_beam_width": 1,
     }
 
 
@@ -161,31 +143,17 @@ def test_fp8_takes_tensorrts_own_products_and_may_take_the_cache_along() -> None
     assert told["expected"]["pretrained_config.quantization.kv_cache_quant_algo"] == "FP8"
 
 
-OTHERS = {
-    "batch": (engine_facts(max_batch=8), ("shape", "max_batch")),
-    "length": (engine_facts(max_total_tokens=6144), ("shape", "max_total_tokens")),
-    "prompt": (engine_facts(max_input_tokens=2048), ("shape", "max_input_tokens")),
-    "step": (engine_facts(max_prefill_tokens=4096), ("shape", "max_batched_tokens")),
-    "tp": (engine_facts(tp_degree=2), ("parallelism", "tp")),
-    "quantization": (engine_facts(quantize="awq"), ("precision", "weights")),
-    "flag": (
-        engine_facts(engine_options={"reduce_fusion": "enable"}),
-        ("invocation", "compiler_args"),
-    ),
-    "architecture": (engine_facts("ml.g6.12xlarge"), ("target", "arch")),
-    "image": (
-        replace(engine_facts(), base=replace(BASE, digest="sha256:" + "2" * 64)),
-        ("toolchain", "image"),
-    ),
-}
-
-
-@pytest.mark.parametrize("what", OTHERS)
-def test_other_inputs_are_another_engine(what: str) -> None:
-    facts, (part, field) = OTHERS[what]
-    ours, other = key_for(engine_facts()), key_for(facts)
+@each_row(ROWS, "others")
+def test_other_inputs_are_another_engine(asked: dict[str, Any], part: str, field: str) -> None:
+    ours, other = key_for(engine_facts()), key_for(engine_facts(**asked))
 
     assert getattr(getattr(ours, part), field) != getattr(getattr(other, part), field)
+
+
+def test_another_image_is_another_engine() -> None:
+    other = replace(engine_facts(), base=replace(BASE, digest="sha256:" + "2" * 64))
+
+    assert key_for(other).toolchain.image != key_for(engine_facts()).toolchain.image
 
 
 def test_the_weights_are_in_the_key_because_they_are_in_the_engine() -> None:
@@ -221,33 +189,19 @@ def test_the_plan_says_that_engines_end_and_what_to_use() -> None:
     assert "vLLM" in found.hint
 
 
-@pytest.mark.parametrize("version", ["0.12.0", "1.3.0", "1.3.0rc20", "2.0.0", "unknown"])
-def test_versions_without_an_open_engine_backend_are_refused(version: str) -> None:
-    plan = plan_for(engine_facts())
-    other = replace(plan, container=replace(plan.container, engine_version=version))
-    assert refused(other) == ["compile-unsupported"]
+@each_row(ROWS, "unsupported", container={}, plan={})
+def test_what_no_engine_is_built_for_is_refused(
+    container: dict[str, Any], plan: dict[str, Any]
+) -> None:
+    planned = plan_for(engine_facts())
+    changed = replace(planned, container=replace(planned.container, **container), **plan)
+    assert refused(changed) == ["compile-unsupported"]
 
 
 def test_versions_up_to_the_last_one_are_taken() -> None:
     plan = plan_for(engine_facts())
     last = replace(plan, container=replace(plan.container, engine_version="1.2.1"))
     assert refused(last) == []
-
-
-def test_other_engines_are_refused() -> None:
-    plan = plan_for(engine_facts())
-    other = replace(plan.container, engine="vllm", engine_version="0.26.0")
-    assert refused(replace(plan, container=other)) == ["compile-unsupported"]
-
-
-def test_mounted_weights_would_not_be_used() -> None:
-    mounted = replace(plan_for(engine_facts()), weights="mounted")
-    assert refused(mounted) == ["compile-unsupported"]
-
-
-def test_a_cache_in_fp8_needs_scales() -> None:
-    plan = replace(plan_for(engine_facts()), kv_dtype="fp8")
-    assert refused(plan) == ["compile-unsupported"]
 
 
 def test_methods_and_options_that_no_engine_has_are_refused() -> None:

@@ -12,6 +12,7 @@ from packager.drafts.dflash import block_tokens, dflash_draft, read_dflash
 from packager.drafts.eagle import eagle_draft, read_eagle, stated_kind
 from tests.support import heads
 from tests.support.headers import LLAMA_3_8B, model_of
+from tests.support.toml_rows import each_row
 
 OWN, LIBRARY = heads.dflash(LLAMA_3_8B), heads.dflash_of_speculators(LLAMA_3_8B)
 
@@ -35,21 +36,7 @@ def test_a_draft_has_the_size_of_its_layers_and_a_block_of_tokens() -> None:
     assert whole.kv_bytes_per_token == 5 * 2 * 8 * 128 * 2
 
 
-@pytest.mark.parametrize(
-    ("config", "tokens"),
-    [
-        ({"block_size": 16}, 15),
-        ({"dflash_config": {"block_size": 8}}, 7),
-        ({"block_size": 8, "sample_from_anchor": True}, 8),
-        ({"block_size": 8, "dflash_config": {"sample_from_anchor": True}}, 8),
-        ({"block_size": 1}, 0),
-        ({}, 0),
-        ({"block_size": "16"}, 0),
-        ({"block_size": 10**12}, 0),
-        ({"block_size": -4, "dflash_config": []}, 0),
-    ],
-    ids=str,
-)
+@each_row("unit/drafts/corpus/kinds.toml", "blocks")
 def test_a_block_proposes_all_its_tokens_but_the_first(config: dict[str, Any], tokens: int) -> None:
     assert block_tokens(config) == tokens
 
@@ -63,20 +50,7 @@ def test_a_p_eagle_head_proposes_what_it_was_trained_for() -> None:
     assert (stated.speculative_tokens, unsaid.speculative_tokens) == (8, 5)
 
 
-@pytest.mark.parametrize(
-    ("config", "kind"),
-    [
-        ({"speculators_model_type": "peagle"}, "peagle"),
-        ({"architectures": ["PEagleDraftModel"]}, "peagle"),
-        ({"architectures": ["DFlashDraftModel"]}, "dflash"),
-        ({"architectures": ["LlamaForCausalLMEagle3"]}, "eagle3"),
-        ({"architectures": ["LlamaForCausalLMEagle"]}, "eagle"),
-        ({"speculators_model_type": ["eagle3"]}, ""),
-        ({"architectures": [7]}, ""),
-        ({}, ""),
-    ],
-    ids=str,
-)
+@each_row("unit/drafts/corpus/kinds.toml", "stated")
 def test_the_kind_is_read_from_config_json(config: dict[str, Any], kind: str) -> None:
     assert stated_kind(config) == kind
 

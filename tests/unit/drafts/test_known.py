@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.models import drafts_of
@@ -17,6 +15,7 @@ from packager.planning.planner import make_plan
 from tests.support import heads
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
 from tests.support.mtp_models import MODELS, without
+from tests.support.toml_rows import each_row
 
 LLAMA = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
 HEAD = KnownDraft(kind="eagle3", reference="org/head", source="a test", date="2026-11-21")
@@ -97,21 +96,7 @@ def test_a_head_is_not_taken_where_the_image_serves_other_drafts_alone() -> None
     assert "passed over mtp: vLLM on Neuron speculates with EAGLE-3 heads" in said(choice)
 
 
-@pytest.mark.parametrize(
-    ("kind", "family", "version", "is_taken"),
-    [
-        ("dflash", "vllm", "0.20.0", True),
-        ("dflash", "vllm", "0.19.1", False),
-        ("dflash", "lmi", "24", False),
-        ("dflash", "sglang", "0.5.10", False),
-        ("peagle", "vllm", "0.16.0", True),
-        ("peagle", "vllm", "0.15.1", False),
-        ("peagle", "sglang", "0.5.17", False),
-        ("mtp", "vllm", "0.21.0", True),
-        ("mtp", "vllm", "0.20.1", False),
-        ("mtp", "sglang", "0.5.16", False),
-    ],
-)
+@each_row("unit/drafts/corpus/kinds.toml", "published")
 def test_a_published_head_that_the_version_does_not_know_is_passed_over(
     kind: str, family: str, version: str, is_taken: bool
 ) -> None:

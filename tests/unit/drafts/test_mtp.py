@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,24 +19,17 @@ from packager.core.plan import Plan
 from packager.core.versions import LOWEST, version_key
 from packager.drafts.mtp import check_mtp
 from packager.drafts.mtp_engines import served_models
-from packager.engines.lmi.family import LmiFamily
-from packager.engines.neuron.family import NeuronFamily
 from packager.engines.schema import find_schema
-from packager.engines.sglang.family import SglangFamily
-from packager.engines.tgi.family import TgiFamily
-from packager.engines.vllm.family import VllmFamily
 from packager.errors import PlanRejected
 from packager.findings import Finding, errors_in
 from packager.performance.predict import Setup, draft_s, setup_of
 from packager.planning.planner import make_plan
 from tests.support import mtp_models
+from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, tensor
 from tests.support.mtp_models import MODELS, with_config, without
+from tests.support.toml_rows import each_row, read_tables
 
-FAMILIES = {
-    family.name: family
-    for family in (VllmFamily(), LmiFamily(), SglangFamily(), TgiFamily(), NeuronFamily())
-}
 LARGE = "p5en.48xlarge"  # 8 devices of 141 GB: all of them fit
 
 
@@ -74,71 +67,26 @@ def told(planned: Plan) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A model, what of it is its head, and the versions where that begins."""
-
-    model: str
-    weight_bytes: int
-    kv_bytes_per_token: int  # of one layer like the model's own
-    since: str  # of vLLM, as far as there is a container
-    sglang: str  # the oldest SGLang
-
-
-SERVED = (
-    Served(
-        model="deepseek-v3",
-        weight_bytes=15_424_193_760,  # 11.5 GB in FP8, and embeddings and lm_head in 16 bits
-        kv_bytes_per_token=1152,  # one latent of 576 numbers
-        since="0.13.0",
-        sglang="0.5.5",
-    ),
-    Served(
-        model="glm-4.5-air",
-        weight_bytes=7_233_118_208,
-        kv_bytes_per_token=4096,
-        since="0.13.0",
-        sglang="0.5.5",
-    ),
-    Served(
-        model="qwen3-next",
-        weight_bytes=3_300_937_728,
-        kv_bytes_per_token=2048,
-        since="0.13.0",
-        sglang="0.5.5",
-    ),
-    Served(
-        model="qwen3.5",
-        weight_bytes=849_397_760,
-        kv_bytes_per_token=4096,
-        since="0.17.0",
-        sglang="0.5.9",
-    ),
-    Served(
-        model="mimo",
-        weight_bytes=421_568_512,
-        kv_bytes_per_token=4096,
-        since="0.13.0",
-        sglang="0.5.5",
-    ),
-)
-named = pytest.mark.parametrize("case", SERVED, ids=lambda case: case.model)
+ROWS = "unit/drafts/corpus/mtp.toml"
+SERVED = read_tables(ROWS)["served"]
+named = pytest.mark.parametrize("case", SERVED.values(), ids=SERVED)
 
 
 @named
-def test_the_head_of_the_checkpoint_is_planned_with_its_own_size(case: Served) -> None:
-    planned = plan(MODELS[case.model]())
+def test_the_head_of_the_checkpoint_is_planned_with_its_own_size(case: dict[str, Any]) -> None:
+    model, weight_bytes = MODELS[case["model"]](), case["weight_bytes"]
+    planned = plan(model)
 
     draft = planned.draft
     assert draft is not None
     assert (draft.kind, draft.reference, draft.speculative_tokens) == ("mtp", "", 1)
-    assert draft.weight_bytes == case.weight_bytes
-    assert draft.kv_bytes_per_token == case.kv_bytes_per_token
+    assert draft.weight_bytes == weight_bytes
+    assert draft.kv_bytes_per_token == case["kv_bytes_per_token"]
     # It is not counted twice: without the draft the same bytes stay on the disk.
-    without_it = plan(MODELS[case.model](), draft=None, tp_degree=planned.tp_degree)
+    without_it = plan(model, draft=None, tp_degree=planned.tp_degree)
     assert planned.budget.weights_bytes == without_it.budget.weights_bytes
-    assert planned.profile.unserved_bytes == case.weight_bytes
-    assert planned.budget.draft_weights_bytes == -(-case.weight_bytes // planned.tp_degree)
+    assert planned.profile.unserved_bytes == weight_bytes
+    assert planned.budget.draft_weights_bytes == -(-weight_bytes // planned.tp_degree)
 
 
 def test_a_latent_is_whole_on_every_device_and_heads_are_split() -> None:
@@ -150,16 +98,16 @@ def test_a_latent_is_whole_on_every_device_and_heads_are_split() -> None:
 
 
 @named
-def test_lmi_passes_it_to_its_vllm(case: Served) -> None:
-    planned = plan(MODELS[case.model](), family="lmi", speculative_tokens=2)
+def test_lmi_passes_it_to_its_vllm(case: dict[str, Any]) -> None:
+    planned = plan(MODELS[case["model"]](), family="lmi", speculative_tokens=2)
 
     assert told(planned) == {"method": "mtp", "num_speculative_tokens": 2}
 
 
 @named
-def test_sglang_finds_the_head_in_the_model(case: Served) -> None:
-    for version in (case.sglang, "0.5.17"):
-        planned = plan(MODELS[case.model](), family="sglang", version=version, draft="mtp:3")
+def test_sglang_finds_the_head_in_the_model(case: dict[str, Any]) -> None:
+    for version in (case["sglang"], "0.5.17"):
+        planned = plan(MODELS[case["model"]](), family="sglang", version=version, draft="mtp:3")
 
         assert told(planned) == {
             "algorithm": "NEXTN",
@@ -170,17 +118,7 @@ def test_sglang_finds_the_head_in_the_model(case: Served) -> None:
         }
 
 
-@pytest.mark.parametrize(
-    ("model", "asked", "came_with"),
-    [
-        ("qwen3.5", {"version": "0.16.0"}, "0.17.0"),
-        ("qwen3.5", {"family": "lmi", "version": "21"}, "0.17.0"),
-        ("qwen3.5", {"family": "sglang", "version": "0.5.8"}, "0.5.9"),
-        ("glm-4.5-air", {"family": "lmi", "version": "16"}, "0.11.1"),
-        ("deepseek-v3", {"family": "lmi", "version": "15"}, "0.10.2"),
-    ],
-    ids=["vllm-0.16", "lmi-21", "sglang-0.5.8", "lmi-16", "lmi-15"],
-)
+@each_row(ROWS, "too old")
 def test_an_engine_that_is_too_old_for_the_head_is_refused_by_its_version(
     model: str, asked: dict[str, Any], came_with: str
 ) -> None:
@@ -190,25 +128,14 @@ def test_an_engine_that_is_too_old_for_the_head_is_refused_by_its_version(
     assert found.message.endswith(f"it came with {came_with}")
 
 
-@pytest.mark.parametrize(
-    ("model", "method"),
-    [("deepseek-v3", "deepseek_mtp"), ("qwen3-next", "qwen3_next_mtp"), ("mimo", "deepseek_mtp")],
-)
+@each_row(ROWS, "kinds")
 def test_vllm_0_10_has_a_name_for_each_kind_of_head(model: str, method: str) -> None:
     planned = plan(MODELS[model](), family="lmi", version="16", draft="mtp:1")
 
     assert told(planned) == {"method": method, "num_speculative_tokens": 1}
 
 
-@pytest.mark.parametrize(
-    ("model", "text", "named"),
-    [
-        ("deepseek-v3", ".layers.61.", "model.layers.61.*"),
-        ("glm-4.5-air", ".layers.46.", "model.layers.46.*"),
-        ("qwen3.5", "mtp.", "mtp.*"),
-        ("mimo", "mtp_layers", "model.mtp_layers.*"),
-    ],
-)
+@each_row(ROWS, "dropped")
 def test_a_head_that_a_quantizer_dropped_is_refused_by_name(
     model: str, text: str, named: str
 ) -> None:

@@ -16,6 +16,7 @@ from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.warmup.planning import absolute_draft
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
+from tests.support.toml_rows import each_row
 
 LLAMA = model_of(LLAMA_3_8B)
 
@@ -75,29 +76,14 @@ def test_the_number_of_tokens_is_the_usual_one_or_the_one_written(draft: str, to
     assert (plan.draft.speculative_tokens, plan.draft.weight_bytes) == (tokens, 0)
 
 
-@pytest.mark.parametrize(
-    ("written", "kind"),
-    [
-        ("mpt", "mtp"),
-        ("MTP", "mtp"),
-        ("mtps", "mtp"),
-        ("sufix", "suffix"),
-        ("ngrams", "ngram"),
-        ("n-gram", "ngram"),
-        ("ngram-gpu", "ngram_gpu"),
-        ("none ", "none"),
-        ("eagel3", "eagle3:REF"),
-        ("p-eagle", "peagle:REF"),
-        ("dflash", "dflash:REF"),
-        ("d-flash", "dflash:REF"),
-        ("llama", ""),
-        ("", ""),
-        ("x" * 4000, ""),
-    ],
-)
+@each_row("unit/drafts/corpus/kinds.toml", "misspelled")
 def test_a_misspelled_kind_is_guessed(written: str, kind: str) -> None:
     assert spelled_kind(written) == kind
     assert nearest_kind(written) == kind.partition(":")[0]
+
+
+def test_a_long_text_is_no_misspelled_kind() -> None:
+    assert spelled_kind("x" * 4000) == nearest_kind("x" * 4000) == ""
 
 
 @pytest.mark.parametrize(

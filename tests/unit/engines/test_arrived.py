@@ -30,6 +30,7 @@ from tests.support.quantized import (
     compressed,
     gpt_oss,
 )
+from tests.support.toml_rows import each_row
 
 
 def findings(
@@ -57,19 +58,10 @@ def stating(stated: dict[str, Any]) -> ModelFiles:
 
 
 LACKS = "engine-lacks-quantization"
-METHODS = [
-    # method, version that has it and does not deprecate it, version that lacks it, what is said
-    ("bitsandbytes", "0.27.1", "0.31.0", "last version that has it is 0.27.1"),
-    ("bitsandbytes", "0.10.2", "0.33.0", "last version that has it is 0.27.1"),
-    ("aqlm", "0.7.3", "0.27.1", "last version that has it is 0.8.4"),
-    ("hqq", "0.13.0", "0.15.1", "last version that has it is 0.14.0"),
-    ("gguf", "0.23.0", "0.24.0", "last version that has it is 0.23.1"),
-    ("mxfp8", "0.19.0", "0.18.0", "first version that has it is 0.19.0"),
-    ("fp_quant", "0.11.1", "0.10.2", "first version that has it is 0.11.1"),
-]
+ROWS = "unit/engines/corpus/arrived.toml"
 
 
-@pytest.mark.parametrize(("method", "having", "lacking", "said"), METHODS)
+@each_row(ROWS, "methods")
 def test_a_method_that_the_version_does_not_have_is_refused_naming_the_last_that_has(
     method: str, having: str, lacking: str, said: str
 ) -> None:
@@ -136,16 +128,7 @@ def test_the_hint_names_containers_of_the_family_that_load_it() -> None:
     assert lmi.hint.startswith("use --container-version 28 or 27 or 26; or ")
 
 
-@pytest.mark.parametrize(
-    ("method", "deprecated", "not_yet"),
-    [
-        ("fbgemm_fp8", "0.14.0", "0.13.0"),
-        ("fbgemm_fp8", "0.33.0", "0.12.0"),
-        ("fp_quant", "0.27.1", "0.13.0"),
-        ("hqq", "0.14.0", "0.13.0"),
-        ("ptpc_fp8", "0.18.0", "0.13.0"),
-    ],
-)
+@each_row(ROWS, "deprecated")
 def test_a_deprecated_method_needs_the_engines_switch(
     method: str, deprecated: str, not_yet: str
 ) -> None:
@@ -244,17 +227,7 @@ def with_head(form: str, suffix: str, dtype: str, **more: Any) -> ModelFiles:
     return replace(model, tensors=(*kept, tensor(f"lm_head.{suffix}", dtype, (2048, 128))))
 
 
-HEADS = [
-    ("ct-w4a16", "weight_packed", "I32", "0.20.1", "0.19.0"),
-    ("ct-fp8-dynamic", "weight", "F8_E4M3", "0.33.0", "0.10.2"),
-    ("modelopt-nvfp4", "input_scale", "F32", "0.23.0", "0.22.1"),
-    ("modelopt-fp8", "weight", "F8_E4M3", "0.27.1", "0.21.0"),
-]
-
-
-@pytest.mark.parametrize(
-    ("form", "suffix", "dtype", "having", "lacking"), HEADS, ids=[head[0] for head in HEADS]
-)
+@each_row(ROWS, "heads")
 def test_a_quantized_head_is_refused_where_the_version_loads_a_plain_one(
     form: str, suffix: str, dtype: str, having: str, lacking: str
 ) -> None:
@@ -283,35 +256,14 @@ def test_a_plain_head_with_a_bias_is_no_quantized_one() -> None:
     assert codes(replace(model, tensors=(*model.tensors, bias)), "0.33.0") == []
 
 
-@pytest.mark.parametrize(
-    ("version", "method", "expected"),
-    [
-        ("0.5.17", "awq", []),
-        ("0.5.17", "compressed-tensors", []),
-        ("0.5.17", "fbgemm_fp8", [LACKS]),
-        ("0.5.5", "fbgemm_fp8", []),
-        ("0.5.17", "hqq", [LACKS]),
-    ],
-)
+@each_row(ROWS, "sglang")
 def test_sglang_is_asked_by_its_own_list(version: str, method: str, expected: list[str]) -> None:
     container = find_container("sglang", "nvidia", version)
 
     assert codes(stating({"quant_method": method}), container) == expected
 
 
-@pytest.mark.parametrize(
-    ("form", "expected"),
-    [
-        ("awq", []),
-        ("ct-w4a16", []),
-        ("ct-fp8-dynamic", []),
-        ("ct-w8a8", []),
-        ("ct-mxfp4", [LACKS]),
-        ("ct-mxfp8", [LACKS]),
-        ("modelopt-fp8", ["quantization-unsupported"]),
-        ("auto-round", ["quantization-unsupported"]),
-    ],
-)
+@each_row(ROWS, "tgi")
 def test_tgi_is_asked_for_formats_inside_compressed_tensors(form: str, expected: list[str]) -> None:
     model = arriving(form)
     profile, _ = make_profile(model)
@@ -336,21 +288,7 @@ WRITTEN = Quantization(
 )
 
 
-@pytest.mark.parametrize(
-    ("scheme", "release", "expected"),
-    [
-        ("W4A16", "16", []),
-        ("W8A8-FP8", "18", []),
-        ("NVFP4A16", "18", ["quantization-writer-newer"]),
-        ("NVFP4A16", "19", []),
-        ("MXFP4A16", "18", [LACKS, "quantization-writer-newer"]),
-        ("MXFP4A16", "19", []),
-        ("MXFP8", "24", [LACKS]),
-        ("MXFP8", "25", []),
-        ("W4AFP8", "18", [LACKS]),
-        ("W4AFP8", "19", []),
-    ],
-)
+@each_row(ROWS, "written")
 def test_what_would_be_written_is_held_against_the_container_too(
     scheme: str, release: str, expected: list[str]
 ) -> None:

@@ -5,7 +5,6 @@ The verdicts were recorded by `scripts/engine-verdicts`; docs/adding-a-family.md
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +14,6 @@ import pytest
 from tests.support.corpus import FAMILIES, VERDICTS, Request, judge, read_corpus
 
 AGREED = {"vllm": 0.99, "sglang": 0.985, "lmi": 0.975, "tgi": 0.99, "neuron": 0.97}
-LEAST_REQUESTS = 400
-LEAST_VERSIONS = {"vllm": 4, "sglang": 4, "lmi": 5, "tgi": 2, "neuron": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +60,6 @@ def test_nothing_that_an_engine_drops_without_a_word_is_accepted(family: str) ->
     unseen = [case for case in cases(family) if case.theirs == "dropped" and not case.agrees]
 
     assert unseen == [], "\n".join(map(str, unseen))
-
-
-def test_the_corpus_has_enough_requests_of_both_kinds_and_versions_of_each_family() -> None:
-    names: set[tuple[str, str]] = set()
-    verdicts: Counter[str] = Counter()
-    for family in AGREED:
-        judged = cases(family)
-        versions = {case.version.removesuffix("-sagemaker") for case in judged}
-        assert len(versions) >= LEAST_VERSIONS[family], (family, versions)
-        names |= {(family, case.request.name) for case in judged}
-        verdicts.update(case.theirs for case in judged)
-
-    assert len(names) >= LEAST_REQUESTS
-    assert verdicts["accepted"] >= LEAST_REQUESTS / 2
-    assert verdicts["refused"] + verdicts["dropped"] >= LEAST_REQUESTS / 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -20,7 +20,9 @@ from packager.engines.lmi.options import LmiOptions, lmi_options
 from packager.engines.schema import find_schema
 from packager.findings import Finding
 from tests.support.places import DATA
+from tests.support.toml_rows import each_row
 
+ROWS = "unit/engines/corpus/lmi.toml"
 RECORDED = DATA / "engines/lmi_ci.jsonl"
 VERDICTS = ("accepted", "dropped", "refused")
 
@@ -64,95 +66,14 @@ def test_djl_servings_own_configurations_get_the_verdicts_of_its_own_classes() -
     assert differing == []
 
 
-def test_the_recorded_configurations_are_many_and_of_every_verdict() -> None:
-    said = [one for _, _, one in recorded()]
-
-    assert len(said) >= 600
-    assert {one: said.count(one) > 25 for one in VERDICTS} == dict.fromkeys(VERDICTS, True)
-
-
-# As scripts/lmi-verdicts of the release says, but where a comment tells otherwise.
-CASES: list[tuple[int, dict[str, str], str]] = [
-    (28, {"option.dtype": "bfloat16"}, "refused"),
-    (28, {"option.dtype": "bf16"}, "accepted"),
-    (28, {"option.max_num_seqs": "32"}, "refused"),
-    (28, {"option.tensor_parallel_size": "1"}, "refused"),
-    (28, {"option.quantize": "awq", "option.quantization": "awq"}, "refused"),  # one is dropped
-    (27, {"option.enable_prefix_caching": "false"}, "accepted"),
-    (25, {"option.enable_prefix_caching": "false"}, "dropped"),
-    (17, {"option.enable_prefix_caching": "False"}, "dropped"),
-    (25, {"option.enforce_eager": "false"}, "accepted"),
-    (26, {"option.enforce_eager": "True"}, "accepted"),
-    (27, {"option.disable_log_stats": "false"}, "refused"),
-    (26, {"option.disable_log_stats": "false"}, "refused"),
-    (25, {"option.disable_log_stats": "false"}, "accepted"),
-    (
-        27,
-        {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "nonsense"},
-        "refused",
-    ),
-    (27, {"option.quantize": "nonsense"}, "refused"),  # by vLLM's configuration
-    (13, {"option.rolling_batch": "vllm", "option.quantize": "nonsense"}, "refused"),  # the same
-    (27, {"option.trust_remote_code": "yes"}, "accepted"),
-    (27, {"option.output_formatter": "json"}, "accepted"),
-    (27, {"option.waiting_steps": "4"}, "dropped"),
-    (27, {"option.adapters": "adapters"}, "dropped"),
-    (27, {"option.task": "text-embedding"}, "accepted"),
-    (20, {"option.task": "text-generation"}, "accepted"),
-    (27, {"dtype": "bf16"}, "dropped"),  # the handler reads it; the server does not
-    (27, {"load_on_device": "0"}, "dropped"),
-    (27, {"gpu.maxWorkers": "1"}, "accepted"),
-    (27, {"engine": "MPI"}, "refused"),
-    (27, {"option.lmcache_config_file": "a.yaml"}, "accepted"),
-    (27, {"option.lmcache_config_file": "a.yaml", "option.rolling_batch": "vllm"}, "dropped"),
-    (18, {"option.lmcache_config_file": "a.yaml"}, "dropped"),
-    (15, {"option.num_scheduler_steps": "8"}, "accepted"),
-    (15, {"option.use_v2_block_manager": "true"}, "accepted"),
-    (15, {"option.async_scheduling": "true"}, "dropped"),
-    (15, {"option.mm_encoder_tp_mode": "data"}, "dropped"),
-    (15, {"option.speculative_model": "/m"}, "dropped"),
-    (14, {"option.rolling_batch": "vllm", "option.num_scheduler_steps": "8"}, "accepted"),
-    (14, {"option.rolling_batch": "vllm", "option.async_scheduling": "true"}, "dropped"),
-    (14, {"option.rolling_batch": "vllm", "option.speculative_config": "{}"}, "dropped"),
-    (14, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "image=2"}, "accepted"),
-    (14, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "two"}, "refused"),
-    (13, {"option.rolling_batch": "vllm", "option.kv_cache_dtype": "fp8"}, "dropped"),
-    (13, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "two"}, "refused"),
-    (13, {"option.rolling_batch": "vllm", "option.limit_mm_per_prompt": "image=2"}, "accepted"),
-    (13, {"option.rolling_batch": "vllm", "option.speculative_model": "/m"}, "refused"),
-    (13, {"option.rolling_batch": "vllm", "option.cpu_offload_gb_per_gpu": "0.5"}, "refused"),
-]
-
-
-@pytest.mark.parametrize(
-    ("release", "settings", "said"),
-    CASES,
-    ids=[f"{release}-{','.join(settings)}-{said}" for release, settings, said in CASES],
-)
+@each_row(ROWS, "releases")
 def test_a_release_reads_drops_or_refuses_as_its_own_classes_do(
     release: int, settings: dict[str, str], said: str
 ) -> None:
     assert verdict(settings, release) == said
 
 
-@pytest.mark.parametrize(
-    ("release", "settings", "message"),
-    [
-        (
-            13,
-            {},
-            "LMI 13 serves with lmi-dist or a scheduler of its own where 'option.rolling_batch' "
-            "is 'auto'; their keys are not checked",
-        ),
-        (
-            28,
-            {"option.rolling_batch": "disable"},
-            "LMI serves with transformers, not with vLLM, where 'option.rolling_batch' is "
-            "'disable' and 'option.async_mode' is not 'true'; its keys are not checked",
-        ),
-    ],
-    ids=["lmi-dist", "transformers"],
-)
+@each_row(ROWS, "unchecked")
 def test_a_configuration_that_vllm_does_not_serve_is_said_to_be_unchecked(
     release: int, settings: dict[str, str], message: str
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from packager.core.artifact import Artifacts
-from packager.core.model import ModelProfile
 from packager.core.request import BuildRequest
 from packager.core.versions import is_before, version_key
 from packager.engines.load_formats import (
@@ -25,25 +24,16 @@ from packager.engines.schema import find_schema
 from packager.findings import errors_in
 from tests.support.doubles.containers import FAMILIES
 from tests.support.engine_plans import LLAMA_8B, plan_for
+from tests.support.toml_rows import each_row
 
+ROWS = "unit/engines/corpus/load_formats.toml"
 ENGINES = TABLE.parent / "engines"
 NO_FILES = Artifacts(model=(), draft=())
 
 LARGE = replace(LLAMA_8B, weight_bytes=140_000_000_000)
 
 
-@pytest.mark.parametrize(
-    ("container", "version", "name"),
-    [
-        ("vllm-0.33", "0.33.0", "instanttensor"),
-        ("vllm", "0.27.1", "fastsafetensors"),
-        ("lmi", "0.26.0", "fastsafetensors"),
-        ("vllm", "0.20.1", "fastsafetensors"),
-        ("vllm", "0.20.0", ""),
-        ("sglang", "0.5.17", ""),
-        ("vllm-cpu", "0.32.0", ""),
-    ],
-)
+@each_row(ROWS, "proposed")
 def test_the_newest_that_the_image_holds_is_proposed(
     container: str, version: str, name: str
 ) -> None:
@@ -70,38 +60,7 @@ def request_for(asked: str | None, **fields: Any) -> BuildRequest:
     return BuildRequest(**{"model": "m", "instance": "i", **fields, "load_format": asked})
 
 
-@pytest.mark.parametrize(
-    ("container", "asked", "options"),
-    [
-        ("vllm", "fastsafetensors", {"load-format": "fastsafetensors"}),
-        (
-            "vllm-cpu",
-            "safetensors,threads=4",
-            {
-                "load-format": "safetensors",
-                "model-loader-extra-config": '{"enable_multithread_load": true, "num_threads": 4}',
-            },
-        ),
-        (
-            "lmi",
-            "runai_streamer,threads=16",
-            {
-                "load-format": "runai_streamer",
-                "model-loader-extra-config": '{"concurrency": 16}',
-            },
-        ),
-        (
-            "sglang",
-            "safetensors,threads=8",
-            {
-                "load-format": "safetensors",
-                "model-loader-extra-config": '{"enable_multithread_load": true, "num_threads": 8}',
-            },
-        ),
-        ("sglang", "runai_streamer", {"load-format": "runai_streamer"}),
-        ("vllm-upstream", "sharded_state", {"load-format": "sharded_state"}),
-    ],
-)
+@each_row(ROWS, "told")
 def test_a_format_is_told_in_the_engine_s_own_options(
     container: str, asked: str, options: dict[str, str]
 ) -> None:
@@ -111,14 +70,7 @@ def test_a_format_is_told_in_the_engine_s_own_options(
     assert (found.name, dict(found.options)) == (asked.partition(",")[0], options)
 
 
-@pytest.mark.parametrize(
-    ("container", "variable"),
-    [
-        ("vllm", "SM_VLLM_MODEL_LOADER_EXTRA_CONFIG"),
-        ("lmi", "OPTION_MODEL_LOADER_EXTRA_CONFIG"),
-        ("sglang", "SM_SGLANG_MODEL_LOADER_EXTRA_CONFIG"),
-    ],
-)
+@each_row(ROWS, "threads")
 def test_every_family_takes_and_renders_threads(container: str, variable: str) -> None:
     plan = plan_for(container)
     plan = replace(plan, engine_options=chosen(container, "safetensors,threads=8").options)
@@ -129,21 +81,11 @@ def test_every_family_takes_and_renders_threads(container: str, variable: str) -
     assert told == {"enable_multithread_load": True, "num_threads": 8}
 
 
-@pytest.mark.parametrize(
-    ("container", "profile", "name"),
-    [
-        ("vllm-0.33", LARGE, "instanttensor"),
-        ("vllm", LARGE, "fastsafetensors"),
-        ("vllm", LLAMA_8B, ""),
-        ("vllm-cpu", LARGE, ""),
-        ("sglang", LARGE, ""),
-        ("sglang", replace(LLAMA_8B, weight_bytes=690_000_000_000), "safetensors"),
-        ("tgi", LARGE, ""),
-    ],
-)
+@each_row(ROWS, "auto")
 def test_auto_takes_what_was_measured_for_such_weights_and_else_leaves_it_to_the_engine(
-    container: str, profile: ModelProfile, name: str
+    container: str, weight_gb: float, name: str
 ) -> None:
+    profile = replace(LLAMA_8B, weight_bytes=round(weight_gb * 1e9))
     found = chosen(container, "auto", profile=profile)
 
     [said] = found.findings
@@ -153,23 +95,7 @@ def test_auto_takes_what_was_measured_for_such_weights_and_else_leaves_it_to_the
     assert bool(found.options) == bool(name)
 
 
-@pytest.mark.parametrize(
-    ("container", "asked", "said"),
-    [
-        ("vllm", "fastsafetensor", "no load format 'fastsafetensor'"),
-        ("vllm-cpu", "instanttensor", "on cpu has no load format"),
-        ("vllm-cpu", "runai_streamer", "on cpu has no load format"),
-        ("tgi", "safetensors", "no load format"),
-        ("neuron-vllm", "sharded_state", "no load format"),
-        ("lmi-trt", "fastsafetensors", "no load format"),
-        ("sglang", "sharded_state", "no load format"),
-        ("sglang", "instanttensor", "sglang 0.5.17 for sglang on nvidia has no load format"),
-        ("vllm", "fastsafetensors,threads=4", "cannot be told with how many threads"),
-        ("vllm", "safetensors,threads=0", "'threads=0' is not a setting"),
-        ("vllm", "safetensors,workers=4", "'workers=4' is not a setting"),
-        ("vllm", "safetensors,threads=4,threads=5", "is not a setting"),
-    ],
-)
+@each_row(ROWS, "refused")
 def test_what_the_engine_does_not_have_is_refused(container: str, asked: str, said: str) -> None:
     [error] = errors_in(chosen(container, asked).findings)
 
@@ -201,19 +127,11 @@ def test_the_engine_s_own_option_beside_it_is_a_conflict(option: str) -> None:
     assert error.code == "options-conflict"
 
 
-@pytest.mark.parametrize(
-    ("container", "asked", "warned"),
-    [
-        ("vllm", "runai_streamer", True),
-        ("vllm", "instanttensor", True),  # its wheel requires it from 0.31 on
-        ("vllm-0.33", "instanttensor", False),
-        ("vllm", "safetensors", False),
-    ],
-)
-def test_a_package_that_may_be_missing_is_named(container: str, asked: str, warned: bool) -> None:
-    codes = [found.code for found in chosen(container, asked).findings]
-
-    assert codes == (["load-format-package"] if warned else [])
+@each_row(ROWS, "packages")
+def test_a_package_that_may_be_missing_is_named(
+    container: str, asked: str, codes: list[str]
+) -> None:
+    assert [found.code for found in chosen(container, asked).findings] == codes
 
 
 def test_no_format_leaves_the_plan_alone() -> None:
@@ -223,19 +141,7 @@ def test_no_format_leaves_the_plan_alone() -> None:
 BUCKET = "s3://models/llama/"
 
 
-@pytest.mark.parametrize(
-    ("container", "changes", "streams"),
-    [
-        ("vllm", {}, True),
-        ("vllm-upstream", {}, True),
-        ("vllm", {"weights": "baked"}, False),
-        ("vllm", {"model": "org/name"}, False),
-        ("vllm", {"load_format": "fastsafetensors"}, False),
-        ("vllm", {"compile": "auto"}, False),  # steps have no network
-        ("lmi", {}, False),  # LMI downloads to a disk by itself
-        ("sglang", {}, False),
-    ],
-)
+@each_row(ROWS, "streamed")
 def test_a_model_in_a_bucket_is_streamed_where_it_is_not_baked(
     container: str, changes: dict[str, Any], streams: bool
 ) -> None:

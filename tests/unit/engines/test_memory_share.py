@@ -15,7 +15,9 @@ from packager.findings import errors_in
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.support.headers import GEMMA_2_2B, LLAMA_3_8B, LOCAL_CPU, facts_of, model_of
+from tests.support.toml_rows import each_row
 
+ROWS = "unit/engines/corpus/memory.toml"
 LLAMA_8B = model_of(LLAMA_3_8B)
 
 
@@ -32,17 +34,7 @@ def written(plan: Plan) -> str:
     return "\n".join([*(f"{name}={value}" for name, value in config.env.items()), *files])
 
 
-@pytest.mark.parametrize(
-    ("family", "said", "share"),
-    [
-        ("vllm", "SM_VLLM_GPU_MEMORY_UTILIZATION=0.8", 8 / 9),
-        ("lmi", "option.gpu_memory_utilization=0.8", 8 / 9),
-        # TGI leaves out a tenth of what it is given (TGI_WIGGLE_ROOM): 0.8888 * 0.9 is 0.8.
-        ("tgi", "CUDA_MEMORY_FRACTION=0.8888", 8 / 9),
-        # Its share is that of weights and cache alone: 0.85 where nobody asks.
-        ("sglang", "SM_SGLANG_MEM_FRACTION_STATIC=0.80", 0.9445),
-    ],
-)
+@each_row(ROWS, "shares")
 def test_the_share_of_memory_is_planned_with_and_rendered(
     family: str, said: str, share: float
 ) -> None:
@@ -85,15 +77,7 @@ def test_a_share_of_gpu_memory_without_gpus_is_refused(family: str, instance: An
     assert "no-gpu-memory" in [finding.code for finding in errors_in(caught.value.findings)]
 
 
-@pytest.mark.parametrize(
-    ("family", "said"),
-    [
-        ("vllm", "SM_VLLM_DTYPE=float16"),
-        ("lmi", "option.dtype=fp16"),
-        ("tgi", "DTYPE=float16"),
-        ("sglang", "SM_SGLANG_DTYPE=float16"),
-    ],
-)
+@each_row(ROWS, "types")
 def test_the_element_type_that_is_asked_for_is_rendered(family: str, said: str) -> None:
     plan = planned(family, dtype="float16")
 
@@ -120,17 +104,7 @@ def test_auto_is_the_checkpoints_own_type() -> None:
     assert planned("vllm", dtype="auto") == planned("vllm")
 
 
-@pytest.mark.parametrize(
-    ("model", "method", "dtype", "codes"),
-    [
-        ("llama", "awq", "fp16", ["dtype-cast"]),
-        ("llama", "gptq", "fp16", ["dtype-cast"]),
-        ("llama", "fp8", "fp16", ["dtype-cast"]),
-        ("llama", None, "bf16", []),
-        ("gemma2", "fp8", "bf16", []),
-        ("gemma2", None, "bf16", []),
-    ],
-)
+@each_row(ROWS, "tgi", method=None)
 def test_tgi_plans_the_type_that_it_computes_quantized_weights_in(
     model: str, method: str | None, dtype: str, codes: list[str]
 ) -> None:

@@ -10,29 +10,15 @@ import pytest
 from packager.build.record import draft_of as recorded
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
-from packager.core.techniques import Draft
-from packager.engines.lmi.family import LmiFamily
-from packager.engines.sglang.family import SglangFamily
-from packager.engines.tgi.family import TgiFamily
-from packager.engines.vllm.family import VllmFamily
 from packager.engines.without_draft import draft_of, without_draft
-from tests.support.engine_plans import DRAFT_MODEL, EAGLE3, MEDUSA_V1, NGRAM, plan_for
-
-FAMILIES = {
-    "vllm": VllmFamily(),
-    "sglang": SglangFamily(),
-    "tgi": TgiFamily(),
-    "lmi": LmiFamily(),
-}
-
-
-MTP = Draft(kind="mtp", speculative_tokens=1, method="mtp")
-DFLASH = Draft(kind="dflash", reference="org/head", speculative_tokens=7)
+from tests.support.engine_plans import DRAFTS, MEDUSA_V1, NGRAM, plan_for
+from tests.support.engine_rows import family_of
+from tests.support.toml_rows import each_row
 
 
 def config_of(plan: Plan) -> dict[str, Any]:
     """The image's configuration as an engine shows it."""
-    rendered = FAMILIES[plan.container.family].render(plan, Artifacts(model=()))
+    rendered = family_of(plan).render(plan, Artifacts(model=()))
     record = {"draft": recorded(plan.draft)} if plan.draft else {}
     return {
         "Entrypoint": list(rendered.entrypoint) or ["base"],
@@ -41,47 +27,13 @@ def config_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("container", "draft", "changes"),
-    [
-        ("vllm-cpu", NGRAM, {"PACKAGER_SPECULATION": "off"}),
-        ("vllm-upstream", EAGLE3, {"PACKAGER_SPECULATION": "off"}),
-        ("vllm", EAGLE3, {"SM_VLLM_SPECULATIVE_CONFIG": None}),
-        (
-            "sglang",
-            EAGLE3,
-            {
-                "SM_SGLANG_SPECULATIVE_ALGORITHM": None,
-                "SM_SGLANG_SPECULATIVE_DRAFT_MODEL_PATH": None,
-                "SM_SGLANG_SPECULATIVE_NUM_STEPS": None,
-                "SM_SGLANG_SPECULATIVE_EAGLE_TOPK": None,
-                "SM_SGLANG_SPECULATIVE_NUM_DRAFT_TOKENS": None,
-            },
-        ),
-        ("vllm-cpu", MTP, {"PACKAGER_SPECULATION": "off"}),
-        ("vllm", MTP, {"SM_VLLM_SPECULATIVE_CONFIG": None}),
-        (
-            "sglang",
-            DFLASH,
-            {
-                "SM_SGLANG_SPECULATIVE_ALGORITHM": None,
-                "SM_SGLANG_SPECULATIVE_DRAFT_MODEL_PATH": None,
-                "SM_SGLANG_SPECULATIVE_NUM_DRAFT_TOKENS": None,
-            },
-        ),
-        ("lmi", MTP, None),
-        ("tgi", NGRAM, {"SPECULATE": None}),
-        ("tgi", MEDUSA_V1, {"HF_MODEL_ID": "/opt/packager/model", "SPECULATE": None}),
-        ("tgi-upstream", MEDUSA_V1, {"MODEL_ID": "/opt/packager/model", "SPECULATE": None}),
-        ("lmi", DRAFT_MODEL, None),
-    ],
-)
+@each_row("unit/engines/corpus/without_draft.toml", "switched off", changes=None)
 def test_the_draft_is_switched_off_and_nothing_else(
-    container: str, draft: Draft, changes: dict[str, str | None] | None
+    container: str, draft: str, changes: dict[str, str] | None
 ) -> None:
-    found = without_draft(config_of(plan_for(container, draft=draft)))
+    found = without_draft(config_of(plan_for(container, draft=DRAFTS[draft])))
 
-    assert found == changes
+    assert found == (changes and {name: value or None for name, value in changes.items()})
 
 
 def test_the_environment_is_then_that_of_the_image_without_a_draft() -> None:

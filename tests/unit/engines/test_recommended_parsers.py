@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
@@ -18,22 +19,26 @@ from packager.engines.vllm.traits import parsers_of
 from tests.support import templates as t
 from tests.support.headers import TINY, model_of
 from tests.support.places import ROOT
+from tests.support.toml_rows import each_row
+
+ROWS = "unit/engines/corpus/recommended_parsers.toml"
+
+
+def named(what: Literal["tool", "reasoning"], engine: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for row in dialects()[what] for name in row.names[engine]))
+
 
 # Of vLLM 0.33.0 and SGLang 0.5.23, as far as the table names them.
 VLLM = EngineTraits(
     who="vLLM 0.33.0",
     parses_by_token=True,
-    tool_parsers=tuple(dict.fromkeys(n for r in dialects()["tool"] for n in r.names["vllm"])),
-    reasoning_parsers=tuple(
-        dict.fromkeys(n for r in dialects()["reasoning"] for n in r.names["vllm"])
-    ),
+    tool_parsers=named("tool", "vllm"),
+    reasoning_parsers=named("reasoning", "vllm"),
 )
 SGLANG = EngineTraits(
     who="SGLang 0.5.23",
-    tool_parsers=tuple(dict.fromkeys(n for r in dialects()["tool"] for n in r.names["sglang"])),
-    reasoning_parsers=tuple(
-        dict.fromkeys(n for r in dialects()["reasoning"] for n in r.names["sglang"])
-    ),
+    tool_parsers=named("tool", "sglang"),
+    reasoning_parsers=named("reasoning", "sglang"),
 )
 
 
@@ -55,89 +60,26 @@ def names(found: Parsers) -> tuple[str, str]:
     )
 
 
-CASES = {
-    "qwen2.5": ("qwen2", t.QWEN_2_5, ("hermes", ""), ("qwen25", "")),
-    "qwq": ("qwen2", t.QWEN_3_THINKING, ("hermes", "deepseek_r1"), ("qwen25", "deepseek-r1")),
-    "qwen3": ("qwen3", t.QWEN_3, ("hermes", "qwen3"), ("qwen25", "qwen3")),
-    "qwen3-moe": ("qwen3_moe", t.QWEN_3, ("hermes", "qwen3"), ("qwen25", "qwen3")),
-    "qwen3-thinking": (
-        "qwen3_moe",
-        t.QWEN_3_THINKING,
-        ("hermes", "deepseek_r1"),
-        ("qwen25", "qwen3-thinking"),
-    ),
-    "qwen3-coder": ("qwen3_moe", t.QWEN_3_CODER, ("qwen3_xml", ""), ("qwen3_coder", "")),
-    "hermes-3": ("llama", t.HERMES_3, ("hermes", ""), ("hermes", "")),
-    "llama-3.1": ("llama", t.LLAMA_3_1, ("llama3_json", ""), ("llama3", "")),
-    "mistral": ("mistral", t.MISTRAL, ("mistral", ""), ("mistral", "")),
-    "mixtral": ("mixtral", t.MISTRAL, ("mistral", ""), ("mistral", "")),
-    "deepseek-r1-0528": (
-        "deepseek_v3",
-        t.DEEPSEEK_R1_WITH_TOOLS,
-        ("deepseek_v3", "deepseek_r1"),
-        ("deepseekv3", "deepseek-r1"),
-    ),
-    "deepseek-r1-distill": ("qwen2", t.DEEPSEEK_R1, ("", "deepseek_r1"), ("", "deepseek-r1")),
-    "deepseek-v3.1": (
-        "deepseek_v3",
-        t.DEEPSEEK_V3_1,
-        ("deepseek_v31", "deepseek_v3"),
-        ("deepseekv31", "deepseek-v3"),
-    ),
-    "deepseek-of-another-kind": (
-        "deepseek_v3",
-        t.template(t.TOOLS, "<｜Assistant｜></think>{% if thinking %}", tokens=t.DEEPSEEK_TOKENS),
-        ("", ""),
-        ("", ""),
-    ),
-    "gpt-oss": ("gpt_oss", t.GPT_OSS, ("openai", "openai_gptoss"), ("gpt-oss", "gpt-oss")),
-    "glm-4.5": ("glm4_moe", t.GLM_4_5, ("glm45", "glm45"), ("glm45", "glm45")),
-    "glm-4.7": ("glm4_moe", t.GLM_4_7, ("glm47", "glm45"), ("glm47", "glm45")),
-    "granite-3.1": ("granite", t.GRANITE_3, ("granite", ""), ("", "")),
-    "granite-3.2": ("granite", t.GRANITE_3_2, ("granite", "granite"), ("", "")),
-    "granite-4": ("granitemoehybrid", t.GRANITE_4, ("granite4", ""), ("hermes", "")),
-    "kimi-k2": ("kimi_k2", t.KIMI_K2, ("kimi_k2", ""), ("kimi_k2", "")),
-    "kimi-k2-thinking": (
-        "kimi_k2",
-        t.KIMI_K2_THINKING,
-        ("kimi_k2", "kimi_k2"),
-        ("kimi_k2", "kimi_k2"),
-    ),
-    "minimax-m2": (
-        "minimax_m2",
-        t.MINIMAX_M2,
-        ("minimax_m2", "minimax_m2_append_think"),
-        ("minimax-m2", "minimax-append-think"),
-    ),
-    "jamba": ("jamba", t.JAMBA, ("jamba", ""), ("", "")),
-    "seed-oss": ("seed_oss", t.SEED_OSS, ("seed_oss", "seed_oss"), ("", "")),
-    "nemotron-3": (
-        "nemotron_h",
-        t.NEMOTRON_3,
-        ("qwen3_xml", "nemotron_v3"),
-        ("qwen3_coder", "nemotron_3"),
-    ),
-    "gemma-4": ("gemma4", t.GEMMA_4, ("gemma4", "gemma4"), ("gemma4", "gemma4")),
-    "lfm-2": ("lfm2", t.LFM_2, ("lfm2", ""), ("lfm2", "")),
-    "command-r7b": ("cohere2", t.COMMAND_R7B, ("", ""), ("", "")),
-    "phi-4-mini": ("phi3", t.PHI_4_MINI, ("", ""), ("", "")),
-    "nemotron-nano-2": ("nemotron_h", t.NEMOTRON_NANO_2, ("", ""), ("", "")),
-    "no-tools": ("llama", t.PLAIN, ("", ""), ("", "")),
-    "no-template": ("llama", None, ("", ""), ("", "")),
-}
-
-
-@pytest.mark.parametrize(("model_type", "template", "vllm", "sglang"), CASES.values(), ids=CASES)
+@each_row(ROWS, "chosen", template=None)
 def test_the_parser_is_the_one_of_the_templates_marks(
     model_type: str,
-    template: ChatTemplate | None,
-    vllm: tuple[str, str],
-    sglang: tuple[str, str],
+    template: str | None,
+    vllm: list[str],
+    sglang: list[str],
 ) -> None:
-    found = model(model_type, template)
+    found = model(model_type, template and getattr(t, template))
 
-    assert names(chosen(found)) == vllm
-    assert names(chosen(found, "sglang", SGLANG)) == sglang
+    assert names(chosen(found)) == tuple(vllm)
+    assert names(chosen(found, "sglang", SGLANG)) == tuple(sglang)
+
+
+def test_the_type_alone_chooses_no_parser_for_another_dialect() -> None:
+    other = t.template(
+        t.TOOLS, "<｜Assistant｜></think>{% if thinking %}", tokens=t.DEEPSEEK_TOKENS
+    )
+
+    assert names(chosen(model("deepseek_v3", other))) == ("", "")
+    assert names(chosen(model("deepseek_v3", other), "sglang", SGLANG)) == ("", "")
 
 
 def test_the_reason_names_the_mark_and_the_model() -> None:
@@ -302,16 +244,16 @@ def test_every_row_says_who_writes_so_and_where_it_was_read() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @pytest.mark.parametrize("what", ["tool", "reasoning"])
-def test_every_parser_of_the_table_is_in_a_shipped_versions_list(engine: str, what: str) -> None:
+def test_every_parser_of_the_table_is_in_a_shipped_versions_list(
+    engine: str, what: Literal["tool", "reasoning"]
+) -> None:
     option = {"tool": "tool-call-parser", "reasoning": "reasoning-parser"}[what]
     listed = {
         name
         for version in shipped_versions(engine)
         for name in parsers_of(find_schema(engine, version), option) or ()
     }
-    named = {name for row in dialects()[what] for name in row.names[engine]}  # type: ignore[index]
-
-    assert named <= listed
+    assert set(named(what, engine)) <= listed
 
 
 def test_the_page_counts_the_rows() -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from botocore.loaders import Loader
 
 from packager.core.plan import Plan
 from packager.engines.sagemaker import check_environment, limits
+from packager.findings import errors_in
 from tests.support.engine_plans import plan_for
+from tests.support.engine_rows import family_of
 
 MOUNTED = plan_for("vllm", weights="mounted")
 
@@ -63,3 +67,17 @@ def test_what_is_baked_or_runs_elsewhere_has_no_limit() -> None:
 
     assert found(env, plan_for("vllm")) == []
     assert found(env, plan_for("vllm-cpu", weights="mounted")) == []
+
+
+@pytest.mark.parametrize(
+    ("container", "changes"),
+    [
+        ("vllm", {"served_name": "n" * 1025}),
+        ("tgi", {"engine_options": (("CORS_ALLOW_ORIGIN", "x" * 1025),)}),
+    ],
+    ids=["a name", "an option"],
+)
+def test_a_family_asks_whether_its_variables_fit(container: str, changes: dict[str, Any]) -> None:
+    plan = plan_for(container, weights="mounted", **changes)
+
+    assert "sagemaker-limit" in [one.code for one in errors_in(family_of(plan).check(plan))]

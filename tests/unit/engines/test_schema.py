@@ -19,77 +19,15 @@ from packager.engines.schema import (
     is_of_type,
     shipped_versions,
     value_tokens,
+    versions_with,
 )
 from packager.engines.vllm.family import VllmFamily
 from tests.support.engine_plans import plan_for
+from tests.support.toml_rows import each_row, read_tables
 
 SHIPPED = sorted(ENGINES.glob("*.json"))
 NEWEST = max(shipped_versions("vllm"), key=Version)
-RENDERED: dict[str, tuple[set[str], set[str]]] = {  # options, and methods of drafting
-    "vllm": (
-        {
-            "model",
-            "served-model-name",
-            "dtype",
-            "tensor-parallel-size",
-            "pipeline-parallel-size",
-            "max-model-len",
-            "max-num-seqs",
-            "max-num-batched-tokens",
-            "kv-cache-dtype",
-            "quantization",
-            "speculative-config",
-        },
-        {"ngram", "eagle", "medusa"},
-    ),
-    "sglang": (
-        {
-            "model-path",
-            "served-model-name",
-            "dtype",
-            "tp-size",
-            "pp-size",
-            "dp-size",
-            "enable-dp-attention",
-            "ep-size",
-            "nnodes",
-            "context-length",
-            "max-running-requests",
-            "mem-fraction-static",
-            "chunked-prefill-size",
-            "kv-cache-dtype",
-            "quantization",
-            "speculative-algorithm",
-            "speculative-draft-model-path",
-            "speculative-num-steps",
-            "speculative-eagle-topk",
-            "speculative-num-draft-tokens",
-            "host",
-            "port",
-        },
-        {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"},
-    ),
-    "tgi": (
-        {
-            *("MODEL_ID", "NUM_SHARD", "MAX_INPUT_LENGTH", "MAX_TOTAL_TOKENS", "QUANTIZE"),
-            *("MAX_BATCH_PREFILL_TOKENS", "DTYPE", "SPECULATE", "MAX_CONCURRENT_REQUESTS"),
-            *("CUDA_MEMORY_FRACTION", "HOSTNAME", "PORT", "HF_HUB_OFFLINE"),
-        },
-        {"medusa", "ngram"},
-    ),
-    "neuronx-tgi": (
-        {
-            *("MODEL_ID", "HF_NUM_CORES", "HF_AUTO_CAST_TYPE", "MAX_BATCH_SIZE"),
-            *("MAX_INPUT_TOKENS", "MAX_TOTAL_TOKENS", "MAX_BATCH_PREFILL_TOKENS"),
-        },
-        set(),
-    ),
-    "optimum-neuron": (
-        {"model", "batch-size", "sequence-length", "tensor-parallel-size", "served-model-name"},
-        set(),
-    ),
-    "nxdi": ({"additional-config"}, set()),
-}
+TABLES = "unit/engines/corpus/schemas.toml"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -99,7 +37,8 @@ def test_a_shipped_schema_says_where_it_comes_from_and_names_what_we_render(path
     assert path.stem == f"{document['engine']}-{document['version']}"
     assert document["version"] in document["source"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["date"])
-    options, methods = RENDERED[document["engine"]]
+    rendered = read_tables(TABLES)["rendered"][document["engine"]]
+    options, methods = set(rendered["options"]), set(rendered["methods"])
     if document["version"] == "0.7.3":  # of LMI 14 alone; the draft has options of its own
         options, methods = options - {"speculative-config"} | {"speculative-model"}, set()
     assert options <= document["options"].keys()
@@ -115,28 +54,13 @@ def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
     assert not find_schema("vllm", "nightly").proven
 
 
-@pytest.mark.parametrize(
-    ("version", "used"),
-    [
-        ("0.33.1.dev123+gabc", NEWEST),
-        ("9999.0.dev1", NEWEST),
-        ("0.27.1rc2.dev5+gabc", "0.26.0"),
-        ("0.27.1rc1", "0.26.0"),
-        ("0.31.1.dev9+g0123456", "0.31.0"),
-        ("0.22.1.post1", "0.22.1"),
-        ("v0.23.1rc1", "0.23.0"),
-        ("0.11.1.dev5", "0.11.0"),
-        ("0.6.3.post1", "0.7.3"),  # none below: the oldest
-        ("0.9.2", "0.8.4"),
-        ("nightly", NEWEST),  # what cannot be read is taken as the newest
-    ],
-)
+@each_row(TABLES, "nearest")
 def test_a_nightly_takes_the_table_nearest_below_it_and_not_the_oldest(
     version: str, used: str
 ) -> None:
     found = find_schema("vllm", version)
 
-    assert found.version == used
+    assert found.version == (NEWEST if used == "newest" else used)
     assert not found.proven
 
 
@@ -148,35 +72,7 @@ def test_another_build_of_a_known_version_has_its_proven_table(version: str) -> 
     assert found.proven
 
 
-@pytest.mark.parametrize(
-    ("version", "severity", "message"),
-    [
-        (
-            "0.32.1.dev123+gabc",
-            "note",
-            "the options of vLLM 0.32.1.dev123+gabc, a build before its release, are not known "
-            "here; those of 0.32.0 are used",
-        ),
-        (
-            "0.27.0.dev5",
-            "warning",
-            "the options of vLLM 0.27.0.dev5, a build before its release, are not known here; "
-            "those of 0.26.0 are used",
-        ),
-        (
-            "v0.31.2",
-            "note",
-            "the options of vLLM v0.31.2 are not known here; those of 0.31.0 are used",
-        ),
-        (
-            "nightly",
-            "warning",
-            "'nightly' cannot be read as a version of vLLM; "
-            f"the options of {NEWEST}, the newest that is known, are used",
-        ),
-    ],
-    ids=["nightly-of-a-patch", "nightly-of-a-minor", "v-prefix", "no-version"],
-)
+@each_row(TABLES, "said")
 def test_a_plan_for_a_nightly_says_whose_options_it_was_checked_against(
     version: str, severity: str, message: str
 ) -> None:
@@ -185,7 +81,8 @@ def test_a_plan_for_a_nightly_says_whose_options_it_was_checked_against(
 
     found = [one for one in VllmFamily().check(nightly) if one.code == "options-unproven"]
 
-    assert [(one.severity, one.message) for one in found] == [(severity, message)]
+    said = message.replace("NEWEST", NEWEST)
+    assert [(one.severity, one.message) for one in found] == [(severity, said)]
 
 
 def test_the_schema_of_a_version_is_chosen_once() -> None:
@@ -213,26 +110,11 @@ def test_an_alias_finds_its_option() -> None:
     assert option is not None and option.name == "gpu-memory-utilization"
 
 
-@pytest.mark.parametrize(
-    ("of_type", "taken", "refused"),
-    [
-        ("int", ["0", "-1", "4096"], ["", "1.5", "1k", "x", "١"]),
-        ("size", ["4096", "1k", "25.6k", "1K", "auto", "-1"], ["1.5K", "k", "1x"]),
-        (
-            "binary-size",
-            ["4096", "-1", "1k", "25.6k", "1M", "1Ki", "8Gi"],
-            ["1K", "1m", "1.5Ki", "auto", "Ki", ""],
-        ),
-        ("float", ["0.9", "1", "1e-3"], ["nan", "inf", "most", ""]),
-        ("switch", ["true", "false"], ["yes", "1", "True"]),
-        ("word", ["a", "a/b"], ["", "a b", "a\tb"]),
-        ("json", ["{}", '{"a":1}', "[]"], ["{", "{'a':1}", "", "[" * 9999, "[NaN]"]),
-        ("text", ["", "a b", "{"], []),
-    ],
-)
+@each_row(TABLES, "types")
 def test_types_take_what_engines_take(of_type: str, taken: list[str], refused: list[str]) -> None:
     assert [value for value in taken if not is_of_type(value, of_type)] == []
-    assert [value for value in refused if is_of_type(value, of_type)] == []
+    deep = [value.replace("DEEP", "[" * 9999) for value in refused]
+    assert [value for value in deep if is_of_type(value, of_type)] == []
 
 
 def test_a_list_of_values_that_is_nested_without_end_is_one_value_that_is_refused() -> None:
@@ -268,3 +150,24 @@ def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
         assert not facts_schema(name).proven
     for row in (row for kind in ROWS for row in facts()[kind]):
         assert row["source"] and row["date"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        ("mtp", "0.11.0"),
+        ("suffix", "0.11.1"),
+        ("ngram_gpu", "0.18.0"),
+        ("dflash", "0.20.1"),
+        ("peagle", "0.16.0"),
+    ],
+)
+def test_what_a_version_has_is_read_from_its_own_parser_or_written_down(
+    kind: str, first: str
+) -> None:
+    assert versions_with(kind)[0] == first
+
+
+def test_a_kind_of_draft_may_have_a_last_version_or_none() -> None:
+    assert versions_with("medusa")[-1] == "0.32.0"
+    assert versions_with("nothing of the kind") == ()

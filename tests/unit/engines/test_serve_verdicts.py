@@ -9,17 +9,16 @@ given: a warning at least.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from packager.core.shape import Shape
 from packager.engines.neuron.family import NeuronFamily
 from tests.support.engine_plans import plan_for
 from tests.support.places import DATA
-from tests.unit.engines.test_neuron import STATIC
 
 RECORDED = [
     json.loads(line)
@@ -36,7 +35,9 @@ def case(row: Mapping[str, Any]) -> str:
 def test_packager_refuses_what_serve_refuses_or_drops_and_nothing_else(
     row: Mapping[str, Any],
 ) -> None:
-    plan = plan_for("neuron-hf", engine_options=tuple(row["options"].items()), **STATIC)
+    shape = Shape(max_batch=4, max_input_tokens=2048, max_total_tokens=4096)
+    asked = tuple(row["options"].items())
+    plan = plan_for("neuron-hf", engine_options=asked, tp_degree=24, shape=shape)
     plan = replace(plan, served_name=plan.model.name)
     found = [one for one in NeuronFamily().check(plan) if one.severity != "note"]
     errors = [one.message for one in found if one.severity == "error"]
@@ -44,10 +45,3 @@ def test_packager_refuses_what_serve_refuses_or_drops_and_nothing_else(
 
     said = dropped if row["verdict"] == "dropped" else errors
     assert bool(said) == (row["verdict"] != "accepted"), found
-
-
-def test_the_record_of_serve_covers_every_verdict() -> None:
-    verdicts = Counter(row["verdict"] for row in RECORDED)
-
-    assert verdicts["accepted"] >= 20 and verdicts["refused"] >= 12
-    assert verdicts["overrides"] >= 4 and verdicts["dropped"] >= 3

@@ -9,7 +9,6 @@ another value than the one in the environment, or what no file of that version n
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,11 +41,3 @@ def test_packager_refuses_what_tgi_refuses_or_drops_and_nothing_else(
     row: Mapping[str, Any],
 ) -> None:
     assert bool(refused(row)) == (row["verdict"] in {"refused", "dropped"})
-
-
-def test_the_record_covers_versions_images_and_verdicts() -> None:
-    versions = Counter(row["version"] for row in RECORDED)
-    verdicts = Counter(row["verdict"] for row in RECORDED)
-
-    assert {"2.4.0", "3.0.1", "3.2.3", "3.3.6", "3.3.7"} == set(versions)
-    assert verdicts["refused"] >= 60 and verdicts["dropped"] >= 5 and verdicts["accepted"] >= 60

@@ -2,80 +2,36 @@
 
 from __future__ import annotations
 
-import pytest
-
 from packager.engines.schema import Option, check_value
 from packager.engines.values import read_configs
+from tests.support.toml_rows import each_row, read_tables
 
-CONFIGS = read_configs(
-    {
-        "CompilationConfig": {
-            "fields": {
-                "mode": {"type": "int", "choices": [0, 1, 2, 3]},
-                "backend": {"type": "text"},
-                "cache_dir": {"type": "text", "optional": True},
-                "pass_config": {"type": "object", "config": "PassConfig"},
-            }
-        },
-        "PassConfig": {"fields": {"fuse": {"type": "bool"}}},
-        "OpenConfig": {"fields": {"port": {"type": "int"}}, "closed": False},
-    }
-)
-COMPILATION = Option(name="compilation-config", type="json", config=CONFIGS["CompilationConfig"])
-OPEN = Option(name="open-config", type="json", config=CONFIGS["OpenConfig"])
-PARSER = Option(
-    name="tool-call-parser", type="text", values=("hermes", "llama3_json"), opened_by="plugin"
-)
+ROWS = "unit/engines/corpus/values.toml"
+CONFIGS = read_configs(read_tables(ROWS)["classes"])
+PARSERS = ("hermes", "llama3_json")
+OPTIONS = {
+    option.name: option
+    for option in (
+        Option(name="compilation-config", type="json", config=CONFIGS["CompilationConfig"]),
+        Option(name="open-config", type="json", config=CONFIGS["OpenConfig"]),
+        Option(name="tool-call-parser", type="text", values=PARSERS, opened_by="plugin"),
+    )
+}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}",
-        '{"mode": 3, "backend": "inductor"}',
-        '{"cache_dir": null}',
-        '{"pass_config": {"fuse": true}}',
-    ],
-)
-def test_a_config_that_the_class_takes_is_taken(text: str) -> None:
-    assert not list(check_value("vLLM", COMPILATION, COMPILATION.name, text))
+@each_row(ROWS, "taken", beside={})
+def test_a_value_that_the_engine_takes_is_taken(
+    option: str, text: str, beside: dict[str, str]
+) -> None:
+    assert not list(check_value("vLLM", OPTIONS[option], option, text, beside))
 
 
-@pytest.mark.parametrize(
-    ("text", "code", "words"),
-    [
-        ("3", "value-refused", "wants a JSON object for 'compilation-config', not 3"),
-        ('{"nonsense": 1}', "key-dropped", "no 'nonsense' in 'compilation-config'"),
-        ('{"mode": 4}', "value-refused", "refuses 4 for 'compilation-config.mode'"),
-        ('{"mode": true}', "value-refused", "refuses true for 'compilation-config.mode'"),
-        ('{"backend": null}', "value-refused", "refuses null for 'compilation-config.backend'"),
-        ('{"backend": 3}', "value-refused", "which is of type text"),
-        ('{"pass_config": {"fuze": true}}', "key-dropped", "in 'compilation-config.pass_config'"),
-        ('{"pass_config": [true]}', "value-refused", "which is of type object"),
-    ],
-)
-def test_a_config_that_the_class_refuses_is_refused(text: str, code: str, words: str) -> None:
-    (finding,) = check_value("vLLM", COMPILATION, COMPILATION.name, text)
+@each_row(ROWS, "refused", hint="")
+def test_a_value_that_the_engine_refuses_is_refused(
+    option: str, text: str, code: str, words: str, hint: str
+) -> None:
+    (finding,) = check_value("vLLM", OPTIONS[option], option, text)
+
     assert (finding.severity, finding.code) == ("error", code)
     assert words in finding.message
-
-
-def test_an_open_class_takes_other_keys_and_checks_its_own() -> None:
-    assert not list(check_value("vLLM", OPEN, OPEN.name, '{"more": 1}'))
-    (finding,) = check_value("vLLM", OPEN, OPEN.name, '{"port": "x"}')
-    assert finding.code == "value-refused"
-
-
-def test_a_name_that_is_looked_up_later_is_checked_now() -> None:
-    assert not list(check_value("vLLM", PARSER, PARSER.name, "hermes"))
-    (finding,) = check_value("vLLM", PARSER, PARSER.name, "hermez")
-    assert (finding.code, finding.hint) == ("value-refused", "did you mean 'hermes'?")
-
-
-def test_a_plug_in_may_bring_other_names() -> None:
-    assert not list(check_value("vLLM", PARSER, PARSER.name, "mine", {"plugin": "/mine.py"}))
-
-
-def test_text_is_no_number_to_a_class_that_does_not_say_so() -> None:
-    (finding,) = check_value("vLLM", OPEN, OPEN.name, '{"port": "3"}')
-    assert finding.code == "value-refused"
+    assert hint in finding.hint

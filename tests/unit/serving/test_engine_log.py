@@ -11,7 +11,9 @@ import pytest
 
 from packager.serving.engine_log import LogError, excerpt, first_error
 from tests.support.places import DATA
+from tests.support.toml_rows import each_row
 
+ROWS = "unit/serving/corpus/logs.toml"
 LOGS = DATA / "engine_logs"
 
 
@@ -21,30 +23,7 @@ def error_of(name: str) -> LogError:
     return error
 
 
-@pytest.mark.parametrize(
-    ("name", "summary"),
-    [
-        ("vllm-bad-option", "vllm: error: unrecognized arguments: --no-such-option 1"),
-        (
-            "vllm-missing-file",
-            "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
-        ),
-        (
-            "vllm-kv-space",
-            "ValueError: Available memory on node 0 (15.13/23.54 GiB) on kv cache allocation is",
-        ),
-        ("vllm-port-in-use", "OSError: [Errno 98] Address already in use"),
-        ("vllm-bad-value", "pydantic_core._pydantic_core.ValidationError: 1 validation error for"),
-        ("vllm-gpu-driver", "RuntimeError: The NVIDIA driver on your system is too old (found"),
-        ("sglang-out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"),
-        ("sglang-bad-option", "launch_server.py: error: unrecognized arguments: --mem-fraction"),
-        ("sglang-port-in-use", "OSError: Port 8080 is not available: [Errno 98] Address already"),
-        ("lmi-out-of-memory", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224"),
-        ("tgi-heads", "ValueError: `num_heads` must be divisible by `num_shards` (got"),
-        ("tgi-json", "RuntimeError: The NVIDIA driver on your system is too old (found version"),
-        ("tgi-bad-option", "error: unexpected argument '--max-batch' found"),
-    ],
-)
+@each_row(ROWS, "causes")
 def test_the_cause_is_found_before_what_follows_from_it(name: str, summary: str) -> None:
     error = error_of(name)
 
@@ -100,20 +79,7 @@ def test_of_a_chain_the_cause_counts_and_what_was_handled_does_not(link: str, su
     assert error.summary == summary
 
 
-@pytest.mark.parametrize(
-    ("log", "summary"),
-    [
-        ("(EngineCore pid=9) ERROR 11-23 02:08:26 [core.py:9] no memory\nbye\n", "no memory"),
-        ("\x1b[31mFatal Python error: Illegal instruction\x1b[0m\n", "Fatal Python error"),
-        ("terminate called after throwing an instance of 'std::bad_alloc'\n", "terminate called"),
-        ("KeyboardInterrupt\nRuntimeError: said, and not raised\n", ""),
-        ("INFO all is well\n", ""),
-        ("", ""),
-        ("Traceback (most recent call last):\n", ""),
-        ("{not json\n{}\n", ""),
-    ],
-    ids=["level", "fatal", "native", "no-traceback", "well", "empty", "cut", "broken-json"],
-)
+@each_row(ROWS, "ends")
 def test_other_ends(log: str, summary: str) -> None:
     error = first_error(log)
 

@@ -11,6 +11,7 @@ import pytest
 
 from packager.serving.start_log import SplitStart, StartMarks, parse_time, read_marks, split_start
 from tests.support.places import DATA
+from tests.support.toml_rows import each_row
 
 LOGS = DATA / "start_logs"
 
@@ -29,35 +30,13 @@ def parts(found: SplitStart) -> tuple[float | None, ...]:
     return tuple(None if part is None else round(part, 2) for part in told)
 
 
-@pytest.mark.parametrize(
-    ("name", "started", "ready", "expected"),
-    [
-        (
-            "vllm-eager",
-            "2026-11-27T23:35:19.678512",
-            "2026-11-27T23:37:01.196951",
-            (88.0, 0.36, 3.16, 10.0, 0.0),
-        ),
-        (
-            "vllm-two-ranks",
-            "2026-11-27T10:00:10",
-            "2026-11-27T10:02:08.25",
-            (20.0, 23.25, 70.0, 5.0, 0.0),
-        ),
-        ("sglang", "2026-03-11T13:52:21", "2026-03-11T13:53:35", (20.0, 40.0, 12.0, 2.0, 0.0)),
-        (  # nothing says when the shard began to read: what lies before is in no part
-            "tgi",
-            "2024-05-07T12:39:00.593317",
-            "2024-05-07T12:39:26.593317",
-            (None, None, 5.0, 1.0, 20.0),
-        ),
-    ],
-    ids=["vllm", "two ranks", "sglang", "tgi"],
-)
+@each_row("unit/serving/corpus/logs.toml", "starts")
 def test_a_start_is_split_at_what_its_engine_says(
-    name: str, started: str, ready: str, expected: tuple[float | None, ...]
+    name: str, started: str, ready: str, expected: list[float | str]
 ) -> None:
-    assert parts(split(name, started, ready)) == expected
+    assert parts(split(name, started, ready)) == tuple(
+        None if one == "none" else one for one in expected
+    )
 
 
 def test_a_duration_tells_when_reading_began_where_no_line_does() -> None:

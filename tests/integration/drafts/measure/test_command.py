@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.speculating import SpeculatingServer
+from tests.support.toml_rows import each_row
 
 ROWS = "".join(
     json.dumps({"prompt": f"{name} one two three four five six seven eight nine"}) + "\n"
@@ -165,21 +166,9 @@ def test_a_password_in_an_address_that_is_misspelt_is_not_printed_either(
     assert "hunter2" not in done.out + done.err
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "said"),
-    [
-        (("--concurrency", "1,x"), 2, "is not a list of numbers from 1 to 1024, such as 1,2,4"),
-        (("--concurrency", "0"), 2, "is not a list of numbers from 1 to 1024, such as 1,2,4"),
-        (("--data", "nowhere.jsonl"), 66, "no data found at 'nowhere.jsonl'"),
-        (("--record", "nowhere.json"), 66, "cannot read the record 'nowhere.json'"),
-        (("--env", "A"), 2, "--env 'A' has no value"),
-        (("--min-acceptance-length", "nan"), 2, "invalid --min-acceptance-length 'nan'"),
-        (("--min-speedup", "nan"), 2, "invalid --min-speedup 'nan'"),
-        (("--output", f"{TINY}/config.json/figures.json"), 74, "cannot write"),
-    ],
-)
+@each_row("integration/drafts/corpus/commands.toml", "measure")
 def test_wrong_words_are_refused_before_anything_is_asked(
-    packager: Packager, asked: tuple[str, ...], status: int, said: str
+    packager: Packager, asked: list[str], status: int, said: str
 ) -> None:
     with SpeculatingServer(step=4) as server:
         done = packager("draft", "measure", server.url, *asked)

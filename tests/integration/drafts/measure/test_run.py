@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packager.core.samples import Message, Sample, Samples
-from packager.core.speculation import Acceptance, SpeculationReport
+from packager.core.speculation import Acceptance, Sameness, SpeculationReport
 from packager.drafts.measure.run import Asked, measure
 from packager.drafts.measure.servers import (
     MeasuredServer,
@@ -81,6 +81,15 @@ def engine_with(
         return SpeculatingServer(step=1, **plain) if off else SpeculatingServer(step=4)
 
     return Engine({"i:1": config, "plain:1": WITHOUT_DRAFT}, serve)
+
+
+def sameness(samples: tuple[Sample, ...] = SAMPLES, **plain: Any) -> Sameness:
+    """Hold a server that drafts against a plain one that does as it is told."""
+    with SpeculatingServer(step=4) as drafting, SpeculatingServer(**plain) as other:
+        same = measured(drafting.url, other.url, samples=samples).sameness
+
+    assert same is not None
+    return same
 
 
 def test_two_servers_are_held_against_each_other() -> None:
@@ -172,10 +181,8 @@ def test_answers_that_part_are_shown_with_the_place() -> None:
         words = prompt.split()
         return ["c", "one", "TWO", *words[3:]] if words[0] == "c" else words
 
-    with SpeculatingServer(step=4) as drafting, SpeculatingServer(answer=other) as plain:
-        same = measured(drafting.url, plain.url).sameness
+    same = sameness(answer=other)
 
-    assert same is not None
     assert (same.compared, same.identical) == (6, 5)
     (found,) = same.differences
     assert (found.sample, found.character) == (3, len("c one "))
@@ -232,13 +239,8 @@ def other_words(prompt: str) -> list[str]:
 def test_a_tie_is_told_from_a_difference_by_the_plain_servers_chances(
     chances: object, verdict: str, gap: float | None
 ) -> None:
-    with (
-        SpeculatingServer(step=4) as drafting,
-        SpeculatingServer(answer=other_words, chances=lambda prompt: chances) as plain,
-    ):
-        same = measured(drafting.url, plain.url).sameness
+    same = sameness(answer=other_words, chances=lambda prompt: chances)
 
-    assert same is not None
     assert [(one.verdict, one.gap, one.token) for one in same.differences] == [
         (verdict, gap, 2)
     ] * 3
@@ -275,13 +277,8 @@ def test_a_real_difference_is_shown_before_ties() -> None:
         return {4: -0.1, 3: -3.0} if len(answered) == 3 else {4: -0.7, 3: -0.7}
 
     answered: list[list[int]] = []
-    with (
-        SpeculatingServer(step=4) as drafting,
-        SpeculatingServer(answer=other_words, chances=chances) as plain,
-    ):
-        same = measured(drafting.url, plain.url).sameness
+    same = sameness(answer=other_words, chances=chances)
 
-    assert same is not None
     assert [(one.sample, one.verdict) for one in same.differences] == [
         (3, "difference"),
         (1, "tie"),
@@ -340,13 +337,8 @@ def test_noise_is_that_of_the_number_format(precision: str | None, noise: float)
 
 def test_a_conversation_is_weighed_too() -> None:
     talk = Sample(messages=(Message(role="user", content=f"a {WORDS}"),))
-    with (
-        SpeculatingServer(step=4) as drafting,
-        SpeculatingServer(answer=other_words, chances=lambda tokens: {4: -1, 3: -1}) as plain,
-    ):
-        same = measured(drafting.url, plain.url, samples=(talk,)).sameness
+    same = sameness((talk,), answer=other_words, chances=lambda tokens: {4: -1, 3: -1})
 
-    assert same is not None
     assert (same.compared, same.ties) == (1, 1)
 
 

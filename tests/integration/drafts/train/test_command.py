@@ -5,38 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.models import safetensors_bytes
+from tests.support.toml_rows import each_row
 
 TRAIN = ("draft", "train", "--model", str(TINY), "--output", "head")
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "reason"),
-    [
-        (("--method", "eagle3", "--aux-layers", "1,2,9"), 3, "the model has 4 layers"),
-        (
-            ("--method", "eagle3", "--aux-layers", "one"),
-            2,
-            "is not a list of numbers",
-        ),
-        (("--method", "eagle3", "--draft-vocab-size", "99999"), 3, "more than the model's 2048"),
-        (("--method", "medusa", "--trainer", "specforge"), 3, "trains no Medusa heads"),
-        (("--method", "medusa", "--data", "nowhere.jsonl"), 66, "no data found at 'nowhere.jsonl'"),
-        (("--method", "medusa", "--samples", "1"), 2, "kept aside"),
-        (("--method", "medusa", "--from", "./nowhere"), 66, "no directory './nowhere'"),
-        (("--method", "wrong"), 2, "invalid --method 'wrong'"),
-        (("--method", "medusa", "--learning-rate", "nan"), 2, "invalid --learning-rate 'nan'"),
-        (("--method", "medusa", "--learning-rate", "1e400"), 2, "invalid --learning-rate '1e400'"),
-        (("--method", "medusa", "--temperature", "nan"), 2, "invalid --temperature 'nan'"),
-        (("--method", "medusa", "--seed", str(2**60)), 2, "at most 2147483647"),
-        (("--method", "medusa", "--epochs", str(2**60)), 2, "at most 2147483647"),
-    ],
-)
+@each_row("integration/drafts/corpus/commands.toml", "train")
 def test_what_cannot_be_is_refused_before_any_work(
-    packager: Packager, tmp_path: Path, asked: tuple[str, ...], status: int, reason: str
+    packager: Packager, tmp_path: Path, asked: list[str], status: int, reason: str
 ) -> None:
     done = packager(*TRAIN, *asked)
 

@@ -34,6 +34,7 @@ from tests.support.foreign_trees import (
     register,
 )
 
+NOTHING = Stated()
 NEO_REST = (
     "/shape/max_input_tokens=512",
     "/shape/context_buckets=[512]",
@@ -49,6 +50,10 @@ def place(tmp_path: Path) -> CachePlace:
     return CachePlace(root, open_local(root))
 
 
+def read(tree: Path, place: CachePlace, stated: Stated = NOTHING) -> ImportedTree:
+    return import_tree(OptimumNeuronReader(), tree, place, stated)
+
+
 def only(done: ImportedTree) -> dict[str, Any]:
     [entry] = done.imported.published
     return dict(entry.keydoc)
@@ -59,7 +64,7 @@ def test_a_registered_model_becomes_an_entry_that_its_key_document_finds(
 ) -> None:
     cache = optimum_tree(tmp_path / "tree")
 
-    document = only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated()))
+    document = only(read(tmp_path / "tree", place))
 
     assert document["shape"]["max_batch"] == 4
     assert document["shape"]["context_batch"] == 1  # continuous batching prefills one by one
@@ -79,7 +84,7 @@ def test_a_registered_model_becomes_an_entry_that_its_key_document_finds(
 
 def test_another_batch_misses_and_the_miss_names_it(tmp_path: Path, place: CachePlace) -> None:
     optimum_tree(tmp_path / "tree")
-    document = only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated()))
+    document = only(read(tmp_path / "tree", place))
     document["shape"] = {**document["shape"], "max_batch": 2}
 
     found = place.cache.explain(parse_document(document))
@@ -101,8 +106,8 @@ def test_fine_tunes_share_their_graphs(tmp_path: Path, place: CachePlace) -> Non
         neuron={**NEURON, "checkpoint_id": "acme/tuned", "checkpoint_revision": "1" * 40},
     )
 
-    first = only(import_tree(OptimumNeuronReader(), tmp_path / "one", place, Stated()))
-    second = import_tree(OptimumNeuronReader(), tmp_path / "other", place, Stated())
+    first = only(read(tmp_path / "one", place))
+    second = read(tmp_path / "other", place)
 
     assert second.imported.published == ()
     assert second.imported.known[0].keydoc == first
@@ -132,8 +137,8 @@ def test_whatever_the_registry_says_is_in_the_key(
     add_module(other, 1)
     register(other, neuron={**NEURON, **changed})
 
-    first = only(import_tree(OptimumNeuronReader(), tmp_path / "one", place, Stated()))
-    second = only(import_tree(OptimumNeuronReader(), tmp_path / "other", place, Stated()))
+    first = only(read(tmp_path / "one", place))
+    second = only(read(tmp_path / "other", place))
 
     assert pointer in {one.pointer for one in differences(first, second)}
 
@@ -148,7 +153,7 @@ def test_a_tree_of_two_models_is_refused_until_their_graphs_are_named(
     log.write_text(f"Using a cached neff at /x/{name}/model.neff")
 
     with pytest.raises(UsageError, match="which of its 2 graphs are its"):
-        import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated())
+        read(tmp_path / "tree", place)
     done = import_tree(
         OptimumNeuronReader(), tmp_path / "tree", place, Stated(model="acme/tiny", logs=(log,))
     )
@@ -160,7 +165,7 @@ def test_all_graphs_may_be_given_to_every_model(tmp_path: Path, place: CachePlac
     cache = optimum_tree(tmp_path / "tree")
     register(cache, model="acme/other", neuron={**NEURON, "batch_size": 8})
 
-    done = import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated(all_modules=True))
+    done = read(tmp_path / "tree", place, Stated(all_modules=True))
 
     assert len(done.imported.published) == 2
     assert {len(one.outputs) for one in done.imported.published} == {8}
@@ -172,12 +177,12 @@ def test_what_neither_flags_nor_files_say_must_be_stated(tmp_path: Path, place: 
     register(cache)
 
     with pytest.raises(UsageError, match=r"does not say .*logical_core_size") as refused:
-        import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated())
+        read(tmp_path / "tree", place)
     stated = Stated(
         logical_core_size=1,
         stated=("/precision/auto_cast=none", '/invocation/compiler_args=["-O2"]'),
     )
-    document = only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, stated))
+    document = only(read(tmp_path / "tree", place, stated))
 
     assert "--logical-core-size N" in refused.value.hint
     assert document["target"]["logical_core_size"] == 1
@@ -193,26 +198,26 @@ def test_nobody_may_say_otherwise_than_the_tree(tmp_path: Path, place: CachePlac
         (Stated(stated=("/shape/no_such=4",)), "no /shape/no_such"),
     ):
         with pytest.raises(UsageError, match=words):
-            import_tree(OptimumNeuronReader(), tmp_path / "tree", place, stated)
+            read(tmp_path / "tree", place, stated)
 
 
 def test_graphs_can_be_imported_for_the_key_document_of_a_build(
     tmp_path: Path, place: CachePlace
 ) -> None:
     optimum_tree(tmp_path / "tree")
-    wanted = only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated()))
+    wanted = only(read(tmp_path / "tree", place))
     wanted["toolchain"] = {**wanted["toolchain"], "worker": "c" * 64}
     wanted["invocation"] = {**wanted["invocation"], "env": {"NEURON_CC_FLAGS": "-O2"}}
     file = tmp_path / "wanted.json"
     file.write_text(json.dumps(wanted))
 
-    only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated(document=file)))
+    only(read(tmp_path / "tree", place, Stated(document=file)))
 
     assert place.cache.find(parse_document(wanted)) is not None
     wanted["shape"] = {**wanted["shape"], "max_batch": 1}
     file.write_text(json.dumps(wanted))
     with pytest.raises(UsageError, match="/shape/max_batch is 4 in the tree"):
-        import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated(document=file))
+        read(tmp_path / "tree", place, Stated(document=file))
 
 
 def test_weights_inside_graphs_and_remote_code_are_refused(
@@ -227,7 +232,7 @@ def test_weights_inside_graphs_and_remote_code_are_refused(
         add_module(cache, 1)
         register(cache, **changes)  # type: ignore[arg-type]
         with pytest.raises(CacheRefused):
-            import_tree(OptimumNeuronReader(), tmp_path / name, place, Stated())
+            read(tmp_path / name, place)
     assert place.listed() == ()
 
 
@@ -249,7 +254,7 @@ def test_both_trees_say_the_same_of_one_architecture(tmp_path: Path, place: Cach
     optimum_tree(tmp_path / "tree")
     neo_tree(tmp_path / "output")
 
-    one = only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated()))
+    one = only(read(tmp_path / "tree", place))
     two = only(import_tree(NeoReader(), tmp_path / "output", place, Stated(stated=NEO_REST)))
 
     assert one["graph"] == two["graph"]
@@ -259,9 +264,9 @@ def test_both_trees_say_the_same_of_one_architecture(tmp_path: Path, place: Cach
 def test_an_empty_tree_imports_nothing(tmp_path: Path, place: CachePlace) -> None:
     (tmp_path / "tree").mkdir()
     with pytest.raises(CacheRefused, match="nothing to import"):
-        import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated())
+        read(tmp_path / "tree", place)
     with pytest.raises(NotFound):
-        import_tree(OptimumNeuronReader(), tmp_path / "no", place, Stated())
+        read(tmp_path / "no", place)
 
 
 def test_entries_of_a_tree_are_signed_where_this_machine_signs(tmp_path: Path) -> None:
@@ -274,7 +279,7 @@ def test_entries_of_a_tree_are_signed_where_this_machine_signs(tmp_path: Path) -
     place = CachePlace(root, open_local(root, trust=trust), load_signer(tmp_path / "key.pem"))
     optimum_tree(tmp_path / "tree")
 
-    document = only(import_tree(OptimumNeuronReader(), tmp_path / "tree", place, Stated()))
+    document = only(read(tmp_path / "tree", place))
 
     assert place.cache.find(parse_document(document)) is not None
     assert plain(parse_document(document)) == document
@@ -310,7 +315,7 @@ def test_whatever_is_changed_in_a_tree_nothing_wrong_is_kept(
     kept = {one.key for one in place.listed()}
 
     with contextlib.suppress(PackagerError):
-        import_tree(OptimumNeuronReader(), tree, place, Stated())
+        read(tree, place)
 
     for one in {one.key for one in place.listed()} - kept:
         outputs = place.show(place.find(one)).entry.outputs

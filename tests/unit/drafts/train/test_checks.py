@@ -17,6 +17,14 @@ from packager.drafts.training_checks import (
 )
 from tests.support.headers import LLAMA_3_8B, TINY, awq_model_of, model_of
 from tests.support.heads import eagle3_of_speculators, medusa_of_vllm, without
+from tests.support.toml_rows import each_row
+
+ROWS = "unit/drafts/corpus/training.toml"
+
+
+def wanted(asked: dict[str, Any]) -> HeadTraining:
+    """Make a request of a row, whose lists are tuples."""
+    return HeadTraining(**asked | {"aux_layers": tuple(asked.get("aux_layers", ()))})
 
 
 def found(
@@ -69,22 +77,9 @@ def test_the_whole_vocabulary_is_no_vocabulary_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        (HeadTraining(method="eagle3", aux_layers=(1, 2, 4)), "the model has 4 layers"),
-        (HeadTraining(method="eagle3", aux_layers=(1, 1, 2)), "3 different layers"),
-        (HeadTraining(method="eagle3", aux_layers=(1, 2)), "3 different layers"),
-        (HeadTraining(method="eagle3", draft_vocab_size=4096), "more than the model's 2048"),
-        (HeadTraining(method="eagle3", speculative_tokens=99), "more than a head learns"),
-        (HeadTraining(method="medusa", speculative_tokens=11), "more than a head learns"),
-        (HeadTraining(method="medusa", aux_layers=(1, 2, 3)), "read the last layer"),
-        (HeadTraining(method="medusa", draft_vocab_size=100), "read the last layer"),
-        (HeadTraining(method="medusa", trainer="specforge"), "trains no Medusa heads"),
-    ],
-)
-def test_a_shape_that_cannot_be_is_refused(asked: HeadTraining, reason: str) -> None:
-    messages = found(asked)
+@each_row(ROWS, "impossible")
+def test_a_shape_that_cannot_be_is_refused(asked: dict[str, Any], reason: str) -> None:
+    messages = found(wanted(asked))
 
     assert len(messages) == 1
     assert reason in messages[0]
@@ -125,18 +120,11 @@ def test_a_head_that_is_trained_on_keeps_its_shape() -> None:
     assert (heads.speculative_tokens, heads.layers) == (4, 2)
 
 
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        (HeadTraining(method="eagle3", layers=2), "has 1 layers, 2 are requested"),
-        (HeadTraining(method="eagle3", aux_layers=(1, 2, 3)), "reads layers 0, 1, 2"),
-        (HeadTraining(method="eagle3", draft_vocab_size=600), "has 512 tokens to propose"),
-    ],
-)
-def test_a_head_that_is_trained_on_takes_no_other_shape(asked: HeadTraining, reason: str) -> None:
+@each_row(ROWS, "another shape")
+def test_a_head_that_is_trained_on_takes_no_other_shape(asked: dict[str, Any], reason: str) -> None:
     head = eagle3_of_speculators(TINY, draft_vocab=512, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
 
-    assert reason in found(asked, head=head)[0]
+    assert reason in found(wanted(asked), head=head)[0]
 
 
 def test_medusa_heads_that_are_trained_on_keep_their_number() -> None:
