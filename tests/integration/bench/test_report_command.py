@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from packager.bench.export import json_bytes, profile
 from packager.core.bench import BenchReport
 from tests.support.bench_reports import drafts, even, hostile, quantized
-from tests.support.commandline import Packager, packager_in
+from tests.support.commandline import Packager
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.report_values import quality_report
 from tests.unit.bench.test_aiperf_reports import measured_load
 from tests.unit.build.test_records import record
-
-
-@pytest.fixture
-def packager(tmp_path: Path) -> Packager:
-    return packager_in(tmp_path)
 
 
 def write(directory: Path, name: str, report: BenchReport) -> None:
@@ -82,15 +75,6 @@ def test_an_output_has_the_form_that_its_ending_tells(tmp_path: Path, packager: 
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     assert json.loads((tmp_path / "report.json").read_text())["rounds"] == 3
     assert (tmp_path / "report.txt").read_text() == texts[0]
-
-
-def test_a_directory_of_a_benchmark_is_read(tmp_path: Path, packager: Packager) -> None:
-    write(tmp_path, "results/bench.json", even())
-
-    done = packager("report", "results")
-
-    assert done.status == 0
-    assert "No difference beyond noise between other and one" in done.out
 
 
 def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager: Packager) -> None:

@@ -12,15 +12,11 @@ import pytest
 from packager.bench.targets import BenchTarget, find_targets, setup_of_labels
 from packager.core.bench_setup import BenchSetup
 from packager.errors import UsageError
+from tests.support.cases import Corpus
 
-TOLD = {
-    "schema": 1,
-    "request": {"quantize": "awq"},
-    "engine": "vllm 0.32.0",
-    "tp_degree": 4,
-    "precision": "w4a16",
-    "draft": {"kind": "eagle3", "speculative_tokens": 3},
-}
+CASES = Corpus(__file__)
+
+TOLD = CASES["record"]
 LABELS = {
     "org.opencontainers.image.title": "llama",
     "dev.packager.instance": "ml.g5.12xlarge",
@@ -55,11 +51,7 @@ def found(
 ) -> tuple[BenchTarget, ...]:
     given: dict[str, Any] = {"needs_gpus": lambda instance: instance.startswith("ml.g"), **changes}
     return find_targets(
-        names,
-        {"A": "1"},
-        connect=lambda: FakeEngine(labels),
-        state_dir=place,
-        **given,
+        names, {"A": "1"}, connect=lambda: FakeEngine(labels), state_dir=place, **given
     )
 
 
@@ -67,16 +59,7 @@ def test_an_image_of_ours_says_what_it_is(tmp_path: Path) -> None:
     (target,) = found("docker:llama:awq", place=tmp_path)
 
     assert target.name == "llama:awq"
-    assert target.setup == BenchSetup(
-        model="llama",
-        instance="ml.g5.12xlarge",
-        tp_degree=4,
-        precision="w4a16",
-        quantization="awq",
-        draft="eagle3",
-        engine="vllm 0.32.0",
-        digest="sha256:" + "d" * 64,
-    )
+    assert target.setup == BenchSetup(**CASES["setup"], digest="sha256:" + "d" * 64)
     assert (target.server.env, target.server.gpus, target.record) == ({"A": "1"}, True, None)
 
 
@@ -120,17 +103,7 @@ def test_an_image_without_a_draft_is_measured_once(tmp_path: Path) -> None:
     assert len(found("llama:1", place=tmp_path, labels=labels, drafts_off=True)) == 1
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (("http://host:1", "http://host:1/v1"), "'http://host:1' is named twice"),
-        (("llama:1", "docker:llama:1"), "'llama:1' is named twice"),
-        (("127.0.0.1:8000",), "is read as an image of that name"),
-        (("localhost:8000/v1",), "is read as an image of that name"),
-        (("[::1]:8000",), "is read as an image of that name"),
-        (("oci:out",), "is no image of a Docker Engine"),
-    ],
-)
+@CASES.each("refused")
 def test_what_cannot_be_measured_is_refused(
     tmp_path: Path, names: tuple[str, ...], told: str
 ) -> None:
