@@ -37,15 +37,6 @@ def test_measured_times_move_the_prediction_and_one_of_them_narrows_no_band(
     assert "compared with 1 measured point at 1 request" in held["assumptions"][0]
 
 
-def test_results_of_another_form_are_refused(packager: Packager, tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text('{"points": []}')
-
-    done = packager(*PLAN, "--measured", "results.json")
-
-    assert done.status == 2
-    assert "points" in done.err
-
-
 def test_results_of_one_plan_do_not_rank_instances(packager: Packager, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"points": [{"concurrency": 1, "tpot_ms": 5}]}')
 
@@ -55,19 +46,6 @@ def test_results_of_one_plan_do_not_rank_instances(packager: Packager, tmp_path:
 
     assert done.status == 2
     assert "hint: " in done.err
-
-
-def test_results_of_another_machine_are_refused(packager: Packager, tmp_path: Path) -> None:
-    elsewhere = {
-        "points": [{"concurrency": 1, "tpot_ms": 5}],
-        "setup": {"instance": "ml.p5.48xlarge"},
-    }
-    (tmp_path / "results.json").write_text(json.dumps(elsewhere))
-
-    done = packager(*PLAN, "--measured", "results.json")
-
-    assert done.status == 2
-    assert "'ml.p5.48xlarge', and the plan has 'ml.g5.xlarge'" in done.err
 
 
 def test_runs_of_several_benchmarks_are_taken_together(packager: Packager, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from packager.performance.report_rank import (
     skipped_groups,
 )
 from packager.reports.charts import Mark, text_chart
+from tests.support.known import known
 from tests.support.report_values import option_on
 
 CHEAP = option_on("ml.g5.xlarge", "cost")
@@ -91,8 +92,7 @@ def test_nothing_beats_what_is_on_the_front() -> None:
 
 
 def test_an_option_that_is_slower_and_a_little_dearer_is_not_on_the_front() -> None:
-    prices = FAST.prices
-    assert prices is not None
+    prices = known(FAST.prices)
     point = replace(FAST.point, tpot_s=FAST.point.tpot_s * 1.01)
     beaten = replace(FAST, point=point, prices=replace(prices, output=prices.output * 1.01))
 
@@ -114,10 +114,7 @@ def test_instances_with_the_same_reason_stand_together() -> None:
         SkippedInstance("ml.c", "other"),
     )
 
-    assert skipped_groups(skipped) == [
-        ("it has no room", ["ml.a", "ml.b"]),
-        ("other", ["ml.c"]),
-    ]
+    assert skipped_groups(skipped) == [("it has no room", ["ml.a", "ml.b"]), ("other", ["ml.c"])]
 
 
 def test_a_terminal_chart_shows_the_chosen_one_above_others() -> None:

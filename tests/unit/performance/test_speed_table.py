@@ -14,7 +14,6 @@ from packager.catalog.instances import find_instance
 from packager.core.catalog import Accelerator
 from packager.performance.exchange import exchange_s, is_measured
 from packager.performance.speed_table import TABLE, parse_table, speed_table
-from packager.performance.speed_terms import FIRST_TERMS, PROMPT_TERMS, STEP_TERMS
 
 CELLS = list(speed_table().cells.values())
 IDS = [f"{cell.engine} {cell.device} {cell.kind}" for cell in CELLS]
@@ -38,20 +37,10 @@ def test_a_cell_says_what_it_rests_on(cell) -> None:
     assert cell.forms
 
 
-def test_the_table_names_its_source_and_its_date() -> None:
-    table = speed_table()
-
-    assert "silicon_sample.csv of aiconfigurator" in table.source
-    assert "095f58a5" in table.source
-    assert table.date == "2026-11-22"
-
-
 def test_models_that_were_left_out_are_missed_by_more_than_curves_that_were() -> None:
     table = speed_table()
 
     assert table.kinds["dense"].errors.tpot > table.cells["vllm", "H100", "dense"].errors.tpot
-    assert table.kinds["dense"].points == 1063
-    assert table.kinds["moe"].points == 1518
 
 
 def test_a_table_fitted_to_other_terms_is_refused() -> None:
@@ -62,12 +51,6 @@ def test_a_table_fitted_to_other_terms_is_refused() -> None:
     assert parse_table(document).cells
     with pytest.raises(ValueError, match="refit it"):
         parse_table(other)
-
-
-def test_terms_are_named_once() -> None:
-    assert len(set(STEP_TERMS)) == len(STEP_TERMS) == 9
-    assert len(set(PROMPT_TERMS)) == len(PROMPT_TERMS) == 4
-    assert len(set(FIRST_TERMS)) == len(FIRST_TERMS) == 11
 
 
 @pytest.mark.parametrize(
