@@ -16,9 +16,12 @@ from packager.steps.tools.environments import Environments
 from packager.warmup.fleet import local as fleet
 from packager.warmup.fleet.ray import _options
 from tests.integration.steps.test_local_executor import executor
+from tests.support.cases import Corpus
 from tests.support.headers import LOCAL_CPU
 from tests.support.tool_steps import step
 from tests.support.warmup_plans import job
+
+CASES = Corpus(__file__)
 
 
 def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dict[str, str]:
@@ -29,31 +32,7 @@ def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dic
     return {name: seen[name] for name in seen if name.startswith(("CUDA", "OMP"))}
 
 
-@pytest.mark.parametrize(
-    ("asked", "seen"),
-    [
-        pytest.param(
-            {"env": {"OMP_NUM_THREADS": "1"}},
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-            id="one thread, no GPU",
-        ),
-        pytest.param(
-            {"threads": 6},
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "6", "OMP_WAIT_POLICY": "passive"},
-            id="threads that are no input",
-        ),
-        pytest.param(
-            {"threads": 6, "env": {"OMP_NUM_THREADS": "3"}},
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "3", "OMP_WAIT_POLICY": "passive"},
-            id="those of the key win",
-        ),
-        pytest.param(
-            {"gpus": 2},
-            {"CUDA_VISIBLE_DEVICES": "4,6", "OMP_WAIT_POLICY": "passive"},
-            id="the first of our GPUs",
-        ),
-    ],
-)
+@CASES.each("seen")
 def test_a_worker_sees_the_devices_that_it_was_given(
     asked: dict[str, Any],
     seen: dict[str, str],

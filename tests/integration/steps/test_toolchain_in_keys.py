@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,20 +13,20 @@ from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.request import BuildRequest
 from packager.core.tool import Build, ToolFacts
 from packager.keys.documents import QuantizedCheckpointKey
+from packager.steps.dry_run import DryRunExecutor
 from packager.steps.failures import StepTooLarge
 from tests.support.commandline import TINY
 from tests.support.tool_steps import OUTSIDE
 
 
-class Surprising:
+class Surprising(DryRunExecutor):
     """An executor whose package index has another build than the tool declares."""
 
-    name = "surprising"
-
     def __init__(self) -> None:
+        super().__init__(self._described)
         self.prepared = False
 
-    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
+    def _described(self, name: str, build: Build) -> ToolFacts:
         version = "2.13.0+cu130" if self.prepared else "2.13.0+cpu"
         return ToolFacts(
             name=name,
@@ -45,9 +44,6 @@ class Surprising:
 
     def run(self, step: Step, into: Path) -> StepResult:
         raise AssertionError("nothing is run here")
-
-    def capacity(self) -> Mapping[str, float]:
-        return {}
 
 
 class TooSmall(Surprising):

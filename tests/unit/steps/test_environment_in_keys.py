@@ -28,17 +28,7 @@ from tests.support.cache_entries import CHECKPOINT
 from tests.support.tool_steps import step
 
 TOOLS = share_dir("containers") / "tools"
-LOCK = """\
-# Made by a script.
-torch==2.13.0+cpu \\
-    --hash=sha256:aa
-numpy==2.4.6 ; python_full_version < '3.12' \\
-    --hash=sha256:bb
-numpy==2.5.5 ; python_full_version >= '3.12' \\
-    --hash=sha256:cc
-hf-xet==1.8.0 ; platform_machine == 'nowhere'
-Jinja2==3.1.6
-"""
+LOCK = (Path(__file__).parent / "corpus/lock.txt").read_text()
 
 
 def real(name: str) -> ToolDefinition:

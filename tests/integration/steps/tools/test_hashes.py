@@ -13,9 +13,12 @@ from packager import wiring
 from packager.cli.tools import tools
 from packager.errors import ToolUnavailable
 from packager.steps.tools.environments import ALLOW_UNHASHED, MADE, Environments, PackagesDiffer
+from tests.support.cases import Corpus
 from tests.support.tool_steps import HELPER
 from tests.support.workers import load
 from tests.unit.steps.tools.test_environments import own, wheel
+
+CASES = Corpus(__file__)
 
 # One process makes the packages of pip that their environments are given.
 pytestmark = pytest.mark.xdist_group("tool-environments")
@@ -106,28 +109,7 @@ def test_other_bytes_under_a_locked_version_are_refused(
     assert made.installed() == []
 
 
-@pytest.mark.parametrize(
-    ("said", "status", "asked"),
-    [
-        ("", 0, ["cpu.txt"]),
-        ("ERROR: No matching distribution found for torch==2.13.0+cpu", 0, ["cpu.txt", "all.txt"]),
-        ("because there is no version of torch==2.13.0+cpu", 0, ["cpu.txt", "all.txt"]),
-        (
-            "Because torch==2.13.0+cpu has no wheels with a matching Python ABI tag",
-            *(0, ["cpu.txt", "all.txt"]),
-        ),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", 1, ["cpu.txt"]),
-        ("ERROR: No space left on device", 1, ["cpu.txt"]),
-    ],
-    ids=[
-        "there",
-        "not-there-pip",
-        "not-there-uv",
-        "not-for-this-python-uv",
-        "other-bytes",
-        "disk-full",
-    ],
-)
+@CASES.each("passed_over")
 def test_only_a_build_that_the_index_lacks_is_passed_over(
     said: str, status: int, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

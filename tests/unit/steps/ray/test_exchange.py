@@ -16,7 +16,6 @@ from artifact_cache.key import key_of
 from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile
 from packager.core.order import StepOrder
-from packager.core.recipe import Step, StepInput
 from packager.errors import ModelRefused, NotFound, PackagerError
 from packager.files.opening import identity_of
 from packager.images.blobs import BlobReader
@@ -26,7 +25,10 @@ from packager.steps.ray.exchange import Exchange, InputFinder, InputsMissing
 from packager.steps.ray.orders import make_order
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_cache
+from tests.support.cases import Corpus
+from tests.support.tool_steps import checkpoint_step
 
+CASES = Corpus(__file__)
 DATA = b"weights" * 100
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
@@ -71,17 +73,7 @@ class Sides:
         return self.finder.inputs(self.order(*files))["model"]
 
     def order(self, *files: ModelFile) -> StepOrder:
-        return make_order(
-            Step(
-                name="quantize",
-                tool="llmcompressor",
-                gives="model",
-                inputs={"model": StepInput(files=files)},
-                env=dict(CHECKPOINT.invocation.env),
-                key=CHECKPOINT,
-            ),
-            self.exchange.digest,
-        )
+        return make_order(checkpoint_step(files), self.exchange.digest)
 
     def content(self, file: ModelFile) -> bytes:
         assert isinstance(file.content, FileRange)
@@ -98,6 +90,13 @@ def on_disk(path: Path, data: bytes = DATA) -> ModelFile:
     content = FileRange(path=str(path), offset=0, length=len(data))
     digest = hashlib.sha256(data).hexdigest()
     return ModelFile(path="m.safetensors", role="weights", content=content, sha256=digest)
+
+
+def gone(sides: Sides, place: Path, origin: str) -> StepOrder:
+    """Order a file that is not where it was any more, and says where it is from."""
+    order = sides.order(replace(on_disk(place / "m.safetensors"), origin=origin))
+    (place / "m.safetensors").unlink()
+    return order
 
 
 def test_a_file_under_the_same_path_with_the_same_content_is_used_where_it_is(
@@ -178,9 +177,7 @@ def test_the_result_of_an_earlier_step_is_found_in_its_entry(sides: Sides, tmp_p
 
     sides.ours.get_or_build(CHECKPOINT, build, tmp_path / "result")
     origin = f"cache://quantized-checkpoint/{key_of(CHECKPOINT)}/deep/m.safetensors"
-    file = replace(on_disk(tmp_path / "m.safetensors"), origin=origin)
-    order = sides.order(file)
-    (tmp_path / "m.safetensors").unlink()
+    order = gone(sides, tmp_path, origin)
 
     [found] = sides.finder.inputs(order)["model"]
 
@@ -190,21 +187,13 @@ def test_the_result_of_an_earlier_step_is_found_in_its_entry(sides: Sides, tmp_p
         sides.finder.inputs(order.model_copy(update={"inputs": {"model": (other,)}}))
 
 
-@pytest.mark.parametrize(
-    ("origin", "found"),
-    [
-        pytest.param(f"size={len(DATA)}&sha256={SHA256}", True, id="the-same"),
-        pytest.param(f"size={len(DATA)}&git_sha1={'1' * 40}", True, id="small-file-of-git"),
-        pytest.param(f"size={len(DATA)}&sha256={'0' * 64}", False, id="other-digest"),
-        pytest.param(f"size=1&sha256={SHA256}", False, id="other-size"),
-    ],
-)
+@CASES.each("hub")
 def test_a_file_of_a_hub_is_fetched_at_its_commit(
     sides: Sides, tmp_path: Path, origin: str, found: bool
 ) -> None:
-    url = f"hf://org/name@{'a' * 40}/m.safetensors?{origin}"
-    order = sides.order(replace(on_disk(tmp_path / "m.safetensors"), origin=url))
-    (tmp_path / "m.safetensors").unlink()
+    query = origin.replace("SIZE", str(len(DATA))).replace("SHA256", SHA256)
+    url = f"hf://org/name@{'a' * 40}/m.safetensors?{query}"
+    order = gone(sides, tmp_path, url)
 
     if not found:
         with pytest.raises(InputsMissing):
@@ -247,33 +236,18 @@ def test_nothing_that_is_handed_on_stays_in_the_cache_of_this_machine(
     assert list(tmp_path.glob("ours/ac/*/*/*")) == []
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        pytest.param("cache://../" + "a" * 64 + "/m.safetensors", id="kind-that-leaves-the-store"),
-        pytest.param("cache://model-answers/../x", id="no-key"),
-        pytest.param("hf://org/name@main/m.safetensors", id="no-commit"),
-        pytest.param("file:///etc/passwd", id="unknown"),
-    ],
-)
+@CASES.each("not_pinned")
 def test_an_origin_that_names_nothing_pinned_is_passed_over(
     sides: Sides, tmp_path: Path, origin: str
 ) -> None:
-    order = sides.order(replace(on_disk(tmp_path / "m.safetensors"), origin=origin))
-    (tmp_path / "m.safetensors").unlink()
-
     with pytest.raises(InputsMissing):
-        sides.finder.inputs(order)
+        sides.finder.inputs(gone(sides, tmp_path, origin))
 
 
 @pytest.mark.parametrize(
     "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"[1]", id="no-object"),
-        pytest.param(b'{"order": 2}', id="later-version"),
-        pytest.param(b"{" * 10_000, id="deep"),
-    ],
+    [b"", b"[1]", b'{"order": 2}', b"{" * 10_000],
+    ids=["empty", "no-object", "later-version", "deep"],
 )
 def test_an_order_that_cannot_be_read_is_a_failure_that_says_so(
     sides: Sides, tmp_path: Path, data: bytes
