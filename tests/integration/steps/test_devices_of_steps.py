@@ -15,10 +15,9 @@ from packager.steps.docker import _gpu_request
 from packager.steps.tools.environments import Environments
 from packager.warmup.fleet import local as fleet
 from packager.warmup.fleet.ray import _options
-from tests.integration.steps.test_local_executor import executor
 from tests.support.cases import Corpus
 from tests.support.headers import LOCAL_CPU
-from tests.support.tool_steps import step
+from tests.support.tool_steps import executor, step
 from tests.support.warmup_plans import job
 
 CASES = Corpus(__file__)
