@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -86,16 +84,6 @@ def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() 
     summary = json.loads(files["a/concurrency_8/profile_export_aiperf.json"])
     assert summary["input_config"]["phases"][0]["concurrency"] == 8
     assert files["a/concurrency_8/profile_export.jsonl"].count(b"\n") == 2
-
-
-def test_an_archive_alone_holds_the_load() -> None:
-    alone = Results(loads=[one("a", 0)])
-    only = make_report([target("a")], alone, about())
-
-    files = files_of(Output(text="output.tar.gz", kind="archive"), only, alone, lambda _: "")
-
-    with tarfile.open(fileobj=io.BytesIO(files[""])) as tar:
-        assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
 
 
 def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,35 +24,19 @@ LABELS = {
 }
 
 
-@dataclass
-class FakeEngine:
-    """An engine with one image; `images.get` finds it by any name."""
-
-    labels: dict[str, str]
-    entrypoint: list[str] = field(default_factory=lambda: ["/opt/packager/serving/launch.py"])
-
-    @property
-    def images(self) -> FakeEngine:
-        return self
-
-    def get(self, name: str) -> Any:
-        @dataclass
-        class Image:
-            id: str
-            attrs: dict[str, Any]
-
-        config = {"Labels": self.labels, "Entrypoint": self.entrypoint, "Env": []}
-        digests = ["llama@sha256:" + "d" * 64]
-        return Image("sha256:" + "1" * 64, {"Config": config, "RepoDigests": digests})
+def engine(labels: dict[str, str]) -> Any:
+    """Return an engine with one image, which it finds by any name."""
+    config = {"Labels": labels, "Entrypoint": ["/opt/packager/serving/launch.py"], "Env": []}
+    attrs = {"Config": config, "RepoDigests": ["llama@sha256:" + "d" * 64]}
+    image = SimpleNamespace(id="sha256:" + "1" * 64, attrs=attrs)
+    return SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
 
 
 def found(
     *names: str, place: Path, labels: dict[str, str] = LABELS, **changes: Any
 ) -> tuple[BenchTarget, ...]:
     given: dict[str, Any] = {"needs_gpus": lambda instance: instance.startswith("ml.g"), **changes}
-    return find_targets(
-        names, {"A": "1"}, connect=lambda: FakeEngine(labels), state_dir=place, **given
-    )
+    return find_targets(names, {"A": "1"}, connect=lambda: engine(labels), state_dir=place, **given)
 
 
 def test_an_image_of_ours_says_what_it_is(tmp_path: Path) -> None:

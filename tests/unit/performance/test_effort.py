@@ -299,14 +299,7 @@ def test_a_run_is_read_back_as_it_was_labelled() -> None:
     label = label_of_run(STEP, machine)["effort"]
     found = past_run(label, 77.0)
 
-    assert found == PastRun(
-        method="llmcompressor/awq",
-        kind="cpu",
-        device="avx512_bf16",
-        estimated_s=round(ESTIMATED, 1),
-        size_bytes=EIGHT_B.weight_bytes,
-        seconds=77.0,
-    )
+    assert found == past(round(ESTIMATED, 1), 77.0)
     assert timing_of(STEP, machine, (found,)).seconds == pytest.approx(ESTIMATED / 5)
 
 
@@ -360,35 +353,31 @@ def test_training_a_head_is_within_a_factor_of_two_of_what_was_measured(
     assert step.needs.method == "draft-heads/eagle3"
 
 
+def seconds_of(work: tuple[Work, ...], name: str, **more: Any) -> float:
+    needs = Estimate(work=work)
+    return seconds_on(name, Step(name="s", tool="t", gives="model", needs=needs, **more))
+
+
 def test_answers_read_all_weights_for_each_token() -> None:
     def seconds(answer_tokens: int) -> float:
-        work = answering_work(
-            EIGHT_B,
-            Texts(count=1000, tokens=100_000),
-            answer_tokens=answer_tokens,
-            read_bytes=EIGHT_B.weight_bytes,
-            float32=False,
-        )
-        step = Step(name="answer", tool="t", gives="answers", needs=Estimate(work=work), gpus=1)
-        return seconds_on("ml.g5.2xlarge", step)
+        texts, read_bytes = Texts(count=1000, tokens=100_000), EIGHT_B.weight_bytes
+        how: dict[str, Any] = {
+            "answer_tokens": answer_tokens,
+            "read_bytes": read_bytes,
+            "float32": False,
+        }
+        return seconds_of(answering_work(EIGHT_B, texts, **how), "ml.g5.2xlarge", gpus=1)
 
     assert 3600 < seconds(512) < 4 * 3600
     assert 1.8 < seconds(512) / seconds(256) < 2.0
 
 
 def test_evaluating_takes_longer_with_more_texts_and_larger_models() -> None:
+    asked: dict[str, Any] = {"noise_texts": 8, "prompts": 8, "answer_tokens": 32, "float32": False}
+
     def seconds(profile: ModelProfile, texts: Texts) -> float:
-        work = comparing_work(
-            profile,
-            texts,
-            read_bytes=2 * profile.weight_bytes,
-            noise_texts=8,
-            prompts=8,
-            answer_tokens=32,
-            float32=False,
-        )
-        step = Step(name="evaluate", tool="t", gives="quality", needs=Estimate(work=work), env={})
-        return seconds_on("ml.m7i.8xlarge", step)
+        work = comparing_work(profile, texts, read_bytes=2 * profile.weight_bytes, **asked)
+        return seconds_of(work, "ml.m7i.8xlarge", env={})
 
     few, many = Texts(count=8, tokens=4096), Texts(count=64, tokens=32768)
     assert seconds(EIGHT_B, few) < seconds(EIGHT_B, many) < seconds(SEVENTY_B, many)

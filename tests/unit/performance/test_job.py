@@ -15,12 +15,11 @@ from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.recipe import CacheStatus, Estimate, Step
 from packager.performance.amounts import Texts
-from packager.performance.effort import PastRun
 from packager.performance.job import MachineOffer, Market, cheapest_place, with_effort
 from tests.support.cases import Corpus
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
 from tests.support.known import known
-from tests.unit.performance.test_effort import HERE, step_of
+from tests.unit.performance.test_effort import HERE, past, step_of
 
 CASES = Corpus(__file__)
 GB = 10**9
@@ -158,14 +157,7 @@ def test_a_miss_is_told_with_time_and_dollars_here_and_elsewhere() -> None:
 def test_past_runs_of_this_machine_correct_the_time_here_alone() -> None:
     needs = step_of(EIGHT_B, TEXTS, "awq")
     plain = told(needs, here=HERE)
-    run = PastRun(
-        method="llmcompressor/awq",
-        kind="cpu",
-        device="avx512_bf16",
-        estimated_s=plain.seconds,
-        size_bytes=1,
-        seconds=3 * plain.seconds,
-    )
+    run = replace(past(plain.seconds, 3 * plain.seconds), size_bytes=1)
     found = told(needs, here=HERE, past=(run,))
 
     assert (found.seconds_from, found.seconds) == ("past", pytest.approx(3 * plain.seconds))

@@ -93,14 +93,6 @@ def test_what_no_candidate_is_to_blame_for_ends_it(journal: Journal, error: Outp
     assert not [one for one in journal.events if isinstance(one, Failed)]
 
 
-def test_asked_again_it_measures_nothing(journal: Journal) -> None:
-    first = run(journal, FakeWorkshop())
-    again = FakeWorkshop()
-
-    assert run(journal, again) == first
-    assert again.done == []
-
-
 def test_a_larger_budget_goes_on_where_the_smaller_ended(journal: Journal) -> None:
     small = FakeWorkshop()
     run(journal, small, Race(goal="throughput", budget=Budget(measurements=5)))
