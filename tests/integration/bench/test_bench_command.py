@@ -113,9 +113,7 @@ def test_a_directory_gets_what_every_reader_wants(
     assert [load.concurrency for load in alone.loads] == [1, 2]
 
 
-def test_one_load_fits_the_archive_that_sagemaker_reads(
-    bench: Packager, tmp_path: Path, one: LlmDouble
-) -> None:
+def test_one_load_fits_sagemakers_archive(bench: Packager, tmp_path: Path, one: LlmDouble) -> None:
     bench(one.url, *FEW, "--concurrency", "2", "--output", "output.tar.gz")
 
     with tarfile.open(tmp_path / "output.tar.gz") as tar:
@@ -172,9 +170,7 @@ def test_a_server_that_answers_nothing_ends_with_4(packager: Packager) -> None:
     assert "503" in done.err
 
 
-def test_a_server_that_is_not_there_is_no_reason_against_the_other(
-    packager: Packager, one: LlmDouble
-) -> None:
+def test_an_absent_server_does_not_stop_the_other(packager: Packager, one: LlmDouble) -> None:
     done = packager("bench", one.url, "http://127.0.0.1:9", *FEW, "--concurrency", "1", "--quiet")
 
     assert done.status == 4
@@ -232,9 +228,7 @@ def test_inspect_shows_what_was_measured_of_an_image_that_was_built_here(
     assert json.loads(document.out)["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
 
 
-def test_inspect_and_report_show_measured_starts_of_an_image_that_was_built_here(
-    packager: Packager,
-) -> None:
+def test_inspect_and_report_show_measured_starts_of_our_image(packager: Packager) -> None:
     record = built_record(packager)
     predicted = load_record(record).startup
     [first, _] = whole_report().startups

@@ -47,9 +47,7 @@ def prompts(records: list[Record]) -> list[str]:
     ]
 
 
-def test_no_load_round_or_warm_up_sends_a_prompt_that_another_has_sent(
-    bench: Bench, server: LlmDouble
-) -> None:
+def test_no_load_round_or_warm_up_sends_a_prompt_again(bench: Bench, server: LlmDouble) -> None:
     counts = ("--requests", "5", "--warm-up", "2", "--concurrency", "1,2", "--rounds", "2")
     bench(server.url, "--workload", "40:2", *counts)
 

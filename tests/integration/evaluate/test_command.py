@@ -25,9 +25,7 @@ def test_without_quantizing_there_is_nothing_to_evaluate(
     assert not (tmp_path / "out").exists()
 
 
-def test_texts_that_are_not_there_are_missed_before_any_work(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_absent_texts_are_missed_before_any_work(packager: Packager, tmp_path: Path) -> None:
     done = packager(*BUILD, "--quantize", "fp8", "--evaluate", "nowhere.jsonl", "--dry-run")
     alone = packager("evaluate", "--base", "a", "--candidate", "b", "--data", "nowhere.jsonl")
 

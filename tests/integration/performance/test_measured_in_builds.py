@@ -83,9 +83,7 @@ def test_measurements_of_a_device_without_figures_and_of_other_requests_change_n
     assert "--measured changes nothing" in done.err
 
 
-def test_measurements_alone_predict_a_device_without_figures(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_measurements_alone_predict_an_unknown_device(packager: Packager, tmp_path: Path) -> None:
     points = [{"concurrency": n, "tpot_ms": 5 * n, "ttft_ms": 90} for n in (1, 2, 4)]
     (tmp_path / "results.json").write_text(json.dumps({"points": points}))
 

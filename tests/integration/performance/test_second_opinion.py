@@ -40,9 +40,7 @@ def plan(*more: str) -> dict[str, Any]:
     return document
 
 
-def test_the_opinion_stands_beside_a_plan_that_stays_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "opinion_executor", lambda settings: ToldExecutor(answer))
     plain = plan()
 
@@ -58,9 +56,7 @@ def test_the_opinion_stands_beside_a_plan_that_stays_as_it_is(
     assert first["ratios"]["tpot"] == pytest.approx(0.005 / ours)
 
 
-def test_a_tool_that_breaks_ends_the_command_as_a_failed_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_tool_that_breaks_ends_it_as_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "opinion_executor", lambda settings: ToldExecutor(break_off))
 
     with pytest.raises(StepFailed, match="ended with status 1"):

@@ -157,9 +157,7 @@ def cache_is_open_to_others(scene: Scene) -> None:
     [damaged, damaged_header, blob_lost, entry_damaged, blob_is_a_pipe, cache_is_open_to_others],
     ids=lambda spoil: spoil.__name__,
 )
-def test_require_cached_runs_nothing_whatever_breaks(
-    scene: Scene, spoil: Callable[[Scene], None]
-) -> None:
+def test_require_cached_never_runs_anything(scene: Scene, spoil: Callable[[Scene], None]) -> None:
     scene.forget_digests()
     spoil(scene)
 

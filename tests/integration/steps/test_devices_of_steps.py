@@ -70,9 +70,7 @@ GPUS = replace(
 )
 
 
-def test_jobs_beside_each_other_have_gpus_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_side_by_side_have_own_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each took the machine's first: two of three lay idle, and one ran out of memory."""
     machine: Instance = GPUS
     program = tmp_path / "python"

@@ -33,9 +33,7 @@ def unfinished(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "work-unfinished").rglob("*") if path.is_file())
 
 
-def test_the_next_run_goes_on_where_the_last_one_failed(
-    tmp_path: Path, into: Path, run: Run
-) -> None:
+def test_the_next_run_goes_on_where_the_last_failed(tmp_path: Path, into: Path, run: Run) -> None:
     with pytest.raises(StepFailed) as failure:
         run(kept("count_up", until=3))
     assert "goes on" in failure.value.hint
@@ -99,9 +97,7 @@ def test_an_interrupt_leaves_the_work(tmp_path: Path) -> None:
         assert [path.name for path in place.iterdir()] == ["half"]
 
 
-def test_a_full_disk_ends_typed_and_says_where_and_that_it_goes_on(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_full_disk_ends_typed_and_says_where_and_how_it_goes_on(tmp_path: Path, run: Run) -> None:
     with pytest.raises(StepDiskFull) as failure:
         run(kept("full_disk"))
 
@@ -112,9 +108,7 @@ def test_a_full_disk_ends_typed_and_says_where_and_that_it_goes_on(
     assert len(list((tmp_path / "work-unfinished").iterdir())) == 1
 
 
-def test_what_is_kept_already_needs_no_space_a_second_time(
-    tmp_path: Path, tools: Environments
-) -> None:
+def test_what_is_kept_already_needs_no_space_again(tmp_path: Path, tools: Environments) -> None:
     large = replace(kept("copy"), needs=Estimate(disk_bytes=free_bytes(tmp_path) + 10**9))
     admit = executor(tmp_path, tools=tools).admit
     with pytest.raises(StepTooLarge):

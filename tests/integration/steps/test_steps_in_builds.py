@@ -19,6 +19,7 @@ from tests.support.cases import Corpus
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.demo_builds import OPTIONS, environment_of
 from tests.support.processes import is_alive
+from tests.support.running_jobs import until
 
 CASES = Corpus(__file__)
 
@@ -204,20 +205,13 @@ def test_a_build_that_is_ended_leaves_no_worker_and_the_next_one_works(
     pids = tmp_path / "pids"
     words = ("--quantize", f"demo-orphan,pids={pids}", "--output", "oci:o")
     process = start_build(*words, cwd=tmp_path, env=env, start_new_session=True)
-    wait_for(lambda: pids.exists() and " " in pids.read_text())
+    until(lambda: pids.exists() and " " in pids.read_text())
     process.send_signal(how)
     _, said = process.communicate(timeout=120)
 
-    wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()))
+    until(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()))
     assert process.returncode == (130 if how == signal.SIGINT else -9), said
     assert not (tmp_path / "o").exists()
     assert build("demo-copy,seed=2").status == 0
     assert list((tmp_path / "cache/work").iterdir()) == []
     assert list((tmp_path / "cache/runs").iterdir()) == []
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -67,9 +67,7 @@ def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
     assert not small.prepared
 
 
-def test_a_key_has_the_installed_version_and_not_the_declared_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_key_has_the_installed_version_not_the_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
     tools = replace(wiring.services_for(wiring.Settings()), executor=Surprising())

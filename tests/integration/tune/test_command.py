@@ -97,9 +97,7 @@ def test_asked_again_it_measures_nothing_and_says_the_same(
     assert json.loads(capsys.readouterr().out) == first
 
 
-def test_images_of_the_others_are_removed_unless_they_are_to_be_kept(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_images_of_the_others_are_removed_unless_kept(workshop: Workshop, tmp_path: Path) -> None:
     options = [*OPTIONS, "--journal", str(tmp_path / "tune.jsonl")]
     assert app.run([*options, "--keep-images"]) == 0
     removed: list[str] = workshop.removed  # type: ignore[attr-defined]

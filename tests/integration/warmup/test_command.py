@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.support.cases import Corpus
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.demo_builds import tools_dir as tools_dir
 from tests.support.doubles.fake_hub import FakeHub
+from tests.support.running_jobs import until
 from tests.support.tool_steps import OUTSIDE
 
 CASES = Corpus(__file__)
@@ -134,9 +134,7 @@ def test_a_small_build_says_nothing_of_another_method_with_the_same_served_name(
     assert "ml.c7i.xlarge" in warm("plan", "grid.json").out
 
 
-def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
-    tmp_path: Path, warm: Run
-) -> None:
+def test_an_impossible_request_is_listed_and_stops_nobody(tmp_path: Path, warm: Run) -> None:
     write_grid(
         tmp_path,
         ["demo-copy"],
@@ -155,9 +153,7 @@ def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
     assert "refused: " in done.err
 
 
-def test_a_plan_runs_without_its_grid_and_again_finds_all_there(
-    tmp_path: Path, warm: Run, plan: Plan
-) -> None:
+def test_a_plan_runs_without_its_grid_and_only_once(tmp_path: Path, warm: Run, plan: Plan) -> None:
     ran = tmp_path / "ran"
     plan(*(f"demo-slow,seed={seed},ran={ran}" for seed in range(3)))
     (tmp_path / "grid.json").unlink()
@@ -193,24 +189,13 @@ def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
     assert json.loads(again.out)["counts"] == {"there": 3}
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "message"),
-    [
-        ({"request": {"model": "./none", "instance": "local"}}, 66, "none"),
-        ({"request": {"model": str(TINY), "instance": "ml.g9.huge"}}, 64, "ml.g9.huge"),
-        (
-            {"request": {"model": str(TINY), "instance": "ml.g5.xlarge", "tp_degree": 64}},
-            65,
-            "the plan is rejected",
-        ),
-        ({"key": "0" * 64, "id": "0" * 64}, 65, "here its key is"),
-        ({"key": "", "artifact": "", "step": "compile"}, 65, "here its key is"),
-    ],
-)
+@CASES.each("permanent")
 def test_what_will_not_work_next_time_either_ends_with_a_permanent_status(
     tmp_path: Path, warm: Run, plan: Plan, changes: dict[str, Any], status: int, message: str
 ) -> None:
     plan("demo-copy")
+    if "request" in changes:
+        changes = {"request": {"model": str(TINY), **changes["request"]}}
     rewrite(tmp_path, **changes)
 
     done = warm(*FIRST)
@@ -236,9 +221,7 @@ def test_a_wrong_index_or_plan_is_permanent(warm: Run, plan: Plan) -> None:
     assert warm("one", "--plan", "none.json", "--index", "0").status == 66
 
 
-def test_a_result_that_only_this_machine_has_is_handed_on(
-    tmp_path: Path, warm: Run, plan: Plan
-) -> None:
+def test_a_result_that_only_we_have_is_handed_on(tmp_path: Path, warm: Run, plan: Plan) -> None:
     plan("demo-copy")
     warm(*FIRST)
 
@@ -249,9 +232,7 @@ def test_a_result_that_only_this_machine_has_is_handed_on(
     assert list((tmp_path / "shared").rglob("*.json")) != []
 
 
-def test_a_shared_store_that_takes_nothing_is_no_success(
-    tmp_path: Path, warm: Run, plan: Plan
-) -> None:
+def test_an_unwritable_shared_store_is_no_success(tmp_path: Path, warm: Run, plan: Plan) -> None:
     plan("demo-copy")
     (tmp_path / "file").write_text("no directory")
 
@@ -270,7 +251,7 @@ def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, pla
     job.send_signal(signal.SIGTERM)
 
     assert job.wait(120) == 75
-    wait_until(lambda: all_gone(pids))
+    until(lambda: all_gone(pids))
 
 
 @pytest.mark.parametrize(
@@ -284,11 +265,11 @@ def test_a_run_that_is_ended_leaves_nothing_behind_and_the_next_one_goes_on(
 
     run = start(tmp_path, "run", "plan.json", "--jobs", "2")
     wait_for(pids)
-    wait_until(lambda: "1 there already" in warm("plan", "grid.json").out)
+    until(lambda: "1 there already" in warm("plan", "grid.json").out, within_s=120)
     run.send_signal(how)
 
     assert run.wait(120) == status
-    wait_until(lambda: all_gone(pids))
+    until(lambda: all_gone(pids))
 
 
 def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -298,14 +279,7 @@ def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(pids: Path) -> None:
-    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2, within_s=120)
 
 
 def all_gone(pids: Path) -> bool:

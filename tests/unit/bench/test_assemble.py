@@ -16,8 +16,10 @@ from packager.core.bench import BenchLoad, BenchWorkload, ContainerUse, Limits, 
 from packager.errors import SmokeFailed
 from packager.load.values import Level
 from packager.serving.opening import MeasuredServer
+from tests.support.cases import Corpus
 from tests.unit.bench.test_session import answer, run_of
 
+CASES = Corpus(__file__)
 FOUR = Level(concurrency=4)
 FORETOLD = Predicted(tpot_ms=12.0, ttft_ms=90.0, output_token_throughput=40.0, band=0.2)
 
@@ -145,21 +147,9 @@ def test_a_report_notes_from_where_on_a_dearer_machine_pays() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("uses", "total"),
-    [
-        pytest.param([], None, id="no round"),
-        pytest.param([None, None], None, id="unknown"),
-        pytest.param([None, {"peak_memory_bytes": 3}], {"peak_memory_bytes": 3}, id="of one"),
-        pytest.param(
-            [{"cpu_seconds": 1.0, "gpu_memory_bytes": 5}, {"cpu_seconds": 0.5}],
-            {"cpu_seconds": 1.5, "gpu_memory_bytes": 5},
-            id="time adds up",
-        ),
-    ],
-)
+@CASES.each("uses")
 def test_use_of_rounds_is_the_highest_memory_and_all_the_time(
-    uses: list[dict[str, Any] | None], total: dict[str, Any] | None
+    uses: tuple[dict[str, Any], ...], total: dict[str, Any] | None
 ) -> None:
     found = total_use([ContainerUse(**use) if use else None for use in uses])
 

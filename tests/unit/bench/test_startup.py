@@ -199,9 +199,7 @@ def test_a_plan_takes_the_figures_of_its_own_image(tmp_path: Path) -> None:
         measured_starts(other, [run])
 
 
-def test_a_record_keeps_measured_starts_and_a_later_build_of_the_image_as_well(
-    tmp_path: Path,
-) -> None:
+def test_a_record_keeps_measured_starts_and_so_does_a_later_build(tmp_path: Path) -> None:
     save_record(a_record(), state_dir=tmp_path, copy_to=None)
     put_starts(place_of(tmp_path), whole_report())
     save_record(a_record(), state_dir=tmp_path, copy_to=None)

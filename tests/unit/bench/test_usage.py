@@ -83,9 +83,7 @@ def test_a_container_that_was_started_again_tells_no_time() -> None:
 
 
 @CASES.each("memory")
-def test_memory_is_without_files_that_could_be_dropped(
-    stats: dict[str, Any], used: int | None
-) -> None:
+def test_memory_is_without_droppable_files(stats: dict[str, Any], used: int | None) -> None:
     assert memory_bytes({"memory_stats": stats}) == used
 
 

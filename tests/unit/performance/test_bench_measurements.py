@@ -106,9 +106,7 @@ def test_a_report_has_a_run_for_every_server(tmp_path: Path) -> None:
     assert (drafted.setup.draft, drafted.acceptance_length) == ("eagle3", 2.6)
 
 
-def test_the_server_of_the_plan_is_chosen_from_a_report(
-    tmp_path: Path, plan: Plan, drafted: Plan
-) -> None:
+def test_the_plans_server_is_found_in_a_report(tmp_path: Path, plan: Plan, drafted: Plan) -> None:
     run = measured(tmp_path, DRAFTED, PLAIN)
 
     assert run_of(plan, run, ["llama-3-8b"]).setup.draft == "none"
@@ -117,9 +115,7 @@ def test_the_server_of_the_plan_is_chosen_from_a_report(
     assert measured_acceptance(plan, [run]) is None
 
 
-def test_what_another_draft_yielded_is_not_taken_for_the_plans(
-    tmp_path: Path, drafted: Plan
-) -> None:
+def test_what_another_draft_yielded_is_not_the_plans(tmp_path: Path, drafted: Plan) -> None:
     heads = drafted_by("medusa", 3.9)
     run = measured(tmp_path, DRAFTED, heads)
 
@@ -137,9 +133,7 @@ def test_a_report_of_other_servers_alone_is_refused_with_the_first_ones_differen
     assert "was measured with the draft 'eagle3', and the plan has 'none'" in refused.value.message
 
 
-def test_after_a_benchmark_the_plan_predicts_each_load_within_its_new_band(
-    tmp_path: Path, plan: Plan
-) -> None:
+def test_after_a_benchmark_each_load_is_within_its_new_band(tmp_path: Path, plan: Plan) -> None:
     run = measured(tmp_path, PLAIN)
     asked = (plan, accelerator_of(plan.instance), WORKLOADS["questions"])
 

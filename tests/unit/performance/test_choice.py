@@ -222,9 +222,7 @@ def test_without_limits_each_token_must_come_within_a_tenth_of_a_second() -> Non
 
 
 @CASES.each("sizes")
-def test_the_largest_size_that_fits_and_is_in_time(
-    most: int, fits: int, in_time: int, expected: int
-) -> None:
+def test_the_largest_that_fits_in_time(most: int, fits: int, in_time: int, expected: int) -> None:
     found = choose_concurrency(most, lambda n: n <= fits, lambda n: n <= in_time)
 
     assert found == expected
@@ -243,9 +241,7 @@ def test_few_questions_find_the_size() -> None:
 
 
 @CASES.each("engines")
-def test_engines_compute_no_more_at_once_than_they_are_known_for(
-    family: str, instance: str, most: int
-) -> None:
+def test_engines_compute_no_more_than_known_at_once(family: str, instance: str, most: int) -> None:
     found = find_instance(instance)
 
     assert most_at_once(find_container(family, found.kind), found) == most

@@ -48,9 +48,7 @@ def name_of(place: MachineOffer | None) -> str:
 
 
 @CASES.each("places")
-def test_without_a_time_the_cheapest_hour_is_named(
-    memory_gb: int, gpus: int | None, place: str
-) -> None:
+def test_without_a_time_the_price_is_named(memory_gb: int, gpus: int | None, place: str) -> None:
     found = cheapest_place(step(memory_gb * GB, gpus=gpus or 0), market(*EVERYTHING))
 
     assert name_of(found) == place

@@ -127,9 +127,7 @@ def test_measured_lengths_of_requests_are_kept(plain: Plan) -> None:
         pytest.param(1e3, "microseconds given as milliseconds", id="microseconds"),
     ],
 )
-def test_a_time_in_another_unit_is_refused_and_guessed(
-    plain: Plan, factor: float, words: str
-) -> None:
+def test_another_unit_is_refused_and_guessed(plain: Plan, factor: float, words: str) -> None:
     setup = setup_of(plain, accelerator_of(plain.instance))
     right = predict_point(setup, QUESTIONS, 4).tpot_s
     wrong = Measured(setup=setup, workload=QUESTIONS, concurrency=4, tpot_s=right * factor)

@@ -138,9 +138,7 @@ def test_the_record_of_a_build_with_such_figures_is_read(tmp_path: Path) -> None
 
 
 @CASES.each("texts")
-def test_texts_that_hold_no_measurements_are_refused(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_texts_without_measurements_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     refuse(written(tmp_path, text), reason)
 
 

@@ -80,9 +80,7 @@ def test_number_formats_are_named_as_it_names_them(
     assert step.parameters["modes"] == modes
 
 
-def test_formats_of_a_checkpoint_that_arrived_quantized_are_read_from_its_config(
-    dense: Plan,
-) -> None:
+def test_formats_of_a_quantized_checkpoint_are_read_from_its_config(dense: Plan) -> None:
     arrived = Quantization(method="fp8", scheme="W8A8-FP8", bits=8, existing=True)
 
     step = asked(replace(dense, quantization=arrived))
@@ -116,9 +114,7 @@ def test_what_it_has_no_words_for_is_not_asked(dense: Plan, case: Case) -> None:
 
 
 @CASES.each("unknown")
-def test_a_gpu_or_an_engine_that_it_does_not_know_is_named(
-    instance: str, family: str, reason: str
-) -> None:
+def test_an_unknown_gpu_or_engine_is_named(instance: str, family: str, reason: str) -> None:
     plan = plan_of(model_of(LLAMA_3_8B), instance, family="vllm")
     plan = replace(plan, container=replace(plan.container, engine=family))
 

@@ -180,9 +180,7 @@ def test_copies_share_the_requests() -> None:
 
 
 @pytest.mark.parametrize(("sequences", "share"), [(1, 0.25), (4, 0.683594), (64, 1.0)])
-def test_sequences_of_a_mixture_read_the_experts_that_they_reach(
-    sequences: int, share: float
-) -> None:
+def test_sequences_read_the_experts_that_they_reach(sequences: int, share: float) -> None:
     mixture = setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8)
     experts = STEP_TERMS.index("expert_weights")
     all_s = 0.966 * 93_405_585_408 / (8 * 3350e9)

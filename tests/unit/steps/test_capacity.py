@@ -46,9 +46,7 @@ def test_a_machine_that_counts_nothing_has_killed_nothing(tmp_path: Path) -> Non
 
 
 @CASES.each("gpus")
-def test_gpus_of_other_jobs_are_not_ours(
-    there: int, named: str | None, ours: tuple[str, ...]
-) -> None:
+def test_others_gpus_are_not_ours(there: int, named: str | None, ours: tuple[str, ...]) -> None:
     """A job under Slurm or Ray took GPU 0, which was another job's."""
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
 

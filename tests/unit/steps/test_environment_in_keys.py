@@ -174,9 +174,7 @@ def test_the_docker_executor_names_its_python_and_its_image(
     ("used", "fits"),
     [({"python": "3.11.9"}, True), ({"python": "3.12.1"}, False), ({"python": "3.1"}, False)],
 )
-def test_a_result_of_another_python_than_the_keys_is_refused(
-    used: dict[str, str], fits: bool
-) -> None:
+def test_a_result_of_another_python_is_refused(used: dict[str, str], fits: bool) -> None:
     key = CHECKPOINT
     keyed = step("copy", key=key, env=key.invocation.env)
     assert json.loads(json.dumps(key.toolchain.environment))["python"] == "3.11"

@@ -49,9 +49,7 @@ def test_gpus_that_would_idle_are_told() -> None:
 
 
 @pytest.mark.parametrize(("wish", "severity"), [("auto", "note"), (1, "error")])
-def test_a_gpu_too_small_for_a_layer_is_told_before_hours_of_work(
-    wish: GpuWish, severity: str
-) -> None:
+def test_a_gpu_too_small_for_a_layer_is_told_before_work(wish: GpuWish, severity: str) -> None:
     (found,) = check_gpu_use("quantize", wish, GpuUse(most=1, each_bytes=30 * GIB), A10G)
 
     assert (found.severity, found.code) == (severity, "gpu-too-small")

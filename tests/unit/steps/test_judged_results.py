@@ -100,9 +100,7 @@ def test_a_figure_of_a_worker_may_be_no_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_figures_of_an_evaluation_or_training_are_refused(
-    name: str, tmp_path: Path
-) -> None:
+def test_hostile_figures_of_evaluation_or_training_are_refused(name: str, tmp_path: Path) -> None:
     for read, file in ((read_quality, "quality.json"), (read_training, "training.json")):
         place = tmp_path / file
         place.write_bytes(HOSTILE[name])

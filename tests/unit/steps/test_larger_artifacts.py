@@ -78,9 +78,7 @@ def test_a_larger_artifact_is_used_only_when_that_was_asked_for(
     assert outcome.key == key_of(NEURON)
 
 
-def test_a_larger_artifact_says_what_it_makes_of_the_shape(
-    tmp_path: Path, cache: ArtifactCache
-) -> None:
+def test_a_larger_artifact_says_what_becomes_of_it(tmp_path: Path, cache: ArtifactCache) -> None:
     outcome, said = run(tmp_path, cache, accept_larger=True)
 
     assert outcome.reused
@@ -124,9 +122,7 @@ def test_the_inputs_of_a_step_are_named_by_group(cache: ArtifactCache) -> None:
     assert "kind" not in inputs
 
 
-def test_a_look_up_is_noted_with_its_document_and_neighbours(
-    tmp_path: Path, cache: ArtifactCache
-) -> None:
+def test_a_look_up_is_noted_with_its_neighbours(tmp_path: Path, cache: ArtifactCache) -> None:
     run(tmp_path, cache, accept_larger=False)
 
     [noted] = LastLookups(tmp_path / "state").last()

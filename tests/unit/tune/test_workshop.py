@@ -54,9 +54,7 @@ def test_the_longest_unused_is_ended_where_memory_has_no_room(free: int | None) 
 
 
 @pytest.mark.parametrize(("network", "gpus"), [("host", False), ("bridge", True)])
-def test_servers_that_share_a_port_or_devices_are_up_one_at_a_time(
-    network: str, *, gpus: bool
-) -> None:
+def test_servers_that_share_something_are_up_one_at_a_time(network: str, *, gpus: bool) -> None:
     opener = FakeOpener(network=network)
 
     with servers(opener, gpus=gpus) as found:

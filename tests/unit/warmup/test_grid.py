@@ -52,17 +52,7 @@ def test_an_exclude_leaves_out_what_matches_all_its_fields(
     assert [f"{one['model']} {one['instance'].split('.')[1]}" for one in found] == [*left]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"axes": {"modle": ["a"]}}, "the grid has an unknown field 'modle'"),
-        ({"exclude": [{"instnace": "x"}]}, "the grid has an unknown field 'instnace'"),
-        ({"axes": {"model": []}}, "axis 'model' has no values"),
-        ({"exclude": [{}]}, "leaves out everything"),
-        ({"axes": {"max_batch": list(range(1000)), "tp_degree": list(range(1000))}}, "1000000"),
-        ({"defaults": {"outputs": ["oci:out"]}}, "the grid has an unknown field 'outputs'"),
-    ],
-)
+@CASES.each("refused")
 def test_a_grid_that_says_something_else_than_was_meant_is_refused(
     fields: dict[str, Any], message: str
 ) -> None:

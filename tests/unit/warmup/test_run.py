@@ -172,9 +172,7 @@ def test_several_machines_need_a_shared_store() -> None:
 
 
 @CASES.each("not_believed")
-def test_a_job_that_says_it_is_done_is_not_believed_without_its_artifact(
-    said: str, reason: str
-) -> None:
+def test_a_job_is_not_believed_to_be_done_without_its_artifact(said: str, reason: str) -> None:
     fleet = Script(Store(), job0=[Ended(index=0, said=said)])
 
     [done] = run(plan(job(0)), fleet, retries=0)

@@ -174,9 +174,7 @@ def test_a_node_asks_for_what_it_lacks_before_it_runs_anything(node: Node, tmp_p
         pytest.param("/proc/none", "cannot write to the shared cache", id="not-writable"),
     ],
 )
-def test_a_node_with_another_store_fails_before_it_works(
-    node: Node, shared: str, words: str
-) -> None:
+def test_a_node_with_another_store_fails_at_once(node: Node, shared: str, words: str) -> None:
     step = node.step()
     done = node.run(step, PACKAGER_CACHE_SHARED=f"dir:{shared.format(place=node.place)}")
 

@@ -83,9 +83,7 @@ def test_an_environment_in_use_is_not_removed(tmp_path: Path, tool: Path) -> Non
     assert len(own(tmp_path, tool).remove("two")) == 1
 
 
-def test_a_tool_may_run_in_the_environment_of_another(
-    tmp_path: Path, tool: Path, borrower: Path
-) -> None:
+def test_a_tool_may_run_in_anothers_environment(tmp_path: Path, tool: Path, borrower: Path) -> None:
     made = own(tmp_path, tool)
 
     made.install("guest")
@@ -100,9 +98,7 @@ def test_a_tool_may_run_in_the_environment_of_another(
         made.remove("guest")
 
 
-def test_a_package_that_is_not_there_is_explained_and_leaves_nothing(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_an_absent_package_is_explained_and_leaves_nothing(tmp_path: Path, tool: Path) -> None:
     (tool / "requirements/a.txt").write_text("first==9.0\n")
     made = own(tmp_path, tool)
 
@@ -114,9 +110,7 @@ def test_a_package_that_is_not_there_is_explained_and_leaves_nothing(
     assert made.installed() == []
 
 
-def test_requirements_that_do_not_bring_what_the_tool_declares_are_refused(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_requirements_without_what_a_tool_declares_are_refused(tmp_path: Path, tool: Path) -> None:
     (tool / "tool.toml").write_text('summary = "s"\n[packages]\ntorch = "2.0"\n')
 
     with pytest.raises(ToolUnavailable, match="do not bring torch"):
@@ -124,9 +118,7 @@ def test_requirements_that_do_not_bring_what_the_tool_declares_are_refused(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_installation_killed_at_any_moment_is_not_trusted(
-    seed: int, tmp_path: Path, tool: Path
-) -> None:
+def test_a_killed_installation_is_not_trusted(seed: int, tmp_path: Path, tool: Path) -> None:
     text = (tool / "tool.toml").read_text().partition("[packages]")[0]
     (tool / "tool.toml").write_text(text)  # its venv alone: some moments of 30
     process = installing(tmp_path, tool, stdout=subprocess.PIPE)

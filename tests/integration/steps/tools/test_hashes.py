@@ -92,9 +92,7 @@ def test_where_the_index_lacks_it_the_other_build_comes_with_what_it_needs(
 
 
 @pytest.mark.parametrize("changed", ["first-1.0+cpu", "driver-3.0"])
-def test_other_bytes_under_a_locked_version_are_refused(
-    changed: str, tmp_path: Path, tool: Path
-) -> None:
+def test_other_bytes_of_a_locked_version_fail(changed: str, tmp_path: Path, tool: Path) -> None:
     name, version = changed.split("-")
     wheel(tmp_path / "wheels", name, version, requires="anything ; extra == 'x'")
     if name == "driver":
@@ -151,9 +149,7 @@ def test_an_unverified_environment_is_recorded_and_kept_apart(tmp_path: Path, to
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_the_switch_is_off_where_it_is_set_to_nothing(
-    value: str, tmp_path: Path, tool: Path
-) -> None:
+def test_the_switch_is_off_where_it_is_empty(value: str, tmp_path: Path, tool: Path) -> None:
     wheel(tmp_path / "wheels", "first", "1.0+cpu", requires="anything ; extra == 'x'")
 
     with pytest.raises(PackagesDiffer):

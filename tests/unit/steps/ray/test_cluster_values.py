@@ -72,9 +72,7 @@ def test_a_step_asks_for_what_one_node_must_have(case: Case) -> None:
 
 
 @CASES.each("able")
-def test_a_step_must_fit_one_node_and_not_the_cluster(
-    demand: dict[str, Any], able: tuple[str, ...]
-) -> None:
+def test_a_step_must_fit_one_single_node(demand: dict[str, Any], able: tuple[str, ...]) -> None:
     nodes = [SMALL, LARGE, ONE_GPU, FOUR_GPUS]
 
     assert tuple(one.node.name for one in fitting(STEP, Resources(**demand), nodes)) == able

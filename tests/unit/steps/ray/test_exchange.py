@@ -133,9 +133,7 @@ def test_a_file_under_the_same_path_with_other_content_is_missing(
     assert caught.value.digests == (SHA256,)
 
 
-def test_a_file_that_was_handed_on_is_found_and_shares_nothing_with_ours(
-    sides: Sides, tmp_path: Path
-) -> None:
+def test_a_handed_on_file_is_found_and_shares_nothing(sides: Sides, tmp_path: Path) -> None:
     place = tmp_path / "m.safetensors"
     file = on_disk(place)
     place.chmod(0o444)
@@ -153,9 +151,7 @@ def test_a_file_that_was_handed_on_is_found_and_shares_nothing_with_ours(
     assert inode not in inodes
 
 
-def test_a_file_that_changed_since_its_digest_was_taken_is_not_handed_on(
-    sides: Sides, tmp_path: Path
-) -> None:
+def test_a_file_changed_since_its_digest_is_not_handed_on(sides: Sides, tmp_path: Path) -> None:
     file = on_disk(tmp_path / "m.safetensors")
     status = (tmp_path / "m.safetensors").stat()
     content = FileRange(
@@ -203,9 +199,7 @@ def test_a_file_of_a_hub_is_fetched_at_its_commit(
     assert file.content == RemoteRange(url=url, offset=0, length=len(DATA))
 
 
-def test_an_order_and_what_was_made_here_reach_the_node_through_the_shared_cache(
-    sides: Sides,
-) -> None:
+def test_an_order_and_what_was_made_here_reach_the_node(sides: Sides) -> None:
     config = ModelFile(path="config.json", role="config", content=Inline(b'{"a": 1}'))
     order = sides.order(config)
 
@@ -228,18 +222,14 @@ def test_a_node_that_sees_another_store_says_so_before_it_works(tmp_path: Path) 
     assert "mounted" in caught.value.hint
 
 
-def test_nothing_that_is_handed_on_stays_in_the_cache_of_this_machine(
-    sides: Sides, tmp_path: Path
-) -> None:
+def test_nothing_handed_on_stays_in_this_machines_cache(sides: Sides, tmp_path: Path) -> None:
     sides.exchange.offer_file(on_disk(tmp_path / "m.safetensors"), SHA256)
 
     assert list(tmp_path.glob("ours/ac/*/*/*")) == []
 
 
 @CASES.each("not_pinned")
-def test_an_origin_that_names_nothing_pinned_is_passed_over(
-    sides: Sides, tmp_path: Path, origin: str
-) -> None:
+def test_an_origin_not_pinned_is_passed_over(sides: Sides, tmp_path: Path, origin: str) -> None:
     with pytest.raises(InputsMissing):
         sides.finder.inputs(gone(sides, tmp_path, origin))
 

@@ -127,9 +127,7 @@ def world(tmp_path: Path) -> Run:
     return lambda *scripts, **changes: World(tmp_path, scripts, **changes)
 
 
-def test_a_result_is_in_the_shared_cache_and_what_the_node_said_comes_back_as_it_is_said(
-    world: Run,
-) -> None:
+def test_a_result_is_shared_and_what_the_node_said_comes_back(world: Run) -> None:
     log = line(log="loading\n")
     done = line(result={"seconds": 2.5, "details": {"layers": 2}})
     progress = line(progress="layer, 1 of 2")

@@ -61,9 +61,7 @@ def own(tmp_path: Path, tool: Path, **more: str) -> Environments:
     return environments(tmp_path, find=lambda name: tool.parent / name, environment=environment)
 
 
-def test_a_changed_worker_is_another_tool_in_the_same_environment(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_a_changed_worker_is_another_tool_in_one_environment(tmp_path: Path, tool: Path) -> None:
     before = own(tmp_path, tool)
     before.tool("two")
     (tool / "worker.py").write_text("# better\n")
