@@ -112,9 +112,7 @@ def test_a_file_of_requests_gives_the_lengths_of_each(
 
 
 @pytest.mark.parametrize(("counts", "notes"), [(True, 0), (False, 1)])
-def test_it_is_said_where_a_server_does_not_count_what_it_is_sent(
-    bench: Bench, counts: bool, notes: int
-) -> None:
+def test_it_is_said_where_a_server_does_not_count(bench: Bench, counts: bool, notes: int) -> None:
     quick = Behaviour(ttft_s=0.001, itl_s=0.0, usage=counts, tokenize=counts)
     with LlmDouble(quick) as double:
         words = ("--workload", "40:2", "--requests", "3", "--concurrency", "1")

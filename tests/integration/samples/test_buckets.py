@@ -147,9 +147,6 @@ def test_nothing_stays_on_this_machine(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("reference", "found"),
-    [("s3://b/c", True), ("manifest:s3://b/c", True), ("./s3", False), ("manifest:a", False)],
-)
+@CASES.each("references")
 def test_references_of_buckets_are_known(reference: str, found: bool) -> None:
     assert is_bucket_data(reference) is found

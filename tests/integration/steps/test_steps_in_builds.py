@@ -157,9 +157,7 @@ def test_without_a_cache_every_build_runs_the_step(tmp_path: Path, build: Run) -
     assert ran.read_text() == "xx"
 
 
-def test_two_builders_of_one_key_run_the_tool_once(
-    tmp_path: Path, build: Run, env: dict[str, str]
-) -> None:
+def test_two_builders_run_the_tool_once(tmp_path: Path, build: Run, env: dict[str, str]) -> None:
     build("demo-copy")  # makes the environment
     ran = tmp_path / "ran"
     words = ("--quantize", f"demo-slow,ran={ran}")

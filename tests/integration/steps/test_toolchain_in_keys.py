@@ -53,9 +53,7 @@ class TooSmall(Surprising):
         raise StepTooLarge(f"step {step.name!r} needs about 9.0 GB of disk space, 1.0 GB are free")
 
 
-def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_too_large_is_refused_before_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
     small = TooSmall()

@@ -205,9 +205,7 @@ def test_what_will_not_work_next_time_either_ends_with_a_permanent_status(
 
 
 @CASES.each("failed")
-def test_a_failed_step_says_whether_to_try_again(
-    warm: Run, plan: Plan, method: str, status: int
-) -> None:
+def test_failed_steps_say_whether_to_retry(warm: Run, plan: Plan, method: str, status: int) -> None:
     plan(method)
 
     assert warm(*FIRST).status == status

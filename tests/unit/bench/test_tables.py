@@ -21,9 +21,7 @@ CASES = Corpus(__file__)
 
 
 @CASES.each("names")
-def test_a_name_is_as_short_as_tells_variants_apart(
-    names: tuple[str, ...], short: tuple[str, ...]
-) -> None:
+def test_names_are_as_short_as_can_be(names: tuple[str, ...], short: tuple[str, ...]) -> None:
     assert short_names(names) == short
 
 

@@ -88,9 +88,7 @@ def test_an_image_without_a_draft_is_measured_once(tmp_path: Path) -> None:
 
 
 @CASES.each("refused")
-def test_what_cannot_be_measured_is_refused(
-    tmp_path: Path, names: tuple[str, ...], told: str
-) -> None:
+def test_the_unmeasurable_is_refused(tmp_path: Path, names: tuple[str, ...], told: str) -> None:
     with pytest.raises(UsageError) as refused:
         found(*names, place=tmp_path)
 

@@ -87,9 +87,7 @@ def test_a_count_of_four_hundred_digits_is_invalid() -> None:
 
 
 @CASES.each("unusable")
-def test_what_cannot_be_used_counts_as_what_it_is(
-    data: str, kind: str, failure: str, reason: str
-) -> None:
+def test_the_unusable_counts_as_what_it_is(data: str, kind: str, failure: str, reason: str) -> None:
     with pytest.raises(AnswerFailed) as caught:
         read(data.encode(), kind=kind)
 

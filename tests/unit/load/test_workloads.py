@@ -78,9 +78,7 @@ def counter(request: pytest.FixtureRequest, tmp_path_factory: Any) -> TokenCount
 
 @pytest.mark.parametrize("counted", ["by the client", "by both", "by the server"])
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_every_workload_has_prompts_of_its_lengths(
-    name: str, counted: str, counter: TokenCounter
-) -> None:
+def test_workloads_have_their_lengths(name: str, counted: str, counter: TokenCounter) -> None:
     shape = shape_of(name)
     count_prompt = served(counter.count)
     source = open_source(

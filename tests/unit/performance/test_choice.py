@@ -207,9 +207,7 @@ def test_a_stated_number_of_requests_is_shared_by_the_copies() -> None:
 
 
 @CASES.each("limits")
-def test_limits_hold_for_the_token_and_for_the_first(
-    tpot_ms: float, ttft_ms: float | None, kept: bool
-) -> None:
+def test_limits_hold_for_each_token(tpot_ms: float, ttft_ms: float | None, kept: bool) -> None:
     request = BuildRequest(model="m", instance="i", tpot_limit_ms=tpot_ms, ttft_limit_ms=ttft_ms)
 
     assert keeps_limits(point(8, tpot_s=0.05, ttft_s=0.3), target_of(request, QUESTIONS)) is kept

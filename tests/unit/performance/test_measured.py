@@ -120,13 +120,7 @@ def test_measured_lengths_of_requests_are_kept(plain: Plan) -> None:
     assert (point.workload.input_tokens, point.workload.output_tokens) == (3000, 100)
 
 
-@pytest.mark.parametrize(
-    ("factor", "words"),
-    [
-        pytest.param(1e-3, "seconds given as milliseconds", id="seconds"),
-        pytest.param(1e3, "microseconds given as milliseconds", id="microseconds"),
-    ],
-)
+@CASES.each("units")
 def test_another_unit_is_refused_and_guessed(plain: Plan, factor: float, words: str) -> None:
     setup = setup_of(plain, accelerator_of(plain.instance))
     right = predict_point(setup, QUESTIONS, 4).tpot_s

@@ -65,10 +65,7 @@ def test_the_concurrency_of_a_sweep_of_aiperf_is_in_its_variation(tmp_path: Path
     assert load_measurements(written(tmp_path, swept)).loads[0].concurrency == 40
 
 
-@pytest.mark.parametrize(
-    ("unit", "value", "seconds"),
-    [("ms", 12.5, 0.0125), ("sec", 0.0125, 0.0125), ("us", 12_500, 0.0125)],
-)
+@CASES.each("units")
 def test_units_of_aiperf_are_read(tmp_path: Path, unit: str, value: float, seconds: float) -> None:
     document = {**AIPERF, "inter_token_latency": {"unit": unit, "avg": value}}
 

@@ -33,11 +33,7 @@ def test_json_lines_in_several_formats(tmp_path: Path) -> None:
     assert found.skipped_count == 0
 
 
-@pytest.mark.parametrize(
-    "content",
-    ['[\n {"text": "one"},\n {"text": "two"}\n]', '{"text": "one"}\n{"text": "two"}\n'],
-    ids=["an array", "lines"],
-)
+@CASES.each("json_files")
 def test_a_json_file(tmp_path: Path, content: str) -> None:
     data = tmp_path / "a.json"
     data.write_text(content, encoding="utf-8")

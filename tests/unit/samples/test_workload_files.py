@@ -82,11 +82,7 @@ def test_rows_that_are_no_requests_are_counted(tmp_path: Path) -> None:
     assert load_workload(str(path)).source.endswith("2 rows are not requests")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["nonsense\n", '{"input_length": 0, "output_length": 1}\n', '{"input_length": 1e99}\n'],
-    ids=["no-json", "zero", "huge"],
-)
+@CASES.each("no_requests")
 def test_a_file_without_requests_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(text, encoding="utf-8")

@@ -53,10 +53,7 @@ def test_others_gpus_are_not_ours(there: int, named: str | None, ours: tuple[str
     assert own_gpus(there, environment) == ours
 
 
-@pytest.mark.parametrize(
-    ("count", "named", "seen"),
-    [(0, None, ""), (2, None, "0,1"), (1, "3,5", "3"), (2, "3,5", "3,5"), (0, "3,5", "")],
-)
+@CASES.each("first_gpus")
 def test_a_step_sees_the_first_of_our_gpus(count: int, named: str | None, seen: str) -> None:
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
 

@@ -68,9 +68,7 @@ def run(
     return run_step(Compiler(tool), cache, tmp_path, step_of(NEURON), **more), said
 
 
-def test_a_larger_artifact_is_used_only_when_that_was_asked_for(
-    tmp_path: Path, cache: ArtifactCache
-) -> None:
+def test_a_larger_artifact_is_used_only_if_asked_for(tmp_path: Path, cache: ArtifactCache) -> None:
     outcome, _ = run(tmp_path, cache, accept_larger=False)
 
     assert not outcome.reused

@@ -167,13 +167,7 @@ def test_a_node_asks_for_what_it_lacks_before_it_runs_anything(node: Node, tmp_p
     assert node.published(step)
 
 
-@pytest.mark.parametrize(
-    ("shared", "words"),
-    [
-        pytest.param("{place}/elsewhere", "not in the shared cache as this node sees it", id="dir"),
-        pytest.param("/proc/none", "cannot write to the shared cache", id="not-writable"),
-    ],
-)
+@CASES.each("other_stores")
 def test_a_node_with_another_store_fails_at_once(node: Node, shared: str, words: str) -> None:
     step = node.step()
     done = node.run(step, PACKAGER_CACHE_SHARED=f"dir:{shared.format(place=node.place)}")

@@ -99,9 +99,7 @@ def test_a_node_without_the_tool_only_declares_its_versions() -> None:
 
 
 @CASES.each("differ")
-def test_nodes_with_other_versions_of_a_tool_are_refused(
-    changes: dict[str, Any], words: str
-) -> None:
+def test_nodes_with_other_versions_are_refused(changes: dict[str, Any], words: str) -> None:
     other = replace(FACTS, **changes)
 
     with pytest.raises(NodesDiffer, match=f"nodes small and large .*: {words}") as caught:
