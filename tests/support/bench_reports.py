@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from packager.bench.compare import compare
@@ -14,7 +16,6 @@ from packager.core.bench import (
     BenchReport,
     BenchVariant,
     BenchWorkload,
-    Boundary,
     ContainerUse,
     Limits,
     Metric,
@@ -24,10 +25,12 @@ from packager.core.bench import (
 )
 from packager.core.bench_setup import BenchSetup
 from packager.core.speculation import Acceptance
+from tests.support.places import DATA
 from tests.support.report_values import quality_report
 
 INPUT, OUTPUT = 622.0, 250.0
 LEVELS = (1, 2, 4, 8, 16, 32)
+TABLE = tomllib.loads((DATA / "bench" / "reports.toml").read_text("utf-8"))
 HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
@@ -180,115 +183,47 @@ def report(variants: tuple[BenchVariant, ...], **changes: Any) -> BenchReport:
     return BenchReport.model_validate(given | changes)
 
 
-def quantized() -> BenchReport:
-    """Three ways to serve a model: whole, AWQ and FP8, with quality, prices and predictions."""
-    at = "123456789012.dkr.ecr.us-east-1.amazonaws.com/models/llama-3.1-8b"
-    told = Predicted(ttft_ms=310.0, tpot_ms=33.0, output_token_throughput=320.0, band=0.4)
-    plain = variant(f"{at}:bf16", tpot_ms=28.0, ttft_ms=90.0)
-    plain = plain.model_copy(
-        update={
-            "loads": tuple(
-                one.model_copy(update={"predicted": told}) if one.concurrency == 8 else one
-                for one in plain.loads
-            )
-        }
+def told_variant(row: Mapping[str, Any]) -> BenchVariant:
+    """Make a variant of the table."""
+    fields = with_null(row)
+    fields["setup"] = with_null(row.get("setup", {}))
+    if "accepted" in fields:
+        fields["acceptance"] = acceptance(fields.pop("accepted"))
+    if "quality" in fields:
+        fields["quality"] = quality_report(**fields["quality"])
+    predicted = fields.pop("predicted", {})
+    made = variant(fields.pop("name"), **fields)
+    loads = (
+        one.model_copy(update={"predicted": Predicted(**predicted[str(one.concurrency)])})
+        if str(one.concurrency) in predicted
+        else one
+        for one in made.loads
     )
-    awq = variant(
-        f"{at}:awq",
-        tpot_ms=11.5,
-        ttft_ms=96.0,
-        quality=quality_report(),
-        boundary=Boundary(
-            what="max-concurrency",
-            feasible=24,
-            infeasible=25,
-            breach="time_to_first_token",
-            breach_value=512.0,
-        ),
-        setup={"quantization": "awq", "precision": "int4"},
-    )
-    fp8 = variant(
-        f"{at}:fp8",
-        tpot_ms=16.5,
-        ttft_ms=84.0,
-        quality=quality_report(kld_mean=1e-9, top1_agreement=0.999, perplexity_increase=0.0002),
-        setup={"quantization": "fp8", "precision": "fp8"},
-    )
-    return report((plain, awq, fp8))
+    return made.model_copy(update={"loads": tuple(loads)})
 
 
-def drafts() -> BenchReport:
-    """The states of an announcement: no draft, a base head, a trained head."""
-    variants = (
-        variant("shop:plain", tpot_ms=46.0, ttft_ms=150.0, levels=(1, 2, 4, 8)),
-        variant(
-            "shop:base-head",
-            tpot_ms=21.0,
-            ttft_ms=120.0,
-            chunk=2.44,
-            acceptance=acceptance(2.44),
-            levels=(1, 2, 4, 8),
-            setup={"draft": "eagle3"},
-        ),
-        variant(
-            "shop:trained-head",
-            tpot_ms=18.0,
-            ttft_ms=118.0,
-            chunk=2.68,
-            acceptance=acceptance(2.68),
-            levels=(1, 2, 4, 8),
-            setup={"draft": "eagle3"},
-        ),
+def with_null(row: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in row.items() if name != "null"}
+    return given | dict.fromkeys(row.get("null", ()))
+
+
+def unanswered(name: str, error: Mapping[str, Any] | None = None) -> BenchVariant:
+    """Return a variant that answered nothing, or one that never started."""
+    if error is None:
+        return BenchVariant(name=name)
+    setup = BenchSetup(model="meta-llama/Llama-3.1-8B-Instruct")
+    lost = BenchLoad(
+        concurrency=1, requests=32, answered=0, seconds=1.5, metrics={}, errors=(error,)
     )
-    return report(variants)
+    return BenchVariant(name=name, setup=setup, loads=(lost,))
 
 
-def tiny() -> BenchReport:
-    """One variant, one load, one round, no price: nothing to compare."""
-    one = variant(
-        "tiny:local",
-        tpot_ms=0.9,
-        ttft_ms=4.0,
-        levels=(1,),
-        rounds=1,
-        usd_hour=None,
-        limits=False,
-        setup={"model": "tiny-llama", "instance": "local", "precision": "fp32"},
-    )
-    return report((one,), rounds=1, limits=Limits(), command="")
-
-
-def unpriced() -> BenchReport:
-    """Two addresses about which nothing is known, measured once: no price, no intervals."""
-    setup = dict.fromkeys(("model", "instance", "precision", "engine", "digest"), "")
-    unknown = setup | {"tp_degree": None, "quantization": None, "draft": None}
-    settings: dict[str, Any] = {
-        "levels": (1, 4, 16),
-        "rounds": 1,
-        "usd_hour": None,
-        "use": None,
-        "start_s": None,
-        "setup": unknown,
-    }
-    variants = (
-        variant("http://inference.example:8000", tpot_ms=20.0, ttft_ms=60.0, **settings),
-        variant("http://other.example:8000", tpot_ms=19.5, ttft_ms=61.0, **settings),
-    )
-    return report(
-        variants,
-        rounds=1,
-        machine="",
-        notes=("tokens that servers and packager's tokenizer counted differ by 14 %",),
-    )
-
-
-def even() -> BenchReport:
-    """Two variants that differ by no more than noise."""
-    variants = (
-        variant("shop:one", tpot_ms=20.0, ttft_ms=60.0, levels=(1, 8)),
-        variant("shop:other", tpot_ms=19.8, ttft_ms=60.0, levels=(1, 8)),
-    )
-    return report(variants)
+def told(name: str) -> BenchReport:
+    """Make a report of the table."""
+    row = TABLE[name]
+    variants = [told_variant(one) for one in row.get("variants", ())]
+    variants += [unanswered(**one) for one in row.get("measured", ())]
+    return report(tuple(variants), **row.get("report", {}))
 
 
 def twelve() -> BenchReport:
@@ -307,62 +242,6 @@ def twelve() -> BenchReport:
     return report(variants)
 
 
-def searched() -> BenchReport:
-    """A search alone: few loads, no prices, no comparison."""
-    one = variant(
-        "shop:awq",
-        tpot_ms=11.5,
-        ttft_ms=96.0,
-        levels=(16, 24, 25, 32),
-        usd_hour=None,
-        boundary=Boundary(what="knee", feasible=24),
-    )
-    return report((one,))
-
-
-def failed() -> BenchReport:
-    """Two servers of which none answered."""
-    refused = BenchError(kind="connection", reason="connection refused", count=32)
-    unfit = BenchError(kind="status", reason="no model of this name", status=404, count=32)
-    variants = tuple(
-        BenchVariant(
-            name=name,
-            setup=BenchSetup(model="meta-llama/Llama-3.1-8B-Instruct"),
-            loads=(
-                BenchLoad(
-                    concurrency=1,
-                    requests=32,
-                    answered=0,
-                    seconds=1.5,
-                    metrics={},
-                    errors=(error,),
-                ),
-            ),
-        )
-        for name, error in (("shop:bf16", refused), ("shop:awq", unfit))
-    )
-    return report(variants)
-
-
-def partly_failed() -> BenchReport:
-    """One that answers, with losses, and one that never started."""
-    errors = (
-        BenchError(kind="deadline", reason="no answer within 600 s", count=9),
-        BenchError(kind="server", reason="CUDA out of memory", count=4),
-    )
-    good = variant(
-        "shop:bf16",
-        tpot_ms=28.0,
-        ttft_ms=90.0,
-        levels=(1, 8),
-        failed=13,
-        errors=errors,
-        empty=2,
-        tokenizer_failed=1,
-    )
-    return report((good, BenchVariant(name="shop:awq")))
-
-
 def long_names() -> BenchReport:
     """Names as registries have them, longer than any column."""
     place = "123456789012.dkr.ecr.ap-southeast-2.amazonaws.com/" + "team-of-many-words/" * 4
@@ -374,15 +253,6 @@ def long_names() -> BenchReport:
             for end, tpot in (("one", 20.0), ("other", 25.0))
         )
     )
-
-
-def single_level() -> BenchReport:
-    """Three variants at one load: curves are points."""
-    variants = tuple(
-        variant(f"shop:{name}", tpot_ms=tpot, ttft_ms=90.0, levels=(8,))
-        for name, tpot in (("bf16", 28.0), ("awq", 11.5), ("fp8", 16.5))
-    )
-    return report(variants)
 
 
 def open_loop() -> BenchReport:
@@ -425,17 +295,12 @@ def hostile() -> BenchReport:
 
 
 REPORTS: Mapping[str, Callable[[], BenchReport]] = {
-    "quantized": quantized,
-    "drafts": drafts,
-    "tiny": tiny,
-    "unpriced": unpriced,
-    "even": even,
+    **{name: partial(told, name) for name in TABLE},
     "twelve": twelve,
-    "searched": searched,
-    "failed": failed,
-    "partly failed": partly_failed,
     "long names": long_names,
-    "single level": single_level,
     "open loop": open_loop,
     "hostile": hostile,
 }
+quantized, drafts, tiny = REPORTS["quantized"], REPORTS["drafts"], REPORTS["tiny"]
+even, unpriced, searched = REPORTS["even"], REPORTS["unpriced"], REPORTS["searched"]
+failed, partly_failed = REPORTS["failed"], REPORTS["partly failed"]

@@ -55,28 +55,21 @@ class Startup:
 def startups() -> tuple[Startup, ...]:
     """Read every row of the table."""
     with TABLE.open(encoding="utf-8", newline="") as rows:
-        return tuple(
-            Startup(
-                model=row["model"],
-                engine=row["engine"],
-                engine_version=row["engine_version"],
-                instance=row["instance"],
-                tp=int(row["tp"]),
-                pp=int(row["pp"]),
-                gpu_memory_utilization=float(row["gpu_memory_utilization"]),
-                max_num_seqs=int(row["max_num_seqs"]),
-                max_model_len=int(row["max_model_len"]),
-                max_num_batched_tokens=int(row["max_num_batched_tokens"] or 0) or None,
-                kv_dtype=row["kv_dtype"],
-                weights_bytes=float(row["weights_gib"] or 0) * GIB,
-                kv_bytes=float(row["kv_gib"] or 0) * GIB,
-                kv_tokens=int(row["kv_tokens"] or 0),
-                started=row["started"] == "yes",
-                source=row["source"],
-                note=row["note"],
-            )
-            for row in csv.DictReader(rows)
-        )
+        return tuple(map(_startup, csv.DictReader(rows)))
+
+
+def _startup(row: dict[str, str]) -> Startup:
+    texts = ("model", "engine", "engine_version", "instance", "kv_dtype", "source", "note")
+    counts = ("tp", "pp", "max_num_seqs", "max_model_len", "kv_tokens")
+    return Startup(
+        **{name: row[name] for name in texts},
+        **{name: int(row[name] or 0) for name in counts},
+        gpu_memory_utilization=float(row["gpu_memory_utilization"]),
+        max_num_batched_tokens=int(row["max_num_batched_tokens"] or 0) or None,
+        weights_bytes=float(row["weights_gib"] or 0) * GIB,
+        kv_bytes=float(row["kv_gib"] or 0) * GIB,
+        started=row["started"] == "yes",
+    )
 
 
 def is_compared(startup: Startup) -> bool:

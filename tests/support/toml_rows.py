@@ -7,8 +7,8 @@ A field `data:bytes` is text with one character for each byte, `words:tuple` is 
 `text=id` is the row's id, under the name that the test has for it.  What is too long to be written
 out is a table: `{ start = "a", text = "b", times = 1000, end = "c" }`.
 
-`each_row` reads a file below tests/ whose tables are groups of cases: a key is the id of one, and its
-value an inline table of the test's arguments.
+`each_row` reads a file below tests/ whose tables are groups of cases: a key is the id of one, and
+its value an inline table of the test's arguments.
 """
 
 from __future__ import annotations

@@ -7,14 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from artifact_cache import ArtifactCache
 from packager.core.events import EventSink, ignore
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
-from packager.core.recipe import Step, StepInput
+from packager.core.recipe import Step, StepInput, StepOutcome
 from packager.images.blobs import BlobReader
+from packager.ports import Executor
 from packager.share import share_dir
 from packager.steps.local import LocalExecutor
+from packager.steps.runner import StepRunner
 from packager.steps.tools.environments import Environments
+from packager.steps.workspace import Workspace
+from tests.support.cache_entries import CHECKPOINT
 
 OUTSIDE = Path(__file__).parent / "outside"
 HELPER = share_dir("containers") / "tools/common"
@@ -61,3 +66,19 @@ def model_files(directory: Path) -> tuple[ModelFile, ...]:
         for path in sorted(directory.rglob("*"))
         if path.is_file()
     )
+
+
+def run_step(
+    executor: Executor, cache: ArtifactCache | None, place: Path, step: Step, **how: Any
+) -> StepOutcome:
+    """Run a step through a cache as a build does, in a workspace below `place`."""
+    given = {"on_event": ignore, "warn": ignore, "checks": {}}
+    with Workspace(place / "work") as workspace:
+        return StepRunner(executor, lambda: cache, workspace, **(given | how)).run(step)
+
+
+def checkpoint_step(files: tuple[ModelFile, ...] = (), **changes: Any) -> Step:
+    """Return a step that quantizes, whose result has a key."""
+    given = {"name": "quantize", "tool": "llmcompressor", "gives": "model", "key": CHECKPOINT}
+    inputs = {"model": StepInput(files=files)}
+    return Step(**{**given, "inputs": inputs, "env": dict(CHECKPOINT.invocation.env), **changes})

@@ -15,24 +15,24 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import boto3
 import pytest
 
 from packager.build.records import load_record, put_starts
 from packager.core.bench import BenchReport
 from packager.performance.measurements import load_measurements
-from tests.support.commandline import TINY, Packager
+from tests.support.cases import Corpus
+from tests.support.commandline import TINY, Done, Packager
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.known import known
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
 from tests.unit.bench.test_startup import whole_report
 
+CASES = Corpus(__file__)
+
+ALL = ("--workload", "20:6", "--requests", "4", "--warm-up", "0")
 FEW = ("--workload", "20:6", "--requests", "4", "--warm-up", "1")
-CREDENTIALS = {
-    "region_name": "us-east-1",
-    "aws_access_key_id": "x",
-    "aws_secret_access_key": "x",
-}
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q")
 
 
@@ -48,15 +48,26 @@ def other() -> Iterator[LlmDouble]:
         yield double
 
 
+@pytest.fixture
+def bench(packager: Packager) -> Packager:
+    """Return what runs `packager bench` where it is to end well."""
+
+    def run(*words: str, **more: Any) -> Done:
+        done = packager("bench", *words, **more)
+        assert done.status == 0, done.err
+        return done
+
+    return run
+
+
 def test_two_servers_are_measured_in_turns_and_compared(
-    packager: Packager, one: LlmDouble, other: LlmDouble
+    bench: Packager, one: LlmDouble, other: LlmDouble
 ) -> None:
-    done = packager(
-        *("bench", one.url, other.url, *FEW, "--concurrency", "1,2", "--rounds", "2"),
+    done = bench(
+        *(one.url, other.url, *FEW, "--concurrency", "1,2", "--rounds", "2"),
         *("--usd-per-hour", "2", "--discount", "0.5", "--ttft-ms", "60000"),
     )
 
-    assert done.status == 0, done.err
     assert done.out.startswith("requests   as asked: 20 tokens in, 6 tokens out; seed 0\n")
     assert "limits     the first token within 60000 ms" in done.out
     assert "rounds     2, in turns" in done.out
@@ -67,10 +78,9 @@ def test_two_servers_are_measured_in_turns_and_compared(
     assert "measure, " in done.err  # which load is shown depends on when it is looked at
 
 
-def test_json_is_the_report_and_alone_on_stdout(packager: Packager, one: LlmDouble) -> None:
-    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--format", "json")
+def test_json_is_the_report_and_alone_on_stdout(bench: Packager, one: LlmDouble) -> None:
+    done = bench(one.url, *FEW, "--concurrency", "2", "--format", "json")
 
-    assert done.status == 0, done.err
     assert done.err == ""
     report = BenchReport.model_validate_json(done.out)
     (variant,) = report.variants
@@ -84,23 +94,12 @@ def test_json_is_the_report_and_alone_on_stdout(packager: Packager, one: LlmDoub
     assert report.command.startswith(f"packager bench {one.url} --workload 20:6")
 
 
-def test_a_page_is_one_file_with_every_table(packager: Packager, one: LlmDouble) -> None:
-    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--format", "html")
-
-    assert done.status == 0, done.err
-    assert done.out.startswith("<!doctype html>")
-    assert "Latency" in done.out
-
-
 def test_a_directory_gets_what_every_reader_wants(
-    packager: Packager, tmp_path: Path, one: LlmDouble
+    bench: Packager, tmp_path: Path, one: LlmDouble
 ) -> None:
-    done = packager(
-        *("bench", one.url, *FEW, "--concurrency", "1,2", "--output", "results/"),
-        *("--output", "alone.json"),
-    )
+    outputs = ("--output", "results/", "--output", "alone.json")
+    done = bench(one.url, *FEW, "--concurrency", "1,2", *outputs)
 
-    assert done.status == 0, done.err
     assert "written to results/" in done.err
     results = tmp_path / "results"
     (server,) = (path for path in results.iterdir() if path.is_dir())
@@ -114,30 +113,25 @@ def test_a_directory_gets_what_every_reader_wants(
     assert [load.concurrency for load in alone.loads] == [1, 2]
 
 
-def test_one_load_fits_the_archive_that_sagemaker_reads(
-    packager: Packager, tmp_path: Path, one: LlmDouble
-) -> None:
-    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--output", "output.tar.gz")
+def test_one_load_fits_sagemakers_archive(bench: Packager, tmp_path: Path, one: LlmDouble) -> None:
+    bench(one.url, *FEW, "--concurrency", "2", "--output", "output.tar.gz")
 
-    assert done.status == 0, done.err
     with tarfile.open(tmp_path / "output.tar.gz") as tar:
         assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
 
 
 def test_a_search_ends_at_the_boundary_and_leaves_its_history(
-    packager: Packager, tmp_path: Path, one: LlmDouble
+    bench: Packager, tmp_path: Path, one: LlmDouble
 ) -> None:
     """Every load is within a minute: the search ends where it may not go on."""
-    done = packager(
-        *("bench", one.url, *FEW, "--find", "max-concurrency", "--latency-ms", "60000"),
+    done = bench(
+        *(one.url, *FEW, "--find", "max-concurrency", "--latency-ms", "60000"),
         *("--find-up-to", "4", "--output", "output.tar.gz"),
     )
 
-    assert done.status == 0, done.err
     assert "found      up to 4 requests at once are within the limits" in done.out
     with tarfile.open(tmp_path / "output.tar.gz") as tar:
-        history = tar.extractfile("search_history.json")
-        assert history is not None
+        history = known(tar.extractfile("search_history.json"))
         found = json.load(io.BytesIO(history.read()))
     assert found["boundary_summary"]["feasible_max"]["value"] == 4
 
@@ -157,15 +151,11 @@ def test_a_share_that_is_demanded_and_missed_ends_with_7_after_the_figures(
     )
 
 
-def test_what_fails_is_told_as_what_it_is(packager: Packager) -> None:
+def test_what_fails_is_told_as_what_it_is(bench: Packager) -> None:
     modes: tuple[Mode, ...] = ("ok", "empty", "cut", "status")
     with LlmDouble(Behaviour(), modes=modes) as failing:
-        done = packager(
-            *("bench", failing.url, "--workload", "20:6", "--requests", "4", "--warm-up", "0"),
-            *("--concurrency", "1", "--format", "json"),
-        )
+        done = bench(failing.url, *ALL, "--concurrency", "1", "--format", "json")
 
-    assert done.status == 0, done.err
     (load,) = json.loads(done.out)["variants"][0]["loads"]
     assert (load["requests"], load["empty"]) == (4, 1)
     assert {error["kind"] for error in load["errors"]} == {"cut", "status"}
@@ -180,9 +170,7 @@ def test_a_server_that_answers_nothing_ends_with_4(packager: Packager) -> None:
     assert "503" in done.err
 
 
-def test_a_server_that_is_not_there_is_no_reason_against_the_other(
-    packager: Packager, one: LlmDouble
-) -> None:
+def test_an_absent_server_does_not_stop_the_other(packager: Packager, one: LlmDouble) -> None:
     done = packager("bench", one.url, "http://127.0.0.1:9", *FEW, "--concurrency", "1", "--quiet")
 
     assert done.status == 4
@@ -192,14 +180,13 @@ def test_a_server_that_is_not_there_is_no_reason_against_the_other(
 
 
 def test_passwords_and_keys_are_sent_and_never_shown(
-    packager: Packager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: LlmDouble
+    bench: Packager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: LlmDouble
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-geheim")
     url = one.url.replace("http://", "http://user:verrat@")
 
-    done = packager("bench", url, *FEW, "--concurrency", "1", "--output", "results/")
+    done = bench(url, *FEW, "--concurrency", "1", "--output", "results/")
 
-    assert done.status == 0, done.err
     told = done.out + done.err
     files = [path for path in tmp_path.rglob("*.*") if path.is_file()]
     assert files
@@ -209,13 +196,12 @@ def test_passwords_and_keys_are_sent_and_never_shown(
 
 
 def test_figures_go_into_the_build_record_that_is_named(
-    packager: Packager, tmp_path: Path, one: LlmDouble
+    packager: Packager, bench: Packager, tmp_path: Path, one: LlmDouble
 ) -> None:
     assert packager(*BUILD, "--output", "oci:out", "--record", "built.json").status == 0
 
-    done = packager("bench", one.url, *FEW, "--concurrency", "2", "--record", "built.json")
+    done = bench(one.url, *FEW, "--concurrency", "2", "--record", "built.json")
 
-    assert done.status == 0, done.err
     assert "in the record built.json" in done.err
     record = json.loads((tmp_path / "built.json").read_text())
     assert record["schema_version"] == 4
@@ -223,13 +209,18 @@ def test_figures_go_into_the_build_record_that_is_named(
     assert [load.concurrency for load in load_measurements(tmp_path / "built.json").loads] == [2]
 
 
-def test_inspect_shows_what_was_measured_of_an_image_that_was_built_here(
-    packager: Packager, one: LlmDouble
-) -> None:
+def built_record(packager: Packager) -> Path:
+    """Build an image in `out`; return the record of its build."""
     assert packager(*BUILD, "--output", "oci:out").status == 0
     (record,) = Path(os.environ["XDG_STATE_HOME"]).glob("packager/records/*.json")
-    measured = ("bench", one.url, *FEW, "--concurrency", "2", "--record", str(record), "-q")
-    assert packager(*measured).status == 0
+    return record
+
+
+def test_inspect_shows_what_was_measured_of_an_image_that_was_built_here(
+    packager: Packager, bench: Packager, one: LlmDouble
+) -> None:
+    record = built_record(packager)
+    bench(one.url, *FEW, "--concurrency", "2", "--record", str(record), "-q")
 
     text, document = packager("inspect", "oci:out"), packager("inspect", "oci:out", "--format=json")
 
@@ -237,11 +228,8 @@ def test_inspect_shows_what_was_measured_of_an_image_that_was_built_here(
     assert json.loads(document.out)["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
 
 
-def test_inspect_and_report_show_measured_starts_of_an_image_that_was_built_here(
-    packager: Packager,
-) -> None:
-    assert packager(*BUILD, "--output", "oci:out").status == 0
-    (record,) = Path(os.environ["XDG_STATE_HOME"]).glob("packager/records/*.json")
+def test_inspect_and_report_show_measured_starts_of_our_image(packager: Packager) -> None:
+    record = built_record(packager)
     predicted = load_record(record).startup
     [first, _] = whole_report().startups
     started = first.model_copy(update={"predicted": predicted})
@@ -262,16 +250,11 @@ def test_inspect_and_report_show_measured_starts_of_an_image_that_was_built_here
 def test_an_interrupted_benchmark_prints_and_writes_what_it_has(tmp_path: Path) -> None:
     """The second load waits for an answer that never comes."""
     modes: tuple[Mode, ...] = ("ok",) * 4 + ("silent",) * 96
-    command = ("bench", "URL", "--workload", "20:6", "--requests", "4", "--warm-up", "0")
     with LlmDouble(Behaviour(), modes=modes) as double:
-        words = [double.url if word == "URL" else word for word in command]
+        words = ("bench", double.url, *ALL, "--concurrency", "1,2", "--output", "kept.json")
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(
-            [sys.executable, "-m", "packager", *words, "--concurrency", "1,2"]
-            + ["--output", "kept.json"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-m", "packager", *words], cwd=tmp_path, **pipes
         ) as process:
             deadline = time.monotonic() + 120
             while len(double.records()) < 5:
@@ -288,34 +271,19 @@ def test_an_interrupted_benchmark_prints_and_writes_what_it_has(tmp_path: Path) 
     assert report["variants"][0]["loads"][0]["answered"] == 4
 
 
-def test_results_go_into_a_bucket(packager: Packager, one: LlmDouble) -> None:
+def test_results_go_into_a_bucket(bench: Packager, one: LlmDouble) -> None:
     with bucket_server() as server:
         bucket = Bucket(server)
-        done = packager(
-            *("bench", one.url, *FEW, "--concurrency", "2", "--output", f"{bucket.url}/run/"),
-            env=bucket.environment,
-        )
-        client = boto3.client("s3", endpoint_url=server, **CREDENTIALS)
-        found = client.list_objects_v2(Bucket=bucket.name)["Contents"]
-        report = client.get_object(Bucket=bucket.name, Key="run/bench.json")["Body"].read()
+        output = ("--output", f"{bucket.url}/run/")
+        bench(one.url, *FEW, "--concurrency", "2", *output, env=bucket.environment)
+        names, report = bucket.names(), bucket.get("run/bench.json")
 
-    assert done.status == 0, done.err
-    assert {"run/bench.json", "run/bench.html"} < {one["Key"] for one in found}
-    assert len(found) == 5
+    assert {"run/bench.json", "run/bench.html"} < set(names)
+    assert len(names) == 5
     assert BenchReport.model_validate_json(report).variants[0].name == one.url
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("tiny:1", "--startup", "--pull"), "'tiny:1' names no registry"),
-        (("http://localhost:1", "--startup"), "a URL is of a server that runs"),
-        (("tiny:1", "--startup", "--concurrency", "2"), "--concurrency is of loads"),
-        (("tiny:1", "--startup", "--usd-per-hour", "2"), "--usd-per-hour is of loads"),
-        (("tiny:1", "--startup", "--output", "output.tar.gz"), "holds a load"),
-        (("tiny:1", "--pull"), "--pull is of cold starts"),
-    ],
-)
+@CASES.each("of_others")
 def test_a_cold_start_takes_no_option_of_loads_and_a_load_none_of_starts(
     packager: Packager, words: tuple[str, ...], said: str
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from packager.core.bench import BenchReport
 from tests.support.commandline import Packager
 from tests.support.llm_double import Behaviour, LlmDouble, Record
 
+CORPUS = Path(__file__).parent / "corpus"
+Bench = Callable[..., BenchReport]
 QUICK = Behaviour(ttft_s=0.001, itl_s=0.0)
 
 
@@ -19,6 +21,18 @@ QUICK = Behaviour(ttft_s=0.001, itl_s=0.0)
 def server() -> Iterator[LlmDouble]:
     with LlmDouble(QUICK) as double:
         yield double
+
+
+@pytest.fixture
+def bench(packager: Packager) -> Bench:
+    """Return what runs `packager bench` with these words; it gives the report."""
+
+    def run(*words: str) -> BenchReport:
+        done = packager("bench", *words, "--format", "json")
+        assert done.status == 0, done.err
+        return BenchReport.model_validate_json(done.out)
+
+    return run
 
 
 def asked(double: LlmDouble) -> list[Record]:
@@ -33,75 +47,49 @@ def prompts(records: list[Record]) -> list[str]:
     ]
 
 
-def test_no_load_round_or_warm_up_sends_a_prompt_that_another_has_sent(
-    packager: Packager, server: LlmDouble
-) -> None:
-    done = packager(
-        *("bench", server.url, "--workload", "40:2", "--requests", "5", "--warm-up", "2"),
-        *("--concurrency", "1,2", "--rounds", "2"),
-    )
+def test_no_load_round_or_warm_up_sends_a_prompt_again(bench: Bench, server: LlmDouble) -> None:
+    counts = ("--requests", "5", "--warm-up", "2", "--concurrency", "1,2", "--rounds", "2")
+    bench(server.url, "--workload", "40:2", *counts)
 
-    assert done.status == 0, done.err
     begins = [" ".join(text.split()[:4]) for text in prompts(asked(server))]
     assert (len(begins), len(set(begins))) == (28, 28)
 
 
-def test_a_second_run_of_the_same_seed_sends_the_same_requests(packager: Packager) -> None:
+def test_a_second_run_of_the_same_seed_sends_the_same_requests(bench: Bench) -> None:
     sent = []
     for seed in ("3", "3", "4"):
         with LlmDouble(QUICK) as double:
-            done = packager(
-                *("bench", double.url, "--workload", "multi_turn_chat", "--requests", "3"),
-                *("--concurrency", "1", "--output-tokens", "2", "--seed", seed),
-            )
-            assert done.status == 0, done.err
+            words = ("--workload", "multi_turn_chat", "--requests", "3", "--concurrency", "1")
+            bench(double.url, *words, "--output-tokens", "2", "--seed", seed)
             sent.append([one.body["messages"] for one in asked(double)])
 
     assert sent[0] == sent[1] != sent[2]
 
 
 def test_own_requests_arrive_once_each_as_they_were_recorded(
-    packager: Packager, server: LlmDouble, tmp_path: Path
+    bench: Bench, server: LlmDouble, tmp_path: Path
 ) -> None:
     rows = [{"prompt": f"Question {number}?", "completion": "Yes."} for number in range(12)]
     data = tmp_path / "own.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = packager(
-        *("bench", server.url, "--data", str(data), "--requests", "5", "--warm-up", "1"),
-        *("--concurrency", "1,2", "--format", "json", "--extra", "top_p=0.9"),
-    )
+    counts = ("--requests", "5", "--warm-up", "1", "--concurrency", "1,2")
+    workload = bench(server.url, "--data", str(data), *counts, "--extra", "top_p=0.9").workload
 
-    assert done.status == 0, done.err
     records = asked(server)
     assert sorted(prompts(records)) == sorted(str(row["prompt"]) for row in rows)
     assert {one.path for one in records} == {"/v1/completions"}
     assert {one.body["max_tokens"] for one in records} == {1}  # a token for four letters
     assert {one.body["top_p"] for one in records} == {0.9}
-    workload = BenchReport.model_validate_json(done.out).workload
-    assert (workload.name, workload.input_tokens, workload.output_tokens) == (
-        "own requests",
-        None,
-        None,
-    )
+    assert workload.name == "own requests"
+    assert workload.input_tokens is workload.output_tokens is None
 
 
 def test_a_specification_of_sagemaker_is_what_is_sent_and_the_command_line_wins(
-    packager: Packager, server: LlmDouble, tmp_path: Path
+    bench: Bench, server: LlmDouble
 ) -> None:
-    path = tmp_path / "workload.json"
-    parameters = {
-        "concurrency": [1, 2],
-        "request_count": 3,
-        "warmup_request_count": 0,
-        "prompt_input_tokens_mean": 60,
-        "output_tokens_mean": 9,
-        "shared_system_prompt_length": 30,
-        "extra_inputs": "ignore_eos:true top_k:5",
-    }
-    path.write_text(json.dumps({"benchmark": {"type": "aiperf"}, "parameters": parameters}))
-    done = packager("bench", server.url, "--workload-spec", str(path), "--output-tokens", "4")
+    spec = str(CORPUS / "workload.json")
+    bench(server.url, "--workload-spec", spec, "--output-tokens", "4")
 
-    assert done.status == 0, done.err
     bodies = [one.body for one in asked(server)]
     assert len(bodies) == 6
     assert {(one["max_tokens"], one["min_tokens"], one["top_k"]) for one in bodies} == {(4, 4, 5)}
@@ -110,33 +98,25 @@ def test_a_specification_of_sagemaker_is_what_is_sent_and_the_command_line_wins(
 
 
 def test_a_file_of_requests_gives_the_lengths_of_each(
-    packager: Packager, server: LlmDouble, tmp_path: Path
+    bench: Bench, server: LlmDouble, tmp_path: Path
 ) -> None:
     path = tmp_path / "trace.jsonl"
     rows = [{"input_tokens": 40 * number, "output_tokens": number} for number in (1, 2, 3)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = packager(
-        *("bench", server.url, "--workload", str(path), "--requests", "3"),
-        *("--concurrency", "1", "--warm-up", "0"),
-    )
+    counts = ("--requests", "3", "--concurrency", "1", "--warm-up", "0")
+    bench(server.url, "--workload", str(path), *counts)
 
-    assert done.status == 0, done.err
     found = sorted((one.body["max_tokens"], one.prompt_tokens) for one in asked(server))
     assert [answer for answer, _ in found] == [1, 2, 3]
     assert all(abs(tokens - 40 * answer) <= 3 for answer, tokens in found)
 
 
 @pytest.mark.parametrize(("counts", "notes"), [(True, 0), (False, 1)])
-def test_it_is_said_where_a_server_does_not_count_what_it_is_sent(
-    packager: Packager, counts: bool, notes: int
-) -> None:
+def test_it_is_said_where_a_server_does_not_count(bench: Bench, counts: bool, notes: int) -> None:
     quick = Behaviour(ttft_s=0.001, itl_s=0.0, usage=counts, tokenize=counts)
     with LlmDouble(quick) as double:
-        done = packager(
-            *("bench", double.url, "--workload", "40:2", "--requests", "3"),
-            *("--concurrency", "1", "--format", "json"),
-        )
+        words = ("--workload", "40:2", "--requests", "3", "--concurrency", "1")
+        (load,) = bench(double.url, *words).variants[0].loads
 
-    (load,) = BenchReport.model_validate_json(done.out).variants[0].loads
     told = [note for note in load.notes if note.startswith("lengths of prompts are estimates")]
     assert len(told) == notes

@@ -5,21 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from packager.bench.export import json_bytes, profile
 from packager.core.bench import BenchReport
 from tests.support.bench_reports import drafts, even, hostile, quantized
-from tests.support.commandline import Packager, packager_in
+from tests.support.commandline import Packager
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.report_values import quality_report
 from tests.unit.bench.test_aiperf_reports import measured_load
 from tests.unit.build.test_records import record
-
-
-@pytest.fixture
-def packager(tmp_path: Path) -> Packager:
-    return packager_in(tmp_path)
 
 
 def write(directory: Path, name: str, report: BenchReport) -> None:
@@ -28,9 +21,7 @@ def write(directory: Path, name: str, report: BenchReport) -> None:
     place.write_text(report.model_dump_json(exclude_none=True), encoding="utf-8")
 
 
-def test_a_report_is_printed_with_tables_and_the_decision(
-    tmp_path: Path, packager: Packager
-) -> None:
+def test_a_report_is_printed_with_tables_and_decision(tmp_path: Path, packager: Packager) -> None:
     write(tmp_path, "bench.json", quantized())
 
     done = packager("report", "bench.json")
@@ -57,9 +48,7 @@ def test_json_is_a_report_that_is_read_again(tmp_path: Path, packager: Packager)
     assert again.out == done.out
 
 
-def test_a_page_names_its_files_and_the_command_that_makes_it_again(
-    tmp_path: Path, packager: Packager
-) -> None:
+def test_a_page_names_its_files_and_its_command(tmp_path: Path, packager: Packager) -> None:
     write(tmp_path, "one.json", even())
 
     page = packager("report", "one.json", "--goal", "latency", "--format", "html").out
@@ -84,15 +73,6 @@ def test_an_output_has_the_form_that_its_ending_tells(tmp_path: Path, packager: 
     assert (tmp_path / "report.txt").read_text() == texts[0]
 
 
-def test_a_directory_of_a_benchmark_is_read(tmp_path: Path, packager: Packager) -> None:
-    write(tmp_path, "results/bench.json", even())
-
-    done = packager("report", "results")
-
-    assert done.status == 0
-    assert "No difference beyond noise between other and one" in done.out
-
-
 def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager: Packager) -> None:
     built = record(quality=quality_report())
     (tmp_path / "record.json").write_text(
@@ -109,9 +89,7 @@ def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager
     ]
 
 
-def test_names_of_strangers_start_no_line_and_colour_nothing(
-    tmp_path: Path, packager: Packager
-) -> None:
+def test_strangers_names_start_no_line_and_no_colour(tmp_path: Path, packager: Packager) -> None:
     write(tmp_path, "bench.json", hostile())
 
     done = packager("report", "bench.json")
@@ -121,9 +99,7 @@ def test_names_of_strangers_start_no_line_and_colour_nothing(
     assert "\u202e" not in done.out
 
 
-def test_benchmarks_of_a_bucket_and_of_aiperf_stand_beside_each_other(
-    tmp_path: Path, packager: Packager
-) -> None:
+def test_benchmarks_of_bucket_and_aiperf_are_joined(tmp_path: Path, packager: Packager) -> None:
     report = quantized()
     text = report.model_dump_json(exclude_none=True).encode()
     (variant, *_) = report.variants

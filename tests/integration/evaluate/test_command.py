@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import Corpus
 from tests.support.commandline import TINY, Packager
+
+CASES = Corpus(__file__)
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        ("--evaluate", "default"),
-        ("--max-kld", "0.1"),
-        ("--min-top1", "0.9", "--quantize", "none"),
-        ("--max-ppl-increase", "0.05"),
-    ],
-)
+@CASES.each("nothing")
 def test_without_quantizing_there_is_nothing_to_evaluate(
     packager: Packager, tmp_path: Path, asked: tuple[str, ...]
 ) -> None:
@@ -32,9 +25,7 @@ def test_without_quantizing_there_is_nothing_to_evaluate(
     assert not (tmp_path / "out").exists()
 
 
-def test_texts_that_are_not_there_are_missed_before_any_work(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_absent_texts_are_missed_before_any_work(packager: Packager, tmp_path: Path) -> None:
     done = packager(*BUILD, "--quantize", "fp8", "--evaluate", "nowhere.jsonl", "--dry-run")
     alone = packager("evaluate", "--base", "a", "--candidate", "b", "--data", "nowhere.jsonl")
 

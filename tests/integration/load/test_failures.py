@@ -6,7 +6,10 @@ import pytest
 
 from packager.load.run import run_load
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult
+from tests.support.cases import Corpus
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
+
+CASES = Corpus(__file__)
 
 PLAN = LoadPlan(level=Level(concurrency=1), requests=1, request_timeout_s=60.0)
 
@@ -47,19 +50,7 @@ def test_an_empty_answer_is_an_answer(streamed: bool) -> None:
     assert (result.output_tokens, result.chunks) == (0, ())
 
 
-@pytest.mark.parametrize(
-    ("mode", "failure", "status", "reason"),
-    [
-        ("status", "status", 500, "/v1/chat/completions answered 500: "),
-        ("refuse", "connection", None, "the connection failed"),
-        ("cut", "cut", 200, "the connection failed"),
-        ("ends", "cut", 200, "its answer has no end: no [DONE], no finish reason"),
-        ("not-json", "invalid", 200, "a chunk of its answer is not JSON"),
-        ("other-form", "invalid", 200, "a chunk of its answer has another form than OpenAI's"),
-        ("error", "server", 200, 'it broke off: {"message": "the double fails"'),
-        ("html", "invalid", 200, "its answer is text/html"),
-    ],
-)
+@CASES.each("failures")
 def test_a_failure_counts_as_what_it_is(
     mode: Mode, failure: str, status: int | None, reason: str
 ) -> None:

@@ -7,7 +7,8 @@ import gc
 import itertools
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from packager.load.run import _is_frozen_by_others, run_load
 from packager.load.tokenizer import TokenizerFailed
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
 from tests.support.doubles.speculating import SpeculatingServer
-from tests.support.llm_double import Behaviour, LlmDouble
+from tests.support.llm_double import Behaviour, LlmDouble, Record
 
 WORDS = "one two three four five six seven"
 
@@ -45,6 +46,16 @@ def plan(concurrency: int = 1, **more: float | None) -> LoadPlan:
     return LoadPlan(level=Level(concurrency=concurrency), **more)  # type: ignore[arg-type]
 
 
+def loaded(
+    requests: Iterable[LoadRequest], load: LoadPlan, behaviour: Behaviour | None = None, **more: Any
+) -> tuple[LoadRun, list[Record]]:
+    """Run a load against a double that behaves so; return what became of it, on both sides."""
+    modes = more.pop("modes", ())
+    with LlmDouble(behaviour, modes=modes) as double:
+        done = run_load(double.url, "m", requests, load, **more)
+        return done, double.records()
+
+
 def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() -> None:
     gc.unfreeze()  # what was collected of the tests, which stays frozen
     _is_frozen_by_others.cache_clear()
@@ -54,8 +65,7 @@ def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() ->
     def collect(_: LoadResult) -> None:
         collected.append(len(gc.get_objects()))
 
-    with LlmDouble() as double:
-        run_load(double.url, "m", prompts(1), plan(requests=1), on_result=collect)
+    loaded(prompts(1), plan(requests=1), on_result=collect)
 
     assert collected[0] < before / 2
     assert len(gc.get_objects()) > before / 2
@@ -63,9 +73,7 @@ def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() ->
 
 
 def test_each_request_is_sent_once_and_its_result_stands_in_order() -> None:
-    with LlmDouble() as double:
-        done = run_load(double.url, "m", prompts(12), plan(4, requests=12))
-        records = double.records()
+    done, records = loaded(prompts(12), plan(4, requests=12))
 
     assert [result.number for result in done.results] == list(range(12))
     assert sorted(record.body["prompt"] for record in records) == sorted(
@@ -77,17 +85,14 @@ def test_each_request_is_sent_once_and_its_result_stands_in_order() -> None:
 
 
 def test_no_more_requests_run_than_the_level_says() -> None:
-    with LlmDouble(Behaviour(ttft_s=0.01)) as double:
-        run_load(double.url, "m", prompts(12), plan(3, requests=12))
-        records = double.records()
+    _, records = loaded(prompts(12), plan(3, requests=12), Behaviour(ttft_s=0.01))
 
     assert max(record.running for record in records) <= 3
 
 
 def test_times_of_chunks_are_not_before_the_server_sent_them() -> None:
-    with LlmDouble(Behaviour(ttft_s=0.02, itl_s=0.01)) as double:
-        (result,) = run_load(double.url, "m", prompts(1), plan(requests=1)).results
-        (record,) = double.records()
+    done, (record,) = loaded(prompts(1), plan(requests=1), Behaviour(ttft_s=0.02, itl_s=0.01))
+    (result,) = done.results
 
     seen = [chunk.at_s - result.sent_s for chunk in result.chunks]
     sent = [at - record.came_s for at in record.sent_s]
@@ -115,18 +120,15 @@ def test_a_request_is_sent_when_it_is_written_and_not_when_its_turn_came() -> No
 
 
 def test_several_chunks_of_one_write_have_one_time() -> None:
-    with LlmDouble(Behaviour(chunks_per_write=3)) as double:
-        (result,) = run_load(double.url, "m", prompts(1, tokens=7), plan(requests=1)).results
+    done, _ = loaded(prompts(1, tokens=7), plan(requests=1), Behaviour(chunks_per_write=3))
 
-    times = [chunk.at_s for chunk in result.chunks]
+    times = [chunk.at_s for chunk in done.results[0].chunks]
     assert len(times) == 7
     assert times[1] == times[2] == times[3]
 
 
 def test_requests_that_warm_up_are_sent_first_and_count_nowhere() -> None:
-    with LlmDouble() as double:
-        done = run_load(double.url, "m", prompts(5), plan(warm_up=2, requests=3))
-        records = double.records()
+    done, records = loaded(prompts(5), plan(warm_up=2, requests=3))
 
     assert [record.body["prompt"][0] for record in records] == ["0", "1", "2", "3", "4"]
     assert [result.number for result in done.results] == [0, 1, 2]
@@ -137,18 +139,17 @@ def test_requests_that_warm_up_are_sent_first_and_count_nowhere() -> None:
 
 def test_a_load_by_rate_sends_all_whatever_the_server_does() -> None:
     level = Level(rate=1000.0, arrivals="constant")
-    with LlmDouble() as double:
-        done = run_load(double.url, "m", prompts(20), LoadPlan(level=level, requests=20))
+
+    done, _ = loaded(prompts(20), LoadPlan(level=level, requests=20))
 
     assert [result.failure for result in done.results] == [None] * 20
     assert done.results[-1].sent_s >= 0.019
 
 
 def test_a_load_by_rate_may_be_capped() -> None:
-    level = Level(rate=1000.0, concurrency=2)
-    with LlmDouble(Behaviour(ttft_s=0.02)) as double:
-        run_load(double.url, "m", prompts(10), LoadPlan(level=level, requests=10))
-        records = double.records()
+    capped = LoadPlan(level=Level(rate=1000.0, concurrency=2), requests=10)
+
+    _, records = loaded(prompts(10), capped, Behaviour(ttft_s=0.02))
 
     assert max(record.running for record in records) == 2
 
@@ -156,17 +157,18 @@ def test_a_load_by_rate_may_be_capped() -> None:
 def test_a_request_beyond_the_cap_is_not_begun() -> None:
     """Nothing is answered: two are sent, and all others wait for their turn."""
     level = Level(rate=1000.0, concurrency=2)
-    with LlmDouble(Behaviour(mode="silent")) as double:
-        load = LoadPlan(level=level, duration_s=2.0, grace_s=0.0)  # else it would never end
-        done = run_load(double.url, "m", iter(prompts(50)), load)
+    load = LoadPlan(level=level, duration_s=2.0, grace_s=0.0)  # else it would never end
+
+    done, _ = loaded(iter(prompts(50)), load, Behaviour(mode="silent"))
 
     assert len(done.results) == 2
 
 
 def test_sending_ends_with_the_duration_and_what_still_runs_with_its_grace() -> None:
     """The server never answers; nothing but the clock ends the load."""
-    with LlmDouble(Behaviour(mode="silent")) as double:
-        done = run_load(double.url, "m", iter(prompts(9)), plan(2, duration_s=2.0, grace_s=0.1))
+    load = plan(2, duration_s=2.0, grace_s=0.1)
+
+    done, _ = loaded(iter(prompts(9)), load, Behaviour(mode="silent"))
 
     assert [result.failure for result in done.results] == ["cancelled", "cancelled"]
     assert not done.cancelled
@@ -174,8 +176,9 @@ def test_sending_ends_with_the_duration_and_what_still_runs_with_its_grace() -> 
 
 
 def test_requests_that_run_when_the_duration_has_passed_may_end() -> None:
-    with LlmDouble(Behaviour(ttft_s=2.5)) as double:
-        done = run_load(double.url, "m", iter(prompts(9)), plan(1, duration_s=2.0, grace_s=60.0))
+    load = plan(1, duration_s=2.0, grace_s=60.0)
+
+    done, _ = loaded(iter(prompts(9)), load, Behaviour(ttft_s=2.5))
 
     assert [result.failure for result in done.results] == [None]
 
@@ -189,8 +192,7 @@ def test_a_load_that_is_stopped_keeps_what_came() -> None:
         if len(came) == 2:
             stop.set()
 
-    with LlmDouble() as double:
-        done = run_load(double.url, "m", endless(double), plan(1), on_result=note, stop=stop)
+    done, _ = loaded(endless(), plan(1), on_result=note, stop=stop)
 
     assert done.cancelled
     assert done.results[1].is_answered
@@ -205,8 +207,7 @@ def test_a_load_of_many_chunks_is_never_made_a_text(monkeypatch: pytest.MonkeyPa
         return "LoadRun"
 
     monkeypatch.setattr(LoadRun, "__repr__", kept)
-    with LlmDouble() as double:
-        run_load(double.url, "m", prompts(2), plan(1))
+    loaded(prompts(2), plan(1))
 
     assert texts == []
 
@@ -216,8 +217,7 @@ def test_an_interrupt_ends_a_load_and_keeps_what_came() -> None:
         if result.number == 1:
             signal.raise_signal(signal.SIGINT)
 
-    with LlmDouble() as double:
-        done = run_load(double.url, "m", endless(double), plan(1), on_result=interrupt)
+    done, _ = loaded(endless(), plan(1), on_result=interrupt)
 
     assert done.cancelled
     assert [result.failure for result in done.results[:2]] == [None, None]
@@ -227,8 +227,8 @@ def test_what_is_done_with_a_result_may_fail() -> None:
     def full(result: LoadResult) -> None:
         raise OSError("no space left")
 
-    with LlmDouble() as double, pytest.raises(OSError, match="no space left"):
-        run_load(double.url, "m", endless(double), plan(4), on_result=full)
+    with pytest.raises(OSError, match="no space left"):
+        loaded(endless(), plan(4), on_result=full)
 
 
 def test_a_server_that_breaks_connections_is_lost_after_three_in_a_row() -> None:
@@ -240,8 +240,7 @@ def test_a_server_that_breaks_connections_is_lost_after_three_in_a_row() -> None
 
 
 def test_failures_that_are_not_in_a_row_end_nothing() -> None:
-    with LlmDouble(modes=("ok", "refuse", "refuse")) as double:
-        done = run_load(double.url, "m", prompts(9), plan(requests=9))
+    done, _ = loaded(prompts(9), plan(requests=9), modes=("ok", "refuse", "refuse"))
 
     assert [result.failure for result in done.results] == [None, "connection", "connection"] * 3
     assert done.lost == ""
@@ -290,12 +289,12 @@ def test_what_a_server_refuses_it_is_not_asked_again(
     refused: Sequence[str], asked: list[set[str]]
 ) -> None:
     extras = {"return_token_ids", "stream_options"}
-    with LlmDouble(Behaviour(refuses=tuple(refused))) as double:
-        done = run_load(double.url, "m", prompts(3), plan(requests=3), token_ids=True)
-        bodies = [record.body for record in double.records()]
+    behaviour = Behaviour(refuses=tuple(refused))
+
+    done, records = loaded(prompts(3), plan(requests=3), behaviour, token_ids=True)
 
     assert all(result.is_answered for result in done.results)
-    assert [extras & set(body) for body in bodies[-3:]] == asked * 3
+    assert [extras & set(record.body) for record in records[-3:]] == asked * 3
 
 
 def test_a_refusal_that_is_not_about_it_is_a_failure_and_changes_nothing() -> None:
@@ -334,10 +333,11 @@ class Counter:
 
 def test_answers_are_counted_by_a_tokenizer_too() -> None:
     requests = [*prompts(1, tokens=4), *prompts(1, tokens=8)]
-    with LlmDouble(Behaviour(usage_off_by=3)) as double:
-        first, second = run_load(
-            double.url, "m", requests, plan(requests=2), tokenizer=Counter()
-        ).results
+    behaviour = Behaviour(usage_off_by=3)
+
+    done, _ = loaded(requests, plan(requests=2), behaviour, tokenizer=Counter())
+
+    first, second = done.results
 
     assert (first.output_tokens, first.own_output_tokens, first.own_input_tokens) == (7, 4, 8)
     assert not first.tokenizer_failed
@@ -351,8 +351,7 @@ def test_a_double_in_a_process_of_its_own_is_the_same() -> None:
     assert [result.text for result in done.results] == ["w0 w1 w2 "] * 2
 
 
-def endless(double: LlmDouble) -> Iterator[LoadRequest]:
+def endless() -> Iterator[LoadRequest]:
     """Yield requests for ever; nobody sends them all."""
-    del double
     while True:
         yield from prompts(1)

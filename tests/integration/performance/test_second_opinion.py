@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +12,25 @@ from click.testing import CliRunner
 from packager import wiring
 from packager.cli.app import app
 from packager.core.recipe import Step, StepResult
-from packager.core.tool import Build, ToolFacts
 from packager.errors import StepFailed
 from tests.support.commandline import TINY, Packager
+from tests.support.told_executor import ToldExecutor
 
 PLAN = ("plan", "--model", str(TINY), "--instance", "ml.p5.4xlarge")
 
 
-class Answering:
-    """An executor whose tool answers every concurrency with the same times, or breaks."""
+def answer(step: Step) -> StepResult:
+    """Give every concurrency the same times."""
+    times = {"tpot_s": 0.005, "ttft_s": 0.03, "output_tokens_s": 200.0}
+    points = [{"concurrency": one["concurrency"], **times} for one in step.parameters["points"]]
+    return StepResult(
+        details={"points": points, "engine_version": "0.24.0", "modes": {"gemm": "bfloat16"}},
+        versions={"aiconfigurator": "0.12.0"},
+    )
 
-    name = "answering"
 
-    def __init__(self, *, breaks: bool = False) -> None:
-        self._breaks = breaks
-
-    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
-        return ToolFacts(name=name, worker="", requirements="", packages={}, installed=True)
-
-    def prepare(self, name: str, build: Build = "cpu") -> None:
-        raise AssertionError("a plan installs nothing")
-
-    def admit(self, step: Step) -> None:
-        raise AssertionError("the executor asks itself")
-
-    def run(self, step: Step, into: Path) -> StepResult:
-        if self._breaks:
-            raise StepFailed("step 'second-opinion' ended with status 1", log="the end of it")
-        points = [
-            {
-                "concurrency": point["concurrency"],
-                "tpot_s": 0.005,
-                "ttft_s": 0.03,
-                "output_tokens_s": 200.0,
-            }
-            for point in step.parameters["points"]
-        ]
-        return StepResult(
-            details={"points": points, "engine_version": "0.24.0", "modes": {"gemm": "bfloat16"}},
-            versions={"aiconfigurator": "0.12.0"},
-        )
-
-    def capacity(self) -> Mapping[str, float]:
-        return {}
+def break_off(step: Step) -> StepResult:
+    raise StepFailed("step 'second-opinion' ended with status 1", log="the end of it")
 
 
 def plan(*more: str) -> dict[str, Any]:
@@ -65,10 +40,8 @@ def plan(*more: str) -> dict[str, Any]:
     return document
 
 
-def test_the_opinion_stands_beside_a_plan_that_stays_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: Answering())
+def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: ToldExecutor(answer))
     plain = plan()
 
     asked = plan("--second-opinion")
@@ -83,10 +56,8 @@ def test_the_opinion_stands_beside_a_plan_that_stays_as_it_is(
     assert first["ratios"]["tpot"] == pytest.approx(0.005 / ours)
 
 
-def test_a_tool_that_breaks_ends_the_command_as_a_failed_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: Answering(breaks=True))
+def test_a_tool_that_breaks_ends_it_as_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: ToldExecutor(break_off))
 
     with pytest.raises(StepFailed, match="ended with status 1"):
         plan("--second-opinion")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import tempfile
 from collections.abc import Iterator
@@ -10,37 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.samples import Message, Sample
+from packager.core.samples import Sample
 from packager.errors import NotFound, UsageError
 from packager.samples import buckets
 from packager.samples.buckets import TooMuchData, is_bucket_data
 from packager.samples.load import BrokenSamples, load_samples
+from tests.support.cases import Corpus
 from tests.support.doubles.s3 import Bucket, bucket_server
 
-CHAT = {
-    "messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes?"}]
-}
-SHAREGPT = {
-    "conversations": [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Yes?"}]
-}
-COMPLETIONS = {"prompt": "Once", "completion": " upon a time"}
-CAPTURED = {
-    "captureData": {
-        "endpointInput": {
-            "data": base64.b64encode(
-                json.dumps({"messages": CHAT["messages"][:1]}).encode()
-            ).decode(),
-            "encoding": "BASE64",
-        },
-        "endpointOutput": {
-            "data": json.dumps({"choices": [{"message": CHAT["messages"][1]}]}),
-            "encoding": "JSON",
-        },
-    }
-}
-HELLO = Sample(
-    messages=(Message(role="user", content="Hello"), Message(role="assistant", content="Yes?"))
-)
+CASES = Corpus(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -65,20 +42,12 @@ def _texts(reference: str) -> list[str | None]:
     return [sample.text for sample in load_samples(reference).samples]
 
 
-@pytest.mark.parametrize(
-    ("row", "sample"),
-    [
-        (CHAT, HELLO),
-        (SHAREGPT, HELLO),
-        (COMPLETIONS, Sample(prompt="Once", completion=" upon a time")),
-        (CAPTURED, HELLO),
-    ],
-    ids=["chat", "sharegpt", "completions", "captured"],
-)
-def test_every_format_is_read_from_a_bucket(bucket: Bucket, row: object, sample: Sample) -> None:
-    bucket.put("capture/endpoint/AllTraffic/2026/11/23/00/rows.jsonl", _rows(row))
+def test_what_an_endpoint_captured_is_read_below_its_dates(bucket: Bucket) -> None:
+    asked = json.dumps({"inputs": "Once"})
+    captured = {"captureData": {"endpointInput": {"data": asked, "encoding": "JSON"}}}
+    bucket.put("capture/endpoint/AllTraffic/2026/11/23/00/rows.jsonl", _rows(captured))
 
-    assert load_samples(f"{bucket.url}/capture/").samples == (sample,)
+    assert load_samples(f"{bucket.url}/capture/").samples == (Sample(prompt="Once"),)
 
 
 def test_one_object_is_read_and_not_what_begins_like_it(bucket: Bucket) -> None:
@@ -121,19 +90,9 @@ def test_a_manifest_names_its_objects(bucket: Bucket) -> None:
     assert _texts(f"manifest:{bucket.url}/list.manifest") == ["two"]
 
 
-@pytest.mark.parametrize(
-    ("manifest", "told"),
-    [
-        (b"[", "is not a manifest"),
-        (b"[]", "does not begin with an object that has a prefix"),
-        (b'["a.jsonl"]', "does not begin with an object that has a prefix"),
-        (b'[{"prefix": "/etc/"}, "passwd"]', "its prefix is not s3://BUCKET/PREFIX"),
-        (b'[{"prefix": "s3://models/"}]', "there are not names of objects"),
-        (b'[{"prefix": "s3://models/"}, 7]', "there are not names of objects"),
-    ],
-)
-def test_a_broken_manifest_is_refused(bucket: Bucket, manifest: bytes, told: str) -> None:
-    bucket.put("list.manifest", manifest)
+@CASES.each("broken")
+def test_a_broken_manifest_is_refused(bucket: Bucket, manifest: str, told: str) -> None:
+    bucket.put("list.manifest", manifest.encode())
 
     with pytest.raises(UsageError, match="manifest") as caught:
         load_samples(f"manifest:{bucket.url}/list.manifest")
@@ -147,12 +106,9 @@ def test_an_object_that_a_manifest_names_must_be_there(bucket: Bucket) -> None:
         load_samples(f"manifest:{bucket.url}/list.manifest")
 
 
-def test_a_place_without_data_is_not_found(bucket: Bucket) -> None:
+def test_what_is_not_there_is_not_found(bucket: Bucket) -> None:
     with pytest.raises(NotFound, match="there is no data at"):
         load_samples(f"{bucket.url}/nothing/")
-
-
-def test_a_bucket_that_is_not_there_is_not_found(bucket: Bucket) -> None:
     with pytest.raises(NotFound, match="there is no bucket 'other-bucket'"):
         load_samples("s3://other-bucket/data/")
 
@@ -165,24 +121,19 @@ def test_broken_rows_name_the_object(bucket: Bucket) -> None:
     assert r"a\x1b.jsonl, line 1" in caught.value.message
 
 
-def test_too_many_objects_are_refused_before_one_is_fetched(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "most", "words"),
+    [("MOST_OBJECTS", 1, "holds more than 1 objects"), ("MOST_BYTES", 5, "holds more than 5 B")],
+    ids=["objects", "bytes"],
+)
+def test_too_much_is_refused_before_any_is_fetched(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, words: str
 ) -> None:
-    monkeypatch.setattr(buckets, "MOST_OBJECTS", 1)
+    monkeypatch.setattr(buckets, limit, most)
     bucket.put("data/a.jsonl", _rows({"text": "one"}))
     bucket.put("data/b.jsonl", _rows({"text": "two"}))
 
-    with pytest.raises(TooMuchData, match="holds more than 1 objects"):
-        load_samples(f"{bucket.url}/data/")
-
-
-def test_too_many_bytes_are_refused_before_one_is_fetched(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(buckets, "MOST_BYTES", 5)
-    bucket.put("data/a.jsonl", _rows({"text": "one"}))
-
-    with pytest.raises(TooMuchData, match="holds more than 5 B"):
+    with pytest.raises(TooMuchData, match=words):
         load_samples(f"{bucket.url}/data/")
 
 
@@ -196,9 +147,6 @@ def test_nothing_stays_on_this_machine(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("reference", "found"),
-    [("s3://b/c", True), ("manifest:s3://b/c", True), ("./s3", False), ("manifest:a", False)],
-)
+@CASES.each("references")
 def test_references_of_buckets_are_known(reference: str, found: bool) -> None:
     assert is_bucket_data(reference) is found

@@ -11,16 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.commandline import TINY, Done, packager_in
-from tests.support.tool_steps import OUTSIDE
+from tests.support.cases import Corpus
+from tests.support.commandline import Done, packager_in
+from tests.support.demo_builds import OPTIONS, digest, environment_of
+
+CASES = Corpus(__file__)
 
 SHARD = "model-00002-of-00003.safetensors"
 PUBLISHED_NS = 1_700_000_000 * 10**9
-
-
-@pytest.fixture(scope="module")
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tools")
 
 
 class Scene:
@@ -30,22 +28,16 @@ class Scene:
         self.root = root
         self.ran = root / "ran"
         self.cache = root / "cache/artifacts"
-        self.env = {
-            "PYTHONPATH": str(OUTSIDE),
-            "PACKAGER_CACHE": str(root / "cache"),
-            "PACKAGER_TOOLS": str(tools_dir),
-            "XDG_STATE_HOME": str(root / "state"),
-        }
+        self.env = environment_of(root, tools_dir)
         self._packager = packager_in(root)
         self.first = self.build()
         assert self.first.status == 0, self.first.err
         self.trust_stamps()
 
     def build(self, *more: str, out: str = "out") -> Done:
-        words = ["build", "--model", str(TINY), "--instance", "local", "--base", "scratch"]
-        words += ["--quantize", f"demo-slow,seconds=0.01,ran={self.ran}"]
-        words += ["--output", f"oci:{out}", "--record", "record.json"]
-        return self._packager(*words, *more, env=self.env)
+        words = ("--quantize", f"demo-slow,seconds=0.01,ran={self.ran}")
+        result = ("--output", f"oci:{out}", "--record", "record.json")
+        return self._packager("build", *OPTIONS, *words, *result, *more, env=self.env)
 
     def trust_stamps(self) -> None:
         """Let the files be old, and stamp them as a hit would have done then."""
@@ -92,16 +84,7 @@ def scene(tmp_path: Path, tools_dir: Path) -> Scene:
     return Scene(tmp_path, tools_dir)
 
 
-@pytest.mark.parametrize(
-    ("name", "at", "compression", "index"),
-    [
-        pytest.param(SHARD, -1, "none", "same machine", id="tensor, same machine"),
-        pytest.param(SHARD, -1, "none", "lost", id="tensor, digest index lost"),
-        pytest.param(SHARD, -1, "zstd", "same machine", id="tensor, other compression"),
-        pytest.param(SHARD, 0, "none", "lost", id="header, digest index lost"),
-        pytest.param("config.json", 2, "none", "same machine", id="config, same machine"),
-    ],
-)
+@CASES.each("flipped")
 def test_a_flipped_bit_is_healed_in_the_same_build(
     scene: Scene, name: str, at: int, compression: str, index: str
 ) -> None:
@@ -124,10 +107,6 @@ def test_a_flipped_bit_is_healed_in_the_same_build(
     assert {path.suffix for path in scene.cache.glob("quarantine/*")} == {".blob", ".json"}
     assert scene.blob_of(name).is_file()
     assert list((scene.root / "cache/work").iterdir()) == []
-
-
-def digest(done: Done) -> str:
-    return done.out.strip().rpartition("@")[2]
 
 
 def test_a_damaged_input_of_a_later_step_is_healed_before_the_step_runs(scene: Scene) -> None:
@@ -178,9 +157,7 @@ def cache_is_open_to_others(scene: Scene) -> None:
     [damaged, damaged_header, blob_lost, entry_damaged, blob_is_a_pipe, cache_is_open_to_others],
     ids=lambda spoil: spoil.__name__,
 )
-def test_require_cached_runs_nothing_whatever_breaks(
-    scene: Scene, spoil: Callable[[Scene], None]
-) -> None:
+def test_require_cached_never_runs_anything(scene: Scene, spoil: Callable[[Scene], None]) -> None:
     scene.forget_digests()
     spoil(scene)
 
@@ -193,10 +170,3 @@ def test_require_cached_runs_nothing_whatever_breaks(
     assert not (scene.root / "required").exists()
     healed = scene.build(out="healed")
     assert (healed.status, scene.runs) == (0, 2), healed.err
-
-
-def test_require_cached_takes_what_is_there(scene: Scene) -> None:
-    done = scene.build("--require-cached", out="required")
-
-    assert (done.status, scene.runs) == (0, 1), done.err
-    assert digest(done) == digest(scene.first)

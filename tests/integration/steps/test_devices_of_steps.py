@@ -15,10 +15,12 @@ from packager.steps.docker import _gpu_request
 from packager.steps.tools.environments import Environments
 from packager.warmup.fleet import local as fleet
 from packager.warmup.fleet.ray import _options
-from tests.integration.steps.test_local_executor import executor
+from tests.support.cases import Corpus
 from tests.support.headers import LOCAL_CPU
-from tests.support.tool_steps import step
+from tests.support.tool_steps import executor, step
 from tests.support.warmup_plans import job
+
+CASES = Corpus(__file__)
 
 
 def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dict[str, str]:
@@ -29,31 +31,7 @@ def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dic
     return {name: seen[name] for name in seen if name.startswith(("CUDA", "OMP"))}
 
 
-@pytest.mark.parametrize(
-    ("asked", "seen"),
-    [
-        pytest.param(
-            {"env": {"OMP_NUM_THREADS": "1"}},
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
-            id="one thread, no GPU",
-        ),
-        pytest.param(
-            {"threads": 6},
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "6", "OMP_WAIT_POLICY": "passive"},
-            id="threads that are no input",
-        ),
-        pytest.param(
-            {"threads": 6, "env": {"OMP_NUM_THREADS": "3"}},
-            {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "3", "OMP_WAIT_POLICY": "passive"},
-            id="those of the key win",
-        ),
-        pytest.param(
-            {"gpus": 2},
-            {"CUDA_VISIBLE_DEVICES": "4,6", "OMP_WAIT_POLICY": "passive"},
-            id="the first of our GPUs",
-        ),
-    ],
-)
+@CASES.each("seen")
 def test_a_worker_sees_the_devices_that_it_was_given(
     asked: dict[str, Any],
     seen: dict[str, str],
@@ -92,9 +70,7 @@ GPUS = replace(
 )
 
 
-def test_jobs_beside_each_other_have_gpus_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_side_by_side_have_own_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each took the machine's first: two of three lay idle, and one ran out of memory."""
     machine: Instance = GPUS
     program = tmp_path / "python"

@@ -18,6 +18,7 @@ from packager.steps.capacity import free_bytes
 from packager.steps.failures import StepDiskFull, StepRejected, StepTooLarge
 from packager.steps.resume import kept_bytes, kept_work
 from packager.steps.tools.environments import Environments
+from tests.integration.steps.conftest import Run
 from tests.support.cache_entries import DRAFT
 from tests.support.commandline import TINY
 from tests.support.tool_steps import executor, step
@@ -32,48 +33,41 @@ def unfinished(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "work-unfinished").rglob("*") if path.is_file())
 
 
-def test_the_next_run_goes_on_where_the_last_one_failed(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
-    run = executor(tmp_path, tools=tools).run
-
+def test_the_next_run_goes_on_where_the_last_failed(tmp_path: Path, into: Path, run: Run) -> None:
     with pytest.raises(StepFailed) as failure:
-        run(kept("count_up", until=3), into)
+        run(kept("count_up", until=3))
     assert "goes on" in failure.value.hint
     with pytest.raises(StepFailed):
-        run(kept("count_up", until=3), into)
+        run(kept("count_up", until=3))
     assert unfinished(tmp_path) == ["count"]
-    run(kept("count_up", until=3), into)
+    run(kept("count_up", until=3))
 
     assert (into / "count").read_text() == "xxx"
     assert unfinished(tmp_path) == [], "what ended well needs no second try"
 
 
-def test_another_input_begins_anew(tmp_path: Path, into: Path, tools: Environments) -> None:
-    run = executor(tmp_path, tools=tools).run
+def test_another_input_begins_anew(tmp_path: Path, run: Run) -> None:
     with pytest.raises(StepFailed):
-        run(kept("count_up", until=2), into)
+        run(kept("count_up", until=2))
 
     other = DRAFT.model_copy(update={"calibration": None})
     with pytest.raises(StepFailed):
-        run(replace(kept("count_up", until=2), key=other), into)
+        run(replace(kept("count_up", until=2), key=other))
 
     assert unfinished(tmp_path) == ["count", "count"]
 
 
-def test_asking_for_it_begins_anew(tmp_path: Path, into: Path, tools: Environments) -> None:
+def test_asking_for_it_begins_anew(run: Run) -> None:
     with pytest.raises(StepFailed):
-        executor(tmp_path, tools=tools).run(kept("count_up", until=2), into)
+        run(kept("count_up", until=2))
 
     with pytest.raises(StepFailed):
-        executor(tmp_path, tools=tools, restart=True).run(kept("count_up", until=2), into)
+        run(kept("count_up", until=2), restart=True)
 
 
-def test_nothing_is_kept_of_what_can_never_be_finished(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_nothing_is_kept_of_what_can_never_be_finished(tmp_path: Path, run: Run) -> None:
     with pytest.raises(StepRejected):
-        executor(tmp_path, tools=tools).run(kept("refuse"), into)
+        run(kept("refuse"))
 
     assert list((tmp_path / "work-unfinished").iterdir()) == []
 
@@ -103,11 +97,9 @@ def test_an_interrupt_leaves_the_work(tmp_path: Path) -> None:
         assert [path.name for path in place.iterdir()] == ["half"]
 
 
-def test_a_full_disk_ends_typed_and_says_where_and_that_it_goes_on(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_a_full_disk_ends_typed_and_says_where_and_how_it_goes_on(tmp_path: Path, run: Run) -> None:
     with pytest.raises(StepDiskFull) as failure:
-        executor(tmp_path, tools=tools).run(kept("full_disk"), into)
+        run(kept("full_disk"))
 
     assert failure.value.hint == (
         f"free some space on the file system of '{tmp_path / 'work'}', or put the cache elsewhere "
@@ -116,9 +108,7 @@ def test_a_full_disk_ends_typed_and_says_where_and_that_it_goes_on(
     assert len(list((tmp_path / "work-unfinished").iterdir())) == 1
 
 
-def test_what_is_kept_already_needs_no_space_a_second_time(
-    tmp_path: Path, tools: Environments
-) -> None:
+def test_what_is_kept_already_needs_no_space_again(tmp_path: Path, tools: Environments) -> None:
     large = replace(kept("copy"), needs=Estimate(disk_bytes=free_bytes(tmp_path) + 10**9))
     admit = executor(tmp_path, tools=tools).admit
     with pytest.raises(StepTooLarge):

@@ -20,27 +20,24 @@ from packager.core.recipe import Estimate
 from packager.errors import StepFailed
 from packager.steps.capacity import check_capacity
 from packager.steps.failures import (
-    StepBroken,
-    StepDiskFull,
-    StepOutOfMemory,
-    StepRejected,
     StepTimedOut,
     StepTooLarge,
 )
-from packager.steps.tools.environments import Environments
+from tests.integration.steps.conftest import Run
+from tests.support.cases import Corpus
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 from tests.support.processes import is_alive
-from tests.support.tool_steps import executor, model_files, step
+from tests.support.running_jobs import until
+from tests.support.tool_steps import model_files, step
+
+CASES = Corpus(__file__)
 
 
-def test_a_step_leaves_its_files_and_says_how_it_went(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_a_step_leaves_its_files_and_says_how_it_went(tmp_path: Path, into: Path, run: Run) -> None:
     said: list[Event] = []
-    run = executor(tmp_path, tools=tools, on_event=said.append).run
 
-    result = run(step("copy", model_files(TINY), parameters={"seed": 3}), into)
+    result = run(step("copy", model_files(TINY), parameters={"seed": 3}), on_event=said.append)
 
     assert json.loads((into / "config.json").read_text())["demo"] == 3
     assert result.details == {"copied": True}
@@ -49,91 +46,62 @@ def test_a_step_leaves_its_files_and_says_how_it_went(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_inputs_that_are_no_local_files_are_written_out(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_inputs_that_are_no_local_files_are_written_out(into: Path, run: Run) -> None:
     config = ModelFile(path="config.json", role="config", content=Inline(b"{}"))
 
-    executor(tmp_path, tools=tools).run(step("copy", (config,)), into)
+    run(step("copy", (config,)))
 
     assert (into / "config.json").read_text() == '{"demo": 0}'
 
 
 def test_the_worker_sees_nothing_of_our_environment(
-    tmp_path: Path, into: Path, tools: Environments, monkeypatch: pytest.MonkeyPatch
+    into: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@localhost/simple")
     for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"):
         monkeypatch.delenv(name, raising=False)
 
-    executor(tmp_path, tools=tools).run(step("environment", env={"OMP_NUM_THREADS": "1"}), into)
+    run(step("environment", env={"OMP_NUM_THREADS": "1"}))
 
     seen = json.loads((into / "env.json").read_text())
     assert set(seen) - {"LC_CTYPE"} == {
-        "CUDA_VISIBLE_DEVICES",
-        "HF_DATASETS_OFFLINE",
-        "HF_HUB_OFFLINE",
-        "HOME",
-        "LANG",
-        "OMP_NUM_THREADS",
-        "PATH",
-        "PYTHONDONTWRITEBYTECODE",
-        "PYTHONHASHSEED",
-        "PYTHONNOUSERSITE",
-        "PYTHONPATH",
-        "PYTHONUNBUFFERED",
-        "TMPDIR",
-        "TRANSFORMERS_OFFLINE",
+        *("CUDA_VISIBLE_DEVICES", "HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "HOME", "LANG"),
+        *("OMP_NUM_THREADS", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"),
+        *("PYTHONNOUSERSITE", "PYTHONPATH", "PYTHONUNBUFFERED", "TMPDIR", "TRANSFORMERS_OFFLINE"),
     }
     assert Path(seen["HOME"]).parent == Path((into / "cwd.txt").read_text()).parent
 
 
 def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
-    tmp_path: Path, into: Path, tools: Environments, monkeypatch: pytest.MonkeyPatch
+    into: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     """Else the suite under caps would test the same kernels as without."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
 
-    executor(tmp_path, tools=tools).run(step("environment"), into)
+    run(step("environment"))
 
     seen = json.loads((into / "env.json").read_text())
     assert (seen["ONEDNN_MAX_CPU_ISA"], seen["ATEN_CPU_CAPABILITY"]) == ("AVX2", "avx2")
 
 
-@pytest.mark.parametrize(
-    ("do", "kind", "words"),
-    [
-        ("crash", StepFailed, "was killed by signal 11"),
-        ("status", StepFailed, "ended with status 3"),
-        ("memory", StepOutOfMemory, "failed"),
-        ("refuse", StepRejected, "failed: the model has 7 heads, 8 are needed"),
-        ("missing", StepRejected, "failed: config.json names no architecture"),
-        ("half_a_result", StepBroken, "gave a result that cannot be read"),
-        ("babble", StepBroken, "wrote more than 100 lines on stdout that are not events"),
-        ("endless_line", StepBroken, "wrote more than 100 lines on stdout that are not events"),
-        ("link", StepBroken, "left 'config.json', which is not a plain file"),
-        ("full_disk", StepDiskFull, "No space left on device"),
-    ],
-)
+@CASES.each("failing")
 def test_each_way_to_fail_has_its_error(
-    do: str, kind: type[StepFailed], words: str, tmp_path: Path, into: Path, tools: Environments
+    do: str, kind: str, words: str, tmp_path: Path, run: Run
 ) -> None:
     with pytest.raises(StepFailed) as caught:
-        executor(tmp_path, tools=tools).run(step(do), into)
+        run(step(do))
 
-    assert type(caught.value) is kind
+    assert type(caught.value).__name__ == kind
     assert words in caught.value.message
     assert caught.value.exit_code == 6
     assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_the_end_of_the_log_is_in_the_error_and_all_of_it_is_kept(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_the_end_of_the_log_is_in_the_error_and_all_of_it_is_kept(tmp_path: Path, run: Run) -> None:
     with pytest.raises(StepFailed) as caught:
-        executor(tmp_path, tools=tools).run(step("status"), into)
+        run(step("status"))
 
     [log] = (tmp_path / "logs").glob("*-demo-*.log")
     assert caught.value.log == "last words"
@@ -141,52 +109,28 @@ def test_the_end_of_the_log_is_in_the_error_and_all_of_it_is_kept(
     assert log.read_text() == "last words\n"
 
 
-def test_a_full_disk_has_a_way_out(tmp_path: Path, into: Path, tools: Environments) -> None:
-    with pytest.raises(StepFailed) as caught:
-        executor(tmp_path, tools=tools).run(step("full_disk"), into)
-
-    assert caught.value.hint == (
-        f"free some space on the file system of '{tmp_path / 'work'}', "
-        "or put the cache elsewhere with --cache-dir"
-    )
-
-
-def test_a_stray_line_is_a_notice_when_the_result_is_right(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
-    result = executor(tmp_path, tools=tools).run(step("one_stray_line", model_files(TINY)), into)
+def test_a_stray_line_is_a_notice_when_the_result_is_right(tmp_path: Path, run: Run) -> None:
+    result = run(step("one_stray_line", model_files(TINY)))
 
     assert result.notices == ("step 'demo' wrote 1 lines that are not events",)
     [log] = (tmp_path / "logs").glob("*-demo-*.log")
     assert "a library said this" in log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("limits", "words"),
-    [
-        ({"quiet_s": 1.5}, "produced no output for 2 s: it hangs"),
-        ({"timeout_s": 1.5}, "ran over 2 s"),
-    ],
-)
-def test_a_step_that_hangs_is_ended(
-    limits: dict[str, float], words: str, tmp_path: Path, into: Path, tools: Environments
-) -> None:
+@CASES.each("hangs")
+def test_a_step_that_hangs_is_ended(limits: dict[str, float], words: str, run: Run) -> None:
     began = time.monotonic()
     with pytest.raises(StepTimedOut, match=words):
-        executor(tmp_path, tools=tools).run(step("hang", **limits), into)
+        run(step("hang", **limits))
 
     assert time.monotonic() - began < 120  # it would hang for ten minutes
 
 
-def test_what_a_worker_started_ends_with_it(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_what_a_worker_started_ends_with_it(tmp_path: Path, run: Run) -> None:
     pids = tmp_path / "pids"
     for timeout_s in (2.0, 10.0, 60.0):  # on a busy machine it may not have begun so soon
         with pytest.raises(StepTimedOut):
-            executor(tmp_path, tools=tools).run(
-                step("orphan", parameters={"pids": str(pids)}, timeout_s=timeout_s), into
-            )
+            run(step("orphan", parameters={"pids": str(pids)}, timeout_s=timeout_s))
         if pids.exists() and " " in pids.read_text():
             break
 
@@ -208,25 +152,21 @@ def test_no_process_is_left_however_packager_ends(how: signal.Signals, tmp_path:
         [sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
-        wait_for(lambda: pids.exists() and pids.read_text().count(" ") == 1, 60)
+        until(lambda: pids.exists() and pids.read_text().count(" ") == 1)
         process.send_signal(how)
         assert process.wait(120) != 0
-        wait_for(lambda: not alive(pids), 60)
+        until(lambda: not alive(pids))
     finally:
         process.kill()
     if how != signal.SIGKILL:
         assert list((tmp_path / "work").iterdir()) == []
 
 
-def test_a_step_too_large_for_the_machine_is_refused_before_it_starts(
-    tmp_path: Path, into: Path, tools: Environments
-) -> None:
+def test_a_step_too_large_for_the_machine_is_refused_before_it_starts(into: Path, run: Run) -> None:
     with pytest.raises(StepTooLarge, match=r"needs about 1000000\.0 GiB of memory"):
-        executor(tmp_path, tools=tools).run(
-            step("copy", needs=Estimate(memory_bytes=10**6 << 30)), into
-        )
+        run(step("copy", needs=Estimate(memory_bytes=10**6 << 30)))
     with pytest.raises(StepTooLarge, match=r"needs about 1000000\.0 TB of disk space"):
-        executor(tmp_path, tools=tools).run(step("copy", needs=Estimate(disk_bytes=10**18)), into)
+        run(step("copy", needs=Estimate(disk_bytes=10**18)))
     assert list(into.iterdir()) == []
 
 
@@ -235,9 +175,7 @@ def test_a_step_too_large_for_the_machine_is_refused_before_it_starts(
     [(100, False), (99, True)],
     ids=["all weights are in memory", "some are on disk"],
 )
-def test_weights_that_memory_does_not_hold_need_disk_space(
-    memory_bytes: int, refused: bool
-) -> None:
+def test_weights_beyond_memory_need_disk_space(memory_bytes: int, refused: bool) -> None:
     needs = Estimate(
         memory_bytes=100, least_memory_bytes=50, disk_bytes=10**9, spilled_bytes=4 * 10**9
     )
@@ -250,19 +188,9 @@ def test_weights_that_memory_does_not_hold_need_disk_space(
         assert "needs about 5.0 GB of disk space, 4.0 GB are free" in str(failure.value)
 
 
-def test_gpus_that_are_not_there_are_not_waited_for() -> None:
-    have = {"memory_bytes": 1e12, "disk_bytes": 1e12, "gpus": 1.0}
-
-    with pytest.raises(StepTooLarge, match="needs 2 GPUs, this machine has 1"):
-        check_capacity(step("copy", gpus=2), have)
-
-
-def test_steps_run_from_a_thread_too(tmp_path: Path, into: Path, tools: Environments) -> None:
+def test_steps_run_from_a_thread_too(run: Run) -> None:
     done: list[object] = []
-    run = executor(tmp_path, tools=tools).run
-    thread = threading.Thread(
-        target=lambda: done.append(run(step("copy", model_files(TINY)), into))
-    )
+    thread = threading.Thread(target=lambda: done.append(run(step("copy", model_files(TINY)))))
     thread.start()
     thread.join(60)
 
@@ -272,11 +200,3 @@ def test_steps_run_from_a_thread_too(tmp_path: Path, into: Path, tools: Environm
 def alive(pids: Path) -> list[int]:
     found = [int(text) for text in pids.read_text().split()]
     return [pid for pid in found if is_alive(pid)]
-
-
-def wait_for(condition: object, seconds: float) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

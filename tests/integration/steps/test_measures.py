@@ -148,7 +148,7 @@ for _ in range(400):
         ratio.add(tokens * (2.0 + random.gauss(0, 0.5)), tokens)
     held += abs(ratio.mean - 2.0) <= ratio.ci95
 print(held / 400)
-""",
+"""
     )
 
     assert 0.90 <= held <= 0.98
@@ -156,7 +156,7 @@ print(held / 400)
 
 def test_students_t_is_the_tables(told: Told) -> None:
     found = told(
-        "from measures import t95; print(json.dumps([t95(n + 1) for n in (3, 5, 15, 63, 1000)]))",
+        "from measures import t95; print(json.dumps([t95(n + 1) for n in (3, 5, 15, 63, 1000)]))"
     )
 
     assert found == pytest.approx([3.1824, 2.5706, 2.1314, 1.9983, 1.9623], rel=8e-3)
@@ -170,7 +170,7 @@ made = Comparison()
 p = torch.randn(7, 11)
 made.add(p, p, torch.zeros(7, dtype=torch.long), torch.zeros(7, dtype=torch.bool))
 print(json.dumps(made.report()))
-""",
+"""
     )
 
     assert (found["kld_mean"], found["kld_p99"], found["top1_agreement"]) == (0, 0, 1)
@@ -193,7 +193,7 @@ pairs = [
     for s in (0, 0.01, 0.5, 0.9, 0.99, 0.999, 1)
 ]
 print(json.dumps(pairs))
-""",
+"""
     )
 
     for found, true in pairs:
@@ -215,7 +215,7 @@ for rows in ("base", "candidate"):
              torch.zeros(3, dtype=torch.bool))
     reports.append(made.report())
 print(json.dumps(reports))
-""",
+"""
     )
 
     assert ruled_out["kld_mean"] == 0
@@ -230,7 +230,7 @@ made = Generations()
 for pair in (([1, 2, 3], [1, 2, 3]), ([1, 2, 3], [1, 9, 3]), ([1, 2], [1, 2, 3]), ([], [])):
     made.add(*pair)
 print(json.dumps(made.report()))
-""",
+"""
     )
 
     assert found == {
@@ -254,7 +254,7 @@ scales = (torch.rand(outputs, inputs // group) + 0.1).half()
 meant = (integers - zeros.repeat_interleave(group, 1)) * scales.float().repeat_interleave(group, 1)
 made = dequantize(_pack(integers.T), _pack(zeros.T), scales.T.contiguous())
 print(float((made - meant).abs().max()))
-""",
+"""
     )
 
     assert worst == 0

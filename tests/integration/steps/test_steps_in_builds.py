@@ -10,29 +10,25 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.live.checkpoints import read_tensors, unpack_model
+from tests.support.cases import Corpus
 from tests.support.commandline import TINY, Done, packager_in
+from tests.support.demo_builds import OPTIONS, environment_of
 from tests.support.processes import is_alive
-from tests.support.tool_steps import OUTSIDE
+from tests.support.running_jobs import until
+
+CASES = Corpus(__file__)
 
 Run = Callable[..., Done]
 
 
-@pytest.fixture(scope="module")
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tools")
-
-
 @pytest.fixture
 def env(tmp_path: Path, tools_dir: Path) -> dict[str, str]:
-    return {
-        "PYTHONPATH": str(OUTSIDE),
-        "PACKAGER_CACHE": str(tmp_path / "cache"),
-        "PACKAGER_TOOLS": str(tools_dir),
-    }
+    return environment_of(tmp_path, tools_dir)
 
 
 @pytest.fixture
@@ -48,9 +44,20 @@ def build(tmp_path: Path, env: dict[str, str]) -> Run:
     return build
 
 
-def record(directory: Path) -> dict[str, object]:
-    document: dict[str, object] = json.loads((directory / "record.json").read_text())
-    return document
+def record(directory: Path) -> Any:
+    return json.loads((directory / "record.json").read_text())
+
+
+def weights_of(directory: Path) -> list[str]:
+    return [one["digest"] for one in record(directory)["layers"] if one["role"] == "weights"]
+
+
+def start_build(*more: str, cwd: Path, env: dict[str, str], **how: Any) -> subprocess.Popen[str]:
+    """Start a build in a process of its own."""
+    command = [sys.executable, "-m", "packager", "build", *OPTIONS, *more]
+    return subprocess.Popen(
+        command, cwd=cwd, env={**os.environ, **env}, stderr=subprocess.PIPE, text=True, **how
+    )
 
 
 def test_the_quantizer_of_another_package_is_listed(tmp_path: Path, env: dict[str, str]) -> None:
@@ -63,16 +70,16 @@ def test_the_quantizer_of_another_package_is_listed(tmp_path: Path, env: dict[st
 def test_a_second_build_runs_nothing_and_reads_no_weights(tmp_path: Path, build: Run) -> None:
     first = build("demo-copy")
     assert first.status == 0, first.err
-    ran = record(tmp_path)["steps"][0]  # type: ignore[index]
+    ran = record(tmp_path)["steps"][0]
     time.sleep(2.1)  # files younger than this are read again: they could still change
 
     second = build("demo-copy")
 
-    reused = record(tmp_path)["steps"][0]  # type: ignore[index]
+    reused = record(tmp_path)["steps"][0]
     assert second.out == first.out
     assert (ran["reused"], reused["reused"]) == (False, True)
     assert ran["key"] == reused["key"]
-    assert record(tmp_path)["transfer"]["bytes_read"] == 0  # type: ignore[index]
+    assert record(tmp_path)["transfer"]["bytes_read"] == 0
     assert "quantize: taken from the cache" in second.err
     assert list((tmp_path / "cache/work").iterdir()) == []
 
@@ -83,18 +90,9 @@ def test_the_files_of_the_step_are_in_the_image(tmp_path: Path, build: Run) -> N
 
     assert plain.status == seeded.status == 0, seeded.err
     assert plain.out != seeded.out
-    weights = [
-        layer["digest"]
-        for layer in record(tmp_path)["layers"]  # type: ignore[attr-defined]
-        if layer["role"] == "weights"
-    ]
+    weights = weights_of(tmp_path)
     build("none")
-    unchanged = [
-        layer["digest"]
-        for layer in record(tmp_path)["layers"]  # type: ignore[attr-defined]
-        if layer["role"] == "weights"
-    ]
-    assert weights == unchanged  # the demo copies weights: their layers are shared
+    assert weights == weights_of(tmp_path)  # the demo copies weights: their layers are shared
 
 
 def test_a_quantizer_of_another_package_quantizes(tmp_path: Path, build: Run) -> None:
@@ -123,19 +121,14 @@ def test_a_changed_input_misses_and_the_plan_names_the_field(build: Run) -> None
     assert (miss["state"], miss["differs"]) == ("miss", ["/calibration/seed"])
 
 
-def test_a_plan_reads_no_weights_to_find_a_key(build: Run) -> None:
-    planned = build("demo-copy", "--format", "json", command="plan")
+@pytest.mark.parametrize("way", [("plan",), ("build", "--dry-run")], ids=["plan", "dry run"])
+def test_no_weights_are_read_to_find_a_key(build: Run, way: tuple[str, ...]) -> None:
+    command, *more = way
 
-    [forecast] = json.loads(planned.out)["forecasts"]
-    assert forecast["state"] == "unknown"
-    assert "when the weights have been read" in forecast["reason"]
+    done = build("demo-copy", *more, "--format", "json", command=command)
 
-
-def test_a_dry_run_reads_no_weights_to_find_a_key(build: Run) -> None:
-    tried = build("demo-copy", "--dry-run", "--format", "json")
-
-    assert tried.status == 0, tried.err
-    [forecast] = json.loads(tried.out)["forecasts"]
+    assert done.status == 0, done.err
+    [forecast] = json.loads(done.out)["forecasts"]
     assert forecast["state"] == "unknown"
     assert "when the weights have been read" in forecast["reason"]
 
@@ -164,21 +157,12 @@ def test_without_a_cache_every_build_runs_the_step(tmp_path: Path, build: Run) -
     assert ran.read_text() == "xx"
 
 
-def test_two_builders_of_one_key_run_the_tool_once(
-    tmp_path: Path, build: Run, env: dict[str, str]
-) -> None:
+def test_two_builders_run_the_tool_once(tmp_path: Path, build: Run, env: dict[str, str]) -> None:
     build("demo-copy")  # makes the environment
     ran = tmp_path / "ran"
-    words = ["--model", str(TINY), "--instance", "local", "--base", "scratch"]
+    words = ("--quantize", f"demo-slow,ran={ran}")
     both = [
-        subprocess.Popen(
-            [sys.executable, "-m", "packager", "build", *words]
-            + ["--quantize", f"demo-slow,ran={ran}", "--output", f"oci:{tmp_path}/out{number}"],
-            env={**os.environ, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        start_build(*words, "--output", f"oci:out{number}", cwd=tmp_path, env=env)
         for number in range(2)
     ]
     said = [process.communicate(timeout=120) for process in both]
@@ -187,15 +171,7 @@ def test_two_builders_of_one_key_run_the_tool_once(
     assert ran.read_text() == "x"
 
 
-@pytest.mark.parametrize(
-    ("way", "words"),
-    [
-        ("status", "ended with status 3"),
-        ("memory", "failed"),
-        ("half-a-result", "gave a result that cannot be read"),
-        ("broken-model", "left no model that can be served"),
-    ],
-)
+@CASES.each("failing")
 def test_a_step_that_fails_publishes_nothing_and_can_be_run_again(
     way: str, words: str, tmp_path: Path, build: Run
 ) -> None:
@@ -225,30 +201,15 @@ def test_a_build_that_is_ended_leaves_no_worker_and_the_next_one_works(
 ) -> None:
     build("demo-copy")
     pids = tmp_path / "pids"
-    words = ["--model", str(TINY), "--instance", "local", "--base", "scratch", "--output", "oci:o"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "packager", "build", *words]
-        + ["--quantize", f"demo-orphan,pids={pids}"],
-        env={**os.environ, **env},
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    wait_for(lambda: pids.exists() and " " in pids.read_text())
+    words = ("--quantize", f"demo-orphan,pids={pids}", "--output", "oci:o")
+    process = start_build(*words, cwd=tmp_path, env=env, start_new_session=True)
+    until(lambda: pids.exists() and " " in pids.read_text())
     process.send_signal(how)
     _, said = process.communicate(timeout=120)
 
-    wait_for(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()))
+    until(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()))
     assert process.returncode == (130 if how == signal.SIGINT else -9), said
     assert not (tmp_path / "o").exists()
     assert build("demo-copy,seed=2").status == 0
     assert list((tmp_path / "cache/work").iterdir()) == []
     assert list((tmp_path / "cache/runs").iterdir()) == []
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,20 +13,20 @@ from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.request import BuildRequest
 from packager.core.tool import Build, ToolFacts
 from packager.keys.documents import QuantizedCheckpointKey
+from packager.steps.dry_run import DryRunExecutor
 from packager.steps.failures import StepTooLarge
 from tests.support.commandline import TINY
 from tests.support.tool_steps import OUTSIDE
 
 
-class Surprising:
+class Surprising(DryRunExecutor):
     """An executor whose package index has another build than the tool declares."""
 
-    name = "surprising"
-
     def __init__(self) -> None:
+        super().__init__(self._described)
         self.prepared = False
 
-    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
+    def _described(self, name: str, build: Build) -> ToolFacts:
         version = "2.13.0+cu130" if self.prepared else "2.13.0+cpu"
         return ToolFacts(
             name=name,
@@ -46,9 +45,6 @@ class Surprising:
     def run(self, step: Step, into: Path) -> StepResult:
         raise AssertionError("nothing is run here")
 
-    def capacity(self) -> Mapping[str, float]:
-        return {}
-
 
 class TooSmall(Surprising):
     """An executor without the disk space for any step."""
@@ -57,9 +53,7 @@ class TooSmall(Surprising):
         raise StepTooLarge(f"step {step.name!r} needs about 9.0 GB of disk space, 1.0 GB are free")
 
 
-def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_too_large_is_refused_before_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
     small = TooSmall()
@@ -71,9 +65,7 @@ def test_a_step_that_does_not_fit_is_refused_before_its_tool_is_installed(
     assert not small.prepared
 
 
-def test_a_key_has_the_installed_version_and_not_the_declared_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_key_has_the_installed_version_not_the_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
     tools = replace(wiring.services_for(wiring.Settings()), executor=Surprising())

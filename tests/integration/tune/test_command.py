@@ -35,9 +35,6 @@ NAMES = {"--quantize none --draft ngram": NGRAM, "--quantize awq --draft none": 
 class Workshop(FakeWorkshop):
     """Knows candidates by what they build, whatever options ask for it."""
 
-    def build(self, candidate: Candidate) -> Built:
-        return super().build(candidate)
-
     def measure(self, candidate: Candidate, built: Built, number: int) -> Taken:
         self.speeds = {**SPEEDS, candidate.name: SPEEDS[NAMES.get(candidate.name, candidate.name)]}
         return super().measure(candidate, built, number)
@@ -100,9 +97,7 @@ def test_asked_again_it_measures_nothing_and_says_the_same(
     assert json.loads(capsys.readouterr().out) == first
 
 
-def test_images_of_the_others_are_removed_unless_they_are_to_be_kept(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_images_of_the_others_are_removed_unless_kept(workshop: Workshop, tmp_path: Path) -> None:
     options = [*OPTIONS, "--journal", str(tmp_path / "tune.jsonl")]
     assert app.run([*options, "--keep-images"]) == 0
     removed: list[str] = workshop.removed  # type: ignore[attr-defined]
@@ -155,19 +150,7 @@ def test_the_page_names_every_candidate(
     assert [name for name in (*NAMES, "as requested", BOTH) if name not in page] == []
 
 
-SPEC = {
-    "benchmark": {"type": "aiperf"},
-    "parameters": {
-        "tokenizer": "org/tiny",
-        "concurrency": 4,
-        "request_count": 12,
-        "num_profile_runs": 5,
-        "prompt_input_tokens_mean": 64,
-        "prompt_input_tokens_stddev": 8.0,
-        "output_tokens_mean": 16,
-        "goodput": "time_to_first_token:500",
-    },
-}
+CORPUS = Path(__file__).parent / "corpus"
 
 
 def test_a_workload_specification_says_what_candidates_are_sent(
@@ -176,8 +159,6 @@ def test_a_workload_specification_says_what_candidates_are_sent(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spec = tmp_path / "workload.json"
-    spec.write_text(json.dumps(SPEC))
     works: list[tune_work.Work] = []
     made = command.make_work
 
@@ -188,7 +169,7 @@ def test_a_workload_specification_says_what_candidates_are_sent(
     monkeypatch.setattr(command, "make_work", make)
     options = [one for one in OPTIONS if one not in ("--concurrency", "8")]
 
-    status = app.run([*options, "--workload-spec", str(spec), "--dry-run"])
+    status = app.run([*options, "--workload-spec", str(CORPUS / "workload.json"), "--dry-run"])
 
     said = capsys.readouterr().err
     (work,) = works
@@ -205,7 +186,7 @@ def test_a_workload_specification_of_a_rate_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = tmp_path / "workload.json"
-    spec.write_text(json.dumps({**SPEC, "parameters": {"request_rate": 2}}))
+    spec.write_text('{"benchmark": {"type": "aiperf"}, "parameters": {"request_rate": 2}}')
 
     status = app.run([*OPTIONS, "--workload-spec", str(spec), "--dry-run"])
 

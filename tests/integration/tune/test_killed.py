@@ -13,9 +13,12 @@ import pytest
 
 from packager.errors import UsageError
 from packager.tune.journal import Event, Rated, open_journal
+from tests.support.cases import Corpus
 from tests.support.places import ROOT
 from tests.support.tuning import ASKED, STARTED
 from tests.support.tuning_process import WAITING
+
+CASES = Corpus(__file__)
 
 
 def started(journal: Path, last: int) -> subprocess.Popen[str]:
@@ -59,14 +62,7 @@ def events_of(journal: Path) -> list[Event]:
         return found.events
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param(1, 6, id="in the first build, and in a measurement"),
-        pytest.param(4, 5, id="in a measurement, and in a build"),
-        pytest.param(17, 2, id="in the second round, twice"),
-    ],
-)
+@CASES.each("killed")
 def test_killed_twice_it_ends_as_one_that_was_not(tmp_path: Path, first: int, second: int) -> None:
     whole = tmp_path / "whole.jsonl"
     expected = ended(whole)

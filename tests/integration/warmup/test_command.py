@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,18 @@ import jsonschema
 import pytest
 import rfc8785
 
+from tests.support.cases import Corpus
 from tests.support.commandline import TINY, Done, packager_in
+from tests.support.demo_builds import tools_dir as tools_dir
 from tests.support.doubles.fake_hub import FakeHub
+from tests.support.running_jobs import until
 from tests.support.tool_steps import OUTSIDE
 
+CASES = Corpus(__file__)
+
 Run = Callable[..., Done]
-
-
-@pytest.fixture(scope="module")
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tools")
+Plan = Callable[..., None]
+FIRST = ("one", "--plan", "plan.json", "--index", "0")
 
 
 @pytest.fixture
@@ -47,6 +48,18 @@ def write_grid(place: Path, quantize: Sequence[str], **fields: Any) -> None:
     (place / "grid.json").write_text(json.dumps(grid))
 
 
+@pytest.fixture
+def plan(tmp_path: Path, warm: Run) -> Plan:
+    """Return what plans ways to quantize, into `plan.json`."""
+
+    def planned(*quantize: str, **fields: Any) -> None:
+        write_grid(tmp_path, quantize, **fields)
+        done = warm("plan", "grid.json", "--output", "plan.json")
+        assert done.status == 0, done.err
+
+    return planned
+
+
 def plan_in(place: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads((place / "plan.json").read_text())
     return document
@@ -65,24 +78,22 @@ def test_a_plan_names_each_artifact_once_and_is_canonical(tmp_path: Path, warm: 
     done = warm("plan", "grid.json", "--output", "plan.json")
 
     assert done.status == 0, done.err
-    plan = plan_in(tmp_path)
-    assert (plan["requests"], len(plan["jobs"]), plan["duplicates"], plan["idle"]) == (6, 2, 2, 2)
-    assert (tmp_path / "plan.json").read_bytes() == rfc8785.dumps(plan)
+    planned = plan_in(tmp_path)
+    counts = [planned[name] for name in ("requests", "duplicates", "idle")]
+    assert [*counts, len(planned["jobs"])] == [6, 2, 2, 2]
+    assert (tmp_path / "plan.json").read_bytes() == rfc8785.dumps(planned)
     assert "6 requests, 2 jobs, 0 there already, 2 shared, 2 with nothing to do" in done.out
     schema = json.loads(warm("schema").out)
-    jsonschema.validate(plan, schema)
+    jsonschema.validate(planned, schema)
     first = (tmp_path / "plan.json").read_bytes()
     warm("plan", "grid.json", "--output", "plan.json")
     assert (tmp_path / "plan.json").read_bytes() == first
 
 
-def test_a_plan_works_from_another_directory(tmp_path: Path, warm: Run) -> None:
+def test_a_plan_works_from_another_directory(tmp_path: Path, warm: Run, plan: Plan) -> None:
     (tmp_path / "model").symlink_to(TINY)
-    write_grid(tmp_path, ["demo-copy"], axes={"quantize": ["demo-copy"], "model": ["./model"]})
-    grid = json.loads((tmp_path / "grid.json").read_text())
-    grid["defaults"]["instance"] = "local"
-    (tmp_path / "grid.json").write_text(json.dumps(grid))
-    assert warm("plan", "grid.json", "--output", "plan.json").status == 0
+    axes = {"quantize": ["demo-copy"], "model": ["./model"], "instance": ["local"]}
+    plan(axes=axes)
     (elsewhere := tmp_path / "elsewhere").mkdir()
 
     done = warm("one", "--plan", "../plan.json", "--index", "0", cwd=elsewhere)
@@ -112,10 +123,8 @@ def test_a_small_build_says_nothing_of_another_method_with_the_same_served_name(
     write_grid(tmp_path, ["demo-copy,seed=1"])
     assert warm("grid.json").status == 0  # a directory's name is the same for both
 
-    write_grid(tmp_path, ["awq,group=64"], axes={"quantize": ["awq,group=64"]})
-    grid = json.loads((tmp_path / "grid.json").read_text())
-    grid["defaults"]["instance"] = "ml.g5.xlarge"
-    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    axes = {"quantize": ["awq,group=64"], "instance": ["ml.g5.xlarge"]}
+    write_grid(tmp_path, [], axes=axes)
     done = warm("plan", "grid.json", "--format", "json")
 
     [job] = json.loads(done.out)["jobs"]
@@ -125,9 +134,7 @@ def test_a_small_build_says_nothing_of_another_method_with_the_same_served_name(
     assert "ml.c7i.xlarge" in warm("plan", "grid.json").out
 
 
-def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
-    tmp_path: Path, warm: Run
-) -> None:
+def test_an_impossible_request_is_listed_and_stops_nobody(tmp_path: Path, warm: Run) -> None:
     write_grid(
         tmp_path,
         ["demo-copy"],
@@ -146,10 +153,9 @@ def test_a_request_that_cannot_be_planned_is_listed_and_stops_nobody(
     assert "refused: " in done.err
 
 
-def test_a_plan_runs_without_its_grid_and_again_finds_all_there(tmp_path: Path, warm: Run) -> None:
+def test_a_plan_runs_without_its_grid_and_only_once(tmp_path: Path, warm: Run, plan: Plan) -> None:
     ran = tmp_path / "ran"
-    write_grid(tmp_path, [f"demo-slow,seed={seed},ran={ran}" for seed in range(3)])
-    warm("plan", "grid.json", "--output", "plan.json")
+    plan(*(f"demo-slow,seed={seed},ran={ran}" for seed in range(3)))
     (tmp_path / "grid.json").unlink()
 
     first, second = warm("run", "plan.json", "--jobs", "3"), warm("run", "plan.json")
@@ -159,7 +165,7 @@ def test_a_plan_runs_without_its_grid_and_again_finds_all_there(tmp_path: Path, 
 
 
 def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
-    tmp_path: Path, warm: Run, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warm: Run, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {path.name: path.read_bytes() for path in TINY.iterdir() if path.is_file()}
     with FakeHub() as hub:
@@ -169,9 +175,7 @@ def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
         monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
         ways = ["demo-copy,seed=1", "demo-copy,seed=2"]
         axes = {"instance": ["local"], "model": ["acme/tiny"], "quantize": ways}
-        write_grid(tmp_path, [], axes=axes)
-        planned = warm("plan", "grid.json", "--output", "plan.json")
-        assert planned.status == 0, planned.err
+        plan(axes=axes)
         assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
         done = warm("run", "plan.json", "--format", "json")
@@ -185,116 +189,85 @@ def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
     assert json.loads(again.out)["counts"] == {"there": 3}
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "message"),
-    [
-        ({"request": {"model": "./none", "instance": "local"}}, 66, "none"),
-        ({"request": {"model": str(TINY), "instance": "ml.g9.huge"}}, 64, "ml.g9.huge"),
-        (
-            {"request": {"model": str(TINY), "instance": "ml.g5.xlarge", "tp_degree": 64}},
-            65,
-            "the plan is rejected",
-        ),
-        ({"key": "0" * 64, "id": "0" * 64}, 65, "here its key is"),
-        ({"key": "", "artifact": "", "step": "compile"}, 65, "here its key is"),
-    ],
-)
+@CASES.each("permanent")
 def test_what_will_not_work_next_time_either_ends_with_a_permanent_status(
-    tmp_path: Path, warm: Run, changes: dict[str, Any], status: int, message: str
+    tmp_path: Path, warm: Run, plan: Plan, changes: dict[str, Any], status: int, message: str
 ) -> None:
-    write_grid(tmp_path, ["demo-copy"])
-    warm("plan", "grid.json", "--output", "plan.json")
+    plan("demo-copy")
+    if "request" in changes:
+        changes = {"request": {"model": str(TINY), **changes["request"]}}
     rewrite(tmp_path, **changes)
 
-    done = warm("one", "--plan", "plan.json", "--index", "0")
+    done = warm(*FIRST)
 
     assert done.status == status, done.err
     assert message in done.err
 
 
-@pytest.mark.parametrize(
-    ("method", "status"),
-    [
-        ("demo-refuse", 65),  # the tool says never
-        ("demo-broken-model", 65),  # so would the next run
-        ("demo-status", 75),  # who knows
-        ("demo-memory", 75),  # a larger machine may do it
-    ],
-)
-def test_a_failed_step_says_whether_to_try_again(
-    tmp_path: Path, warm: Run, method: str, status: int
-) -> None:
-    write_grid(tmp_path, [method])
-    warm("plan", "grid.json", "--output", "plan.json")
+@CASES.each("failed")
+def test_failed_steps_say_whether_to_retry(warm: Run, plan: Plan, method: str, status: int) -> None:
+    plan(method)
 
-    assert warm("one", "--plan", "plan.json", "--index", "0").status == status
+    assert warm(*FIRST).status == status
 
 
-def test_a_wrong_index_or_plan_is_permanent(tmp_path: Path, warm: Run) -> None:
-    write_grid(tmp_path, ["demo-copy"])
-    warm("plan", "grid.json", "--output", "plan.json")
+def test_a_wrong_index_or_plan_is_permanent(warm: Run, plan: Plan) -> None:
+    plan("demo-copy")
 
     assert warm("one", "--plan", "plan.json", "--index", "1").status == 64
-    assert warm("one", "--plan", "plan.json", "--index", "0", "--first", "7").status == 64
+    assert warm(*FIRST, "--first", "7").status == 64
     assert warm("one", "--plan", "none.json", "--index", "0").status == 66
 
 
-def test_a_result_that_only_this_machine_has_is_handed_on(tmp_path: Path, warm: Run) -> None:
-    write_grid(tmp_path, ["demo-copy"])
-    warm("plan", "grid.json", "--output", "plan.json")
-    warm("one", "--plan", "plan.json", "--index", "0")
+def test_a_result_that_only_we_have_is_handed_on(tmp_path: Path, warm: Run, plan: Plan) -> None:
+    plan("demo-copy")
+    warm(*FIRST)
 
-    shared = f"dir:{tmp_path / 'shared'}"
-    again = warm("one", "--plan", "plan.json", "--index", "0", "--cache-shared", shared)
+    again = warm(*FIRST, "--cache-shared", f"dir:{tmp_path / 'shared'}")
 
     assert again.status == 0, again.err
     assert json.loads(again.out)["reused"] is True
     assert list((tmp_path / "shared").rglob("*.json")) != []
 
 
-def test_a_shared_store_that_takes_nothing_is_no_success(tmp_path: Path, warm: Run) -> None:
-    write_grid(tmp_path, ["demo-copy"])
-    warm("plan", "grid.json", "--output", "plan.json")
+def test_an_unwritable_shared_store_is_no_success(tmp_path: Path, warm: Run, plan: Plan) -> None:
+    plan("demo-copy")
     (tmp_path / "file").write_text("no directory")
 
-    done = warm(
-        "one", "--plan", "plan.json", "--index", "0", "--cache-shared", f"dir:{tmp_path / 'file'}"
-    )
+    done = warm(*FIRST, "--cache-shared", f"dir:{tmp_path / 'file'}")
 
     assert done.status == 75
     assert "could not be put where others find it" in done.err
 
 
-def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, warm: Run) -> None:
+def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, plan: Plan) -> None:
     pids = tmp_path / "pids"
-    write_grid(tmp_path, [f"demo-orphan,pids={pids}"])
-    warm("plan", "grid.json", "--output", "plan.json")
+    plan(f"demo-orphan,pids={pids}")
 
-    job = start(tmp_path, "one", "--plan", "plan.json", "--index", "0")
+    job = start(tmp_path, *FIRST)
     wait_for(pids)
     job.send_signal(signal.SIGTERM)
 
     assert job.wait(120) == 75
-    wait_until(lambda: all_gone(pids))
+    until(lambda: all_gone(pids))
 
 
 @pytest.mark.parametrize(
     ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
 )
 def test_a_run_that_is_ended_leaves_nothing_behind_and_the_next_one_goes_on(
-    tmp_path: Path, warm: Run, how: signal.Signals, status: int
+    tmp_path: Path, warm: Run, plan: Plan, how: signal.Signals, status: int
 ) -> None:
     pids = tmp_path / "pids"
-    write_grid(tmp_path, ["demo-copy", f"demo-orphan,pids={pids}"])
-    warm("plan", "grid.json", "--output", "plan.json")
+    plan("demo-copy", f"demo-orphan,pids={pids}")
 
     run = start(tmp_path, "run", "plan.json", "--jobs", "2")
     wait_for(pids)
-    wait_until(lambda: "1 there already" in warm("plan", "grid.json").out)
+    until(lambda: "1 there already" in warm("plan", "grid.json").out, within_s=120)
     run.send_signal(how)
 
     assert run.wait(120) == status
-    wait_until(lambda: all_gone(pids))
+    until(lambda: all_gone(pids))
 
 
 def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -304,14 +277,7 @@ def start(place: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def wait_for(pids: Path) -> None:
-    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: pids.exists() and len(pids.read_text().split()) == 2, within_s=120)
 
 
 def all_gone(pids: Path) -> bool:

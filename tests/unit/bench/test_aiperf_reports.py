@@ -13,28 +13,11 @@ from packager.bench.report import bench_lines
 from packager.core.bench import BenchLoad, BenchReport, Limits
 from packager.core.documents import NotStrict
 from tests.support.bench_reports import quantized
+from tests.support.cases import Corpus
 from tests.unit.bench.loads import answer, failure, load
 
-AIPERF: dict[str, Any] = {
-    "schema_version": "1.4",
-    "aiperf_version": "0.13.0",
-    "request_count": {"unit": "requests", "avg": 60.0},
-    "error_request_count": {"unit": "requests", "avg": 4.0},
-    "benchmark_duration": {"unit": "sec", "avg": 12.5},
-    "request_throughput": {"unit": "requests/sec", "avg": 4.8},
-    "output_token_throughput": {"unit": "tokens/sec", "avg": 610.0},
-    "time_to_first_token": {"unit": "ms", "avg": 120.0, "p50": 110.0, "p95": 200.0, "count": 60},
-    "inter_token_latency": {"unit": "ms", "avg": 12.5, "p50": 12.0},
-    "request_latency": {"unit": "ms", "avg": 1100.0, "p50": 1000.0},
-    "telemetry": {"unit": "watts"},
-    "input_config": {
-        "endpoint": {"model_names": ["org/model"]},
-        "loadgen": {"concurrency": 8},
-        "input": {"prompt": {"input_tokens": {"mean": 550}, "output_tokens": {"mean": 150}}},
-    },
-    "was_cancelled": False,
-    "start_time": "2026-11-20T10:00:00Z",
-}
+CASES = Corpus(__file__)
+AIPERF: dict[str, Any] = CASES["document"]
 
 
 def measured_load() -> BenchLoad:
@@ -73,29 +56,13 @@ def test_what_packager_exported_is_read_again() -> None:
     assert found.limits == whole.limits
 
 
-@pytest.mark.parametrize(
-    ("config", "level"),
-    [
-        pytest.param({"loadgen": {"request_rate": 2.5}}, (None, 2.5), id="rate"),
-        pytest.param({"loadgen": {"request_rate": 2, "concurrency": 4}}, (4, 2.0), id="both"),
-        pytest.param(
-            {
-                "phases": [
-                    {"type": "concurrency", "concurrency": 2, "exclude_from_results": True},
-                    {"type": "concurrency", "concurrency": 16},
-                ]
-            },
-            (16, None),
-            id="the phase that is reported",
-        ),
-    ],
-)
+@CASES.each("levels")
 def test_a_load_is_so_many_at_a_time_or_a_second(
-    config: dict[str, Any], level: tuple[int | None, float | None]
+    config: dict[str, Any], concurrency: int | None, rate: float | None
 ) -> None:
     (found,) = report_of_aiperf({**AIPERF, "input_config": config}, "a").variants[0].loads
 
-    assert (found.concurrency, found.rate) == level
+    assert (found.concurrency, found.rate) == (concurrency, rate)
 
 
 def test_limits_are_those_of_the_export() -> None:
@@ -107,33 +74,12 @@ def test_limits_are_those_of_the_export() -> None:
     assert report.limits == Limits(ttft_ms=500.0, tpot_ms=20.0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        pytest.param({"request_count": None}, "request_count is missing", id="no count"),
-        pytest.param(
-            {"request_count": {"unit": "requests", "avg": 1.5}}, "expected a count", id="part"
-        ),
-        pytest.param(
-            {"time_to_first_token": {"unit": "s", "avg": 1}},
-            "the unit of time_to_first_token is 's', expected 'ms'",
-            id="unit",
-        ),
-        pytest.param(
-            {"request_latency": {"unit": "ms", "avg": "1"}},
-            "the metric 'request_latency'",
-            id="text",
-        ),
-        pytest.param({"input_config": {}}, "neither how many requests ran at a time", id="no load"),
-        pytest.param(
-            {"input_config": {"loadgen": {"concurrency": 0}}}, "expected 1 to 1024", id="none"
-        ),
-        pytest.param({"packager": {"setup": {"colour": "red"}}}, "colour", id="setup"),
-        pytest.param({"packager": {"setup": [1]}}, "setup|valid", id="a list"),
-    ],
-)
-def test_what_is_no_whole_summary_is_refused(changes: dict[str, Any], reason: str) -> None:
-    document = {**AIPERF, **changes}
+@CASES.each("refused")
+def test_what_is_no_whole_summary_is_refused(
+    changes: dict[str, Any] | None, without: str | None, reason: str
+) -> None:
+    document = {**AIPERF, **(changes or {})}
+    document.pop(without or "", None)
 
     with pytest.raises(NotStrict, match=reason):
         report_of_aiperf(document, "a")

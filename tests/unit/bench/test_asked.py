@@ -9,6 +9,9 @@ import pytest
 from packager.bench.asked import Asked, check_asked
 from packager.errors import UsageError
 from packager.load.values import Level
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 
 def test_loads_rise_and_stand_once() -> None:
@@ -36,17 +39,7 @@ def test_a_rate_is_limited_by_the_concurrency_beside_it() -> None:
     assert not asked.is_ramp
 
 
-@pytest.mark.parametrize(
-    ("given", "concurrency", "requests"),
-    [
-        ({}, 1, 32),
-        ({}, 8, 32),
-        ({}, 64, 256),
-        ({"requests": 5}, 64, 5),
-        ({"duration_s": 10.0}, 64, None),
-        ({"duration_s": 10.0, "requests": 7}, 64, 7),
-    ],
-)
+@CASES.each("requests")
 def test_a_load_has_enough_requests_for_its_percentiles(
     given: dict[str, Any], concurrency: int, requests: int | None
 ) -> None:
@@ -61,17 +54,7 @@ def test_servers_are_compared_in_three_rounds_unless_said_otherwise() -> None:
     assert Asked(rounds=5).rounds_of(2) == 5
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"find": "knee", "concurrency": (4,)}, "--find chooses the loads itself"),
-        ({"find": "knee", "rate": (4.0,)}, "--find chooses the loads itself"),
-        ({"find": "max-concurrency"}, "needs a limit to look for"),
-        ({"min_goodput": 0.9}, "needs a limit that requests are good within"),
-        ({"rate": (1.0,), "concurrency": (1, 2), "requests": 9}, "takes one --concurrency"),
-        ({"rate": (1.0,)}, "says nothing of how long"),
-    ],
-)
+@CASES.each("contradictions")
 def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_asked(Asked(**given))
@@ -80,15 +63,6 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], t
     assert refused.value.hint
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"find": "knee"},
-        {"find": "max-concurrency", "latency_ms": 900.0},
-        {"min_goodput": 0.9, "ttft_ms": 100.0},
-        {"rate": (1.0,), "duration_s": 5.0},
-    ],
-)
+@CASES.each("taken")
 def test_options_that_belong_together_are_taken(given: dict[str, Any]) -> None:
     check_asked(Asked(**given))

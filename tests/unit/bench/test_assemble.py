@@ -16,8 +16,10 @@ from packager.core.bench import BenchLoad, BenchWorkload, ContainerUse, Limits, 
 from packager.errors import SmokeFailed
 from packager.load.values import Level
 from packager.serving.opening import MeasuredServer
+from tests.support.cases import Corpus
 from tests.unit.bench.test_session import answer, run_of
 
+CASES = Corpus(__file__)
 FOUR = Level(concurrency=4)
 FORETOLD = Predicted(tpot_ms=12.0, ttft_ms=90.0, output_token_throughput=40.0, band=0.2)
 
@@ -70,30 +72,25 @@ def test_rounds_of_a_load_are_one_load_with_price_prediction_and_use() -> None:
 
 
 def test_a_discount_is_in_the_prices() -> None:
-    results = Results(loads=[one("a", 0)])
+    load = only_load(discount=0.25)
 
-    report = make_report([target("a")], results, about(discount=0.25))
-
-    prices = report.variants[0].loads[0].prices
-    assert prices is not None
-    assert (prices.usd_hour, prices.discount) == (3.6, 0.25)
-    assert prices.output == pytest.approx(0.75 * 0.001 / 110 * 1e6)
+    assert load.prices is not None
+    assert (load.prices.usd_hour, load.prices.discount) == (3.6, 0.25)
+    assert load.prices.output == pytest.approx(0.75 * 0.001 / 110 * 1e6)
 
 
 def test_without_a_price_nothing_is_priced() -> None:
-    results = Results(loads=[one("a", 0)])
-
-    report = make_report([target("a")], results, about(price_of=lambda target: None))
-
-    assert report.variants[0].loads[0].prices is None
+    assert only_load(price_of=lambda target: None).prices is None
 
 
 def test_loads_at_a_rate_are_not_predicted() -> None:
-    results = Results(loads=[one("a", 0, level=Level(rate=2.0, concurrency=4))])
+    assert only_load(Level(rate=2.0, concurrency=4)).predicted is None
 
-    report = make_report([target("a")], results, about())
 
-    assert report.variants[0].loads[0].predicted is None
+def only_load(level: Level = FOUR, **changes: Any) -> BenchLoad:
+    results = Results(loads=[one("a", 0, level=level)])
+    (load,) = make_report([target("a")], results, about(**changes)).variants[0].loads
+    return load
 
 
 def test_a_server_that_failed_is_in_the_report_with_its_reason() -> None:
@@ -150,19 +147,10 @@ def test_a_report_notes_from_where_on_a_dearer_machine_pays() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("uses", "total"),
-    [
-        ([], None),
-        ([None, None], None),
-        ([None, ContainerUse(peak_memory_bytes=3)], ContainerUse(peak_memory_bytes=3)),
-        (
-            [ContainerUse(cpu_seconds=1.0, gpu_memory_bytes=5), ContainerUse(cpu_seconds=0.5)],
-            ContainerUse(cpu_seconds=1.5, gpu_memory_bytes=5),
-        ),
-    ],
-)
+@CASES.each("uses")
 def test_use_of_rounds_is_the_highest_memory_and_all_the_time(
-    uses: list[ContainerUse | None], total: ContainerUse | None
+    uses: tuple[dict[str, Any], ...], total: dict[str, Any] | None
 ) -> None:
-    assert total_use(uses) == total
+    found = total_use([ContainerUse(**use) if use else None for use in uses])
+
+    assert found == (ContainerUse(**total) if total else None)

@@ -3,57 +3,29 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from packager.bench.compare import Ratio, chance_findings, compare, paired_ratio
+from packager.bench.compare import chance_findings, compare, paired_ratio
 from packager.core.bench import Compared
-from tests.unit.bench.variants import load, variant
+from tests.support.cases import Case, Corpus
+from tests.unit.bench.variants import load, variant, variants_of
+
+CASES = Corpus(__file__)
 
 
 def by_metric(found: tuple[Compared, ...]) -> dict[str, Compared]:
     return {one.metric: one for one in found}
 
 
-def test_the_interval_is_that_of_paired_logarithms() -> None:
-    # numpy and scipy: d = log([200, 190, 210] / [100, 100, 102]); exp(mean(d)), and
-    # exp(scipy.stats.t.interval(0.95, 2, mean(d), scipy.stats.sem(d)))
-    found = paired_ratio([100.0, 100.0, 102.0], [200.0, 190.0, 210.0])
+@CASES.rows("pairs")
+def test_a_ratio_has_an_interval_from_three_rounds_on(case: Case) -> None:
+    found = paired_ratio(case["base"], case["other"])
 
-    assert found.ratio == pytest.approx(1.98518, abs=1e-5)
-    assert (found.low, found.high) == pytest.approx((1.79449, 2.19614), abs=1e-5)
-    assert found.is_noise is False
-
-
-def test_what_the_machine_did_to_both_of_a_round_does_not_count() -> None:
-    found = paired_ratio([100.0, 50.0, 10.0], [120.0, 60.0, 12.0])
-
-    assert found == Ratio(ratio=pytest.approx(1.2), low=pytest.approx(1.2), high=pytest.approx(1.2))
-
-
-def test_a_difference_within_the_spread_of_rounds_is_noise() -> None:
-    found = paired_ratio([100.0, 100.0, 100.0], [95.0, 110.0, 101.0])
-
-    assert found.is_noise is True
-    assert found.ratio == pytest.approx(1.01815, abs=1e-5)
-
-
-def test_equal_servers_without_any_spread_do_not_differ() -> None:
-    found = paired_ratio([0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, 0.1 + 0.2])
-
-    assert (found.ratio, found.low, found.high, found.is_noise) == (1.0, 1.0, 1.0, True)
-
-
-@pytest.mark.parametrize("rounds", [1, 2])
-def test_with_fewer_than_three_rounds_nobody_knows_what_is_noise(rounds: int) -> None:
-    found = paired_ratio([100.0] * rounds, [150.0] * rounds)
-
-    assert (found.ratio, found.low, found.high, found.is_noise) == (
-        pytest.approx(1.5),
-        None,
-        None,
-        None,
-    )
+    near = (pytest.approx(case.get(name), abs=1e-5) for name in ("ratio", "low", "high"))
+    assert (found.ratio, found.low, found.high) == tuple(near)
+    assert found.is_noise is case.get("is_noise")
 
 
 def test_the_other_way_round_the_ratio_is_the_inverse() -> None:
@@ -64,33 +36,20 @@ def test_the_other_way_round_the_ratio_is_the_inverse() -> None:
     assert (back.low, back.high) == (pytest.approx(1 / there.high), pytest.approx(1 / there.low))
 
 
-def test_every_variant_is_compared_with_the_first_under_the_same_load() -> None:
-    found = compare(
-        [
-            variant("plain", load([100] * 3), load([10] * 3, concurrency=1)),
-            variant("awq", load([180] * 3), load([1] * 3, concurrency=64)),
-            variant("fp8", load([150] * 3), load([12] * 3, concurrency=1)),
-            variant("by rate", load([150] * 3, rate=8.0)),
-        ]
-    )
+@CASES.each("variants")
+def test_variants_are_compared_with_the_first(
+    variants: tuple[dict[str, Any], ...], metric: str, ratios: tuple[dict[str, Any], ...]
+) -> None:
+    found = [one for one in compare(variants_of(variants)) if one.metric == metric]
 
-    throughputs = [one for one in found if one.metric == "output_token_throughput"]
-    assert [(one.variant, one.concurrency, round(one.ratio, 6)) for one in throughputs] == [
-        ("awq", 8, 1.8),
-        ("fp8", 8, 1.5),
-        ("fp8", 1, 1.2),
-    ]
+    assert len(found) == len(ratios)
+    for one, expected in zip(found, ratios, strict=True):
+        assert {name: getattr(one, name) for name in expected} == pytest.approx(expected)
 
 
 def test_the_ratio_of_prices_is_that_of_the_hours_over_that_of_the_tokens() -> None:
-    found = by_metric(
-        compare(
-            [
-                variant("plain", load([100, 104, 99], usd_hour=25.0)),
-                variant("awq", load([200, 190, 205], usd_hour=10.0)),
-            ]
-        )
-    )
+    plain, awq = load([100, 104, 99], usd_hour=25.0), load([200, 190, 205], usd_hour=10.0)
+    found = by_metric(compare([variant("plain", plain), variant("awq", awq)]))
 
     throughput = found["output_token_throughput"]
     price = found["cost_per_million_output_tokens"]
@@ -101,44 +60,13 @@ def test_the_ratio_of_prices_is_that_of_the_hours_over_that_of_the_tokens() -> N
 
 
 def test_discounts_are_in_the_ratio_of_prices() -> None:
-    half = load([100] * 3, usd_hour=25.0)
-    assert half.prices is not None
-    half = half.model_copy(
-        update={"prices": half.prices.model_copy(update={"discount": 0.5, "output": 1.0})}
-    )
-    found = by_metric(
-        compare([variant("plain", load([100] * 3, usd_hour=25.0)), variant("half", half)])
-    )
+    whole = load([100] * 3, usd_hour=25.0)
+    assert whole.prices is not None
+    discounted = whole.prices.model_copy(update={"discount": 0.5, "output": 1.0})
+    half = whole.model_copy(update={"prices": discounted})
+    found = by_metric(compare([variant("plain", whole), variant("half", half)]))
 
     assert found["cost_per_million_output_tokens"].ratio == 0.5
-
-
-def test_on_one_machine_noise_of_throughput_is_noise_of_price() -> None:
-    found = by_metric(
-        compare(
-            [
-                variant("plain", load([100, 110, 90], usd_hour=25.0)),
-                variant("awq", load([110, 90, 100], usd_hour=25.0)),
-            ]
-        )
-    )
-
-    assert found["output_token_throughput"].is_noise is True
-    assert found["cost_per_million_output_tokens"].is_noise is True
-
-
-def test_a_round_without_an_answer_leaves_its_pair_out() -> None:
-    found = by_metric(
-        compare(
-            [
-                variant("plain", load([100, 100, 100, 100], ttft_ms=[50, 0, 50, 50])),
-                variant("awq", load([100, 100, 100, 100], ttft_ms=[25, 90, 25, 25])),
-            ]
-        )
-    )
-
-    assert found["time_to_first_token"].ratio == pytest.approx(0.5)
-    assert found["time_to_first_token"].is_noise is False
 
 
 def test_rounds_that_were_not_interleaved_do_not_tell_what_is_noise() -> None:
@@ -154,13 +82,10 @@ def test_rounds_that_were_not_interleaved_do_not_tell_what_is_noise() -> None:
 
 
 def test_without_rounds_the_whole_loads_are_compared() -> None:
-    plain, awq = load([100]), load([150], latency_ms=500.0)
+    loads = {"plain": load([100]), "awq": load([150], latency_ms=500.0)}
     found = by_metric(
         compare(
-            [
-                variant("plain", plain.model_copy(update={"rounds": ()})),
-                variant("awq", awq.model_copy(update={"rounds": ()})),
-            ]
+            [variant(name, one.model_copy(update={"rounds": ()})) for name, one in loads.items()]
         )
     )
 
@@ -168,11 +93,6 @@ def test_without_rounds_the_whole_loads_are_compared() -> None:
         "output_token_throughput": (1.5, None),
         "request_latency": (0.5, None),
     }
-
-
-def test_nothing_is_compared_with_a_first_variant_that_failed() -> None:
-    assert compare([variant("plain", failure="no start"), variant("awq", load([1] * 3))]) == ()
-    assert compare([]) == ()
 
 
 def test_of_a_hundred_comparisons_of_equal_servers_five_are_called_differences() -> None:

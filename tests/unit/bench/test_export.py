@@ -21,21 +21,16 @@ from packager.bench.export import (
     records,
 )
 from packager.bench.metrics import load_figures
-from packager.core.bench import (
-    BenchLoad,
-    BenchReport,
-    BenchVariant,
-    BenchWorkload,
-    Limits,
-    Prices,
-)
+from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload, Limits, Prices
 from packager.core.bench_setup import BenchSetup
 from packager.core.measurement import MeasuredSetup
-from packager.errors import UsageError
 from packager.load.values import Level
 from packager.performance.measurements import load_measurements
+from tests.support.cases import Corpus
+from tests.support.known import known
 from tests.unit.bench.loads import answer, failure, load
 
+CASES = Corpus(__file__)
 LIMITS = Limits(ttft_ms=200)
 RUN = load(
     answer(0, at=(0.1, 0.2, 0.3), input_tokens=10, output_tokens=3),
@@ -68,56 +63,16 @@ def profile_of(figures: BenchLoad, **fields: Any) -> dict[str, Any]:
 def test_a_summary_is_in_the_form_of_aiperf() -> None:
     found = profile_of(load_figures([RUN], LIMITS), command="packager bench http://host:8080")
 
-    assert found["schema_version"] == "1.4"
-    assert found["aiperf_version"] == "packager 0.9.0"
+    assert {name: found[name] for name in CASES["summary"]} == CASES["summary"]
     assert found["time_to_first_token"]["unit"] == "ms"
     assert found["time_to_first_token"]["p50"] == pytest.approx(250)
     assert found["output_token_throughput"] == {"unit": "tokens/sec", "avg": pytest.approx(6 / 1.8)}
-    assert found["good_request_count"] == {"unit": "requests", "avg": 1.0}
-    assert found["total_error_isl"] == {"unit": "tokens", "avg": 7.0}
-    assert found["min_request_timestamp"] == {"unit": "ns", "avg": 1795428000000000000}
-    assert found["max_response_timestamp"] == {"unit": "ns", "avg": 1795428001800000000}
-    assert (found["start_time"], found["end_time"]) == (
-        "2026-11-23T10:00:00.000000Z",
-        "2026-11-23T10:00:01.800000Z",
-    )
-    assert (found["was_cancelled"], found["is_complete"]) == (False, True)
-    assert found["error_summary"] == [
-        {"error_details": {"code": 503, "type": "status", "message": "busy"}, "count": 1},
-        {
-            "error_details": {
-                "code": 200,
-                "type": "empty",
-                "message": "the answer has no content",
-            },
-            "count": 1,
-        },
-    ]
-    assert found["run_info"] == {
-        "benchmark_id": found["benchmark_id"],
-        "random_seed": 7,
-        "run_label": "concurrency_8",
-        "variation_label": "concurrency_8",
-        "variation_values": {"phases.profiling.concurrency": 8},
-        "cli_command": "packager bench http://host:8080",
-    }
+    benchmark = {"benchmark_id": found["benchmark_id"]}
+    assert found["run_info"] == benchmark | CASES["run_info"]
 
 
 def test_a_summary_says_what_was_sent() -> None:
-    assert profile_of(load_figures([RUN], LIMITS))["input_config"] == {
-        "models": {"items": [{"name": "tiny-llama"}]},
-        "endpoint": {"urls": ["http://host:8080"], "type": "chat", "streaming": True},
-        "datasets": [
-            {
-                "name": "main",
-                "type": "synthetic",
-                "entries": 4,
-                "prompts": {"isl": {"mean": 550.0}},
-            }
-        ],
-        "phases": [{"name": "profiling", "requests": 4, "type": "concurrency", "concurrency": 8}],
-        "slos": {"time_to_first_token": 200.0},
-    }
+    assert profile_of(load_figures([RUN], LIMITS))["input_config"] == CASES["sent"]
 
 
 def test_a_summary_of_ones_own_requests_at_a_rate() -> None:
@@ -130,15 +85,7 @@ def test_a_summary_of_ones_own_requests_at_a_rate() -> None:
     )
 
     config = found["input_config"]
-    assert config["endpoint"] == {
-        "urls": ["http://localhost:8080"],
-        "type": "completions",
-        "streaming": False,
-    }
-    assert config["datasets"] == [{"name": "main", "type": "file", "path": "mine.jsonl"}]
-    assert config["phases"] == [
-        {"name": "profiling", "requests": 1, "type": "constant", "rate": 2.5, "concurrency": 64}
-    ]
+    assert {name: config[name] for name in CASES["own_at_a_rate"]} == CASES["own_at_a_rate"]
     assert found["run_info"]["variation_values"] == {"phases.profiling.rate": 2.5}
     assert found["packager"]["variant"] == "docker:tiny:1"
 
@@ -147,17 +94,7 @@ def test_what_sagemaker_counts_and_prices_stands_beside_aiperfs_tags() -> None:
     prices = Prices(usd_hour=1.0, output=2.5, input=0.5)
     found = profile_of(load_figures([RUN]).model_copy(update={"prices": prices}))
 
-    assert [
-        found[tag]["avg"]
-        for tag in (
-            "client_invocations",
-            "client_invocation_errors",
-            "tokenizer_failed",
-            "empty_inference_response",
-            "cost_per_million_input_tokens",
-            "cost_per_million_output_tokens",
-        )
-    ] == [4, 1, 0, 1, 0.5, 2.5]
+    assert {tag: found[tag]["avg"] for tag in CASES["sagemaker"]} == CASES["sagemaker"]
 
 
 def test_an_interrupted_load_is_said_to_be_one() -> None:
@@ -171,8 +108,13 @@ def test_an_interrupted_load_is_said_to_be_one() -> None:
 def test_records_are_one_a_request() -> None:
     found = list(records([RUN, load(RUN.results[0], started="2026-11-23T10:01:00Z")]))
 
-    assert [record["metadata"]["session_num"] for record in found] == [0, 1, 2, 3, 4, 0]
-    assert [record["metadata"]["round"] for record in found] == [0, 0, 0, 0, 0, 1]
+    told = [(record["metadata"], record["error"] and record["error"]["type"]) for record in found]
+    assert [
+        (one["session_num"], one["round"], error, one["was_cancelled"]) for one, error in told
+    ] == [
+        *((0, 0, None, False), (1, 0, None, False), (2, 0, "status", False)),
+        *((3, 0, "empty", False), (4, 0, "cancelled", True), (0, 1, None, False)),
+    ]
     assert [record["metadata"]["request_start_ns"] for record in found][::5] == [
         1795428000000000000,
         1795428060000000000,
@@ -180,23 +122,7 @@ def test_records_are_one_a_request() -> None:
     assert found[1]["metadata"]["request_end_ns"] == 1795428001800000000
     assert found[1]["metrics"]["request_latency"] == {"value": 800.0, "unit": "ms"}
     assert found[1]["metrics"]["inter_chunk_latency"] == {"value": [200.0, 200.0], "unit": "ms"}
-    assert [record["error"] and record["error"]["type"] for record in found] == [
-        None,
-        None,
-        "status",
-        "empty",
-        "cancelled",
-        None,
-    ]
     assert found[2]["metrics"] == {"error_isl": {"value": 7, "unit": "tokens"}}
-    assert [record["metadata"]["was_cancelled"] for record in found] == [
-        False,
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
     assert found[4]["metadata"]["cancellation_time_ns"] == 1795428001000000000
 
 
@@ -220,50 +146,28 @@ def test_a_planned_pair_reads_the_summary_as_a_measurement(tmp_path: Path) -> No
 
 
 def vllm(drafts: int, accepted: int) -> str:
-    return (
-        f"vllm:spec_decode_num_drafts_total {drafts}\n"
-        f"vllm:spec_decode_num_accepted_tokens_total {accepted}\n"
-    )
+    names = {"drafts": drafts, "accepted_tokens": accepted}
+    return "".join(f"vllm:spec_decode_num_{name}_total {n}\n" for name, n in names.items())
 
 
 def test_the_setup_of_a_summary_is_read_and_an_address_is_no_model(tmp_path: Path) -> None:
     figures = load_figures([RUN])
     path = tmp_path / "profile.json"
 
-    def read(setup: BenchSetup) -> MeasuredSetup:
-        variant = BenchVariant(name="http://host:8080", setup=setup, loads=(figures,))
+    def read(**setup: Any) -> MeasuredSetup:
+        variant = BenchVariant(name="http://host:8080", setup=BenchSetup(**setup), loads=(figures,))
         path.write_bytes(json_bytes(profile(report_of(variants=(variant,)), variant, figures)))
         return load_measurements(path).setup
 
-    assert read(BenchSetup()) == MeasuredSetup()
-    assert read(
-        BenchSetup(model="m", instance="local", tp_degree=2, quantization="awq", draft="none")
-    ) == MeasuredSetup(model="m", instance="local", tp_degree=2, quantization="awq", draft="none")
-
-
-def test_a_load_at_a_rate_is_no_measurement_of_a_concurrency(tmp_path: Path) -> None:
-    figures = load_figures([load(RUN.results[0], level=Level(rate=2.0, concurrency=8))])
-    path = tmp_path / "profile.json"
-    path.write_bytes(json_bytes(profile_of(figures)))
-
-    with pytest.raises(UsageError, match="runs at a rate of requests say nothing of it"):
-        load_measurements(path)
-
-
-def test_an_interrupted_load_is_no_measurement(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    path.write_bytes(json_bytes(profile_of(load_figures([load(*RUN.results, cancelled=True)]))))
-
-    with pytest.raises(UsageError, match="cancelled before its end"):
-        load_measurements(path)
+    assert read() == MeasuredSetup()
+    assert read(**CASES["setup"]) == MeasuredSetup(**CASES["setup"])
 
 
 def members(packed: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
         found = {}
         for member in tar:
-            content = tar.extractfile(member)
-            assert content is not None
+            content = known(tar.extractfile(member))
             assert (member.mtime, member.uid, member.mode) == (0, 0, 0o644)
             found[member.name] = content.read()
         return found

@@ -5,21 +5,12 @@ from __future__ import annotations
 import pytest
 
 from packager.bench.intervals import mean_interval, t_probability, t_quantile
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 
-@pytest.mark.parametrize(
-    ("freedom", "expected"),
-    [
-        (1, 12.706205),
-        (2, 4.302653),
-        (3, 3.182446),
-        (4, 2.776445),
-        (5, 2.570582),
-        (9, 2.262157),
-        (30, 2.042272),
-        (200, 1.971896),
-    ],
-)
+@CASES.each("quantiles")
 def test_quantiles_are_those_of_students_distribution(freedom: int, expected: float) -> None:
     assert t_quantile(freedom) == pytest.approx(expected, abs=1e-6)
 

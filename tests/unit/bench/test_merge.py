@@ -11,10 +11,13 @@ from packager.bench.merge import DifferentWorkloads, Named, merge, report_of_rec
 from packager.bench.report_html import bench_html
 from packager.core.bench import BenchReport, BenchWorkload, Limits
 from packager.core.record import RecordedDraft, RecordedLayer
-from tests.support.bench_reports import drafts, even, quantized, report, tiny, variant
+from tests.support.bench_reports import REPORTS, drafts, even, quantized, report, variant
+from tests.support.cases import Case, Corpus
 from tests.support.report_values import quality_report, speculation_report
 from tests.unit.bench.test_report_notes import priced
 from tests.unit.build.test_records import MANIFEST, record
+
+CASES = Corpus(__file__)
 
 
 def named(*reports: BenchReport) -> list[Named]:
@@ -33,33 +36,11 @@ def test_one_report_stays_as_it_is() -> None:
     assert merge(named(quantized())) == quantized()
 
 
-def test_variants_of_all_files_stand_side_by_side() -> None:
-    found = merge(named(even(), drafts()))
+@CASES.rows("names")
+def test_variants_stand_side_by_side(case: Case) -> None:
+    files = [Named(name=name, report=REPORTS[report]()) for name, report in case["files"]]
 
-    assert [one.name for one in found.variants] == [
-        *("shop:one", "shop:other"),
-        *("shop:plain", "shop:base-head", "shop:trained-head"),
-    ]
-
-
-def test_a_name_that_several_files_have_gets_the_files() -> None:
-    found = merge(named(even(), even()))
-
-    assert [one.name for one in found.variants] == [
-        "shop:one (a.json)",
-        "shop:other (a.json)",
-        "shop:one (b.json)",
-        "shop:other (b.json)",
-    ]
-
-
-def test_the_same_file_twice_has_two_names() -> None:
-    twice = [Named(name="a.json", report=tiny()), Named(name="a.json", report=tiny())]
-
-    assert [one.name for one in merge(twice).variants] == [
-        "tiny:local (a.json)",
-        "tiny:local (a.json) 2",
-    ]
+    assert [one.name for one in merge(files).variants] == case["names"]
 
 
 def test_nothing_is_called_noise_between_benchmarks() -> None:
@@ -77,20 +58,14 @@ def test_nothing_is_called_noise_between_benchmarks() -> None:
     assert decide(found).doubts[0] == "How much of the difference is noise is not known."
 
 
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"name": "chat"}, "workload 'questions' and 'chat'"),
-        ({"output_tokens": 64.0}, "tokens out 250 and 64"),
-        ({"input_tokens": None}, "tokens in 622 and unknown"),
-        ({"data_digest": "sha256:1"}, "data unknown and 'sha256:1'"),
-        ({"endpoint": "/v1/completions"}, "endpoint unknown and '/v1/completions'"),
-    ],
-    ids=["name", "out", "in", "data", "endpoint"],
-)
-def test_different_requests_are_refused(changes: dict[str, Any], what: str) -> None:
+@CASES.each("different")
+def test_different_requests_are_refused(
+    changes: dict[str, Any] | None, without: str | None, what: str
+) -> None:
+    changed = {**(changes or {}), **({without: None} if without else {})}
+
     with pytest.raises(DifferentWorkloads) as raised:
-        merge(named(even(), with_workload(**changes)))
+        merge(named(even(), with_workload(**changed)))
 
     assert raised.value.message == f"'a.json' and 'b.json' sent different requests: {what}"
     assert "--mixed" in raised.value.hint
@@ -172,13 +147,7 @@ def test_a_record_with_a_measured_draft_has_both_servers() -> None:
     assert speculative.metrics["time_to_first_token"].p50 == 50.0
     assert speculative.acceptance is not None and speculative.acceptance.length == 2.345
     assert plain.acceptance is None
-    assert found.workload == BenchWorkload(
-        name="draft measure",
-        output_tokens=64,
-        data="prompts.jsonl",
-        data_digest="sha256:" + 64 * "d",
-        seed=0,
-    )
+    assert found.workload == BenchWorkload(**CASES["draft_workload"])
 
 
 def test_a_record_without_measurements_is_one_variant_without_loads() -> None:

@@ -43,74 +43,56 @@ def results(draw: st.DrawFn) -> LoadResult:
     )
 
 
+def moments_of(one: LoadResult) -> list[float]:
+    return [chunk.at_s for chunk in one.chunks] or [one.ended_s]
+
+
+def row_of(one: LoadResult) -> dict[str, list[float]]:
+    """Return the values of each metric that one answer has."""
+    moments = numpy.array(moments_of(one))
+    osl = one.output_tokens if one.output_tokens is not None else one.own_output_tokens
+    isl = one.input_tokens if one.input_tokens is not None else one.own_input_tokens
+    row: dict[str, Any] = {"request_latency": (moments[-1] - one.sent_s) * 1000}
+    if one.is_streamed:
+        row["time_to_first_token"] = (moments[0] - one.sent_s) * 1000
+        row["decode_duration"] = (moments[-1] - moments[0]) * 1000
+        row["inter_chunk_latency"] = list(numpy.diff(moments) * 1000)
+        if osl is not None and osl >= 2 and len(moments) >= 2:
+            row["inter_token_latency"] = row["decode_duration"] / (osl - 1)
+    row |= {} if osl is None else {"output_sequence_length": osl}
+    row |= {} if isl is None else {"input_sequence_length": isl}
+    return {tag: value if isinstance(value, list) else [value] for tag, value in row.items()}
+
+
 def reference(found: list[LoadResult]) -> dict[str, Any]:
     """Return the values of every metric of requests, and of those of a load the value."""
     sent = [one for one in found if one.failure != "cancelled"]
     valid = [one for one in sent if one.failure is None and one.text]
-    rows = []
-    for one in valid:
-        moments = numpy.array([chunk.at_s for chunk in one.chunks] or [one.ended_s])
-        server, own = one.output_tokens, one.own_output_tokens
-        osl = server if server is not None else own
-        isl = one.input_tokens if one.input_tokens is not None else one.own_input_tokens
-        row: dict[str, Any] = {"request_latency": (moments[-1] - one.sent_s) * 1000}
-        if one.is_streamed:
-            row["time_to_first_token"] = (moments[0] - one.sent_s) * 1000
-            row["decode_duration"] = (moments[-1] - moments[0]) * 1000
-            row["inter_chunk_latency"] = list(numpy.diff(moments) * 1000)
-            if len(moments) >= 2:
-                row["time_to_second_token"] = row["inter_chunk_latency"][0]
-            if osl is not None and osl >= 2 and len(moments) >= 2:
-                row["inter_token_latency"] = row["decode_duration"] / (osl - 1)
-                if row["decode_duration"] > 0:
-                    row["output_token_throughput_per_user"] = 1000 / row["inter_token_latency"]
-            if isl is not None and row["time_to_first_token"] > 0:
-                row["prefill_throughput_per_user"] = isl / (row["time_to_first_token"] / 1000)
-        if osl is not None:
-            row["output_sequence_length"] = osl
-            if row["request_latency"] > 0:
-                row["e2e_output_token_throughput"] = osl / (row["request_latency"] / 1000)
-            if one.asked_tokens:
-                row["osl_mismatch_diff_pct"] = (osl / one.asked_tokens - 1) * 100
-        if isl is not None:
-            row["input_sequence_length"] = isl
-        rows.append(row)
-    tags = {tag for row in rows for tag in row}
-    values = {
-        tag: [
-            value
-            for row in rows
-            if tag in row
-            for value in (row[tag] if isinstance(row[tag], list) else [row[tag]])
-        ]
-        for tag in tags
-    }
-    good = [
-        row
-        for row in rows
-        if row.get("time_to_first_token", numpy.inf) <= 300 and row["request_latency"] <= 2000
-    ]
+    rows = [row_of(one) for one in valid]
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for tag, more in row.items():
+            values.setdefault(tag, []).extend(more)
+    first = [row.get("time_to_first_token", [numpy.inf])[0] for row in rows]
+    latency = [row["request_latency"][0] for row in rows]
+    good = sum(at <= 300 and end <= 2000 for at, end in zip(first, latency, strict=True))
     whole = {
         "request_count": len(rows),
         "error_request_count": len(sent) - len(rows),
-        "good_request_count": len(good),
+        "good_request_count": good,
     }
-    if valid:
-        end = max(
-            moment
-            for one in valid
-            for moment in ([chunk.at_s for chunk in one.chunks] or [one.ended_s])
-        )
-        duration = end - min(one.sent_s for one in valid)
-        if duration > 0:
-            whole["benchmark_duration"] = duration
-            whole["request_throughput"] = len(rows) / duration
-            whole["goodput"] = len(good) / duration
-            for name, tag in (("output", "output"), ("input", "input")):
-                if f"{tag}_sequence_length" in values:
-                    whole[f"{name}_token_throughput"] = (
-                        sum(values[f"{tag}_sequence_length"]) / duration
-                    )
+    duration = (
+        max(moment for one in valid for moment in moments_of(one))
+        - min(one.sent_s for one in valid)
+        if valid
+        else 0
+    )
+    if duration > 0:
+        whole |= {"benchmark_duration": duration, "goodput": good / duration}
+        whole["request_throughput"] = len(rows) / duration
+        for side in ("output", "input"):
+            if tokens := values.get(f"{side}_sequence_length"):
+                whole[f"{side}_token_throughput"] = sum(tokens) / duration
     return {"values": {tag: found for tag, found in values.items() if found}, "whole": whole}
 
 
@@ -132,19 +114,9 @@ def test_every_metric_is_the_references(found: list[LoadResult]) -> None:
         metric = metrics[tag]
         assert metric.count == len(values), tag
         told = [metric.avg, metric.std, metric.min, metric.max, metric.sum, metric.p50, metric.p99]
-        assert told == pytest.approx(
-            [
-                array.mean(),
-                array.std(),
-                array.min(),
-                array.max(),
-                array.sum(),
-                numpy.percentile(array, 50),
-                numpy.percentile(array, 99),
-            ],
-            rel=1e-6,
-            abs=1e-5,
-        ), tag
+        ours = [array.mean(), array.std(), array.min(), array.max(), array.sum()]
+        ours += list(numpy.percentile(array, (50, 99)))
+        assert told == pytest.approx(ours, rel=1e-6, abs=1e-5), tag
     for tag in ("time_to_first_token", "inter_token_latency", "inter_chunk_latency"):
         assert (tag in metrics) == (tag in expected["values"])
     for tag, value in expected["whole"].items():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -23,31 +21,19 @@ from packager.bench.session import Results
 from packager.core.bench import BenchReport
 from packager.errors import UsageError
 from packager.load.values import Level
+from tests.support.cases import Corpus
 from tests.unit.bench.test_assemble import about, one, target
 
-RESULTS = Results(
-    loads=[one("a", 0), one("a", 0, level=Level(concurrency=8)), one("b:1", 0)],
-)
+CASES = Corpus(__file__)
+
+RESULTS = Results(loads=[one("a", 0), one("a", 0, level=Level(concurrency=8)), one("b:1", 0)])
 
 
 def report() -> BenchReport:
     return make_report([target("a"), target("b:1")], RESULTS, about())
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("r.json", "json"),
-        ("dir.x/r.html", "html"),
-        ("output.tar.gz", "archive"),
-        ("results/", "directory"),
-        ("results", "directory"),
-        ("v1.2/", "directory"),
-        ("s3://bucket/prefix/", "directory"),
-        ("s3://bucket/run/output.tar.gz", "archive"),
-        ("s3://bucket/run.json", "json"),
-    ],
-)
+@CASES.each("places")
 def test_a_place_holds_what_its_name_says(text: str, kind: str) -> None:
     assert parse_output(text).kind == kind
 
@@ -67,9 +53,7 @@ def test_a_directory_that_is_there_is_one_whatever_its_name(tmp_path: Path) -> N
     assert parse_output(str(tmp_path / "v1.2")).kind == "directory"
 
 
-@pytest.mark.parametrize(
-    ("servers", "loads", "searches"), [(2, 1, False), (1, 2, False), (1, 0, False), (2, 0, True)]
-)
+@CASES.each("several_loads")
 def test_an_archive_of_several_loads_is_refused(servers: int, loads: int, searches: bool) -> None:
     archive = (parse_output("output.tar.gz"),)
 
@@ -100,16 +84,6 @@ def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() 
     summary = json.loads(files["a/concurrency_8/profile_export_aiperf.json"])
     assert summary["input_config"]["phases"][0]["concurrency"] == 8
     assert files["a/concurrency_8/profile_export.jsonl"].count(b"\n") == 2
-
-
-def test_an_archive_alone_holds_the_load() -> None:
-    alone = Results(loads=[one("a", 0)])
-    only = make_report([target("a")], alone, about())
-
-    files = files_of(Output(text="output.tar.gz", kind="archive"), only, alone, lambda _: "")
-
-    with tarfile.open(fileobj=io.BytesIO(files[""])) as tar:
-        assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
 
 
 def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:

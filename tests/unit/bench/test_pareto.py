@@ -7,76 +7,22 @@ import random
 from packager.bench.pareto import pareto, quality_loss
 from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
-from tests.unit.bench.variants import load, variant
+from tests.support.cases import Case, Corpus
+from tests.support.report_values import comparison
+from tests.unit.bench.variants import load, variant, variants_of
+
+CASES = Corpus(__file__)
 
 
 def quality(kld: float, noise: float) -> QualityReport:
     """Return a report of which only the divergence matters."""
-
-    def comparison(value: float) -> dict[str, object]:
-        names = QualityReport.model_fields["quality"].annotation.model_fields
-        return dict.fromkeys(names) | {
-            "texts": 1,
-            "tokens": 1,
-            "answer_tokens": 0,
-            "answer_tokens_lost": 0,
-            "answer_tokens_won": 0,
-            "kld_mean": value,
-        }
-
-    return QualityReport.model_validate(
-        {"quality": comparison(kld), "noise": comparison(noise), "generation": None}
-    )
+    measured, alone = comparison(kld_mean=kld), comparison(kld_mean=noise)
+    return QualityReport(quality=measured, noise=alone, generation=None)
 
 
-def test_with_prices_speed_of_a_user_stands_against_dollars() -> None:
-    found = pareto(
-        [
-            variant(
-                "plain",
-                load([100], concurrency=1, user_tokens_s=100, usd_hour=36),
-                load([400], concurrency=8, user_tokens_s=50, usd_hour=36),
-            ),
-            variant(
-                "awq",
-                load([90], concurrency=1, user_tokens_s=90, usd_hour=36),
-                load([500], concurrency=8, user_tokens_s=50, usd_hour=36),
-            ),
-        ]
-    )
-
-    assert found == (("plain", 1), ("awq", 8))
-
-
-def test_without_a_price_of_all_throughput_stands_against_latency() -> None:
-    found = pareto(
-        [
-            variant("plain", load([100], latency_ms=1000, usd_hour=1), load([90], latency_ms=1100)),
-            variant(
-                "awq", load([100], latency_ms=900), load([400], latency_ms=3000, concurrency=64)
-            ),
-        ]
-    )
-
-    assert found == (("awq", 8), ("awq", 64))
-
-
-def test_equal_points_do_not_beat_each_other() -> None:
-    found = pareto([variant("plain", load([100])), variant("awq", load([100]))])
-
-    assert found == (("plain", 8), ("awq", 8))
-
-
-def test_loads_with_many_errors_and_loads_by_a_rate_are_no_points() -> None:
-    found = pareto(
-        [
-            variant("plain", load([100]), load([900], concurrency=64, failed=2)),
-            variant("awq", load([50], latency_ms=1), load([9000], rate=8.0, latency_ms=1)),
-            variant("fp8", load([10], latency_ms=1, failed=1)),
-        ]
-    )
-
-    assert found == (("plain", 8), ("awq", 8))
+@CASES.rows("fronts")
+def test_points_that_no_other_beats(case: Case) -> None:
+    assert [[*point] for point in pareto(variants_of(case["variants"]))] == case["front"]
 
 
 def test_quality_joins_where_it_is_known_of_all() -> None:

@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from packager.bench.pool import ServerPool
 from packager.bench.targets import BenchTarget
 from packager.errors import SmokeFailed
-from packager.serving.opening import MeasuredServer, Opener, OpenServer
+from packager.serving.opening import MeasuredServer, Opener
+from tests.support.cases import Corpus
+from tests.support.fake_servers import FakeOpener
 
-
-@dataclass
-class FakeContainer:
-    name: str
-    said: list[str]
-    network: str = "bridge"
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.attrs = {"HostConfig": {"NetworkMode": self.network}}
-
-    def pause(self) -> None:
-        self.said.append(f"pause {self.name}")
-
-    def unpause(self) -> None:
-        self.said.append(f"resume {self.name}")
-
-
-@dataclass
-class FakeOpener:
-    said: list[str] = field(default_factory=list)
-    broken: frozenset[str] = frozenset()
-    network: str = "bridge"
-
-    @contextmanager
-    def open(self, target: MeasuredServer) -> Iterator[OpenServer]:
-        self.said.append(f"start {target.name}")
-        if target.name in self.broken:
-            raise SmokeFailed(f"{target.name} ended")
-        container = None
-        if not target.is_address:
-            container = FakeContainer(target.name, self.said, self.network)
-        server = OpenServer(
-            server=cast("Any", None),
-            model="m",
-            shown=target.name,
-            url="http://here",
-            container=container,
-            start_s=None if target.is_address else 3.0,
-        )
-        try:
-            yield server
-        finally:
-            self.said.append(f"end {target.name}")
+CASES = Corpus(__file__)
 
 
 def target(name: str, *, gpus: bool = False) -> BenchTarget:
@@ -83,18 +39,14 @@ def test_containers_that_fit_together_are_paused_in_turn() -> None:
         with servers.use(B):
             pass
 
-    assert opener.said == [
+    assert opener.done == [
         *("start a", "pause a", "start b", "pause b"),
         *("resume a", "pause a", "resume b", "pause b"),
         *("resume a", "end a", "resume b", "end b"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("free", "used", "network"),
-    [(12, 10, "bridge"), (None, 10, "bridge"), (100, 10, "host")],
-    ids=["memory", "memory-unknown", "one-port-for-all"],
-)
+@CASES.each("no_room")
 def test_without_room_beside_the_first_each_is_started_for_its_turn(
     free: int | None, used: int, network: str
 ) -> None:
@@ -105,7 +57,7 @@ def test_without_room_beside_the_first_each_is_started_for_its_turn(
         with servers.use(A, alone=True):
             pass
 
-    started = [words for words in opener.said if not words.startswith(("pause", "resume"))]
+    started = [words for words in opener.done if not words.startswith(("pause", "resume"))]
     assert started == ["start a", "end a", "start a", "end a"]
 
 
@@ -115,7 +67,7 @@ def test_containers_with_gpus_are_never_up_together() -> None:
     with pool(opener) as servers:
         assert not servers.can_be_together([target("a", gpus=True), target("b", gpus=True)])
 
-    assert opener.said == []
+    assert opener.done == []
 
 
 def test_one_container_beside_addresses_is_not_paused() -> None:
@@ -128,11 +80,11 @@ def test_one_container_beside_addresses_is_not_paused() -> None:
         with servers.use(target("http://there:8000")) as server:
             assert server.container is None
 
-    assert "pause a" not in opener.said
+    assert "pause a" not in opener.done
 
 
 def test_a_server_that_does_not_start_is_kept_with_its_reason_and_not_started_again() -> None:
-    opener = FakeOpener(broken=frozenset(("a",)))
+    opener = FakeOpener(broken="a")
 
     with pool(opener) as servers:
         assert servers.can_be_together([A, B])
@@ -140,8 +92,8 @@ def test_a_server_that_does_not_start_is_kept_with_its_reason_and_not_started_ag
             pass
 
     assert servers.failures["a"].message == "a ended"
-    assert opener.said.count("start a") == 1
-    assert opener.said[-1] == "end b"
+    assert opener.done.count("start a") == 1
+    assert opener.done[-1] == "end b"
 
 
 def test_the_first_start_of_a_server_is_the_one_that_counts() -> None:

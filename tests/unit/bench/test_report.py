@@ -9,6 +9,9 @@ import pytest
 from packager.bench.report import bench_lines, brief_lines
 from packager.core.bench import BenchReport
 from tests.support import bench_reports as reports
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 
 @pytest.mark.parametrize(
@@ -35,18 +38,11 @@ def test_of_one_server_the_tables_need_no_names() -> None:
     assert header.split()[0] == "concurrency"
 
 
-def test_variants_with_drafts_are_compared_as_announcements_do() -> None:
-    text = "\n".join(bench_lines(reports.drafts()))
+@CASES.each("texts")
+def test_a_report_says(report: str, parts: tuple[str, ...]) -> None:
+    text = "\n".join(bench_lines(reports.REPORTS[report]()))
 
-    assert "With and without a draft" in text
-    assert "acceptance" in text
-    assert "\nso         " in text
-
-
-def test_a_search_says_what_it_found() -> None:
-    text = "\n".join(bench_lines(reports.searched()))
-
-    assert "\nfound      the knee is at 24 requests at once: more adds latency, not speed." in text
+    assert [part for part in parts if part not in text] == []
 
 
 def test_a_server_that_failed_and_an_early_end_are_said() -> None:

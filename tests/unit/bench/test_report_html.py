@@ -12,18 +12,14 @@ from packager.bench.report_html import bench_html, when_words, workload_words
 from packager.core.bench import BenchWorkload
 from tests.support.bench_reports import (
     REPORTS,
-    drafts,
-    even,
-    failed,
     hostile,
     partly_failed,
-    quantized,
-    searched,
-    tiny,
     twelve,
-    unpriced,
 )
+from tests.support.cases import Case, Corpus
 from tests.unit.build.test_html import Outline
+
+CASES = Corpus(__file__)
 
 
 def page_of(name: str) -> str:
@@ -86,9 +82,7 @@ def test_only_the_pages_own_style_and_script_may_run(name: str) -> None:
 
 def test_names_and_messages_of_strangers_are_escaped() -> None:
     page = bench_html(
-        hostile(),
-        sources=("<script>alert(1)</script>",),
-        command="packager report '<img src=x>'",
+        hostile(), sources=("<script>alert(1)</script>",), command="packager report '<img src=x>'"
     )
     outline = Outline(page)
 
@@ -111,90 +105,14 @@ def test_the_decision_comes_first() -> None:
         assert text.rindex(f" {earlier} ") < text.rindex(f" {later} ")
 
 
-def test_one_load_that_is_best_of_several_goals_has_one_card() -> None:
-    page = page_of("quantized")
+@CASES.rows("pages")
+def test_a_page_shows_what_was_found(case: Case) -> None:
+    page = page_of(case["report"])
+    quiet = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
 
-    assert page.count("<article") == 2 + 3  # of goals, of variants
-    assert "Cheapest per token, and most tokens a second" in page
-
-
-def test_the_tables_of_sagemaker_are_there() -> None:
-    text = text_of(page_of("quantized"))
-
-    for heading in ("inter-token p50, ms", "tokenizer failed", "empty responses"):
-        assert heading in text
-    for heading in ("input tokens/s of a request", "output tokens of a request"):
-        assert heading in text
-    for heading in ("$/1M input", "$/1M output", "F1, output", "F2, output", "3:1 blend"):
-        assert heading in text
-    assert "catalog: SageMaker, us-east-1, 2026-10-01" in text
-
-
-def test_the_table_of_drafts_is_there_for_drafts_alone() -> None:
-    assert "acceptance length" in text_of(page_of("drafts"))
-    assert "acceptance length" not in text_of(page_of("quantized"))
-
-
-def test_points_have_intervals_and_the_front_is_ringed() -> None:
-    page = bench_html(drafts())
-
-    assert page.count('class="span"') == 24  # 12 points in two charts
-    assert page.count('class="halo"') == 4
-    assert "Bars are 95 % intervals over 3 rounds." in page
-    assert "Ringed points are beaten by no other in speed and price." in page
-
-
-def test_without_rounds_there_are_no_intervals() -> None:
-    page = bench_html(unpriced())
-
-    assert 'class="span"' not in page
-    assert "Bars are" not in page
-    assert "measured in too few rounds to tell noise" in page
-
-
-def test_noise_is_marked_in_the_comparison() -> None:
-    text = text_of(bench_html(even()))
-
-    assert "Within noise" in text
-    assert re.search(r"1\.00x \(0\.99–1\.01\) noise", text)
-
-
-def test_without_prices_nothing_is_said_of_prices() -> None:
-    page = bench_html(tiny())
-
-    assert 'id="price"' not in page
-    assert 'id="cost"' not in page
-    assert "$" not in re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)
-
-
-def test_limits_and_what_a_search_found_are_told() -> None:
-    text = text_of(bench_html(quantized()))
-
-    assert (
-        "A request is good with the first token within 500 ms, each further one within 30" in text
-    )
-    assert (
-        "awq: up to 24 requests at once are within the limits; 25 are not, by first token "
-        "(p95 512 ms)." in text
-    )
-    assert "shop:awq: the knee is at 24 requests at once: more adds latency, not speed." in text_of(
-        bench_html(searched())
-    )
-
-
-def test_predictions_stand_beside_measurements() -> None:
-    text = text_of(bench_html(quantized()))
-
-    assert "1 of 3 predictions are within their band." in text
-    assert re.search(r"first token, ms 310 176 \+76 % ±40 % no", text)
-
-
-def test_failures_are_counted_by_reason() -> None:
-    text = text_of(bench_html(partly_failed()))
-
-    assert "bf16: of 192 requests 26 failed, 4 came back empty, 2 could not be tokenized." in text
-    assert "9 deadline no answer within 600 s" in text
-    assert "HTTP 404: no model of this name" in text_of(bench_html(failed()))
+    assert [words for words in case.get("text", ()) if words not in text_of(page)] == []
+    assert {part: page.count(part) for part in case.get("counts", ())} == case.get("counts", {})
+    assert [part for part in case.get("lacks", ()) if part in quiet] == []
 
 
 def test_a_variant_that_was_not_measured_says_why() -> None:
@@ -213,16 +131,10 @@ def test_many_variants_are_drawn_by_letters() -> None:
     assert len(set(re.findall(r'id="v\d+" class="dot (c\d)" d="([^"]+)"', page))) == 12
 
 
-def test_commands_can_be_copied() -> None:
-    page = page_of("quantized")
-
-    assert "To measure again" in page
-    assert "packager report a.json" in text_of(page)
-    assert bench_html(tiny()).count('class="copy"') == 0
-
-
-def test_a_page_is_the_same_every_time() -> None:
+def test_a_page_is_the_same_every_time_and_without_a_command_none_can_be_copied() -> None:
     assert page_of("twelve") == page_of("twelve")
+    assert 'class="copy"' in page_of("tiny")
+    assert 'class="copy"' not in bench_html(REPORTS["tiny"]())
 
 
 @pytest.mark.parametrize(("name", "most"), [("tiny", 32), ("quantized", 80), ("twelve", 220)])

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packager.bench.search import (
+    Found,
     Point,
     find_knee,
     find_max_concurrency,
     limits_by_tag,
     point_of,
-    power,
 )
 from packager.bench.search_history import history_document
-from packager.core.bench import BenchError, BenchLoad, Limits, Metric
+from packager.core.bench import BenchLoad, Limits
+from tests.support.cases import Case, Corpus
 
+CASES = Corpus(__file__)
 LIMITS = Limits(ttft_ms=500)
 Server = Callable[[int], Point]
 
@@ -51,63 +54,52 @@ def until(boundary: int) -> Server:
     return server(lambda concurrency: 100.0 if concurrency <= boundary else 5000.0)
 
 
-def queue(capacity: float) -> Server:
-    """Make a server of which one request waits for others as in M/D/1, until it is full."""
+def saturating(knee: float, *, noise: float = 0.0, seed: int = 0) -> Server:
+    """Make a server that is linear up to its knee, and full from there."""
+    chance = random.Random(seed)
 
-    def ttft_ms(concurrency: int) -> float:
-        load = min(concurrency / capacity, 0.9999)
-        return 50 * (1 + load / (2 * (1 - load)))
+    def measure(concurrency: int) -> Point:
+        throughput = 50 * min(concurrency, knee) * chance.lognormvariate(0, noise)
+        return Point(
+            concurrency=concurrency,
+            output_token_throughput=throughput,
+            latency_ms=1e3 * 100 * concurrency / throughput,  # Little's law, 100 tokens each
+            observed={"request_error_rate": 0.0},
+        )
 
-    return server(ttft_ms)
+    return measure
 
 
-def tried(found) -> list[int]:
+def made(told: Mapping[str, Any]) -> Server:
+    """Make the server that a row of the corpus tells of."""
+    if "until" in told:
+        return until(told["until"])
+    if "knee" in told:
+        return saturating(told["knee"])
+    flat, each = told.get("flat_ms", 0.0), told.get("each_ms", 0.0)
+    errors_above = told.get("errors_above", 10**9)
+    return server(lambda concurrency: flat + each * concurrency, errors_above=errors_above)
+
+
+def order_of(found: Found) -> list[int]:
     return [trial.point.concurrency for trial in found.trials]
 
 
-def test_it_doubles_and_then_halves_and_confirms_both_sides() -> None:
-    found = find_max_concurrency(until(11), LIMITS)
+@CASES.rows("searches")
+def test_a_search_ends_where_the_server_does(case: Case) -> None:
+    measure, settings = made(case["server"]), case.get("settings", {})
+    done = (
+        find_knee(measure, **settings)
+        if "knee" in case["server"]
+        else find_max_concurrency(measure, LIMITS, **settings)
+    )
 
-    assert tried(found) == [1, 2, 4, 8, 16, 12, 10, 11, 12, 11]
-    assert (found.boundary.feasible, found.boundary.infeasible) == (11, 12)
-    assert (found.boundary.breach, found.boundary.breach_value) == ("time_to_first_token", 5000.0)
-    assert (found.reason, found.objective) == ("boundary", 11000.0)
-
-
-def test_it_begins_where_it_is_told() -> None:
-    found = find_max_concurrency(until(11), LIMITS, start=32)
-
-    assert tried(found)[:4] == [32, 16, 8, 12]
-    assert found.boundary.feasible == 11
-
-
-def test_a_server_that_keeps_all_limits_has_no_upper_bound() -> None:
-    found = find_max_concurrency(until(1000), LIMITS, most=48)
-
-    assert tried(found) == [1, 2, 4, 8, 16, 32, 48, 48]
-    assert (found.boundary.feasible, found.boundary.infeasible) == (48, None)
-    assert found.reason == "no-failure-in-range"
-
-
-def test_a_server_that_is_too_slow_for_one_request_has_no_lower_bound() -> None:
-    found = find_max_concurrency(until(0), LIMITS, start=4)
-
-    assert tried(found) == [4, 2, 1, 1]
-    assert (found.boundary.feasible, found.boundary.infeasible) == (None, 1)
-    assert (found.reason, found.objective) == ("no-pass-in-range", None)
-
-
-def test_errors_over_one_percent_break_the_limits_as_well() -> None:
-    found = find_max_concurrency(server(lambda _: 10.0, errors_above=6), LIMITS)
-
-    assert found.boundary.feasible == 6
-    assert (found.boundary.breach, found.boundary.breach_value) == ("request_error_rate", 5.0)
-
-
-def test_a_value_equal_to_its_limit_does_not_keep_it() -> None:
-    found = find_max_concurrency(server(lambda concurrency: 100.0 * concurrency), LIMITS)
-
-    assert (found.boundary.feasible, found.boundary.breach_value) == (4, 500.0)
+    order = order_of(done)
+    assert case.get("tried", order) == order
+    assert order[: len(case.get("begins", ()))] == case.get("begins", [])
+    assert {name: getattr(done.boundary, name) for name in case["found"]} == case["found"]
+    assert not any(getattr(done.boundary, name) is not None for name in case.get("lacks", ()))
+    assert (done.reason, done.objective) == (case["reason"], pytest.approx(case.get("objective")))
 
 
 def test_a_metric_that_is_missing_keeps_no_limit() -> None:
@@ -124,14 +116,6 @@ def test_a_metric_that_is_missing_keeps_no_limit() -> None:
     assert (found.boundary.breach, found.boundary.breach_value) == ("time_to_first_token", None)
 
 
-def test_a_value_near_its_limit_is_measured_again_at_once() -> None:
-    found = find_max_concurrency(server(lambda concurrency: 61.5 * concurrency), LIMITS)
-
-    # 8 at a time take 492 ms
-    assert tried(found)[:6] == [1, 2, 4, 8, 8, 16]
-    assert found.boundary.feasible == 8
-
-
 def test_a_hiccup_below_the_boundary_is_forgiven() -> None:
     inner, calls = until(100), []
 
@@ -142,16 +126,8 @@ def test_a_hiccup_below_the_boundary_is_forgiven() -> None:
     found = find_max_concurrency(measure, LIMITS)
 
     assert (found.boundary.feasible, found.boundary.infeasible) == (100, 101)
-    assert tried(found)[:9] == [1, 2, 4, 8, 6, 7, 8, 8, 16]
+    assert order_of(found)[:9] == [1, 2, 4, 8, 6, 7, 8, 8, 16]
     assert [trial.number for trial in found.trials if trial.is_contradicted] == [6]
-
-
-def test_no_more_is_measured_than_allowed() -> None:
-    found = find_max_concurrency(until(300), LIMITS, most_measurements=7)
-
-    assert len(found.trials) == 7
-    assert (found.boundary.feasible, found.boundary.infeasible) == (64, None)
-    assert found.reason == "budget"
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -164,18 +140,6 @@ def test_it_finds_what_measuring_every_concurrency_finds(boundary: int, start: i
 
     assert found.boundary.feasible == max(feasible, default=None)
     assert len(found.trials) <= 2 * math.log2(max(boundary, start, 2)) + 5
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(capacity=st.floats(1.5, 900))
-def test_it_finds_the_boundary_of_a_queue(capacity: float) -> None:
-    measure = queue(capacity)
-    feasible = [n for n in range(1, 1025) if measure(n).observed["time_to_first_token"] < 500]
-
-    found = find_max_concurrency(measure, LIMITS)
-
-    assert found.boundary.feasible == max(feasible)
-    assert len(found.trials) <= 3 * math.log2(max(feasible) + 2) + 6
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -195,30 +159,10 @@ def test_with_noise_both_sides_of_the_answer_are_near_the_limit(capacity: int, s
 
 
 def test_points_are_read_from_loads_in_the_statistics_of_aiperf() -> None:
-    load = BenchLoad(
-        concurrency=4,
-        requests=50,
-        answered=49,
-        seconds=10,
-        metrics={
-            "time_to_first_token": Metric(unit="ms", avg=100, p95=180, p99=200),
-            "inter_token_latency": Metric(unit="ms", avg=10, p95=18, p99=20),
-            "request_latency": Metric(unit="ms", avg=1000, p95=1800, p99=2000),
-            "output_token_throughput": Metric(unit="tokens/sec", avg=320),
-        },
-        errors=(BenchError(kind="cut", reason="no end", count=1),),
-    )
+    found = point_of(BenchLoad.model_validate(CASES["load"]))
 
-    assert point_of(load) == Point(
-        concurrency=4,
-        output_token_throughput=320,
-        latency_ms=1000,
-        observed={
-            "time_to_first_token": 180,
-            "inter_token_latency": 18,
-            "request_latency": 2000,
-            "request_error_rate": 2.0,
-        },
+    assert found == Point(
+        concurrency=4, output_token_throughput=320, latency_ms=1000, observed=CASES["observed"]
     )
 
 
@@ -241,54 +185,6 @@ def test_limits_are_kept_in_one_order() -> None:
         ("request_latency", 9000),
         ("request_error_rate", 1.0),
     ]
-
-
-def saturating(knee: float, *, noise: float = 0.0, seed: int = 0) -> Server:
-    """Make a server that is linear up to its knee, and full from there."""
-    chance = random.Random(seed)
-
-    def measure(concurrency: int) -> Point:
-        throughput = 50 * min(concurrency, knee) * chance.lognormvariate(0, noise)
-        return Point(
-            concurrency=concurrency,
-            output_token_throughput=throughput,
-            latency_ms=1e3 * 100 * concurrency / throughput,  # Little's law, 100 tokens each
-            observed={"request_error_rate": 0.0},
-        )
-
-    return measure
-
-
-def test_the_knee_is_where_a_server_becomes_full() -> None:
-    found = find_knee(saturating(16))
-
-    assert tried(found) == [1, 2, 4, 8, 16, 32, 11, 23]
-    assert (found.boundary.what, found.boundary.feasible, found.boundary.infeasible) == (
-        "knee",
-        16,
-        23,
-    )
-    assert (found.reason, found.objective) == ("knee", 800.0)
-
-
-def test_the_knee_is_refined_once_between_its_neighbours() -> None:
-    found = find_knee(saturating(23))
-
-    assert tried(found) == [1, 2, 4, 8, 16, 32, 64, 23, 45]
-    assert found.boundary.feasible == 23
-
-
-def test_power_is_throughput_over_latency() -> None:
-    point = Point(concurrency=2, output_token_throughput=100, latency_ms=4000)
-
-    assert power(point) == 25.0
-
-
-def test_a_server_that_is_never_full_has_no_knee() -> None:
-    found = find_knee(saturating(5000), most=64)
-
-    assert tried(found) == [1, 2, 4, 8, 16, 32, 64]
-    assert (found.boundary.feasible, found.reason) == (None, "no-knee-in-range")
 
 
 def test_a_server_that_answers_nothing_has_no_knee() -> None:
@@ -317,35 +213,9 @@ def test_with_noise_the_knee_is_found_to_the_width_of_the_grid(knee: int, seed: 
 def test_a_search_is_written_as_aiperf_writes_it() -> None:
     document = history_document(find_max_concurrency(until(2), LIMITS))
 
-    assert document["boundary_summary"] == {
-        "swept_dim_path": "phases.profiling.concurrency",
-        "feasible_max": {"value": 2, "iteration_idx": 5, "objective_value": 2000.0},
-        "infeasible_min": {
-            "value": 3,
-            "iteration_idx": 4,
-            "first_breach": {
-                "metric_tag": "time_to_first_token",
-                "stat": "p95",
-                "op": "lt",
-                "threshold": 500.0,
-                "observed": 5000.0,
-            },
-        },
-    }
-    assert document["iterations"][2] == {
-        "iteration_idx": 2,
-        "variation_values": {"phases.profiling.concurrency": 4},
-        "objective_values": [80.0],
-        "feasible": False,
-        "non_monotonic_warning": False,
-    }
-    assert document["convergence_reason"] == "monotonic_precision_reached"
-    assert document["config"]["sla_filters"][0] == {
-        "metric_tag": "time_to_first_token",
-        "stat": "p95",
-        "op": "lt",
-        "threshold": 500.0,
-    }
+    assert {name: document[name] for name in CASES["history"]} == CASES["history"]
+    assert document["iterations"][2] == CASES["third_iteration"]
+    assert document["config"]["sla_filters"][0] == CASES["first_filter"]
 
 
 def test_a_search_that_finds_nothing_says_so_in_aiperfs_words() -> None:

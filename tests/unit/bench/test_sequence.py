@@ -10,36 +10,6 @@ import pytest
 from packager.bench.sequence import Turn, balanced_orders, order_turns
 
 
-def test_two_variants_take_turns_in_being_first() -> None:
-    order = [(turn.round, turn.level, turn.variant) for turn in order_turns(2, 2, 2)]
-
-    assert order == [
-        (0, 0, 0),
-        (0, 0, 1),
-        (0, 1, 1),
-        (0, 1, 0),
-        (1, 0, 1),
-        (1, 0, 0),
-        (1, 1, 0),
-        (1, 1, 1),
-    ]
-
-
-def test_servers_that_cannot_run_side_by_side_take_all_levels_at_once() -> None:
-    order = order_turns(2, 2, 2, one_at_a_time=True)
-
-    assert [(turn.round, turn.variant, turn.level) for turn in order] == [
-        (0, 0, 0),
-        (0, 0, 1),
-        (0, 1, 0),
-        (0, 1, 1),
-        (1, 1, 0),
-        (1, 1, 1),
-        (1, 0, 0),
-        (1, 0, 1),
-    ]
-
-
 def test_one_variant_is_measured_level_by_level() -> None:
     assert order_turns(1, 2, 1) == (
         Turn(round=0, variant=0, level=0),

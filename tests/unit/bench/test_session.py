@@ -14,32 +14,24 @@ from packager.bench.pool import ServerPool
 from packager.bench.session import Results, Session
 from packager.bench.targets import BenchTarget
 from packager.errors import PackagerError, SmokeFailed
-from packager.load.values import Chunk, Level, LoadResult, LoadRun
+from packager.load.values import Level, LoadResult, LoadRun
 from packager.serving.opening import MeasuredServer, OpenServer
+from tests.unit.bench.loads import answer as timed
+from tests.unit.bench.loads import failure, load
 
 TTFT_S, TPOT_S, TOKENS = 0.1, 0.01, 11
 
 
 def answer(number: int, ttft_s: float = TTFT_S, *, failed: bool = False) -> LoadResult:
     if failed:
-        return LoadResult(number=number, sent_s=0, ended_s=0.1, failure="status", reason="no")
-    ended = ttft_s + (TOKENS - 1) * TPOT_S
-    return LoadResult(
-        number=number,
-        sent_s=0.0,
-        ended_s=ended,
-        chunks=tuple(Chunk(at_s=ttft_s + at * TPOT_S) for at in range(TOKENS)),
-        text="a long answer",
-        input_tokens=5,
-        output_tokens=TOKENS,
-        token_ids=(1, 2),
-        status=200,
-    )
+        return failure(number, "status", reason="no")
+    at = [ttft_s + place * TPOT_S for place in range(TOKENS)]
+    counts = {"input_tokens": 5, "output_tokens": TOKENS, "token_ids": (1, 2)}
+    return timed(number, at=at, text="a long answer", **counts)
 
 
 def run_of(level: Level, *results: LoadResult, **changes: Any) -> LoadRun:
-    given: dict[str, Any] = {"seconds": 1.0, "started": "2026-11-23T06:00:00Z", **changes}
-    return LoadRun(level=level, results=results, **given)
+    return load(*results, level=level, **{"seconds": 1.0, **changes})
 
 
 @dataclass
@@ -206,10 +198,9 @@ def test_a_server_that_fails_on_its_own_leaves_out_the_rest_of_its_loads() -> No
         asked.append((server.shown, level.concurrency))
         return run_of(level, answer(0, failed=True), lost="the connection failed")
 
+    pool = FakePool(together=False)
     with pytest.raises(SmokeFailed):
-        session(
-            lost, "a", "b", pool=FakePool(together=False), concurrency=(1, 2), rounds=2
-        ).measure()
+        session(lost, "a", "b", pool=pool, concurrency=(1, 2), rounds=2).measure()
 
     assert asked == [("a", 1), ("b", 1)]
 

@@ -24,21 +24,15 @@ from packager.performance.measured import MeasuredElsewhere, measured_starts
 from packager.performance.measurements import load_measurements
 from packager.performance.startup import image_of_plan, predict_startup
 from packager.serving.opening import MeasuredServer
+from tests.support.cases import Case, Corpus
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support.known import known
 from tests.unit.build.test_records import place_of
 from tests.unit.build.test_records import record as a_record
 
-PHASES: Mapping[PhaseName, float] = {
-    "container": 1.0,
-    "import": 14.0,
-    "weights": 2.0,
-    "compile": 30.0,
-    "ready": 2.5,
-    "first_token": 0.5,
-}
-SETUP = BenchSetup(
-    model="llama-3-8b", instance="ml.g5.12xlarge", tp_degree=4, quantization="none", draft="none"
-)
+CASES = Corpus(__file__)
+PHASES: Mapping[PhaseName, float] = CASES["phases"]
+SETUP = BenchSetup(**CASES["setup"])
 
 
 def target(name: str, **changes: Any) -> BenchTarget:
@@ -67,14 +61,17 @@ def report_of(results: StartResults, *names: str, **changes: Any) -> StartupRepo
 
 
 def whole_report() -> StartupReport:
-    results = StartResults(
-        rounds=3,
-        starts={
-            "one:1": [start_of(number, 1 + number / 50) for number in range(3)],
-            "two:1": [start_of(number, (1 + number / 50) / 2) for number in range(3)],
-        },
-    )
-    return report_of(results, "one:1", "two:1")
+    slower = [1 + number / 50 for number in range(3)]
+    starts = {
+        "one:1": [start_of(number, factor) for number, factor in enumerate(slower)],
+        "two:1": [start_of(number, factor / 2) for number, factor in enumerate(slower)],
+    }
+    return report_of(StartResults(rounds=3, starts=starts), "one:1", "two:1")
+
+
+def report_of_one(**changes: Any) -> StartupReport:
+    """Return the report of one start, which differs so."""
+    return report_of(StartResults(rounds=1, starts={"one:1": [start_of(0, **changes)]}), "one:1")
 
 
 def test_images_take_turns_and_none_is_always_the_first() -> None:
@@ -143,9 +140,8 @@ def test_variants_are_compared_round_by_round() -> None:
 
 
 def test_the_longest_phase_and_its_remedy_are_named() -> None:
-    found = whole_report().startups[0].next
+    found = known(whole_report().startups[0].next)
 
-    assert found is not None
     assert (found.phase, found.change) == ("compile", "compile ahead of time: --compile auto")
 
 
@@ -156,32 +152,25 @@ def test_measured_stands_beside_predicted() -> None:
     results = StartResults(rounds=1, starts={"one:1": [start_of(0, untold_s=3.0)]})
 
     report = report_of(results, "one:1", record=built)
-    rows = [line.split() for line in startup_report_lines(report)]
+    lines = [" ".join(line.split()) for line in startup_report_lines(report)]
 
-    assert ["import", "14", "s", "–", "~25", "s"] in rows
-    assert ["weights", "2.0", "s", "–", "~8.0", "s", "to", "2.0", "min"] in rows
-    assert ["not", "told", "3.0", "s", "–", "–"] in rows
-    assert ["pull", "–", "–", "~84", "s"] in rows  # it was in the engine
-    assert "40 s of processor time, up to 1.0 GiB of memory" in "\n".join(
-        startup_report_lines(report)
-    )
+    assert "import 14 s – ~25 s" in lines
+    assert "weights 2.0 s – ~8.0 s to 2.0 min" in lines
+    assert "not told 3.0 s – –" in lines
+    assert "pull – – ~84 s" in lines  # it was in the engine
+    assert "40 s of processor time, up to 1.0 GiB of memory" in "\n".join(lines)
 
 
 def test_layers_that_another_image_has_are_told() -> None:
-    results = StartResults(
-        rounds=1, starts={"one:1": [start_of(0, pulled_bytes=4_000_000_000, known_layers=1)]}
-    )
+    found = report_of_one(pulled_bytes=4_000_000_000, known_layers=1)
 
-    text = "\n".join(startup_report_lines(report_of(results, "one:1")))
+    text = "\n".join(startup_report_lines(found))
 
     assert "4.0 GB were pulled; other images in the engine have 1 layer of it" in text
 
 
 def test_a_page_has_every_figure_and_escapes_what_strangers_wrote() -> None:
-    results = StartResults(
-        rounds=1, starts={"one:1": [start_of(0, compiled="<script>alert(1)</script>")]}
-    )
-    page = startup_html(report_of(results, "one:1"))
+    page = startup_html(report_of_one(compiled="<script>alert(1)</script>"))
 
     assert page.startswith("<!doctype html>")
     assert '<td class="n">14 s</td>' in page
@@ -190,13 +179,9 @@ def test_a_page_has_every_figure_and_escapes_what_strangers_wrote() -> None:
 
 
 def test_a_log_that_does_not_tell_is_said() -> None:
-    short = {"container": 1.0, "first_token": 0.5}
-    results = StartResults(rounds=1, starts={"one:1": [start_of(0, phases=short)]})
+    notes = report_of_one(phases={"container": 1.0, "first_token": 0.5}).notes
 
-    assert (
-        "one:1: its log does not tell import, weights, compile, ready"
-        in report_of(results, "one:1").notes
-    )
+    assert "one:1: its log does not tell import, weights, compile, ready" in notes
 
 
 def test_a_plan_takes_the_figures_of_its_own_image(tmp_path: Path) -> None:
@@ -214,9 +199,7 @@ def test_a_plan_takes_the_figures_of_its_own_image(tmp_path: Path) -> None:
         measured_starts(other, [run])
 
 
-def test_a_record_keeps_measured_starts_and_a_later_build_of_the_image_as_well(
-    tmp_path: Path,
-) -> None:
+def test_a_record_keeps_measured_starts_and_so_does_a_later_build(tmp_path: Path) -> None:
     save_record(a_record(), state_dir=tmp_path, copy_to=None)
     put_starts(place_of(tmp_path), whole_report())
     save_record(a_record(), state_dir=tmp_path, copy_to=None)
@@ -225,21 +208,12 @@ def test_a_record_keeps_measured_starts_and_a_later_build_of_the_image_as_well(
     assert load_measurements(place_of(tmp_path)).started is not None
 
 
-@pytest.mark.parametrize(
-    ("asked", "spec", "others", "flag"),
-    [
-        (Asked(concurrency=(4,)), RequestSpec(), {}, "--concurrency"),
-        (Asked(find="knee"), RequestSpec(), {}, "--find"),
-        (Asked(duration_s=3.0), RequestSpec(), {}, "--duration"),
-        (Asked(), RequestSpec(workload="chat"), {}, "--workload"),
-        (Asked(), RequestSpec(), {"--usd-per-hour": 2.0}, "--usd-per-hour"),
-    ],
-)
-def test_options_of_loads_are_refused(
-    asked: Asked, spec: RequestSpec, others: dict[str, object], flag: str
-) -> None:
-    with pytest.raises(UsageError, match=f"{flag} is of loads"):
-        check_startup(asked, spec, others)
+@CASES.rows("of_loads")
+def test_options_of_loads_are_refused(case: Case) -> None:
+    asked, spec = Asked(**case.get("asked", {})), RequestSpec(**case.get("spec", {}))
+
+    with pytest.raises(UsageError, match=f"{case['flag']} is of loads"):
+        check_startup(asked, spec, case.get("others", {}))
 
 
 def test_rounds_are_of_starts_as_well() -> None:

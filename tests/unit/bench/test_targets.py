@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,15 +12,11 @@ import pytest
 from packager.bench.targets import BenchTarget, find_targets, setup_of_labels
 from packager.core.bench_setup import BenchSetup
 from packager.errors import UsageError
+from tests.support.cases import Corpus
 
-TOLD = {
-    "schema": 1,
-    "request": {"quantize": "awq"},
-    "engine": "vllm 0.32.0",
-    "tp_degree": 4,
-    "precision": "w4a16",
-    "draft": {"kind": "eagle3", "speculative_tokens": 3},
-}
+CASES = Corpus(__file__)
+
+TOLD = CASES["record"]
 LABELS = {
     "org.opencontainers.image.title": "llama",
     "dev.packager.instance": "ml.g5.12xlarge",
@@ -28,55 +24,26 @@ LABELS = {
 }
 
 
-@dataclass
-class FakeEngine:
-    """An engine with one image; `images.get` finds it by any name."""
-
-    labels: dict[str, str]
-    entrypoint: list[str] = field(default_factory=lambda: ["/opt/packager/serving/launch.py"])
-
-    @property
-    def images(self) -> FakeEngine:
-        return self
-
-    def get(self, name: str) -> Any:
-        @dataclass
-        class Image:
-            id: str
-            attrs: dict[str, Any]
-
-        config = {"Labels": self.labels, "Entrypoint": self.entrypoint, "Env": []}
-        digests = ["llama@sha256:" + "d" * 64]
-        return Image("sha256:" + "1" * 64, {"Config": config, "RepoDigests": digests})
+def engine(labels: dict[str, str]) -> Any:
+    """Return an engine with one image, which it finds by any name."""
+    config = {"Labels": labels, "Entrypoint": ["/opt/packager/serving/launch.py"], "Env": []}
+    attrs = {"Config": config, "RepoDigests": ["llama@sha256:" + "d" * 64]}
+    image = SimpleNamespace(id="sha256:" + "1" * 64, attrs=attrs)
+    return SimpleNamespace(images=SimpleNamespace(get=lambda name: image))
 
 
 def found(
     *names: str, place: Path, labels: dict[str, str] = LABELS, **changes: Any
 ) -> tuple[BenchTarget, ...]:
     given: dict[str, Any] = {"needs_gpus": lambda instance: instance.startswith("ml.g"), **changes}
-    return find_targets(
-        names,
-        {"A": "1"},
-        connect=lambda: FakeEngine(labels),
-        state_dir=place,
-        **given,
-    )
+    return find_targets(names, {"A": "1"}, connect=lambda: engine(labels), state_dir=place, **given)
 
 
 def test_an_image_of_ours_says_what_it_is(tmp_path: Path) -> None:
     (target,) = found("docker:llama:awq", place=tmp_path)
 
     assert target.name == "llama:awq"
-    assert target.setup == BenchSetup(
-        model="llama",
-        instance="ml.g5.12xlarge",
-        tp_degree=4,
-        precision="w4a16",
-        quantization="awq",
-        draft="eagle3",
-        engine="vllm 0.32.0",
-        digest="sha256:" + "d" * 64,
-    )
+    assert target.setup == BenchSetup(**CASES["setup"], digest="sha256:" + "d" * 64)
     assert (target.server.env, target.server.gpus, target.record) == ({"A": "1"}, True, None)
 
 
@@ -120,20 +87,8 @@ def test_an_image_without_a_draft_is_measured_once(tmp_path: Path) -> None:
     assert len(found("llama:1", place=tmp_path, labels=labels, drafts_off=True)) == 1
 
 
-@pytest.mark.parametrize(
-    ("names", "told"),
-    [
-        (("http://host:1", "http://host:1/v1"), "'http://host:1' is named twice"),
-        (("llama:1", "docker:llama:1"), "'llama:1' is named twice"),
-        (("127.0.0.1:8000",), "is read as an image of that name"),
-        (("localhost:8000/v1",), "is read as an image of that name"),
-        (("[::1]:8000",), "is read as an image of that name"),
-        (("oci:out",), "is no image of a Docker Engine"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    tmp_path: Path, names: tuple[str, ...], told: str
-) -> None:
+@CASES.each("refused")
+def test_the_unmeasurable_is_refused(tmp_path: Path, names: tuple[str, ...], told: str) -> None:
     with pytest.raises(UsageError) as refused:
         found(*names, place=tmp_path)
 

@@ -9,6 +9,9 @@ import pytest
 
 from packager.bench.usage import UseMeter, cpu_seconds, memory_bytes
 from packager.core.bench import ContainerUse
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 
 def told(cpu_ns: int, used: int, inactive: int = 0) -> dict[str, Any]:
@@ -79,19 +82,8 @@ def test_a_container_that_was_started_again_tells_no_time() -> None:
     assert it.use == ContainerUse(peak_memory_bytes=5)
 
 
-@pytest.mark.parametrize(
-    ("stats", "used"),
-    [
-        ({"usage": 900, "stats": {"inactive_file": 100}}, 800),
-        ({"usage": 900, "stats": {"total_inactive_file": 300}}, 600),
-        ({"usage": 900}, 900),
-        ({"usage": 900, "stats": {"inactive_file": 1000}}, None),
-        ({}, None),
-    ],
-)
-def test_memory_is_without_files_that_could_be_dropped(
-    stats: dict[str, Any], used: int | None
-) -> None:
+@CASES.each("memory")
+def test_memory_is_without_droppable_files(stats: dict[str, Any], used: int | None) -> None:
     assert memory_bytes({"memory_stats": stats}) == used
 
 

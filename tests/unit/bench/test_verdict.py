@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from packager.bench.verdict import describe, describe_one
 from packager.core.bench import Compared
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 OUTPUT, PRICE = "output_token_throughput", "cost_per_million_output_tokens"
 
@@ -14,34 +15,12 @@ def one(metric: str, ratio: float, is_noise: bool | None = False) -> Compared:
     return Compared(variant="awq", concurrency=8, metric=metric, ratio=ratio, is_noise=is_noise)
 
 
-@pytest.mark.parametrize(
-    ("metric", "ratio", "words"),
-    [
-        (OUTPUT, 1.83, "1.8x as many tokens/s"),
-        (OUTPUT, 12.4, "12x as many tokens/s"),
-        (OUTPUT, 1.12, "12 % more tokens/s"),
-        (OUTPUT, 0.4, "60 % fewer tokens/s"),
-        (OUTPUT, 1.004, "less than 1 % more tokens/s"),
-        (PRICE, 0.39, "61 % cheaper"),
-        (PRICE, 1.3, "30 % dearer"),
-        (PRICE, 3.1, "3.1x as expensive"),
-        ("time_to_first_token", 0.7, "TTFT 30 % shorter"),
-        ("inter_token_latency", 1.25, "TPOT 25 % longer"),
-        ("request_latency", 2.0, "latency 2.0x as long"),
-    ],
-)
+@CASES.each("differences")
 def test_a_difference_is_said_as_people_say_it(metric: str, ratio: float, words: str) -> None:
     assert describe_one(one(metric, ratio)) == words
 
 
-@pytest.mark.parametrize(
-    ("metric", "words"),
-    [
-        (OUTPUT, "tokens/s no measurable change"),
-        (PRICE, "price no measurable change"),
-        ("time_to_first_token", "TTFT no measurable change"),
-    ],
-)
+@CASES.each("noise")
 def test_noise_has_no_number(metric: str, words: str) -> None:
     assert describe_one(one(metric, 2.5, is_noise=True)) == words
 

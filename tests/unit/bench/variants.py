@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from packager.core.bench import BenchError, BenchLoad, BenchVariant, Metric, Prices, Round
+from packager.core.bench import BenchLoad, BenchVariant, Prices, Round
+from tests.unit.bench.loads import bench_load
 
 
 def load(
@@ -23,31 +25,25 @@ def load(
     price = None
     if usd_hour is not None:
         price = Prices(usd_hour=usd_hour, output=usd_hour / (mean * 3600 / 1e6))
-    return BenchLoad(
-        concurrency=concurrency,
-        rate=rate,
-        requests=100,
-        answered=100 - failed,
-        seconds=60,
-        metrics={
-            "output_token_throughput": Metric(unit="tokens/sec", avg=mean),
-            "output_token_throughput_per_user": Metric(unit="tokens/sec/user", avg=user_tokens_s),
-            "request_latency": Metric(unit="ms", avg=latency_ms, p50=latency_ms),
-        },
-        errors=(BenchError(kind="cut", reason="no end", count=failed),) if failed else (),
-        rounds=tuple(
-            Round(
-                seconds=20,
-                requests=30,
-                failed=0,
-                output_token_throughput=throughput,
-                ttft_p50_ms=ttft_ms[at] if ttft_ms else None,
-            )
-            for at, throughput in enumerate(throughputs)
-        ),
-        prices=price,
+    metrics = {
+        "output_token_throughput": mean,
+        "output_token_throughput_per_user": user_tokens_s,
+        "request_latency": latency_ms,
+    }
+    first = ttft_ms or [None] * len(throughputs)
+    rounds = tuple(
+        Round(seconds=20, requests=30, failed=0, output_token_throughput=one, ttft_p50_ms=ttft)
+        for one, ttft in zip(throughputs, first, strict=True)
     )
+    level = {"concurrency": concurrency, "rate": rate}
+    return bench_load(metrics, failed=failed, rounds=rounds, prices=price, **level)
 
 
 def variant(name: str, *loads: BenchLoad, **more: object) -> BenchVariant:
     return BenchVariant.model_validate({"name": name, "loads": loads, **more})
+
+
+def variants_of(rows: Sequence[Mapping[str, Any]]) -> list[BenchVariant]:
+    """Return variants as a corpus has them: their fields, and what `load` takes for each load."""
+    made = [{**row, "loads": [load(**one) for one in row.get("loads", ())]} for row in rows]
+    return [BenchVariant.model_validate(one) for one in made]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from artifact_cache.key import key_of
-from packager.core.image import Inline
+from packager.core.image import FileRange, Inline
 from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.core.quality import Evaluation
 from packager.core.recipe import Step
@@ -16,6 +14,10 @@ from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.evaluate.step import evaluation_step
 from packager.keys.documents import QualityReportKey
+from tests.support.cases import Case, Corpus
+from tests.support.known import known
+
+CASES = Corpus(__file__)
 
 TOOL = ToolFacts(
     name="evaluate", worker="a" * 64, requirements="b" * 64, packages={"torch": "2.13.0+cpu"}
@@ -55,15 +57,10 @@ def step(**changes: Any) -> Step:
 
 
 def test_the_worker_is_told_everything_and_finds_all_three_inputs() -> None:
-    made = step(asked=Evaluation(max_tokens=128, noise_texts=2, prompts=3, answer_tokens=4))
+    asked = {"max_tokens": 128, "noise_texts": 2, "prompts": 3, "answer_tokens": 4}
+    made = step(asked=Evaluation(**asked))
 
-    assert dict(made.parameters) == {
-        "max_tokens": 128,
-        "noise_texts": 2,
-        "prompts": 3,
-        "answer_tokens": 4,
-        "dtype": "float32",
-    }
+    assert dict(made.parameters) == {**asked, "dtype": "float32"}
     assert set(made.inputs) == {"base", "candidate", "samples"}
     assert (made.tool, made.gives) == ("evaluate", "quality")
     assert dict(made.env) == {"OMP_NUM_THREADS": "1"}
@@ -74,28 +71,20 @@ def test_texts_are_never_longer_than_the_model_reads() -> None:
     assert step(base=model(max_position_embeddings=None)).parameters["max_tokens"] == 512
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"base": model("e")},
-        {"candidate": files("e")},
-        {"samples": replace(TEXTS, samples=TEXTS.samples[:1])},
-        {"asked": Evaluation(seed=1)},
-        {"asked": Evaluation(max_tokens=100)},
-        {"asked": Evaluation(noise_texts=1)},
-        {"asked": Evaluation(prompts=1)},
-        {"asked": Evaluation(answer_tokens=1)},
-        {"tool": replace(TOOL, worker="e" * 64)},
-        {"tool": replace(TOOL, requirements="e" * 64)},
-        {"tool": replace(TOOL, packages={"torch": "2.14.0+cpu"})},
-    ],
-)
-def test_whatever_reaches_the_figures_is_in_the_key(changes: dict[str, Any]) -> None:
-    before, after = step().key, step(**changes).key
+@CASES.rows("in_the_key")
+def test_whatever_reaches_the_figures_is_in_the_key(case: Case) -> None:
+    other = step(
+        base=model(case.get("base", "c")),
+        candidate=files(case.get("candidate", "d")),
+        samples=replace(TEXTS, samples=TEXTS.samples[: case.get("samples")]),
+        asked=Evaluation(**case.get("asked", {})),
+        tool=replace(TOOL, **case.get("tool", {})),
+    )
+
+    before, after = known(step().key), known(other.key)
 
     assert isinstance(before, QualityReportKey)
-    assert after is not None
-    assert key_of(before) == key_of(step().key or before)
+    assert key_of(before) == key_of(known(step().key))
     assert key_of(before) != key_of(after)
 
 
@@ -106,14 +95,9 @@ def test_without_digests_there_is_no_key() -> None:
 
 
 def test_large_models_are_computed_in_sixteen_bits_and_need_both_in_memory() -> None:
-    small, large = step(), step(base=replace(model(), files=_sparse(9_000_000_000)))
+    content = FileRange(path="/nowhere", offset=0, length=9_000_000_000)
+    sparse = replace(files("c")[0], content=content)
+    small, large = step(), step(base=replace(model(), files=(sparse,)))
 
     assert (small.parameters["dtype"], large.parameters["dtype"]) == ("float32", "bfloat16")
     assert 18e9 < large.needs.memory_bytes < 20e9
-
-
-def _sparse(size: int) -> tuple[ModelFile, ...]:
-    from packager.core.image import FileRange
-
-    content = FileRange(path="/nowhere", offset=0, length=size)
-    return (ModelFile(path="a.safetensors", role="weights", content=content, sha256="c" * 64),)

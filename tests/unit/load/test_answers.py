@@ -9,8 +9,10 @@ import pytest
 
 from packager.load import answers
 from packager.load.answers import AnswerFailed, AnswerReader
-from packager.load.values import Chunk
+from packager.load.client import _asked_tokens
+from tests.support.cases import Corpus
 
+CASES = Corpus(__file__)
 STREAM = "text/event-stream; charset=utf-8"
 
 
@@ -23,105 +25,26 @@ def read(*reads: bytes, kind: str = STREAM) -> AnswerReader:
     return answer
 
 
-def event(document: Any) -> bytes:
-    return b"data: " + json.dumps(document).encode() + b"\n\n"
+def events(*documents: str) -> bytes:
+    return "".join(f"data: {one}\n\n" for one in documents).encode()
 
 
-def said(delta: dict[str, Any], **more: Any) -> bytes:
-    return event({"choices": [{"delta": delta, **more}]})
+@CASES.each("streams")
+def test_a_stream_is_read(reads: tuple[tuple[str, ...], ...], found: dict[str, Any]) -> None:
+    answer = read(*(events(*documents) for documents in reads))
+
+    of_chunks = {
+        name: [getattr(chunk, name) for chunk in answer.chunks]
+        for name in ("at_s", "tokens", "is_reasoning")
+    }
+    ids = {name: [*getattr(answer, name)] for name in ("token_ids", "prompt_token_ids")}
+    told = {name: getattr(answer, name, None) for name in found} | of_chunks | ids
+    assert {name: told[name] for name in found} == found
+    assert answer.is_streamed
 
 
-DONE = b"data: [DONE]\n\n"
-
-
-def test_chunks_count_from_the_first_content() -> None:
-    """The role, an empty delta and the usage are none of it."""
-    answer = read(
-        said({"role": "assistant", "content": ""}),
-        said({}),
-        said({"content": "yes"}),
-        said({"content": ""}, finish_reason="stop"),
-        event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}),
-        DONE,
-    )
-
-    assert answer.chunks == [Chunk(at_s=3.0)]
-    assert (answer.text, answer.input_tokens, answer.output_tokens) == ("yes", 5, 2)
-
-
-def test_chunks_of_one_read_have_its_time() -> None:
-    answer = read(said({"content": "a"}) + said({"content": "b"}), said({"content": "c"}) + DONE)
-
-    assert [chunk.at_s for chunk in answer.chunks] == [1.0, 1.0, 2.0]
-
-
-@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_thoughts_are_content(name: str) -> None:
-    answer = read(said({name: "hm "}), said({"content": "yes", name: None}), DONE)
-
-    assert (answer.text, len(answer.chunks)) == ("hm yes", 2)
-
-
-def test_calls_of_tools_are_content() -> None:
-    call = {"function": {"name": "look", "arguments": '{"a"'}}
-    rest = {"function": {"arguments": ": 1}"}}
-
-    answer = read(said({"tool_calls": [call]}), said({"tool_calls": [rest]}), DONE)
-
-    assert (answer.text, len(answer.chunks)) == ('look{"a": 1}', 2)
-
-
-def test_tokens_so_far_are_kept_where_every_chunk_tells_them() -> None:
-    first = {"choices": [{"text": "a"}], "usage": {"completion_tokens": 1}}
-    second = {"choices": [{"text": "bcd"}], "usage": {"completion_tokens": 4}}
-
-    answer = read(event(first), event(second), DONE)
-
-    assert answer.chunks == [Chunk(at_s=1.0, tokens=1), Chunk(at_s=2.0, tokens=4)]
-    assert answer.output_tokens == 4
-
-
-def test_numbers_of_tokens_are_counted_too() -> None:
-    first = {"choices": [{"text": "a", "token_ids": [7], "prompt_token_ids": [1, 2]}]}
-    second = {"choices": [{"text": "bc", "token_ids": [8, 9]}]}
-
-    answer = read(event(first), event(second), DONE)
-
-    assert (answer.token_ids, answer.prompt_token_ids) == ((7, 8, 9), (1, 2))
-    assert [chunk.tokens for chunk in answer.chunks] == [1, 3]
-
-
-def test_reasoning_tokens_are_told_apart() -> None:
-    usage = {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 4}}
-
-    answer = read(event({"choices": [], "usage": usage}), DONE)
-
-    assert (answer.output_tokens, answer.reasoning_tokens) == (9, 4)
-
-
-@pytest.mark.parametrize(
-    "end", [DONE, b"data: [DONE]", said({}, finish_reason="length")], ids=["done", "cut", "reason"]
-)
-def test_done_or_a_finish_reason_is_the_end(end: bytes) -> None:
-    assert read(said({"content": "a"}), end).is_complete
-
-
-def test_a_stream_without_an_end_was_cut() -> None:
-    with pytest.raises(AnswerFailed, match="its answer has no end") as caught:
-        read(said({"content": "a"}))
-
-    assert caught.value.failure == "cut"
-
-
-def test_tgis_tokens_are_read() -> None:
-    first = {"token": {"id": 5, "text": "yes", "special": False}, "generated_text": None}
-    details = {"finish_reason": "eos_token", "generated_tokens": 2, "input_length": 7}
-    last = {"token": {"text": "</s>", "special": True}, "generated_text": "yes", "details": details}
-
-    answer = read(event(first), event(last))
-
-    assert (answer.text, answer.output_tokens, answer.input_tokens) == ("yes", 2, 7)
-    assert answer.chunks == [Chunk(at_s=1.0)]
+def test_done_is_the_end_without_the_end_of_its_line() -> None:
+    assert read(events('{"choices": [{"text": "a"}]}'), b"data: [DONE]").is_complete
 
 
 def test_lmis_lines_are_read() -> None:
@@ -134,78 +57,39 @@ def test_lmis_lines_are_read() -> None:
     assert (answer.text, len(answer.chunks)) == ("yes!", 2)
 
 
-@pytest.mark.parametrize(
-    ("document", "text", "tokens"),
-    [
-        (
-            {"choices": [{"message": {"content": "yes"}}], "usage": {"completion_tokens": 3}},
-            "yes",
-            3,
-        ),
-        ({"choices": [{"text": "yes"}]}, "yes", None),
-        ([{"generated_text": "yes", "details": {"generated_tokens": 3}}], "yes", 3),
-        ({"generated_text": "yes"}, "yes", None),
-    ],
-    ids=["chat", "completion", "tgi", "lmi"],
-)
-def test_a_whole_answer_has_no_chunks(document: Any, text: str, tokens: int | None) -> None:
-    data = json.dumps(document).encode()
+@CASES.each("whole")
+def test_a_whole_answer_has_no_chunks(document: str, tokens: int | None) -> None:
+    data = document.encode()
 
     answer = read(data[:5], data[5:], kind="application/json")
 
-    assert (answer.text, answer.output_tokens, answer.chunks) == (text, tokens, [])
+    assert (answer.text, answer.output_tokens, answer.chunks) == ("yes", tokens, [])
+    assert not answer.is_streamed
 
 
 def test_json_of_an_unnamed_kind_is_a_whole_answer() -> None:
     assert read(b'{"choices": [{"text": "a"}]}', kind="").text == "a"
 
 
-@pytest.mark.parametrize(
-    "chunk",
-    [
-        {"choices": [{"text": 5}]},
-        {"choices": [{"text": ["a"]}]},
-        {"choices": [{"delta": {"content": {"a": 1}}}]},
-        {"choices": [{"delta": {"tool_calls": [5]}}]},
-        {"choices": {"a": 1}},
-        {"choices": 5},
-        {"usage": {"completion_tokens": 10**400}},
-        {"usage": {"completion_tokens": float("inf")}},
-        {"usage": {"completion_tokens": -5}},
-        {"usage": {"completion_tokens": "5"}},
-        {"usage": 5},
-        {"choices": [], "prompt_token_ids": [5, "6"]},
-        {"choices": [], "prompt_token_ids": [5, -6]},
-        {"choices": [{"prompt_token_ids": [True]}]},
-        {"token": 5},
-    ],
-)
-def test_a_chunk_of_another_form_is_invalid(chunk: dict[str, Any]) -> None:
+@CASES.each("invalid")
+def test_a_chunk_of_another_form_is_invalid(chunk: str) -> None:
     with pytest.raises(AnswerFailed) as caught:
-        read(event(chunk))
+        read(events(chunk))
 
     assert caught.value.failure == "invalid"
 
 
-@pytest.mark.parametrize(
-    ("data", "kind", "failure", "reason"),
-    [
-        (b"data: [1]\n\n", STREAM, "invalid", "a chunk of its answer is not an object"),
-        (b'data: {"error": "no"}\n\n', STREAM, "server", 'it broke off: "no"'),
-        (b"{", "application/json", "invalid", "its answer is not JSON"),
-        (b"5", "application/json", "invalid", "its answer has another form than OpenAI's"),
-        (b'{"a": 1}', "application/json", "invalid", "another form than OpenAI's"),
-        (b'{"error": {"code": 5}}', "application/json", "server", 'it broke off: {"code": 5}'),
-        (b"<html>", "text/html", "invalid", "its answer is text/html"),
-        (b"", "", "invalid", "its answer is nothing"),
-        (b"", STREAM, "cut", "its answer has no end"),
-    ],
-)
-def test_what_cannot_be_used_counts_as_what_it_is(
-    data: bytes, kind: str, failure: str, reason: str
-) -> None:
+def test_a_count_of_four_hundred_digits_is_invalid() -> None:
     with pytest.raises(AnswerFailed) as caught:
-        read(data, kind=kind)
+        read(events(json.dumps({"usage": {"completion_tokens": 10**400}})))
+
+    assert caught.value.failure == "invalid"
+
+
+@CASES.each("unusable")
+def test_the_unusable_counts_as_what_it_is(data: str, kind: str, failure: str, reason: str) -> None:
+    with pytest.raises(AnswerFailed) as caught:
+        read(data.encode(), kind=kind)
 
     assert caught.value.failure == failure
     assert reason in caught.value.reason
@@ -220,8 +104,22 @@ def test_an_answer_that_does_not_end_is_not_kept(monkeypatch: pytest.MonkeyPatch
         answer.feed(b"x", 2.0)
 
 
-def test_half_of_a_surrogate_pair_can_be_written_to_a_file() -> None:
-    whole = read(said({"content": "\ud83d"}), said({"content": "\ude00"}), DONE)
-    half = read(said({"content": "a\ud83d"}), DONE)
+@CASES.each("chunks")
+def test_a_chunk_is_the_same_in_one_read_and_in_many(event: str) -> None:
+    whole, pieces = AnswerReader(STREAM), AnswerReader(STREAM)
+    data = events(event)
+    whole.feed(data, 1.0)
+    for number in range(len(data)):
+        pieces.feed(data[number : number + 1], 1.0)
 
-    assert (whole.text, half.text) == ("\U0001f600", "a�")
+    assert state_of(whole) == state_of(pieces)
+
+
+def state_of(reader: AnswerReader) -> tuple[Any, ...]:
+    counted = (reader.input_tokens, reader.output_tokens, reader.is_complete)
+    return (reader.text, reader.chunks, reader.token_ids, reader.prompt_token_ids, counted)
+
+
+@CASES.each("lengths")
+def test_the_length_that_a_body_asks_for(body: str, expected: int | None) -> None:
+    assert _asked_tokens(json.loads(body)) == expected

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from packager.core.workload import WORKLOADS, Workload
 from packager.errors import UsageError
 from packager.load.spec import RequestSpec, body_fields, settle
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 
 def test_nothing_asked_for_is_the_default_workload_streamed_as_a_chat() -> None:
@@ -16,19 +21,7 @@ def test_nothing_asked_for_is_the_default_workload_streamed_as_a_chat() -> None:
     assert (shape.endpoint, shape.stream, shape.turns, shape.tools) == ("chat", True, 1, False)
 
 
-@pytest.mark.parametrize(
-    ("name", "lengths", "form"),
-    [
-        ("multi_turn_chat", (550, 150), {"turns": 4}),
-        ("rag_document_qa", (2048, 256), {"documents": 4}),
-        ("agent_tool_calling", (800, 100), {"tools": True, "stream": False}),
-        ("long_context_scaling", (8192, 512), {"documents": 1}),
-        ("shared_system_prompt", (300, 150), {"prefix_tokens": 200}),
-        ("chat", (550, 150), {}),
-        ("summarise", (3000, 200), {"documents": 1}),
-        ("write", (200, 1000), {}),
-    ],
-)
+@CASES.each("named")
 def test_a_named_workload_has_its_lengths_and_its_form(
     name: str, lengths: tuple[int, int], form: dict[str, object]
 ) -> None:
@@ -68,20 +61,11 @@ def test_lengths_of_a_file_are_drawn_from() -> None:
     assert shape.lengths == ((10, 1), (30, 3))
 
 
-@pytest.mark.parametrize(
-    ("spec", "forces", "exact"),
-    [
-        (RequestSpec(), True, True),
-        (RequestSpec(), False, False),
-        (RequestSpec(data="own.jsonl"), True, False),
-        (RequestSpec(data="own.jsonl", ignore_eos=True), False, True),
-        (RequestSpec(ignore_eos=False), True, False),
-    ],
-)
+@CASES.each("lengths")
 def test_made_prompts_get_answers_of_the_asked_length_where_the_engine_can(
-    spec: RequestSpec, forces: bool, exact: bool
+    spec: dict[str, Any], forces: bool, exact: bool
 ) -> None:
-    assert settle(spec, forces_length=forces).exact_output is exact
+    assert settle(RequestSpec(**spec), forces_length=forces).exact_output is exact
 
 
 def test_fields_of_the_body_are_json_or_text() -> None:
@@ -96,17 +80,7 @@ def test_fields_of_the_body_are_json_or_text() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("top_p", "'top_p' is not a field of a request"),
-        ("a b=1", "'a b=1' is not a field of a request"),
-        ("=1", "'=1' is not a field of a request"),
-        ("stop=[1", "the value of the field 'stop' is not JSON"),
-        ("model=x", "the field 'model' of a request has an option of its own, or is packager's"),
-        ("max_tokens=5", "the field 'max_tokens' of a request has an option of its own"),
-    ],
-)
+@CASES.each("fields")
 def test_a_field_that_cannot_be_sent_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         body_fields([text])
@@ -114,31 +88,9 @@ def test_a_field_that_cannot_be_sent_is_refused(text: str, said: str) -> None:
     assert refused.value.message.startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        (RequestSpec(endpoint="completions", turns=2), "the endpoint completions takes one text"),
-        (
-            RequestSpec(endpoint="completions", tools=True),
-            "the endpoint completions takes one text",
-        ),
-        (
-            RequestSpec(data="own.jsonl", turns=2),
-            "requests of --data are sent as they are, and --turns is for made ones",
-        ),
-        (
-            RequestSpec(data="own.jsonl", input_tokens=9),
-            "requests of --data are sent as they are, and --input-tokens is for made ones",
-        ),
-        (RequestSpec(prefix_tokens=622), "prompts of 622 tokens have no room for 622 tokens"),
-        (
-            RequestSpec(workload="production_traffic_mix", input_stddev=3.0),
-            "lengths are drawn from those of the workload",
-        ),
-    ],
-)
-def test_what_contradicts_itself_is_refused(spec: RequestSpec, said: str) -> None:
+@CASES.each("contradictions")
+def test_what_contradicts_itself_is_refused(spec: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
-        settle(spec)
+        settle(RequestSpec(**spec))
 
     assert refused.value.message.startswith(said)

@@ -24,28 +24,7 @@ TINY_LLAMA = ROOT / "examples/tiny-llama"
 
 def document(**fields: Any) -> bytes:
     """Return a tokenizer.json of BPE with the letters a and b."""
-    model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "vocab": {"a": 0, "b": 1},
-        "merges": [],
-    }
-    made = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": None,
-        "model": model,
-    }
+    made = json.loads((Path(__file__).parent / "corpus/tokenizer.json").read_bytes())
     return json.dumps({**made, **fields}).encode()
 
 
@@ -126,12 +105,8 @@ def test_a_model_without_a_tokenizer_is_named(tmp_path: Path) -> None:
 
 
 def test_a_text_that_cannot_be_encoded_is_a_failure_of_the_tokenizer() -> None:
-    endless = {
-        "type": "Split",
-        "pattern": {"Regex": "(a+)+$"},
-        "behavior": "Isolated",
-        "invert": False,
-    }
+    split = {"type": "Split", "behavior": "Isolated", "invert": False}
+    endless = {**split, "pattern": {"Regex": "(a+)+$"}}
     counter = parse_tokenizer(document(pre_tokenizer=endless), "x")
 
     assert counter.count("aab") == 3

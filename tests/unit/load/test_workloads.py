@@ -14,17 +14,15 @@ import pytest
 from packager.core.samples import Message, Sample
 from packager.core.workload import WORKLOADS, Workload, estimate_tokens
 from packager.errors import ModelRefused, UsageError
-from packager.load.spec import RequestSpec, settle
+from packager.load.spec import RequestShape, RequestSpec, settle
 from packager.load.tokenizer import TokenCounter, TokenizerFailed, open_tokenizer
 from packager.load.values import LoadRequest
-from packager.load.workloads import (
-    RequestSource,
-    make_requests,
-    open_source,
-    request_lengths,
-)
+from packager.load.workloads import RequestSource, make_requests, open_source, request_lengths
+from tests.support.cases import Corpus
 from tests.support.places import ROOT
 from tests.support.tiny_tokenizers import KINDS, write_tokenizer
+
+CASES = Corpus(__file__)
 
 SENT = 12
 PER_MESSAGE, PER_PROMPT = 4, 11  # tokens that the server of these tests adds
@@ -52,6 +50,23 @@ def sent(source: RequestSource, load: object = "a load", count: int = SENT) -> l
     return list(itertools.islice(make_requests(source, load), count))
 
 
+def shape_of(workload: str | None = None, **fields: Any) -> RequestShape:
+    if workload is None:
+        return settle(RequestSpec(**fields))
+    return settle(RequestSpec(workload=workload, **fields), WORKLOADS[workload])
+
+
+def one(workload: str | None = None, **fields: Any) -> LoadRequest:
+    """Return the first request of a workload, or of the one that these fields ask for."""
+    (request,) = sent(open_source(shape_of(workload, **fields)), count=1)
+    return request
+
+
+def own(*samples: Sample, count: int, **fields: Any) -> list[LoadRequest]:
+    """Return the first requests of one's own samples."""
+    return sent(open_source(shape_of(data="own.jsonl", **fields), samples=samples), count=count)
+
+
 @pytest.fixture(scope="module", params=["examples/tiny-llama", *KINDS])
 def counter(request: pytest.FixtureRequest, tmp_path_factory: Any) -> TokenCounter:
     """Return a tokenizer of each kind that models have."""
@@ -63,10 +78,8 @@ def counter(request: pytest.FixtureRequest, tmp_path_factory: Any) -> TokenCount
 
 @pytest.mark.parametrize("counted", ["by the client", "by both", "by the server"])
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_every_workload_has_prompts_of_its_lengths(
-    name: str, counted: str, counter: TokenCounter
-) -> None:
-    shape = settle(RequestSpec(workload=name), WORKLOADS[name])
+def test_workloads_have_their_lengths(name: str, counted: str, counter: TokenCounter) -> None:
+    shape = shape_of(name)
     count_prompt = served(counter.count)
     source = open_source(
         shape,
@@ -91,7 +104,7 @@ def test_a_server_is_asked_for_its_count_some_60_times_and_not_for_each_request(
         asked.append(request)
         return served(lambda text: len(text.split()))(request)
 
-    source = open_source(settle(RequestSpec()), count_prompt=count_prompt)
+    source = open_source(shape_of(), count_prompt=count_prompt)
     sent(source, count=100)
 
     assert len(asked) == 58
@@ -102,11 +115,8 @@ def test_a_server_is_asked_for_its_count_some_60_times_and_not_for_each_request(
 
 def test_the_server_s_own_tokens_are_in_the_length_of_a_prompt() -> None:
     counter = open_tokenizer(ROOT / "examples/tiny-llama")
-    source = open_source(
-        settle(RequestSpec(input_tokens=100)),
-        counter=counter,
-        count_prompt=served(counter.count),
-    )
+    asked = shape_of(input_tokens=100)
+    source = open_source(asked, counter=counter, count_prompt=served(counter.count))
 
     (request,) = sent(source, count=1)
     assert source.template_tokens == 15
@@ -115,20 +125,15 @@ def test_the_server_s_own_tokens_are_in_the_length_of_a_prompt() -> None:
 
 
 def test_prompts_of_other_loads_and_seeds_are_others_and_lengths_stay() -> None:
-    spec = RequestSpec(input_tokens=60, input_stddev=10.0, output_tokens=20, output_stddev=5.0)
-    one, other = (
-        open_source(settle(RequestSpec(**{**_fields(spec), "seed": seed}))) for seed in (0, 1)
-    )
-    loads = [sent(one, "concurrency 1"), sent(one, "concurrency 2"), sent(other, "concurrency 1")]
+    lengths = {"input_tokens": 60, "output_tokens": 20}
+    spread = {"input_stddev": 10.0, "output_stddev": 5.0}
+    here, there = (open_source(shape_of(seed=seed, **lengths, **spread)) for seed in (0, 1))
+    loads = [sent(here, "concurrency 1"), sent(here, "concurrency 2"), sent(there, "concurrency 1")]
     begins = [" ".join(texts(request)[0].split()[:4]) for load in loads for request in load]
 
     assert len(set(begins)) == 3 * SENT
     answers = [[request.body["max_tokens"] for request in load] for load in loads]
     assert answers[0] == answers[1] != answers[2]
-
-
-def _fields(spec: RequestSpec) -> dict[str, Any]:
-    return {name: getattr(spec, name) for name in RequestSpec.__slots__}
 
 
 def test_the_same_seed_makes_the_same_requests_on_every_machine() -> None:
@@ -142,7 +147,7 @@ def test_the_same_seed_makes_the_same_requests_on_every_machine() -> None:
 
 
 def test_lengths_keep_their_mean_and_deviation() -> None:
-    shape = settle(RequestSpec(input_tokens=500, input_stddev=50.0, output_tokens=100))
+    shape = shape_of(input_tokens=500, input_stddev=50.0, output_tokens=100)
     lengths = list(itertools.islice(request_lengths(shape), 2000))
     prompts = [prompt for prompt, _ in lengths]
     mean = sum(prompts) / 2000
@@ -153,10 +158,9 @@ def test_lengths_keep_their_mean_and_deviation() -> None:
 
 
 def test_lengths_never_fall_below_one_or_what_is_shared() -> None:
-    spec = RequestSpec(
-        input_tokens=20, input_stddev=50.0, output_tokens=5, output_stddev=50.0, prefix_tokens=10
-    )
-    lengths = list(itertools.islice(request_lengths(settle(spec)), 500))
+    spread = {"input_stddev": 50.0, "output_stddev": 50.0}
+    shape = shape_of(input_tokens=20, output_tokens=5, prefix_tokens=10, **spread)
+    lengths = list(itertools.islice(request_lengths(shape), 500))
 
     assert min(prompt for prompt, _ in lengths) == 11
     assert min(answer for _, answer in lengths) == 1
@@ -173,11 +177,10 @@ def test_lengths_of_a_file_all_come_once_before_any_comes_again() -> None:
 
 
 def test_a_plain_request_has_what_every_engine_takes() -> None:
-    spec = RequestSpec(input_tokens=20, output_tokens=7, temperature=0.5, extra=("top_p=0.9",))
-    (request,) = sent(open_source(settle(spec)), count=1)
+    request = one(input_tokens=20, output_tokens=7, temperature=0.5, extra=("top_p=0.9",))
 
     assert request.endpoint == "/v1/chat/completions"
-    assert [one["role"] for one in request.body["messages"]] == ["user"]
+    assert [message["role"] for message in request.body["messages"]] == ["user"]
     assert {name: value for name, value in request.body.items() if name != "messages"} == {
         "max_tokens": 7,
         "temperature": 0.5,
@@ -195,16 +198,9 @@ def test_the_end_of_a_text_is_ignored_where_answers_have_an_exact_length() -> No
     assert "stream_options" not in request.body
 
 
-@pytest.mark.parametrize(
-    ("kind", "path", "field"),
-    [
-        ("chat", "/v1/chat/completions", "messages"),
-        ("completions", "/v1/completions", "prompt"),
-        ("invocations", "/invocations", "messages"),
-    ],
-)
+@CASES.each("endpoints")
 def test_each_endpoint_has_its_path_and_its_body(kind: Any, path: str, field: str) -> None:
-    (request,) = sent(open_source(settle(RequestSpec(endpoint=kind, prefix_tokens=50))), count=1)
+    request = one(endpoint=kind, prefix_tokens=50)
 
     assert request.endpoint == path
     assert ("messages" in request.body, "prompt" in request.body) == (
@@ -214,8 +210,7 @@ def test_each_endpoint_has_its_path_and_its_body(kind: Any, path: str, field: st
 
 
 def test_a_conversation_has_its_turns_and_answers_longer_than_questions() -> None:
-    shape = settle(RequestSpec(workload="multi_turn_chat"), WORKLOADS["multi_turn_chat"])
-    (request,) = sent(open_source(shape), count=1)
+    request = one("multi_turn_chat")
     messages = request.body["messages"]
 
     assert [one["role"] for one in messages] == 3 * ["user", "assistant"] + ["user"]
@@ -224,14 +219,11 @@ def test_a_conversation_has_its_turns_and_answers_longer_than_questions() -> Non
 
 
 def test_a_short_conversation_has_fewer_turns() -> None:
-    (request,) = sent(open_source(settle(RequestSpec(input_tokens=50, turns=9))), count=1)
-
-    assert len(request.body["messages"]) == 3
+    assert len(one(input_tokens=50, turns=9).body["messages"]) == 3
 
 
 def test_all_requests_of_all_loads_share_the_system_prompt() -> None:
-    shape = settle(RequestSpec(workload="shared_system_prompt"), WORKLOADS["shared_system_prompt"])
-    source = open_source(shape)
+    source = open_source(shape_of("shared_system_prompt"))
     requests = [*sent(source, "one"), *sent(source, "two")]
 
     assert {request.body["messages"][0]["role"] for request in requests} == {"system"}
@@ -241,8 +233,7 @@ def test_all_requests_of_all_loads_share_the_system_prompt() -> None:
 
 
 def test_documents_come_before_the_question_about_them() -> None:
-    shape = settle(RequestSpec(workload="rag_document_qa"), WORKLOADS["rag_document_qa"])
-    (request,) = sent(open_source(shape), count=1)
+    request = one("rag_document_qa")
     (text,) = texts(request)
     parts = text.split("\n\n")
 
@@ -253,8 +244,7 @@ def test_documents_come_before_the_question_about_them() -> None:
 
 
 def test_an_agent_describes_tools_calls_none_and_is_not_streamed() -> None:
-    shape = settle(RequestSpec(workload="agent_tool_calling"), WORKLOADS["agent_tool_calling"])
-    (request,) = sent(open_source(shape), count=1)
+    request = one("agent_tool_calling")
     names = [one["function"]["name"] for one in request.body["tools"]]
 
     assert names == ["search_documents", "read_document", "run_query", "send_message"]
@@ -262,9 +252,7 @@ def test_an_agent_describes_tools_calls_none_and_is_not_streamed() -> None:
 
 
 def test_as_many_tools_are_described_as_half_a_prompt_has_room_for() -> None:
-    source = open_source(settle(RequestSpec(tools=True, input_tokens=250)))
-
-    assert len(source.tools) == 1
+    assert len(open_source(shape_of(tools=True, input_tokens=250)).tools) == 1
 
 
 CHAT = Sample(
@@ -279,31 +267,26 @@ OPEN = Sample(messages=(Message(role="user", content="And then?"),))
 
 
 def test_own_requests_are_sent_as_they_were_recorded() -> None:
-    shape = settle(RequestSpec(data="own.jsonl"))
-    source = open_source(shape, samples=[CHAT, PROMPT, OPEN])
-    found = {request.endpoint: request for request in sent(source, count=3)}
-    chats = [request for request in sent(source, count=3) if "messages" in request.body]
+    requests = own(CHAT, PROMPT, OPEN, count=3)
+    chats = [one.body["messages"] for one in requests if "messages" in one.body]
+    (text,) = [one for one in requests if one.endpoint == "/v1/completions"]
 
-    assert found["/v1/completions"].body["prompt"] == "<user>Why?</user>"
-    assert sorted(len(request.body["messages"]) for request in chats) == [1, 2]
-    assert {"role": "system", "content": "Be brief."} in max(
-        chats, key=lambda request: len(request.body["messages"])
-    ).body["messages"]
+    assert text.body["prompt"] == "<user>Why?</user>"
+    assert sorted(map(len, chats)) == [1, 2]
+    assert {"role": "system", "content": "Be brief."} in max(chats, key=len)
 
 
 def test_answers_to_own_requests_may_be_as_long_as_those_recorded() -> None:
-    shape = settle(RequestSpec(data="own.jsonl"))
-    requests = sent(open_source(shape, samples=[CHAT, PROMPT, OPEN]), count=3)
-    stated = settle(RequestSpec(data="own.jsonl", output_tokens=9))
+    recorded = own(CHAT, PROMPT, OPEN, count=3)
+    stated = own(CHAT, PROMPT, OPEN, count=3, output_tokens=9)
 
-    assert sorted(request.body["max_tokens"] for request in requests) == [2, 7, 250]
-    again = sent(open_source(stated, samples=[CHAT, PROMPT, OPEN]), count=3)
-    assert {request.body["max_tokens"] for request in again} == {9}
+    assert sorted(request.body["max_tokens"] for request in recorded) == [2, 7, 250]
+    assert {request.body["max_tokens"] for request in stated} == {9}
 
 
 def test_own_requests_are_not_sent_twice_before_all_were_sent() -> None:
     samples = [Sample(prompt=f"Question {number}?") for number in range(10)]
-    source = open_source(settle(RequestSpec(data="own.jsonl")), samples=samples)
+    source = open_source(shape_of(data="own.jsonl"), samples=samples)
     first = sent(source, "one", 6)
     second = list(itertools.islice(make_requests(source, "two", skip=6), 6))
     prompts = [request.body["prompt"] for request in (*first, *second)]
@@ -314,76 +297,56 @@ def test_own_requests_are_not_sent_twice_before_all_were_sent() -> None:
 
 
 def test_own_requests_at_sagemaker_s_path_keep_their_bodies() -> None:
-    shape = settle(RequestSpec(data="own.jsonl", endpoint="invocations"))
-    requests = sent(open_source(shape, samples=[CHAT, PROMPT]), count=2)
+    requests = own(CHAT, PROMPT, count=2, endpoint="invocations")
 
     assert {request.endpoint for request in requests} == {"/invocations"}
     assert {name for one in requests for name in one.body} >= {"messages", "prompt"}
 
 
-def test_a_sample_that_the_tokenizer_cannot_encode_is_sent_and_marked() -> None:
-    class Fails:
-        def count(self, text: str) -> int:
-            raise TokenizerFailed("no")
-
-        def encode(self, text: str) -> list[int]:
-            raise TokenizerFailed("no")
-
-    source = open_source(settle(RequestSpec(data="own.jsonl")), counter=Fails(), samples=[PROMPT])
-    (request,) = sent(source, count=1)
-
-    assert (request.tokenizer_failed, request.input_tokens) == (True, None)
-    assert request.body["max_tokens"] == 250
-
-
 class FailsOnLongTexts:
-    """A tokenizer that counts words, and fails on more than fifty of them."""
+    """A tokenizer that counts words, and fails on more than fifty of them, or on fewer."""
+
+    def __init__(self, most: int = 50) -> None:
+        self._most = most
 
     def count(self, text: str) -> int:
         return len(self.encode(text))
 
     def encode(self, text: str) -> list[int]:
         words = text.split()
-        if len(words) > 50:
+        if len(words) > self._most:
             raise TokenizerFailed("its library gave up")
         return list(range(len(words)))
 
 
-def test_a_prompt_that_the_tokenizer_cannot_encode_is_sent_and_marked() -> None:
-    source = open_source(settle(RequestSpec(input_tokens=60)), counter=FailsOnLongTexts())
-    short = open_source(settle(RequestSpec(input_tokens=40)), counter=FailsOnLongTexts())
+def test_a_sample_that_the_tokenizer_cannot_encode_is_sent_and_marked() -> None:
+    shape = shape_of(data="own.jsonl")
+    (request,) = sent(open_source(shape, counter=FailsOnLongTexts(0), samples=[PROMPT]), count=1)
 
-    (request,) = sent(source, count=1)
     assert (request.tokenizer_failed, request.input_tokens) == (True, None)
-    assert 55 <= len(texts(request)[0].split()) <= 65
-    (request,) = sent(short, count=1)
-    assert (request.tokenizer_failed, request.input_tokens) == (False, 40)
+    assert request.body["max_tokens"] == 250
+
+
+def test_a_prompt_that_the_tokenizer_cannot_encode_is_sent_and_marked() -> None:
+    long, short = (
+        sent(open_source(shape_of(input_tokens=tokens), counter=FailsOnLongTexts()), count=1)[0]
+        for tokens in (60, 40)
+    )
+
+    assert (long.tokenizer_failed, long.input_tokens) == (True, None)
+    assert 55 <= len(texts(long)[0].split()) <= 65
+    assert (short.tokenizer_failed, short.input_tokens) == (False, 40)
 
 
 def test_a_tokenizer_that_cannot_encode_english_is_refused() -> None:
-    class Fails(FailsOnLongTexts):
-        def encode(self, text: str) -> list[int]:
-            raise TokenizerFailed("its library gave up")
-
     with pytest.raises(ModelRefused, match="cannot encode English sentences: its library gave up"):
-        open_source(settle(RequestSpec()), counter=Fails())
+        open_source(shape_of(), counter=FailsOnLongTexts(0))
 
 
-@pytest.mark.parametrize(
-    ("samples", "endpoint", "said"),
-    [
-        (
-            [Sample(messages=(Message(role="assistant", content="Hm."),))],
-            "chat",
-            "none of the 1 samples can be asked",
-        ),
-        ([CHAT, PROMPT], "completions", "1 of 2 samples are conversations"),
-    ],
-)
-def test_data_that_cannot_be_asked_is_refused(
-    samples: list[Sample], endpoint: Any, said: str
-) -> None:
-    with pytest.raises(UsageError) as refused:
-        open_source(settle(RequestSpec(data="own.jsonl", endpoint=endpoint)), samples=samples)
+def test_data_that_cannot_be_asked_is_refused() -> None:
+    answers_alone = Sample(messages=(Message(role="assistant", content="Hm."),))
 
-    assert refused.value.message.startswith(said)
+    with pytest.raises(UsageError, match=r"^none of the 1 samples can be asked"):
+        own(answers_alone, count=1)
+    with pytest.raises(UsageError, match=r"^1 of 2 samples are conversations"):
+        own(CHAT, PROMPT, count=1, endpoint="completions")

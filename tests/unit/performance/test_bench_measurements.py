@@ -12,7 +12,7 @@ from packager.build.rank import predict_plan
 from packager.catalog.accelerators import accelerator_of
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload
 from packager.core.bench_setup import BenchSetup
-from packager.core.measurement import MeasuredLoad, MeasuredSetup
+from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.plan import Plan
 from packager.core.techniques import Draft
 from packager.core.workload import WORKLOADS
@@ -20,11 +20,12 @@ from packager.errors import UsageError
 from packager.performance.measured import MeasuredElsewhere, measured_acceptance, run_of
 from packager.performance.measurements import load_measurements
 from tests.support.bench_reports import acceptance, metric, whole
+from tests.support.cases import Corpus
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support.known import known
 
-SETUP = BenchSetup(
-    model="llama-3-8b", instance="ml.g5.12xlarge", tp_degree=4, quantization="none", draft="none"
-)
+CASES = Corpus(__file__)
+SETUP = BenchSetup(**CASES["setup"])
 # Llama-3-8B in 16 bits on four A10G, as one server once gave them: slower than the formula.
 MEASURED = {1: (14.1, 118.0), 4: (15.6, 240.0), 8: (18.9, 395.0), 16: (24.8, 690.0)}
 
@@ -61,17 +62,22 @@ PLAIN = BenchVariant(
     setup=SETUP,
     loads=tuple(load_at(number, *times) for number, times in MEASURED.items()),
 )
-DRAFTED = BenchVariant(
-    name="llama:eagle",
-    setup=SETUP.model_copy(update={"draft": "eagle3"}),
-    loads=(load_at(4, 7.5, 260.0, 2.6),),
-)
 
 
-def written(directory: Path, document: object) -> Path:
+def drafted_by(kind: str, length: float) -> BenchVariant:
+    """Return a variant with a draft that yielded so many tokens a step."""
+    setup = SETUP.model_copy(update={"draft": kind})
+    return BenchVariant(name=f"llama:{kind}", setup=setup, loads=(load_at(4, 7.5, 260.0, length),))
+
+
+DRAFTED = drafted_by("eagle3", 2.6)
+
+
+def measured(directory: Path, *variants: BenchVariant) -> MeasuredRun:
+    """Read a report of these variants from a file."""
     path = directory / "bench.json"
-    path.write_text(json.dumps(document))
-    return path
+    path.write_text(report(*variants).model_dump_json(exclude_none=True))
+    return load_measurements(path)
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +85,15 @@ def plan() -> Plan:
     return plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge", family="vllm", tp_degree=4)
 
 
-def test_a_report_has_a_run_for_every_server(tmp_path: Path) -> None:
-    run = load_measurements(
-        written(tmp_path, report(PLAIN, DRAFTED).model_dump(mode="json", exclude_none=True))
-    )
+@pytest.fixture(scope="module")
+def drafted(plan: Plan) -> Plan:
+    return replace(plan, draft=Draft(kind="eagle3", speculative_tokens=3))
 
-    assert run.setup == MeasuredSetup(
-        model="llama-3-8b",
-        instance="ml.g5.12xlarge",
-        tp_degree=4,
-        quantization="none",
-        draft="none",
-    )
+
+def test_a_report_has_a_run_for_every_server(tmp_path: Path) -> None:
+    run = measured(tmp_path, PLAIN, DRAFTED)
+
+    assert run.setup == MeasuredSetup(**CASES["setup"])
     assert run.loads[1] == MeasuredLoad(
         concurrency=4,
         tpot_s=0.0156,
@@ -103,9 +106,8 @@ def test_a_report_has_a_run_for_every_server(tmp_path: Path) -> None:
     assert (drafted.setup.draft, drafted.acceptance_length) == ("eagle3", 2.6)
 
 
-def test_the_server_of_the_plan_is_chosen_from_a_report(tmp_path: Path, plan: Plan) -> None:
-    run = load_measurements(written(tmp_path, report(DRAFTED, PLAIN).model_dump(mode="json")))
-    drafted = replace(plan, draft=Draft(kind="eagle3", speculative_tokens=3))
+def test_the_plans_server_is_found_in_a_report(tmp_path: Path, plan: Plan, drafted: Plan) -> None:
+    run = measured(tmp_path, DRAFTED, PLAIN)
 
     assert run_of(plan, run, ["llama-3-8b"]).setup.draft == "none"
     assert run_of(drafted, run, ["llama-3-8b"]).setup.draft == "eagle3"
@@ -113,16 +115,9 @@ def test_the_server_of_the_plan_is_chosen_from_a_report(tmp_path: Path, plan: Pl
     assert measured_acceptance(plan, [run]) is None
 
 
-def test_what_another_draft_yielded_is_not_taken_for_the_plans(tmp_path: Path, plan: Plan) -> None:
-    heads = DRAFTED.model_copy(
-        update={
-            "name": "llama:medusa",
-            "setup": SETUP.model_copy(update={"draft": "medusa"}),
-            "loads": (load_at(4, 7.5, 260.0, 3.9),),
-        }
-    )
-    run = load_measurements(written(tmp_path, report(DRAFTED, heads).model_dump(mode="json")))
-    drafted = replace(plan, draft=Draft(kind="eagle3", speculative_tokens=3))
+def test_what_another_draft_yielded_is_not_the_plans(tmp_path: Path, drafted: Plan) -> None:
+    heads = drafted_by("medusa", 3.9)
+    run = measured(tmp_path, DRAFTED, heads)
 
     assert measured_acceptance(drafted, [run]) == 2.6
 
@@ -130,7 +125,7 @@ def test_what_another_draft_yielded_is_not_taken_for_the_plans(tmp_path: Path, p
 def test_a_report_of_other_servers_alone_is_refused_with_the_first_ones_difference(
     tmp_path: Path, plan: Plan
 ) -> None:
-    run = load_measurements(written(tmp_path, report(DRAFTED).model_dump(mode="json")))
+    run = measured(tmp_path, DRAFTED)
 
     with pytest.raises(MeasuredElsewhere) as refused:
         run_of(plan, run, ["llama-3-8b"])
@@ -138,21 +133,14 @@ def test_a_report_of_other_servers_alone_is_refused_with_the_first_ones_differen
     assert "was measured with the draft 'eagle3', and the plan has 'none'" in refused.value.message
 
 
-def test_after_a_benchmark_the_plan_predicts_each_load_within_its_new_band(
-    tmp_path: Path, plan: Plan
-) -> None:
-    run = load_measurements(written(tmp_path, report(PLAIN).model_dump(mode="json")))
-    accelerator = accelerator_of(plan.instance)
+def test_after_a_benchmark_each_load_is_within_its_new_band(tmp_path: Path, plan: Plan) -> None:
+    run = measured(tmp_path, PLAIN)
+    asked = (plan, accelerator_of(plan.instance), WORKLOADS["questions"])
 
-    general = predict_plan(plan, accelerator, WORKLOADS["questions"])
-    fitted = predict_plan(
-        plan, accelerator, WORKLOADS["questions"], [run], known_as=("llama-3-8b",)
-    )
+    general = known(predict_plan(*asked))
+    fitted = known(predict_plan(*asked, [run], known_as=("llama-3-8b",)))
 
-    assert general is not None
-    assert fitted is not None
-    assert fitted.fit is not None
-    assert fitted.fit.points == 4
+    assert known(fitted.fit).points == 4
     assert fitted.band_at(8) < general.band
     told = {point.concurrency: point for point in fitted.points}
     for concurrency, (tpot_ms, _) in MEASURED.items():
@@ -167,27 +155,17 @@ def test_loads_at_a_rate_and_loads_without_a_time_per_token_say_nothing(tmp_path
     found = PLAIN.model_copy(update={"loads": (at_a_rate, timeless)})
 
     with pytest.raises(UsageError) as refused:
-        load_measurements(written(tmp_path, report(found).model_dump(mode="json")))
+        measured(tmp_path, found)
 
     assert "no load with a concurrency was answered" in refused.value.message
 
 
 def test_figures_in_a_record_are_of_what_the_record_says(tmp_path: Path) -> None:
-    record = {
-        "schema_version": 2,
-        "request": {"model": "/models/llama", "instance": "ml.g6.12xlarge", "quantize": "awq"},
-        "model": {"source": "hub", "name": "meta-llama/Llama-3-8B", "revision": ""},
-        "tp_degree": 2,
-        "bench": report(PLAIN).model_dump(mode="json"),
-    }
+    record = {**CASES["record"], "bench": report(PLAIN).model_dump(mode="json")}
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(record))
 
-    run = load_measurements(written(tmp_path, record))
+    run = load_measurements(path)
 
-    assert run.setup == MeasuredSetup(
-        model="meta-llama/Llama-3-8B",
-        instance="ml.g6.12xlarge",
-        tp_degree=2,
-        quantization="awq",
-        draft="none",
-    )
+    assert run.setup == MeasuredSetup(**CASES["setup_of_record"])
     assert [load.concurrency for load in run.loads] == [1, 4, 8, 16]

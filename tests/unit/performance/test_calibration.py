@@ -14,15 +14,13 @@ from packager.performance.calibration import (
     fit_sentence,
     predict_measured,
 )
-from packager.performance.predict import (
-    ServedModel,
-    Setup,
-    Workload,
-    predict,
-    predict_point,
-)
+from packager.performance.predict import ServedModel, Setup, Workload, predict, predict_point
 from packager.performance.scale import UNSCALED, Scale
+from tests.support.cases import Case, Corpus
+from tests.support.known import known
 from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
+
+CASES = Corpus(__file__)
 
 QUESTIONS = Workload()
 LLAMA_3_8B = ServedModel(
@@ -63,54 +61,34 @@ def times(
 
 @pytest.mark.parametrize("found", SETUPS.values(), ids=SETUPS)
 def test_one_measured_point_never_narrows_a_band(found: Setup) -> None:
-    general = predict(found, QUESTIONS, (1, 8, 64))
+    general = known(predict(found, QUESTIONS, (1, 8, 64)))
     exact = times(found, (8,))
 
-    fitted = predict_measured(found, QUESTIONS, (1, 8, 64), exact)
+    fitted = known(predict_measured(found, QUESTIONS, (1, 8, 64), exact))
 
-    assert general is not None
-    assert fitted is not None
-    assert fitted.fit is not None
-    assert [fitted.fit.band_at(concurrency) for concurrency in (1, 8, 64)] == [general.band] * 3
+    fit = known(fitted.fit)
+    assert [fit.band_at(concurrency) for concurrency in (1, 8, 64)] == [general.band] * 3
     assert (fitted.band, fitted.bands) == (general.band, general.bands)
-    assert fitted.fit.scale == UNSCALED
+    assert fit.scale == UNSCALED
     assert fitted.assumptions[0] == (
         "compared with 1 measured point at 8 requests, inside the general band, which stays"
     )
 
 
-def test_one_point_that_contradicts_the_prediction_widens_its_band_to_hold_it() -> None:
-    fit = calibrate(times(ON_L40S, (8,), UNSCALED, 3.5), 0.4)
+@CASES.rows("fits")
+def test_a_fit_to_measurements(case: Case) -> None:
+    scale = Scale(**case["by"]) if "by" in case else UNSCALED
+    measured = times(ON_L40S, case["at"], scale, *case.get("off", ()))
 
-    assert fit.band_at(8) == pytest.approx(2.5)
-    assert fit.band_at(32) == pytest.approx(2.5)
+    found = calibrate(measured, case["general"])
 
-
-def test_two_points_move_a_prediction_and_narrow_nothing() -> None:
-    fit = calibrate(times(ON_L40S, (1, 16), UNSCALED, 2.0, 2.0), 0.2)
-
-    assert fit.scale.memory == pytest.approx(2.0, rel=0.02)
-    assert (fit.factors, fit.band, fit.outside) == (1, 0.4, 0.4)
-
-
-@pytest.mark.parametrize(("points", "factors"), [(1, 0), (2, 1), (3, 2), (4, 3), (9, 3)])
-def test_fewer_factors_are_fitted_than_there_are_points(points: int, factors: int) -> None:
-    slower = times(ON_L40S, tuple(2**n for n in range(points)), Scale(memory=2, overhead=1.5))
-
-    assert calibrate(slower, 0.2).factors == factors
-
-
-def test_three_measurements_at_one_concurrency_are_one_point() -> None:
-    fit = calibrate(times(ON_L40S, (8,), UNSCALED, 1.3) * 3, 0.2)
-
-    assert (fit.points, fit.factors, fit.band) == (1, 0, 0.4)
-
-
-def test_points_inside_a_narrow_general_band_do_not_widen_it() -> None:
-    fit = calibrate(times(ON_L40S, (1, 8), UNSCALED, 1.05, 0.97), 0.06)
-
-    assert (fit.scale, fit.factors, fit.agrees) == (UNSCALED, 0, True)
-    assert (fit.band, fit.outside) == (0.06, 0.06)
+    assert {name: getattr(found, name) for name in case["fit"]} == case["fit"]
+    for concurrency, band in case.get("bands", {}).items():
+        near = pytest.approx(band, abs=case.get("within"))
+        assert found.band_at(int(concurrency)) == near, concurrency
+    if "memory" in case:
+        assert found.scale.memory == pytest.approx(case["memory"], rel=0.02)
+    assert found.factors > 0 or found.scale == UNSCALED
 
 
 def test_a_fit_inside_a_narrow_general_band_keeps_what_that_covered_elsewhere() -> None:
@@ -123,27 +101,6 @@ def test_a_fit_inside_a_narrow_general_band_keeps_what_that_covered_elsewhere() 
     assert 0.06 < fit.outside < 0.15
     assert moved * (1 - fit.outside) <= far * 0.94
     assert moved * (1 + fit.outside) >= far * 1.06
-
-
-def test_one_point_outside_a_narrow_general_band_leaves_nothing_proven() -> None:
-    fit = calibrate(times(ON_L40S, (8,), UNSCALED, 1.1), 0.06)
-
-    assert (fit.agrees, fit.band, fit.outside) == (False, 0.4, 0.4)
-
-
-def test_five_points_that_agree_have_their_own_band_between_them_alone() -> None:
-    slower = Scale(memory=1.5, overhead=1.5, prefill=2.0)
-
-    fit = calibrate(times(ON_L40S, (2, 4, 8, 16, 32), slower), 0.2)
-
-    assert fit.band == 0.1
-    assert [fit.band_at(concurrency) for concurrency in (1, 2, 24, 32, 33)] == [
-        0.4,
-        0.1,
-        0.1,
-        0.1,
-        0.4,
-    ]
 
 
 def test_factors_that_made_the_measurements_are_found() -> None:
@@ -171,18 +128,9 @@ def test_points_that_contradict_each_other_widen_the_band() -> None:
 
 
 def test_two_results_at_one_concurrency_that_differ_widen_the_band() -> None:
-    agreeing = times(ON_L40S, (1, 4, 16, 64))
-    twice = [*agreeing, *times(ON_L40S, (16,), UNSCALED, 2.0)]
+    twice = [*times(ON_L40S, (1, 4, 16, 64)), *times(ON_L40S, (16,), UNSCALED, 2.0)]
 
-    assert calibrate(agreeing, 0.2).band == pytest.approx(0.1)
     assert calibrate(twice, 0.2).band > 0.3
-
-
-def test_a_point_between_others_that_does_not_lie_on_their_curve_widens_the_band() -> None:
-    fit = calibrate(times(ON_L40S, (1, 8, 64), UNSCALED, 1, 1.8, 1), 0.2)
-
-    # A fit without it is 80 % off: what lies between two points is known no better than that.
-    assert fit.band == pytest.approx(0.8, abs=0.02)
 
 
 @pytest.mark.parametrize("found", SETUPS.values(), ids=SETUPS)
@@ -207,14 +155,11 @@ def test_requests_of_other_lengths_move_a_prediction_and_narrow_nothing() -> Non
     points = times(ON_L40S, (1, 4, 16), Scale(memory=2, overhead=2, prefill=2))
     summaries = Workload(name="summarising", input_tokens=3000, output_tokens=200)
 
-    fitted = predict_measured(ON_L40S, summaries, (4,), points)
-    before = predict(ON_L40S, summaries, (4,))
+    fitted = known(predict_measured(ON_L40S, summaries, (4,), points))
+    before = known(predict(ON_L40S, summaries, (4,)))
 
-    assert fitted is not None
-    assert fitted.fit is not None
-    assert before is not None
     assert fitted.points[0].tpot_s == pytest.approx(2 * before.points[0].tpot_s, rel=0.05)
-    assert fitted.fit.band == before.band == 0.6
+    assert known(fitted.fit).band == before.band == 0.6
     assert "other lengths" in fitted.assumptions[0]
 
 
@@ -244,10 +189,7 @@ def test_measured_tokens_per_second_have_a_band_of_their_own() -> None:
 def measured_first(*factors: float) -> list[Measured]:
     """Make measurements of times to first token, each the predicted one multiplied."""
     return [
-        replace(
-            point,
-            ttft_s=factor * predict_point(ON_L40S, QUESTIONS, point.concurrency).ttft_s,
-        )
+        replace(point, ttft_s=factor * predict_point(ON_L40S, QUESTIONS, point.concurrency).ttft_s)
         for point, factor in zip(times(ON_L40S, (1, 4, 16)[: len(factors)]), factors, strict=True)
     ]
 
@@ -255,8 +197,7 @@ def measured_first(*factors: float) -> list[Measured]:
 def test_measured_times_to_first_token_have_a_band_of_their_own() -> None:
     fit = calibrate(measured_first(1.1, 1.2, 1.3), 0.2)
 
-    assert fit.ttft_band is not None
-    assert 0.1 <= fit.ttft_band < 0.3
+    assert 0.1 <= known(fit.ttft_band) < 0.3
     assert fit.band < 0.4
     assert "to the first token ±" in fit_sentence(fit)
     assert calibrate(measured_first(1.1, 1.2), 0.2).ttft_band is None
@@ -266,19 +207,15 @@ def test_a_measured_first_token_or_rate_that_is_far_off_widens_its_own_band() ->
     on_h100 = setup(QWEN3_32B, "ml.p5.48xlarge", 8, engine="vllm")
     right = predict_point(on_h100, QUESTIONS, 1)
     late = replace(
-        times(on_h100, (1,))[0],
-        ttft_s=9 * right.ttft_s,
-        output_tokens_s=5 * right.output_tokens_s,
+        times(on_h100, (1,))[0], ttft_s=9 * right.ttft_s, output_tokens_s=5 * right.output_tokens_s
     )
 
-    found = predict_measured(on_h100, QUESTIONS, (1, 64), [late])
-    before = predict(on_h100, QUESTIONS, (1, 64))
+    found = known(known(predict_measured(on_h100, QUESTIONS, (1, 64), [late])).bands)
+    before = known(known(predict(on_h100, QUESTIONS, (1, 64))).bands)
 
-    assert found is not None and found.bands is not None and found.bands.ttft is not None
-    assert before is not None and before.bands is not None
-    assert found.bands.ttft.share == pytest.approx(8.0)
-    assert found.bands.throughput.share == pytest.approx(4.0)
-    assert found.bands.tpot == before.bands.tpot
+    assert known(found.ttft).share == pytest.approx(8.0)
+    assert found.throughput.share == pytest.approx(4.0)
+    assert found.tpot == before.tpot
 
 
 def test_without_measurements_a_prediction_is_the_general_one() -> None:
@@ -292,29 +229,7 @@ def test_measurements_of_a_device_without_published_figures_predict_nothing() ->
     assert predict_measured(found, QUESTIONS, (1,), (point,)) is None
 
 
-@pytest.mark.parametrize(
-    ("concurrencies", "sentence"),
-    [
-        pytest.param(
-            (1, 2, 4, 8, 32),
-            "fitted to 5 measured points at 1-32 requests: "
-            "±10 % for the time per token there; ±40 % elsewhere",
-            id="five",
-        ),
-        pytest.param(
-            (1, 8),
-            "fitted to 2 measured points at 1-8 requests: "
-            "no band is narrowed before there are 3 concurrencies",
-            id="two",
-        ),
-        pytest.param(
-            (8,),
-            "compared with 1 measured point at 8 requests: "
-            "no band is narrowed before there are 3 concurrencies",
-            id="one",
-        ),
-    ],
-)
+@CASES.each("sentences")
 def test_a_prediction_says_what_it_was_fitted_to(
     concurrencies: tuple[int, ...], sentence: str
 ) -> None:

@@ -41,8 +41,12 @@ from packager.performance.effort import (
     timing_of,
 )
 from tests.support import zoo
+from tests.support.cases import Corpus
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
+from tests.support.known import known
 from tests.support.places import DATA
+
+CASES = Corpus(__file__)
 
 # One core of an AMD EPYC (Zen 5) on 2026-11-22, OMP_NUM_THREADS=1, in seconds of the processor;
 # libraries were loaded before, and files were in memory.
@@ -55,16 +59,13 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 def profile_of(run: dict[str, Any]) -> ModelProfile:
     config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "torch_dtype": "bfloat16",
+        **LLAMA_3_8B,
         "hidden_size": run["hidden"],
         "intermediate_size": run["intermediate"],
         "num_hidden_layers": run["layers"],
         "num_attention_heads": run["heads"],
         "num_key_value_heads": run["kv_heads"],
         "vocab_size": run["vocab"],
-        "max_position_embeddings": 8192,
     }
     return make_profile(model_of(config))[0]
 
@@ -96,25 +97,15 @@ def step_of(
 @pytest.mark.parametrize("run", RUNS, ids=id_of)
 def test_an_estimate_is_within_a_factor_of_two_of_the_recorded_run(run: dict[str, Any]) -> None:
     step = step_of(profile_of(run), Texts(count=run["texts"], tokens=run["tokens"]), run["method"])
-    machine = machine_for(step, HERE, None)
-    assert machine is not None
+    machine = known(machine_for(step, HERE, None))
     machine = Machine(host=replace(machine.host, disk_bytes_s=1e18, import_s=0.0))
 
     assert 0.5 <= estimated_seconds(step, machine) / run["cpu_s"] <= 2.0
 
 
-def test_recorded_runs_have_every_method_and_a_layer_of_8b() -> None:
-    assert {run["method"] for run in RUNS} == {
-        *("awq", "gptq", "smoothquant", "fp8", "nvfp4", "rtn")
-    }
-    assert {run["hidden"] for run in RUNS} == {256, 512, 1024, 2048, 4096}
-    assert {"awq", "gptq"} <= {run["method"] for run in RUNS if run["hidden"] == 4096}
-
-
 def seconds_on(name: str, step: Step) -> float:
     instance = find_instance(name)
-    machine = machine_for(step, instance, accelerator_of(instance))
-    assert machine is not None
+    machine = known(machine_for(step, instance, accelerator_of(instance)))
     return estimated_seconds(step, machine)
 
 
@@ -144,8 +135,7 @@ def test_an_iteration_of_autoround_is_estimated_within_a_factor_of_two(
         )
         step = step_of(profile, texts, "autoround", ONE_THREAD)
         step = replace(step, needs=replace(step.needs, work=work))
-        machine = machine_for(step, HERE, None)
-        assert machine is not None
+        machine = known(machine_for(step, HERE, None))
         return estimated_seconds(step, machine)
 
     each = (seconds(11) - seconds(1)) / 10
@@ -192,17 +182,7 @@ def test_experts_are_all_calibrated() -> None:
     assert 6 < seconds_on("ml.r7i.8xlarge", step) / seconds_on("ml.r7i.8xlarge", dense) < 9
 
 
-@pytest.mark.parametrize(
-    ("instance", "env", "threads"),
-    [
-        ("ml.m7i.4xlarge", {}, 8),  # 16 vCPUs are 8 cores
-        ("ml.m7i.4xlarge", {"OMP_NUM_THREADS": "1"}, 1),
-        ("ml.m7i.4xlarge", {"OMP_NUM_THREADS": "2"}, 8),  # this machine's; that one has more
-        ("ml.m7i.xlarge", {"OMP_NUM_THREADS": "16"}, 2),
-        ("ml.m7i.xlarge", {"OMP_NUM_THREADS": "0"}, 2),
-        ("ml.m7i.xlarge", {"OMP_NUM_THREADS": "many"}, 2),
-    ],
-)
+@CASES.each("threads")
 def test_a_small_model_has_one_thread_and_a_large_one_the_cores_of_the_machine(
     instance: str, env: dict[str, str], threads: int
 ) -> None:
@@ -210,10 +190,7 @@ def test_a_small_model_has_one_thread_and_a_large_one_the_cores_of_the_machine(
     assert threads_of(step, find_instance(instance)) == threads
 
 
-@pytest.mark.parametrize(
-    ("env", "threads", "used"),
-    [({"OMP_NUM_THREADS": "3"}, 0, 3), ({}, 3, 3), ({}, 0, 8), ({"OMP_NUM_THREADS": "9"}, 0, 8)],
-)
+@CASES.each("described")
 def test_here_a_step_has_the_threads_it_was_described_with(
     env: dict[str, str], threads: int, used: int
 ) -> None:
@@ -221,18 +198,7 @@ def test_here_a_step_has_the_threads_it_was_described_with(
     assert threads_of(step, replace(HERE, vcpus=8)) == used
 
 
-@pytest.mark.parametrize(
-    ("isa", "family", "name"),
-    [
-        (("amx_bf16", "avx512_bf16", "avx512f"), "", "amx"),
-        (("avx2", "avx512_bf16", "avx512f"), "", "avx512_bf16"),
-        (("avx2", "avx512f"), "", "avx512"),
-        (("avx2",), "", "other"),
-        ((), "r7i", "amx"),
-        ((), "g5", "other"),
-        ((), "unheard-of", "other"),
-    ],
-)
+@CASES.each("processors")
 def test_a_processor_is_known_by_its_instruction_sets_or_its_family(
     isa: tuple[str, ...], family: str, name: str
 ) -> None:
@@ -277,51 +243,39 @@ def test_long_work_is_given_time_and_short_work_a_day() -> None:
 def test_stages_on_the_host_are_not_done_by_the_gpu() -> None:
     instance = find_instance("ml.p5.48xlarge")
     step = step_of(EIGHT_B, USUAL, "awq", gpus=1, env={})
-    machine = machine_for(step, instance, accelerator_of(instance))
-    assert machine is not None
+    machine = known(machine_for(step, instance, accelerator_of(instance)))
     products = {"stage": "s", "matmul_flops": 1e15}
 
     on_gpu = stage_seconds(Work(**products), machine)
     assert on_gpu < stage_seconds(Work(**products, on_host=True), machine)
 
 
-def past(estimated_s: float, seconds: float, **other: Any) -> PastRun:
-    run = PastRun(
-        method="llmcompressor/awq",
-        kind="cpu",
-        device="avx512_bf16",
-        estimated_s=estimated_s,
-        size_bytes=EIGHT_B.weight_bytes,
-        seconds=seconds,
-    )
-    return replace(run, **other)
-
-
 STEP = step_of(EIGHT_B, USUAL, "awq")
 ESTIMATED = estimated_seconds(STEP, machine_for(STEP, HERE, None))
-CORRECTIONS = {
-    "runs of about this size were twice as slow": (
-        (past(ESTIMATED, 2 * ESTIMATED), past(ESTIMATED / 5, ESTIMATED / 2.5)),
-        2.0,
-    ),
-    "a run of a tiny model says nothing of a large one": ((past(7.0, 70.0),), None),
-    "another method": ((past(ESTIMATED, 9.0, method="llmcompressor/gptq"),), None),
-    "a GPU": ((past(ESTIMATED, 9.0, kind="nvidia", device="A10G"),), None),
-    "another processor": ((past(ESTIMATED, 9.0, device="amx"),), None),
-    "no estimate was made": ((past(0.0, 9.0),), None),
-    "one odd run among three": (
-        (past(ESTIMATED, 1.5 * ESTIMATED), past(ESTIMATED, 1.4 * ESTIMATED), past(ESTIMATED, 1.0)),
-        1.4,
-    ),
-    "at the most five times": ((past(ESTIMATED, 1000 * ESTIMATED),), 5.0),
-    "at the least a fifth": ((past(ESTIMATED, 0.001),), 0.2),
-}
 
 
-@pytest.mark.parametrize("case", CORRECTIONS)
-def test_past_runs_correct_by_method_device_and_size(case: str) -> None:
-    runs, scale = CORRECTIONS[case]
-    timing = timing_of(STEP, machine_for(STEP, HERE, None), runs)
+def past(estimated_s: float, seconds: float, **other: Any) -> PastRun:
+    given = {
+        "method": "llmcompressor/awq",
+        "kind": "cpu",
+        "device": "avx512_bf16",
+        "size_bytes": EIGHT_B.weight_bytes,
+    }
+    return PastRun(estimated_s=estimated_s, seconds=seconds, **(given | other))
+
+
+def told_run(run: dict[str, Any]) -> PastRun:
+    """Make a run of the corpus."""
+    other = {key: value for key, value in run.items() if key in ("method", "kind", "device")}
+    estimated_s = run.get("estimated_s", ESTIMATED * run.get("estimated", 0))
+    return past(estimated_s, run.get("seconds", ESTIMATED * run.get("took", 0)), **other)
+
+
+@CASES.each("corrections")
+def test_past_runs_correct_by_method_device_and_size(
+    runs: tuple[dict[str, Any], ...], scale: float | None
+) -> None:
+    timing = timing_of(STEP, machine_for(STEP, HERE, None), tuple(map(told_run, runs)))
 
     assert timing.origin == ("estimate" if scale is None else "past")
     assert timing.seconds == pytest.approx(ESTIMATED * (scale or 1.0))
@@ -345,14 +299,7 @@ def test_a_run_is_read_back_as_it_was_labelled() -> None:
     label = label_of_run(STEP, machine)["effort"]
     found = past_run(label, 77.0)
 
-    assert found == PastRun(
-        method="llmcompressor/awq",
-        kind="cpu",
-        device="avx512_bf16",
-        estimated_s=round(ESTIMATED, 1),
-        size_bytes=EIGHT_B.weight_bytes,
-        seconds=77.0,
-    )
+    assert found == past(round(ESTIMATED, 1), 77.0)
     assert timing_of(STEP, machine, (found,)).seconds == pytest.approx(ESTIMATED / 5)
 
 
@@ -361,41 +308,25 @@ def test_steps_of_outside_packages_are_known_by_tool_and_input_size() -> None:
     given = {"model": StepInput(files=(file,))}
     step = Step(name="quantize", tool="demo", gives="model", inputs=given)
     machine = machine_for(step, HERE, None)
-    found = past_run(label_of_run(step, machine)["effort"], 12.0)
+    found = known(past_run(label_of_run(step, machine)["effort"], 12.0))
 
-    assert found is not None
     assert (found.method, found.size_bytes, found.estimated_s) == ("demo/quantize", 1000, 0.0)
     assert timing_of(step, machine, (found,)).seconds == 12.0
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        "",
-        "awq",
-        "[]",
-        "{}",
-        '{"method":1,"kind":"cpu","device":"amx","estimated_s":1,"size_bytes":1}',
-        '{"method":"m","kind":"cpu","device":"amx","estimated_s":true,"size_bytes":1}',
-        '{"method":"m","kind":"cpu","device":"amx","estimated_s":1e999,"size_bytes":1}',
-        '{"method":"m","kind":"cpu","device":"amx","estimated_s":1,"size_bytes":' + "9" * 99 + "}",
-        "{" * 500,
-        '"\ud800"',
-    ],
-)
+@CASES.each("labels")
 def test_a_strangers_label_is_no_run(label: str) -> None:
     assert past_run(label, 1.0) is None
 
 
-TRAINED = {  # docs/benchmarks/drafts.md: 120 conversations of at most 256 tokens, 2026-11-21
-    "3 epochs": (3, 36.1),
-    "8 epochs": (8, 78.8),
-}
+@pytest.mark.parametrize("label", ["{" * 500, '"\ud800"'], ids=["deep", "half a surrogate pair"])
+def test_a_label_that_no_reader_takes_is_no_run(label: str) -> None:
+    assert past_run(label, 1.0) is None
 
 
-@pytest.mark.parametrize("case", TRAINED)
-def test_training_a_head_is_within_a_factor_of_two_of_what_was_measured(case: str) -> None:
-    epochs, cpu_s = TRAINED[case]
+# docs/benchmarks/drafts.md: 120 conversations of at most 256 tokens, 2026-11-21
+@pytest.mark.parametrize(("epochs", "cpu_s"), [(3, 36.1), (8, 78.8)])
+def test_training_a_head_is_within_twice_what_was_measured(epochs: int, cpu_s: float) -> None:
     asked = HeadTraining(
         method="eagle3",
         speculative_tokens=3,
@@ -420,35 +351,31 @@ def test_training_a_head_is_within_a_factor_of_two_of_what_was_measured(case: st
     assert step.needs.method == "draft-heads/eagle3"
 
 
+def seconds_of(work: tuple[Work, ...], name: str, **more: Any) -> float:
+    needs = Estimate(work=work)
+    return seconds_on(name, Step(name="s", tool="t", gives="model", needs=needs, **more))
+
+
 def test_answers_read_all_weights_for_each_token() -> None:
     def seconds(answer_tokens: int) -> float:
-        work = answering_work(
-            EIGHT_B,
-            Texts(count=1000, tokens=100_000),
-            answer_tokens=answer_tokens,
-            read_bytes=EIGHT_B.weight_bytes,
-            float32=False,
-        )
-        step = Step(name="answer", tool="t", gives="answers", needs=Estimate(work=work), gpus=1)
-        return seconds_on("ml.g5.2xlarge", step)
+        texts, read_bytes = Texts(count=1000, tokens=100_000), EIGHT_B.weight_bytes
+        how: dict[str, Any] = {
+            "answer_tokens": answer_tokens,
+            "read_bytes": read_bytes,
+            "float32": False,
+        }
+        return seconds_of(answering_work(EIGHT_B, texts, **how), "ml.g5.2xlarge", gpus=1)
 
     assert 3600 < seconds(512) < 4 * 3600
     assert 1.8 < seconds(512) / seconds(256) < 2.0
 
 
 def test_evaluating_takes_longer_with_more_texts_and_larger_models() -> None:
+    asked: dict[str, Any] = {"noise_texts": 8, "prompts": 8, "answer_tokens": 32, "float32": False}
+
     def seconds(profile: ModelProfile, texts: Texts) -> float:
-        work = comparing_work(
-            profile,
-            texts,
-            read_bytes=2 * profile.weight_bytes,
-            noise_texts=8,
-            prompts=8,
-            answer_tokens=32,
-            float32=False,
-        )
-        step = Step(name="evaluate", tool="t", gives="quality", needs=Estimate(work=work), env={})
-        return seconds_on("ml.m7i.8xlarge", step)
+        work = comparing_work(profile, texts, read_bytes=2 * profile.weight_bytes, **asked)
+        return seconds_of(work, "ml.m7i.8xlarge", env={})
 
     few, many = Texts(count=8, tokens=4096), Texts(count=64, tokens=32768)
     assert seconds(EIGHT_B, few) < seconds(EIGHT_B, many) < seconds(SEVENTY_B, many)
@@ -470,14 +397,10 @@ ARCHITECTURES = {
 def test_every_architecture_gets_an_order_of_its_methods(name: str) -> None:
     profile = make_profile(ARCHITECTURES[name])[0]
     none = Texts(count=0, tokens=0)
+    texts = {"fp8": none, "smoothquant": USUAL, "gptq": USUAL, "awq": USUAL}
     took = {
-        method: seconds_on("ml.r7i.8xlarge", step_of(profile, texts, method, env={}))
-        for method, texts in {
-            "fp8": none,
-            "smoothquant": USUAL,
-            "gptq": USUAL,
-            "awq": USUAL,
-        }.items()
+        method: seconds_on("ml.r7i.8xlarge", step_of(profile, given, method, env={}))
+        for method, given in texts.items()
     }
 
     assert 0 < took["fp8"] < took["smoothquant"] < took["gptq"]

@@ -14,6 +14,7 @@ from packager.performance.calibration import Measured
 from packager.performance.interpolated import predict_between
 from packager.performance.predict import Setup, setup_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support.known import known
 
 SHORT = Workload(name="short", input_tokens=64, output_tokens=33)
 
@@ -26,20 +27,15 @@ def setup() -> Setup:
 
 def point(setup: Setup, concurrency: int, tpot_s: float, ttft_s: float | None = 0.1) -> Measured:
     return Measured(
-        setup=setup,
-        workload=SHORT,
-        concurrency=concurrency,
-        tpot_s=tpot_s,
-        ttft_s=ttft_s,
+        setup=setup, workload=SHORT, concurrency=concurrency, tpot_s=tpot_s, ttft_s=ttft_s
     )
 
 
 def test_times_between_two_measurements_are_on_the_line_of_their_logarithms(setup: Setup) -> None:
-    found = predict_between(
-        SHORT, (1, 2, 4, 8), [point(setup, 1, 0.010), point(setup, 4, 0.040, 0.4)]
+    found = known(
+        predict_between(SHORT, (1, 2, 4, 8), [point(setup, 1, 0.010), point(setup, 4, 0.040, 0.4)])
     )
 
-    assert found is not None
     assert [one.concurrency for one in found.points] == [1, 2, 4]
     middle = found.points[1]
     assert middle.tpot_s == pytest.approx(0.020)
@@ -54,29 +50,27 @@ def test_three_measurements_on_a_line_narrow_the_band_to_what_benchmarks_repeat_
 ) -> None:
     measured = [point(setup, n, 0.010 * n) for n in (1, 2, 4)]
 
-    found = predict_between(SHORT, (1, 2, 4), measured)
+    found = known(predict_between(SHORT, (1, 2, 4), measured))
 
-    assert found is not None
     assert found.band == 0.1
 
 
 def test_the_band_is_as_wide_as_the_error_at_a_measurement_that_is_left_out(setup: Setup) -> None:
     measured = [point(setup, 1, 0.010), point(setup, 2, 0.030), point(setup, 4, 0.040)]
 
-    found = predict_between(SHORT, (1, 2, 4), measured)
+    found = known(predict_between(SHORT, (1, 2, 4), measured))
 
-    assert found is not None
     assert found.band == pytest.approx(0.5)  # 30 ms, and the line from 10 to 40 says 20
 
 
 def test_throughput_that_the_times_do_not_explain_widens_its_own_band(setup: Setup) -> None:
     lost = replace(point(setup, 1, 0.010), output_tokens_s=3 * 33 / 0.42)
 
-    found = predict_between(SHORT, (1,), [lost, *(point(setup, n, 0.010 * n) for n in (2, 4))])
+    found = known(
+        predict_between(SHORT, (1,), [lost, *(point(setup, n, 0.010 * n) for n in (2, 4))])
+    )
 
-    assert found is not None
-    assert found.bands is not None
-    assert found.bands.throughput.share == pytest.approx(2.0)
+    assert known(found.bands).throughput.share == pytest.approx(2.0)
     assert found.band == 0.1
 
 
@@ -88,12 +82,10 @@ def test_measurements_of_other_lengths_say_nothing(setup: Setup) -> None:
 
 
 def test_without_first_tokens_none_are_told(setup: Setup) -> None:
-    found = predict_between(SHORT, (1,), [point(setup, 1, 0.010, None)])
+    found = known(predict_between(SHORT, (1,), [point(setup, 1, 0.010, None)]))
 
-    assert found is not None
-    assert found.bands is not None
-    assert found.bands.ttft is None
-    assert found.bands.throughput.share == 0.4
+    bands = known(found.bands)
+    assert (bands.ttft, bands.throughput.share) == (None, 0.4)
 
 
 def test_a_plan_of_a_device_without_figures_is_predicted_from_its_benchmark_alone() -> None:
@@ -110,8 +102,7 @@ def test_a_plan_of_a_device_without_figures_is_predicted_from_its_benchmark_alon
     )
 
     assert predict_plan(plan, unknown, SHORT) is None
-    found = predict_plan(plan, unknown, SHORT, [run])
+    found = known(predict_plan(plan, unknown, SHORT, [run]))
 
-    assert found is not None
     for one in found.points:
         assert abs(times[one.concurrency] / one.tpot_s - 1) <= found.band_at(one.concurrency)

@@ -13,13 +13,12 @@ from packager.core.techniques import Draft, Quantization
 from packager.core.workload import WORKLOADS
 from packager.errors import UsageError
 from packager.performance.calibration import ImplausibleTime, Measured, check_units
-from packager.performance.measured import (
-    MeasuredElsewhere,
-    measured_acceptance,
-    measured_points,
-)
+from packager.performance.measured import MeasuredElsewhere, measured_acceptance, measured_points
 from packager.performance.predict import predict_point, setup_of
+from tests.support.cases import Corpus
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+
+CASES = Corpus(__file__)
 
 QUESTIONS = WORKLOADS["questions"]
 LOAD = MeasuredLoad(concurrency=4, tpot_s=0.025)
@@ -58,36 +57,14 @@ def points(plan: Plan, *runs: MeasuredRun, known_as: tuple[str, ...] = ()) -> tu
     return measured_points(plan, setup, QUESTIONS, runs, known_as=known_as)
 
 
-@pytest.mark.parametrize(
-    "stated",
-    [
-        pytest.param({}, id="nothing"),
-        pytest.param({"instance": "ml.g5.12xlarge"}, id="instance"),
-        pytest.param({"instance": "G5.12xlarge"}, id="instance-of-ec2"),
-        pytest.param({"tp_degree": 4}, id="tp"),
-        pytest.param({"quantization": "none"}, id="none"),
-        pytest.param({"quantization": "BF16"}, id="precision"),
-        pytest.param({"draft": "none"}, id="no-draft"),
-        pytest.param({"model": "meta-llama/llama-3-8b"}, id="name-on-a-hub"),
-        pytest.param({"model": "/data/Llama-3-8B/"}, id="directory"),
-    ],
-)
+@CASES.each("taken")
 def test_measurements_of_the_plan_are_taken(plain: Plan, stated: dict[str, object]) -> None:
     (point,) = points(plain, run(**stated), known_as=("/models/llama-3-8b",))
 
     assert (point.concurrency, point.tpot_s, point.workload) == (4, 0.025, QUESTIONS)
 
 
-@pytest.mark.parametrize(
-    ("stated", "words"),
-    [
-        pytest.param({"model": "Qwen/Qwen2-7B"}, "the model 'Qwen/Qwen2-7B'", id="model"),
-        pytest.param({"instance": "ml.g5.48xlarge"}, "'ml.g5.12xlarge'", id="instance"),
-        pytest.param({"tp_degree": 8}, "tensor parallel '8'", id="tp"),
-        pytest.param({"quantization": "awq"}, "weights 'awq'", id="quantization"),
-        pytest.param({"draft": "eagle3"}, "the draft 'eagle3'", id="draft"),
-    ],
-)
+@CASES.each("refused")
 def test_measurements_of_another_set_up_are_refused_with_the_difference(
     plain: Plan, stated: dict[str, object], words: str
 ) -> None:
@@ -143,16 +120,8 @@ def test_measured_lengths_of_requests_are_kept(plain: Plan) -> None:
     assert (point.workload.input_tokens, point.workload.output_tokens) == (3000, 100)
 
 
-@pytest.mark.parametrize(
-    ("factor", "words"),
-    [
-        pytest.param(1e-3, "seconds given as milliseconds", id="seconds"),
-        pytest.param(1e3, "microseconds given as milliseconds", id="microseconds"),
-    ],
-)
-def test_a_time_in_another_unit_is_refused_and_guessed(
-    plain: Plan, factor: float, words: str
-) -> None:
+@CASES.each("units")
+def test_another_unit_is_refused_and_guessed(plain: Plan, factor: float, words: str) -> None:
     setup = setup_of(plain, accelerator_of(plain.instance))
     right = predict_point(setup, QUESTIONS, 4).tpot_s
     wrong = Measured(setup=setup, workload=QUESTIONS, concurrency=4, tpot_s=right * factor)

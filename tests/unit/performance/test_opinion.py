@@ -16,7 +16,10 @@ from packager.core.techniques import Draft, Quantization
 from packager.core.workload import WORKLOADS
 from packager.performance.opinion import MOST_POINTS, Opinion, ask, read_opinion, spread
 from tests.support import zoo
+from tests.support.cases import Case, Corpus
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+
+CASES = Corpus(__file__)
 
 QUESTIONS = WORKLOADS["questions"]
 CONFIG = ModelFile(path="config.json", role="config", content=Inline(b"{}"))
@@ -49,45 +52,13 @@ def alone(plan: Plan, **changes: Any) -> Plan:
 def test_the_planned_set_up_is_what_is_asked_for(dense: Plan) -> None:
     step = asked(alone(dense), 1, 8)
 
-    assert (step.tool, step.key, dict(step.env)) == (
-        "aiconfigurator",
-        None,
-        {"OMP_NUM_THREADS": "1"},
-    )
+    assert (step.tool, step.key) == ("aiconfigurator", None)
+    assert dict(step.env) == {"OMP_NUM_THREADS": "1"}
     assert step.inputs["model"].files == (CONFIG,)
-    assert step.parameters == {
-        "system": "h100_sxm",
-        "backend": "vllm",
-        "tp": 2,
-        "pp": 1,
-        "dp": 1,
-        "moe_tp": 2,
-        "moe_ep": 1,
-        "modes": {"gemm": "bfloat16", "moe": "bfloat16", "kvcache": "bfloat16"},
-        "points": [
-            {"concurrency": 1, "batch": 1, "isl": 622, "osl": 250},
-            {"concurrency": 8, "batch": 8, "isl": 622, "osl": 250},
-        ],
-    }
+    assert step.parameters == CASES["asked"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "batch", "ranks", "moe"),
-    [
-        pytest.param({}, 64, 1, (4, 1), id="one-copy"),
-        pytest.param({"dp_degree": 2}, 32, 1, (4, 1), id="copies"),
-        pytest.param({"workers": 2}, 32, 1, (4, 1), id="workers"),
-        pytest.param({"pp_degree": 2}, 32, 1, (4, 1), id="stages"),
-        pytest.param({"expert_parallel": True}, 64, 1, (1, 4), id="experts-given-out"),
-        pytest.param(
-            {"dp_degree": 2, "dp_attention": True, "expert_parallel": True},
-            32,
-            2,
-            (1, 8),
-            id="copies-that-share-experts",
-        ),
-    ],
-)
+@CASES.each("shared")
 def test_requests_are_shared_by_whatever_batches_by_itself(
     mixture: Plan, changes: dict[str, Any], batch: int, ranks: int, moe: tuple[int, int]
 ) -> None:
@@ -98,14 +69,7 @@ def test_requests_are_shared_by_whatever_batches_by_itself(
     assert (parameters["moe_tp"], parameters["moe_ep"]) == moe
 
 
-@pytest.mark.parametrize(
-    ("scheme", "kv_dtype", "modes"),
-    [
-        ("W8A8-FP8", "auto", {"gemm": "fp8", "moe": "fp8", "kvcache": "bfloat16"}),
-        ("W4A16", "fp8", {"gemm": "int4_wo", "moe": "int4_wo", "kvcache": "fp8"}),
-        ("NVFP4", "auto", {"gemm": "nvfp4", "moe": "nvfp4", "kvcache": "bfloat16"}),
-    ],
-)
+@CASES.each("formats")
 def test_number_formats_are_named_as_it_names_them(
     dense: Plan, scheme: str, kv_dtype: str, modes: dict[str, str]
 ) -> None:
@@ -116,9 +80,7 @@ def test_number_formats_are_named_as_it_names_them(
     assert step.parameters["modes"] == modes
 
 
-def test_formats_of_a_checkpoint_that_arrived_quantized_are_read_from_its_config(
-    dense: Plan,
-) -> None:
+def test_formats_of_a_quantized_checkpoint_are_read_from_its_config(dense: Plan) -> None:
     arrived = Quantization(method="fp8", scheme="W8A8-FP8", bits=8, existing=True)
 
     step = asked(replace(dense, quantization=arrived))
@@ -138,39 +100,21 @@ def test_quantized_weights_that_it_took_for_plain_ones_have_no_opinion(dense: Pl
     assert read_opinion(asked(dense), answer, VERSIONS).reason == ""
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        pytest.param(
-            {"quantization": Quantization(method="smoothquant", scheme="W8A8-INT8", bits=8)},
-            "weights of the format 'W8A8-INT8'",
-            id="format",
-        ),
-        pytest.param({"draft": Draft(kind="eagle3", speculative_tokens=3)}, "'eagle3'", id="draft"),
-        pytest.param({"nodes": 2}, "one machine", id="nodes"),
-        pytest.param({"kv_dtype": "turbo"}, "'turbo'", id="kv-cache"),
-    ],
-)
-def test_what_it_has_no_words_for_is_not_asked(
-    dense: Plan, changes: dict[str, Any], reason: str
-) -> None:
-    found = ask(replace(dense, **changes), QUESTIONS, (1,), CONFIG)
+@CASES.rows("no_words")
+def test_what_it_has_no_words_for_is_not_asked(dense: Plan, case: Case) -> None:
+    quantization = Quantization(**case["quantization"]) if "quantization" in case else None
+    draft = Draft(**case["draft"]) if "draft" in case else None
+    plan = replace(dense, quantization=quantization, draft=draft, **case.get("changes", {}))
+
+    found = ask(plan, QUESTIONS, (1,), CONFIG)
 
     assert isinstance(found, Opinion)
-    assert reason in found.reason
+    assert case["reason"] in found.reason
     assert found.points == ()
 
 
-@pytest.mark.parametrize(
-    ("instance", "family", "reason"),
-    [
-        ("ml.g5.xlarge", "vllm", "it does not support A10G"),
-        ("ml.p5.4xlarge", "tgi", "it does not know the engine 'tgi'"),
-    ],
-)
-def test_a_gpu_or_an_engine_that_it_does_not_know_is_named(
-    instance: str, family: str, reason: str
-) -> None:
+@CASES.each("unknown")
+def test_an_unknown_gpu_or_engine_is_named(instance: str, family: str, reason: str) -> None:
     plan = plan_of(model_of(LLAMA_3_8B), instance, family="vllm")
     plan = replace(plan, container=replace(plan.container, engine=family))
 
@@ -219,27 +163,11 @@ def test_an_answer_without_any_figure_is_its_reason(dense: Plan) -> None:
     assert (opinion.reason, opinion.points) == ("OOM: does not fit", ())
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        pytest.param(details(ANSWERED), "other concurrencies", id="too-few"),
-        pytest.param(details(ANSWERED, {**ANSWERED}), "other concurrencies", id="twice"),
-        pytest.param(
-            details(ANSWERED, {**ANSWERED, "concurrency": 8, "tpot_s": -1.0}),
-            "tpot_s",
-            id="negative",
-        ),
-        pytest.param(
-            details(ANSWERED, {**ANSWERED, "concurrency": 8, "ttft_s": float("nan")}),
-            "ttft_s",
-            id="nan",
-        ),
-        pytest.param(details(ANSWERED, {"concurrency": 8}), "tpot_s is missing", id="half"),
-        pytest.param(details(ANSWERED, "text"), "not an object", id="no-object"),
-        pytest.param({**details(ANSWERED, REFUSED), "points": 3}, "points", id="no-list"),
-        pytest.param({**details(ANSWERED, REFUSED), "modes": []}, "modes", id="no-modes"),
-    ],
-)
-def test_what_is_no_answer_is_refused(dense: Plan, answer: dict[str, Any], reason: str) -> None:
+@CASES.each("no_answers")
+def test_what_is_no_answer_is_refused(
+    dense: Plan, second: tuple[object, ...] | None, changes: dict[str, Any] | None, reason: str
+) -> None:
+    points = (REFUSED,) if second is None else second
+
     with pytest.raises(NotStrict, match=reason):
-        read_opinion(asked(dense), answer, VERSIONS)
+        read_opinion(asked(dense), details(ANSWERED, *points) | (changes or {}), VERSIONS)

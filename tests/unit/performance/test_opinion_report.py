@@ -47,11 +47,7 @@ def test_each_figure_stands_beside_ours_with_its_ratio() -> None:
 def test_where_ours_has_no_figure_there_is_no_ratio() -> None:
     document = opinion_document(ANSWER, None)
 
-    assert document["points"][0]["ratios"] == {
-        "tpot": None,
-        "ttft": None,
-        "output_tokens_s": None,
-    }
+    assert document["points"][0]["ratios"] == {"tpot": None, "ttft": None, "output_tokens_s": None}
     assert opinion_lines(ANSWER, None)[2].split()[3] == "-"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from packager.performance.predict import Band, Prediction
 from packager.performance.report_outlook import (
     band_sentences,
@@ -13,27 +11,22 @@ from packager.performance.report_outlook import (
     outlook_document,
     outlook_lines,
 )
+from tests.support.cases import Corpus
+from tests.support.known import known
 from tests.support.report_values import outlook_of, plan_on
+
+CASES = Corpus(__file__)
 
 OUTLOOK = outlook_of(plan_on("ml.p5.4xlarge"))
 
 
 def with_first(share: float | None) -> Prediction:
-    bands = OUTLOOK.prediction.bands
-    assert bands is not None
+    bands = known(OUTLOOK.prediction.bands)
     ttft = Band(share=share, source="") if share is not None else None
     return replace(OUTLOOK.prediction, bands=replace(bands, ttft=ttft))
 
 
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0.3, "first token ±30 %"),
-        (2.1, "first token up to 3.1 times as long"),
-        (None, "nothing is promised of the time to first token"),
-    ],
-    ids=["narrow", "wide", "unknown"],
-)
+@CASES.each("first_tokens")
 def test_the_band_of_the_first_token_is_said_apart(share: float | None, words: str) -> None:
     assert words in band_sentences(with_first(share))[0]
 

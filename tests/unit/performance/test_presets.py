@@ -9,6 +9,9 @@ import pytest
 from packager.catalog.instances import find_instance
 from packager.core.request import BuildRequest
 from packager.performance.presets import PRESETS, Goal, candidates
+from tests.support.cases import Case, Corpus
+
+CASES = Corpus(__file__)
 
 
 def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -> list[str]:
@@ -17,16 +20,13 @@ def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -
     return [candidate.options for candidate in found]
 
 
-def test_cost_tries_the_weights_as_they_are_and_what_the_device_has_kernels_for() -> None:
-    assert tried("ml.g5.xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
-    assert tried("ml.g4dn.xlarge", "cost") == ["", "--quantize fp8", "--quantize awq"]
-    assert tried("ml.inf2.48xlarge", "cost") == [""]
+@CASES.rows("tried")
+def test_what_is_tried_for_a_goal(case: Case) -> None:
+    asked = case.get("asked", {})
 
+    found = tried(case["instance"], case["goal"], quantized="quantized" in case, **asked)
 
-def test_split_and_requests_at_once_are_left_to_the_planner_but_for_static_slots() -> None:
-    assert tried("ml.g5.12xlarge", "latency", quantize="none") == ["--goal latency"]
-    assert tried("ml.g5.12xlarge", "cost", quantize="none") == [""]
-    assert tried("ml.inf2.48xlarge", "latency") == ["--goal latency --max-batch 4"]
+    assert found == case["options"]
 
 
 def test_another_goal_than_the_one_asked_for_is_named() -> None:
@@ -57,10 +57,6 @@ def test_what_was_asked_for_stays(goal: Goal) -> None:
         exclude={"instance", "goal"}
     )
     assert (only.request.instance, only.request.goal) == ("ml.g5.12xlarge", goal)
-
-
-def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
-    assert tried("ml.g5.12xlarge", "cost", quantized=True) == [""]
 
 
 def test_latency_tries_the_head_that_the_checkpoint_brings() -> None:

@@ -12,6 +12,7 @@ from packager.performance.report_rank import (
     skipped_groups,
 )
 from packager.reports.charts import Mark, text_chart
+from tests.support.known import known
 from tests.support.report_values import option_on
 
 CHEAP = option_on("ml.g5.xlarge", "cost")
@@ -41,14 +42,10 @@ def test_the_lowest_bill_of_a_month_is_told_for_a_stated_load() -> None:
 
 
 def test_the_fastest_comes_first_for_latency() -> None:
-    ranking = rank(
-        [option_on(name, "latency") for name in ("ml.g5.xlarge", "ml.p5.48xlarge")], [], "latency"
-    )
+    names = ("ml.g5.xlarge", "ml.p5.48xlarge")
+    ranking = rank([option_on(name, "latency") for name in names], [], "latency")
 
-    assert [option.plan.instance.name for option in ranking.options] == [
-        "ml.p5.48xlarge",
-        "ml.g5.xlarge",
-    ]
+    assert tuple(option.plan.instance.name for option in ranking.options) == names[::-1]
     assert ranking.options[0].point.concurrency == 1
     assert closing_sentence(ranking).startswith("Fastest for one reader is ml.p5.48xlarge")
 
@@ -91,8 +88,7 @@ def test_nothing_beats_what_is_on_the_front() -> None:
 
 
 def test_an_option_that_is_slower_and_a_little_dearer_is_not_on_the_front() -> None:
-    prices = FAST.prices
-    assert prices is not None
+    prices = known(FAST.prices)
     point = replace(FAST.point, tpot_s=FAST.point.tpot_s * 1.01)
     beaten = replace(FAST, point=point, prices=replace(prices, output=prices.output * 1.01))
 
@@ -114,10 +110,7 @@ def test_instances_with_the_same_reason_stand_together() -> None:
         SkippedInstance("ml.c", "other"),
     )
 
-    assert skipped_groups(skipped) == [
-        ("it has no room", ["ml.a", "ml.b"]),
-        ("other", ["ml.c"]),
-    ]
+    assert skipped_groups(skipped) == [("it has no room", ["ml.a", "ml.b"]), ("other", ["ml.c"])]
 
 
 def test_a_terminal_chart_shows_the_chosen_one_above_others() -> None:

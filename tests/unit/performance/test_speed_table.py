@@ -14,8 +14,9 @@ from packager.catalog.instances import find_instance
 from packager.core.catalog import Accelerator
 from packager.performance.exchange import exchange_s, is_measured
 from packager.performance.speed_table import TABLE, parse_table, speed_table
-from packager.performance.speed_terms import FIRST_TERMS, PROMPT_TERMS, STEP_TERMS
+from tests.support.cases import Corpus
 
+CASES = Corpus(__file__)
 CELLS = list(speed_table().cells.values())
 IDS = [f"{cell.engine} {cell.device} {cell.kind}" for cell in CELLS]
 
@@ -38,20 +39,10 @@ def test_a_cell_says_what_it_rests_on(cell) -> None:
     assert cell.forms
 
 
-def test_the_table_names_its_source_and_its_date() -> None:
-    table = speed_table()
-
-    assert "silicon_sample.csv of aiconfigurator" in table.source
-    assert "095f58a5" in table.source
-    assert table.date == "2026-11-22"
-
-
 def test_models_that_were_left_out_are_missed_by_more_than_curves_that_were() -> None:
     table = speed_table()
 
     assert table.kinds["dense"].errors.tpot > table.cells["vllm", "H100", "dense"].errors.tpot
-    assert table.kinds["dense"].points == 1063
-    assert table.kinds["moe"].points == 1518
 
 
 def test_a_table_fitted_to_other_terms_is_refused() -> None:
@@ -64,24 +55,12 @@ def test_a_table_fitted_to_other_terms_is_refused() -> None:
         parse_table(other)
 
 
-def test_terms_are_named_once() -> None:
-    assert len(set(STEP_TERMS)) == len(STEP_TERMS) == 9
-    assert len(set(PROMPT_TERMS)) == len(PROMPT_TERMS) == 4
-    assert len(set(FIRST_TERMS)) == len(FIRST_TERMS) == 11
-
-
-@pytest.mark.parametrize(
-    ("degree", "elements", "microseconds"),
-    [(2, 131_072, 18), (4, 131_072, 118), (8, 131_072, 208), (2, 2_097_152, 234)]
-    + [(4, 2_097_152, 1650), (8, 2_097_152, 4023)],
-)
-def test_all_reduces_of_l40s_take_what_was_measured(
-    degree: int, elements: int, microseconds: float
-) -> None:
+@CASES.each("all_reduces")
+def test_all_reduces_of_l40s_take_what_was_seen(degree: int, elements: int, us: float) -> None:
     """Figures of vLLM 0.14 between those that the table keeps: it bends between 11 sizes."""
-    assert exchange_s(device("ml.g6e.12xlarge"), degree, elements) * 1e6 == pytest.approx(
-        microseconds, rel=0.2
-    )
+    found = exchange_s(device("ml.g6e.12xlarge"), degree, elements)
+
+    assert found * 1e6 == pytest.approx(us, rel=0.2)
 
 
 def test_small_all_reduces_over_nvlink_take_microseconds_and_over_pcie_tens() -> None:
@@ -96,11 +75,7 @@ def test_one_device_exchanges_nothing() -> None:
     assert exchange_s(device("ml.p5.4xlarge"), 1, 1e6) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("instance", "measured"),
-    [("ml.p5.48xlarge", True), ("ml.g6e.12xlarge", True), ("ml.g7e.24xlarge", True)]
-    + [("ml.g5.12xlarge", False), ("ml.p4d.24xlarge", False), ("ml.inf2.48xlarge", False)],
-)
+@CASES.each("devices")
 def test_whether_all_reduces_of_a_device_were_measured(instance: str, measured: bool) -> None:
     assert is_measured(device(instance)) == measured
 

@@ -31,8 +31,12 @@ from packager.performance.startup import (
 from packager.performance.startup_advice import ImageTraits, advise
 from packager.planning.health import start_period_s
 from tests.golden.cases import CASES
+from tests.support.cases import Corpus
 from tests.support.deployments import deployment
 from tests.support.engine_plans import plan_for
+from tests.support.known import known
+
+CORPUS = Corpus(__file__)
 
 GP3 = Disk(name="gp3", bytes_s=125 * MIB)
 FAST = Disk(name="fast", bytes_s=20e9)
@@ -117,16 +121,7 @@ def test_a_base_that_nobody_looked_at_is_guessed_and_said() -> None:
     assert [one.basis for one in known.nodes[0].phases[:2]] == ["source", "source"]
 
 
-@pytest.mark.parametrize(
-    ("container", "options", "compiler", "eager"),
-    [
-        ("vllm", (), "", False),
-        ("vllm", (("enforce_eager", "true"),), "", True),
-        ("vllm-cpu", (), "", True),
-        ("vllm-cpu", (), "vllm_cache", False),
-    ],
-    ids=["gpu", "asked", "cpu", "cpu compiled"],
-)
+@CORPUS.each("eager")
 def test_an_engine_is_eager_where_it_is_told_or_on_processors(
     container: str, options: tuple[tuple[str, str], ...], compiler: str, eager: bool
 ) -> None:
@@ -139,31 +134,20 @@ def test_the_rate_of_weights_is_a_guess_where_the_other_phases_were_measured() -
     [start] = predict_startup(image(kind="cpu", engine="vllm"), disks=[FAST]).nodes
 
     basis = {one.name: one.basis for one in start.phases}
-    assert (basis["import"], basis["compile"], basis["weights"]) == (
-        "measured",
-        "measured",
-        "guess",
-    )
+    told = {name: basis[name] for name in ("import", "compile", "weights")}
+    assert told == {"import": "measured", "compile": "measured", "weights": "guess"}
 
 
 def test_what_was_measured_takes_the_place_of_what_is_no_matter_of_the_node() -> None:
-    measured = StartedVariant(
-        name="m",
-        phases={
-            "import": Spread(median=12.5),
-            "weights": Spread(median=0.5),
-            "compile": Spread(median=3.0),
-        },
+    medians: dict[PhaseName, float] = {"import": 12.5, "weights": 0.5, "compile": 3.0}
+    spreads = {name: Spread(median=seconds) for name, seconds in medians.items()}
+
+    found = predict_startup(
+        image(), disks=[GP3], measured=[StartedVariant(name="m", phases=spreads)]
     )
 
-    found = predict_startup(image(), disks=[GP3], measured=[measured])
-
     gp3, as_measured = found.nodes
-    assert {one.name: one.seconds for one in as_measured.phases} == {
-        "import": 12.5,
-        "weights": 0.5,
-        "compile": 3.0,
-    }
+    assert {one.name: one.seconds for one in as_measured.phases} == medians
     by_name = {one.name: one for one in gp3.phases}
     assert (by_name["import"].seconds, by_name["import"].basis) == (12.5, "measured")
     assert by_name["compile"].seconds == 3.0
@@ -195,28 +179,14 @@ def test_an_instance_gets_what_its_network_always_has() -> None:
     assert bandwidth_of(plan.instance) == 1.25e9
 
 
-@pytest.mark.parametrize(
-    ("longest", "traits", "words"),
-    [
-        ("pull", {}, "--pull-hints"),
-        ("unpack", {}, "node-cache"),
-        ("import", {}, "warm replica"),
-        ("weights", {}, "load-format"),
-        ("weights", {"mounted": True}, "--weights baked"),
-        ("compile", {}, "--compile auto"),
-        ("compile", {"compiler": "vllm_cache"}, "--max-batch"),
-        ("compile", {"kind": "neuron"}, "--compile neuron"),
-        ("first_token", {}, "before traffic"),
-    ],
-)
+@CORPUS.each("longest")
 def test_the_longest_phase_is_what_to_change(
     longest: PhaseName, traits: dict[str, Any], words: str
 ) -> None:
     told = {**dict.fromkeys(PHASES, 1.0), longest: 30.0}
 
-    found = advise(told, ImageTraits(**{"kind": "nvidia", "engine": "vllm"} | traits))
+    found = known(advise(told, ImageTraits(**{"kind": "nvidia", "engine": "vllm"} | traits)))
 
-    assert found is not None
     assert (found.phase, found.seconds, found.share) == (longest, 30.0, round(30 / 37, 3))
     assert words in found.change
 

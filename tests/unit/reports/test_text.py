@@ -18,68 +18,31 @@ from packager.reports.text import (
     table_lines,
     wrapped,
 )
+from tests.support.cases import Case, Corpus
 
-DIGEST = "sha256:" + "ab" * 32
+CASES = Corpus(__file__)
 
 
 def test_a_page_without_an_end_has_a_line_a_row() -> None:
-    assert table_lines(("a", "b"), [("x" * 300, "y")]) == [
-        "a" + " " * 301 + "b",
-        "x" * 300 + "  y",
-    ]
+    assert table_lines(("a", "b"), [("x" * 300, "y")]) == ["a" + " " * 301 + "b", "x" * 300 + "  y"]
     assert fitted_line("word " * 100) == ["word " * 100]
 
 
-def test_columns_without_room_go_on_below_whole_and_aligned() -> None:
-    rows = [("ml.g5.xlarge", "1 x A10G", "32,858", "1.4084"), ("ml.g5.2xlarge", "1", "7", "")]
+@CASES.rows("tables")
+def test_a_table_fits_its_page(case: Case) -> None:
+    made = right_table_lines if "right" in case else table_lines
 
-    with page_of(26):
-        lines = table_lines(("instance", "devices", "tokens/s", "$/h"), rows)
-
-    assert lines == [
-        "instance       devices",
-        "    tokens/s  $/h",
-        "ml.g5.xlarge   1 x A10G",
-        "    32,858    1.4084",
-        "ml.g5.2xlarge  1",
-        "    7",
-    ]
+    with page_of(case["width"]):
+        assert made(case["header"], case["rows"]) == case["lines"]
 
 
-def test_numbers_stay_aligned_to_the_right() -> None:
-    with page_of(20):
-        lines = right_table_lines(("requests", "ms", "$/1M out"), [("1", "55", "0.18")])
-
-    assert lines == ["  requests  ms", "      $/1M out", "         1  55", "          0.18"]
-
-
-def test_words_of_a_last_column_are_set_under_it() -> None:
-    with page_of(44):
-        lines = table_lines(("name", "what"), [("evaluate", "measures what quantizing did to it")])
-
-    assert lines == ["name      what", "evaluate  measures what quantizing did to it"]
-    with page_of(40):
-        assert table_lines(
-            ("name", "what"), [("evaluate", "measures what quantizing did to it")]
-        ) == [
-            "name      what",
-            "evaluate  measures what quantizing did",
-            "            to it",
-        ]
-
-
-def test_letters_of_two_cells_keep_columns_straight() -> None:
-    assert table_lines(("model", "size"), [("模型", "1 B"), ("tiny", "2 B")]) == [
-        "model  size",
-        "模型   1 B",
-        "tiny   2 B",
-    ]
+@CASES.each("fitted")
+def test_a_line_fits_its_page(width: int, line: str, lines: tuple[str, ...]) -> None:
+    assert fitted_line(line, width) == [*lines]
 
 
 @pytest.mark.parametrize(
-    ("text", "cells"),
-    [("tiny", 4), ("模型", 4), ("e\u0301", 1), ("한국어", 6), ("", 0)],
-    ids=str,
+    ("text", "cells"), [("tiny", 4), ("模型", 4), ("e\u0301", 1), ("한국어", 6), ("", 0)], ids=str
 )
 def test_cells_are_counted_as_terminals_do(text: str, cells: int) -> None:
     assert cell_width(text) == cells
@@ -102,50 +65,14 @@ def test_a_label_keeps_its_column() -> None:
 
 def test_a_finding_and_its_hint_keep_their_columns() -> None:
     with page_of(40):
-        lines = finding_lines(
-            [
-                Finding(
-                    "warning",
-                    "slow",
-                    "this takes 12.5 GB of 24 GB here",
-                    hint="use `--goal cost` now",
-                )
-            ]
-        )
+        what, hint = "this takes 12.5 GB of 24 GB here", "use `--goal cost` now"
+        lines = finding_lines([Finding("warning", "slow", what, hint=hint)])
 
     assert lines == [
         "warning  slow: this takes 12.5 GB of",
         "         24 GB here",
         "         hint: use `--goal cost` now",
     ]
-
-
-@pytest.mark.parametrize(
-    ("line", "lines"),
-    [
-        (
-            "error: it needs 141.1 GB, there is 22.4 GiB",
-            ["error: it needs 141.1 GB, there is", "       22.4 GiB"],
-        ),
-        ("put it on 8 x H100 for 30 s at most", ["put it on 8 x H100 for 30 s at most"]),
-        (
-            "and put everything on all of those 8 x H100",
-            ["and put everything on all of those", "  8 x H100"],
-        ),
-        ("| a log's line stays as it is however long it was", None),
-    ],
-    ids=["unit", "short", "factor", "log"],
-)
-def test_a_number_stays_with_its_unit(line: str, lines: list[str] | None) -> None:
-    assert fitted_line(line, 40) == (lines or [line])
-
-
-def test_a_digest_begins_its_own_line_where_it_does_not_fit_behind_a_name() -> None:
-    assert fitted_line(f"oci:/a/directory:latest@{DIGEST}", 80) == [
-        "oci:/a/directory:latest@",
-        f"  {DIGEST}",
-    ]
-    assert fitted_line(f"m@{DIGEST}", 80) == [f"m@{DIGEST}"]
 
 
 COMMAND = (
@@ -162,26 +89,6 @@ def test_a_command_goes_on_with_backslashes_so_that_it_can_be_pasted(width: int)
     assert all(cell_width(line) <= width for line in lines)
     pasted = "\n".join(lines).replace("\\\n", "")  # as shells read it
     assert shlex.split(pasted) == shlex.split(COMMAND)
-
-
-def test_a_command_within_a_sentence_does_so_too() -> None:
-    lines = fitted_line(f"hint: `{COMMAND}` does it", 60)
-
-    assert lines == [
-        "hint: `packager build --model 'a model' \\",
-        "      --instance ml.g5.xlarge --quantize awq \\",
-        "      --output oci:out -q` does it",
-    ]
-
-
-def test_a_sentence_about_packager_is_no_command() -> None:
-    line = "built by   packager 0.2.0, engine vllm 0.32.0, precision bf16 - and TP 1"
-
-    assert fitted_line(line, 40) == [
-        "built by   packager 0.2.0, engine vllm",
-        "           0.32.0, precision bf16 - and",
-        "           TP 1",
-    ]
 
 
 WORD = st.text("abcdefgh-:0123456789.,%`'x模\\", min_size=1, max_size=12)

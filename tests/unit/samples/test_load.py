@@ -10,6 +10,10 @@ import pytest
 from packager.core.samples import Message, Sample, choose_samples
 from packager.errors import NotFound, UsageError
 from packager.samples.load import BrokenSamples, load_samples
+from tests.support.cases import Case, Corpus
+
+CASES = Corpus(__file__)
+ERRORS = {one.__name__: one for one in (BrokenSamples, NotFound, UsageError)}
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -29,15 +33,10 @@ def test_json_lines_in_several_formats(tmp_path: Path) -> None:
     assert found.skipped_count == 0
 
 
-def test_a_json_array(tmp_path: Path) -> None:
+@CASES.each("json_files")
+def test_a_json_file(tmp_path: Path, content: str) -> None:
     data = tmp_path / "a.json"
-    data.write_text(json.dumps([{"text": "one"}, {"text": "two"}], indent=1), encoding="utf-8")
-
-    assert [sample.text for sample in load_samples(str(data)).samples] == ["one", "two"]
-
-
-def test_a_json_file_that_holds_lines(tmp_path: Path) -> None:
-    data = write(tmp_path / "a.json", {"text": "one"}, {"text": "two"})
+    data.write_text(content, encoding="utf-8")
 
     assert [sample.text for sample in load_samples(str(data)).samples] == ["one", "two"]
 
@@ -66,13 +65,6 @@ def test_a_parquet_table(tmp_path: Path) -> None:
 
     hello = Message(role="user", content="Hello")
     assert found.samples == (Sample(messages=(hello,)), Sample(text="one"))
-
-
-def test_a_broken_parquet_table(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR1 is not enough PAR1")
-
-    with pytest.raises(BrokenSamples, match="not a parquet file"):
-        load_samples(str(tmp_path / "a.parquet"))
 
 
 def test_a_directory_is_read_in_the_order_of_names(tmp_path: Path) -> None:
@@ -115,13 +107,6 @@ def test_names_of_files_are_one_line_that_no_terminal_obeys(tmp_path: Path) -> N
         assert load_samples(str(reference)).skipped[0].place == r"a\x1b[31m\nb.jsonl, line 1"
 
 
-def test_broken_lines_can_be_refused(tmp_path: Path) -> None:
-    data = write(tmp_path / "a.jsonl", {"text": "one"}, "{")
-
-    with pytest.raises(BrokenSamples, match=r"1 broken row; the first is a.jsonl, line 2"):
-        load_samples(str(data), broken="refuse")
-
-
 def test_bytes_that_are_no_text_are_a_broken_line(tmp_path: Path) -> None:
     data = tmp_path / "a.jsonl"
     data.write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n')
@@ -129,24 +114,16 @@ def test_bytes_that_are_no_text_are_a_broken_line(tmp_path: Path) -> None:
     assert "not UTF-8" in load_samples(str(data)).skipped[0].reason
 
 
-def test_only_broken_lines_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BrokenSamples, match="no usable sample"):
-        load_samples(str(write(tmp_path / "a.jsonl", "{")))
+@CASES.rows("refused")
+def test_data_that_gives_no_samples_is_refused(tmp_path: Path, case: Case) -> None:
+    reference = case.get("reference") or str(tmp_path / case["name"])
+    if "name" in case:
+        (tmp_path / case["name"]).write_text(case["content"])
 
+    with pytest.raises(ERRORS[case["error"]]) as refused:
+        load_samples(reference, broken=case.get("broken", "skip"))
 
-def test_an_empty_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="holds no samples"):
-        load_samples(str(write(tmp_path / "a.jsonl")))
-
-
-def test_a_missing_file_is_an_error() -> None:
-    with pytest.raises(NotFound, match=r"no data found at './nowhere.jsonl'"):
-        load_samples("./nowhere.jsonl")
-
-
-def test_an_unknown_ending_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has a suffix of no known format"):
-        load_samples(str(write(tmp_path / "a.xlsx", "x")))
+    assert case["message"] in refused.value.message
 
 
 def test_a_dataset_of_a_hub_is_pinned(tmp_path: Path) -> None:
@@ -158,11 +135,6 @@ def test_a_dataset_of_a_hub_is_pinned(tmp_path: Path) -> None:
 
     assert len(load_samples("hf://datasets/org/name@abc123", download=download).samples) == 1
     assert asked == [("org/name", "abc123", None)]
-
-
-def test_a_dataset_without_a_revision_is_refused() -> None:
-    with pytest.raises(UsageError, match="not a pinned dataset"):
-        load_samples("hf://datasets/org/name")
 
 
 def test_the_shipped_set_needs_nothing() -> None:

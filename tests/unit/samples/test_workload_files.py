@@ -13,6 +13,9 @@ from packager.core.workload import Workload
 from packager.errors import NotFound, UsageError
 from packager.samples.lengths import load_lengths, load_workload, percentile
 from packager.samples.load import BrokenSamples
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 
 def written(path: Path, *rows: Any) -> Path:
@@ -20,29 +23,16 @@ def written(path: Path, *rows: Any) -> Path:
     return path
 
 
+def turn(role: str, letters: int) -> dict[str, str]:
+    return {"role": role, "content": "x" * letters}
+
+
 def lengths(found: Workload) -> tuple[int, int, int, int]:
-    return (
-        found.input_tokens,
-        found.output_tokens,
-        found.p95_input_tokens,
-        found.p95_output_tokens,
-    )
+    means = (found.input_tokens, found.output_tokens)
+    return (*means, found.p95_input_tokens, found.p95_output_tokens)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"input_length": 900, "output_length": 120, "timestamp": 3},
-        {"input_tokens": 900, "output_tokens": 120},
-        {"usage": {"prompt_tokens": 900, "completion_tokens": 120}, "prompt": "x"},
-        {
-            "request": {"body": {"prompt": "x"}},
-            "response": {"body": {"usage": {"prompt_tokens": 900, "completion_tokens": 120}}},
-        },
-        {"prompt": "x", "response": {"usage": {"prompt_tokens": 900, "completion_tokens": 120}}},
-    ],
-    ids=["trace", "counts", "usage", "batch", "answer"],
-)
+@CASES.each("stated")
 def test_counts_that_a_row_states_are_taken(row: Any, tmp_path: Path) -> None:
     found = load_workload(str(written(tmp_path / "log.jsonl", row)))
 
@@ -55,16 +45,7 @@ def test_counts_that_a_row_states_are_taken(row: Any, tmp_path: Path) -> None:
     ("row", "expected"),
     [
         ({"prompt": "a" * 400, "completion": "b" * 81}, (100, 21)),
-        (
-            {
-                "messages": [
-                    {"role": "system", "content": "s" * 40},
-                    {"role": "user", "content": "u" * 40},
-                    {"role": "assistant", "content": "a" * 20},
-                ]
-            },
-            (20, 5),
-        ),
+        ({"messages": [turn("system", 40), turn("user", 40), turn("assistant", 20)]}, (20, 5)),
         ({"prompt": "字" * 100, "completion": "x"}, (75, 1)),
     ],
     ids=["completions", "chat", "bytes-not-characters"],
@@ -79,11 +60,8 @@ def test_texts_without_counts_are_reckoned_by_their_bytes(
 
 
 def test_mean_and_p95_come_from_all_rows_however_often_one_stands(tmp_path: Path) -> None:
-    rows = [{"input_length": 100, "output_length": 10}] * 18
-    rows += [
-        {"input_length": 1100, "output_length": 110},
-        {"input_length": 4000, "output_length": 1},
-    ]
+    pairs = [(100, 10)] * 18 + [(1100, 110), (4000, 1)]
+    rows = [{"input_length": prompt, "output_length": answer} for prompt, answer in pairs]
 
     found = load_workload(str(written(tmp_path / "log.jsonl", *rows)))
 
@@ -104,11 +82,7 @@ def test_rows_that_are_no_requests_are_counted(tmp_path: Path) -> None:
     assert load_workload(str(path)).source.endswith("2 rows are not requests")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["nonsense\n", '{"input_length": 0, "output_length": 1}\n', '{"input_length": 1e99}\n'],
-    ids=["no-json", "zero", "huge"],
-)
+@CASES.each("no_requests")
 def test_a_file_without_requests_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(text, encoding="utf-8")
@@ -118,11 +92,8 @@ def test_a_file_without_requests_is_refused(text: str, tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text("", encoding="utf-8")
-
     with pytest.raises(NotFound):
-        load_workload(str(path))
+        load_workload(str(written(tmp_path / "log.jsonl")))
 
 
 def test_a_word_that_is_neither_name_nor_file_is_told_the_names() -> None:

@@ -59,9 +59,7 @@ def content(file: ModelFile) -> bytes:
     return Path(file.content.path).read_bytes()
 
 
-def test_weights_come_from_the_artifact_and_all_else_from_the_source(
-    source: Path, artifact: Path
-) -> None:
+def test_weights_are_the_artifacts_and_all_else_the_sources(source: Path, artifact: Path) -> None:
     found = {file.path: file for file in read_result(step_of(source), artifact, {}, {})}
 
     weights = found["model.safetensors"].content
@@ -72,9 +70,7 @@ def test_weights_come_from_the_artifact_and_all_else_from_the_source(
     assert [file.path for file in read_result(step_of(source), artifact, {}, {})] == sorted(found)
 
 
-def test_the_configuration_is_the_sources_with_the_quantization_added(
-    source: Path, artifact: Path
-) -> None:
+def test_the_configuration_is_the_sources_and_quantization(source: Path, artifact: Path) -> None:
     config = next(
         file
         for file in read_result(step_of(source), artifact, {}, {})
@@ -87,9 +83,7 @@ def test_the_configuration_is_the_sources_with_the_quantization_added(
     assert '"zoë": 1e-05'.encode() in content(config)
 
 
-def test_an_artifact_that_says_nothing_of_its_quantization_is_broken(
-    source: Path, artifact: Path
-) -> None:
+def test_an_artifact_without_its_quantization_is_broken(source: Path, artifact: Path) -> None:
     shutil.copyfile(source / "config.json", artifact / "config.json")
 
     with pytest.raises(StepBroken, match="without 'quantization_config'"):

@@ -25,20 +25,13 @@ from packager.steps.runner import _check_versions
 from packager.steps.tools.definition import ToolDefinition, read_tool
 from packager.steps.tools.locks import installed_versions, pinned_versions
 from tests.support.cache_entries import CHECKPOINT
+from tests.support.cases import Corpus
 from tests.support.tool_steps import step
 
+CASES = Corpus(__file__)
+
 TOOLS = share_dir("containers") / "tools"
-LOCK = """\
-# Made by a script.
-torch==2.13.0+cpu \\
-    --hash=sha256:aa
-numpy==2.4.6 ; python_full_version < '3.12' \\
-    --hash=sha256:bb
-numpy==2.5.5 ; python_full_version >= '3.12' \\
-    --hash=sha256:cc
-hf-xet==1.8.0 ; platform_machine == 'nowhere'
-Jinja2==3.1.6
-"""
+LOCK = (Path(__file__).parent / "corpus/lock.txt").read_text()
 
 
 def real(name: str) -> ToolDefinition:
@@ -180,13 +173,8 @@ def test_the_docker_executor_names_its_python_and_its_image(
     assert toolchain_of(absent).image is None
 
 
-@pytest.mark.parametrize(
-    ("used", "fits"),
-    [({"python": "3.11.9"}, True), ({"python": "3.12.1"}, False), ({"python": "3.1"}, False)],
-)
-def test_a_result_of_another_python_than_the_keys_is_refused(
-    used: dict[str, str], fits: bool
-) -> None:
+@CASES.each("pythons")
+def test_a_result_of_another_python_is_refused(used: dict[str, str], fits: bool) -> None:
     key = CHECKPOINT
     keyed = step("copy", key=key, env=key.invocation.env)
     assert json.loads(json.dumps(key.toolchain.environment))["python"] == "3.11"

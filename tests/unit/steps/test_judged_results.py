@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,45 +17,42 @@ from packager.errors import StepFailed
 from packager.evaluate.quality import read_quality
 from packager.steps.failures import StepBroken
 from packager.steps.protocol import Listener, judge
+from tests.support.cases import Corpus
 from tests.support.tool_steps import step
 
+CASES = Corpus(__file__)
 
-def judged(root: Path, left: tuple[str, ...], named: tuple[str, ...]) -> StepResult:
-    """Judge a run that ended well."""
-    into, answer, log = root / "output", root / "result.json", root / "log"
+
+def judged(root: Path, answer: bytes, left: Sequence[str] = ()) -> StepResult:
+    """Judge a run that ended well with this answer and left these files."""
+    into, place, log = root / "output", root / "result.json", root / "log"
     into.mkdir()
     for name in left:
         (into / name).parent.mkdir(parents=True, exist_ok=True)
         (into / name).write_text("content")
-    answer.write_text(json.dumps({"protocol": 1, "files": named}))
+    place.write_bytes(answer)
     log.touch()
     run = step("copy")
     with log.open("ab") as sink:
-        return judge(run, 0, answer, into, Listener(run, sink, ignore), log, oom=False)
+        return judge(run, 0, place, into, Listener(run, sink, ignore), log, oom=False)
+
+
+def naming(*files: str) -> bytes:
+    return json.dumps({"protocol": 1, "files": files}).encode()
 
 
 def test_what_is_left_and_named_is_the_result(tmp_path: Path) -> None:
     files = ("config.json", "sub/model.safetensors")
 
-    assert judged(tmp_path, files, files) == StepResult()
+    assert judged(tmp_path, naming(*files), files) == StepResult()
 
 
-@pytest.mark.parametrize(
-    ("left", "named", "odd"),
-    [
-        (("a", "b"), ("a",), "b"),  # a file that nobody answers for would be in the image
-        (("a",), ("a", "b"), "b"),
-        (("a",), ("b",), "a, b"),
-        (("a", "sub/b"), ("a",), "sub/b"),
-        ((), (), "none at all"),
-    ],
-    ids=["more left than named", "more named than left", "others", "below", "nothing"],
-)
+@CASES.each("other_files")
 def test_other_files_than_the_result_names_are_no_result(
     tmp_path: Path, left: tuple[str, ...], named: tuple[str, ...], odd: str
 ) -> None:
     with pytest.raises(StepBroken, match=f"left other files than its result names: {odd}"):
-        judged(tmp_path, left, named)
+        judged(tmp_path, naming(*named), left)
 
 
 HOSTILE = {
@@ -74,14 +72,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_result_breaks_the_step_and_nothing_else(name: str, tmp_path: Path) -> None:
-    into, answer, log = tmp_path / "output", tmp_path / "result.json", tmp_path / "log"
-    into.mkdir()
-    log.touch()
-    answer.write_bytes(HOSTILE[name])
-    run = step("copy")
-
-    with log.open("ab") as sink, pytest.raises(StepBroken, match="cannot be read") as broken:
-        judge(run, 0, answer, into, Listener(run, sink, ignore), log, oom=False)
+    with pytest.raises(StepBroken, match="cannot be read") as broken:
+        judged(tmp_path, HOSTILE[name])
 
     assert len(broken.value.message) < 500
     assert "\n" not in broken.value.message
@@ -102,23 +94,13 @@ def test_a_hostile_line_of_a_worker_goes_to_the_log(name: str, tmp_path: Path) -
 
 
 def test_a_figure_of_a_worker_may_be_no_number(tmp_path: Path) -> None:
-    into, answer, log = tmp_path / "output", tmp_path / "result.json", tmp_path / "log"
-    into.mkdir()
-    (into / "a").touch()
-    log.touch()
-    answer.write_text('{"protocol": 1, "files": ["a"], "details": {"loss": NaN}}')
-    run = step("copy")
+    answer = b'{"protocol": 1, "files": ["a"], "details": {"loss": NaN}}'
 
-    with log.open("ab") as sink:
-        result = judge(run, 0, answer, into, Listener(run, sink, ignore), log, oom=False)
-
-    assert str(result.details) == "{'loss': nan}"
+    assert str(judged(tmp_path, answer, ("a",)).details) == "{'loss': nan}"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_figures_of_an_evaluation_or_training_are_refused(
-    name: str, tmp_path: Path
-) -> None:
+def test_hostile_figures_of_evaluation_or_training_are_refused(name: str, tmp_path: Path) -> None:
     for read, file in ((read_quality, "quality.json"), (read_training, "training.json")):
         place = tmp_path / file
         place.write_bytes(HOSTILE[name])

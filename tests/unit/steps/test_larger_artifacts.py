@@ -10,17 +10,16 @@ from artifact_cache import ArtifactCache, key_of
 from packager.build.running import with_effective_shape
 from packager.cache.lookups import LastLookups
 from packager.core.artifact import Artifacts
-from packager.core.events import ignore
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.tool import ToolFacts
 from packager.keys.documents import NeuronKey
 from packager.keys.parts import Shape
 from packager.steps.dry_run import DryRunExecutor
-from packager.steps.runner import StepRunner, check_cache
-from packager.steps.workspace import Workspace
+from packager.steps.runner import check_cache
 from tests.support.cache_entries import NEURON, Build
 from tests.support.cache_opening import open_local
 from tests.support.report_values import plan_on
+from tests.support.tool_steps import run_step
 
 LARGER = {"max_batch": 16, "max_total_tokens": 8192}
 
@@ -64,23 +63,12 @@ def run(
     tmp_path: Path, cache: ArtifactCache, *, accept_larger: bool
 ) -> tuple[StepOutcome, list[str]]:
     said: list[str] = []
-    with Workspace(tmp_path / "work") as workspace:
-        runner = StepRunner(
-            Compiler(tool),
-            lambda: cache,
-            workspace,
-            on_event=ignore,
-            warn=said.append,
-            checks={},
-            accept_larger=accept_larger,
-            remember=LastLookups(tmp_path / "state").remember,
-        )
-        return runner.run(step_of(NEURON)), said
+    remember = LastLookups(tmp_path / "state").remember
+    more = {"warn": said.append, "accept_larger": accept_larger, "remember": remember}
+    return run_step(Compiler(tool), cache, tmp_path, step_of(NEURON), **more), said
 
 
-def test_a_larger_artifact_is_used_only_when_that_was_asked_for(
-    tmp_path: Path, cache: ArtifactCache
-) -> None:
+def test_a_larger_artifact_is_used_only_if_asked_for(tmp_path: Path, cache: ArtifactCache) -> None:
     outcome, _ = run(tmp_path, cache, accept_larger=False)
 
     assert not outcome.reused
@@ -88,9 +76,7 @@ def test_a_larger_artifact_is_used_only_when_that_was_asked_for(
     assert outcome.key == key_of(NEURON)
 
 
-def test_a_larger_artifact_says_what_it_makes_of_the_shape(
-    tmp_path: Path, cache: ArtifactCache
-) -> None:
+def test_a_larger_artifact_says_what_becomes_of_it(tmp_path: Path, cache: ArtifactCache) -> None:
     outcome, said = run(tmp_path, cache, accept_larger=True)
 
     assert outcome.reused
@@ -134,9 +120,7 @@ def test_the_inputs_of_a_step_are_named_by_group(cache: ArtifactCache) -> None:
     assert "kind" not in inputs
 
 
-def test_a_look_up_is_noted_with_its_document_and_neighbours(
-    tmp_path: Path, cache: ArtifactCache
-) -> None:
+def test_a_look_up_is_noted_with_its_neighbours(tmp_path: Path, cache: ArtifactCache) -> None:
     run(tmp_path, cache, accept_larger=False)
 
     [noted] = LastLookups(tmp_path / "state").last()

@@ -11,19 +11,20 @@ import pytest
 from artifact_cache import ArtifactCache
 from artifact_cache.errors import NotTaken, StoreUnavailable
 from artifact_cache.store import Address, Capability, StoredEntry
-from packager.core.events import ignore
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.errors import CachedFileChanged, LostFromCache, NotCached
 from packager.steps.dry_run import DryRunExecutor
-from packager.steps.runner import StepRunner
 from packager.steps.running import with_cache_healed
 from packager.steps.services import OnMiss
-from packager.steps.workspace import Workspace
 from packager.wiring import steps
 from packager.wiring.settings import Settings
 from tests.support.cache_entries import NEURON, Build, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.cases import Corpus
+from tests.support.tool_steps import run_step
 from tests.unit.steps.test_larger_artifacts import step_of, tool
+
+CASES = Corpus(__file__)
 
 
 class Compiler(DryRunExecutor):
@@ -79,21 +80,12 @@ def filled(tmp_path: Path) -> Path:
 def run(
     tmp_path: Path, cache: ArtifactCache | None, *, may_run: bool, step: Step | None = None
 ) -> tuple[StepOutcome | None, Compiler, NotCached | None]:
-    executor = Compiler(tool)
-    with Workspace(tmp_path / "work") as workspace:
-        runner = StepRunner(
-            executor,
-            lambda: cache,
-            workspace,
-            on_event=ignore,
-            warn=lambda _: None,
-            checks={},
-            may_run=lambda _: may_run,
-        )
-        try:
-            return runner.run(step or step_of(NEURON)), executor, None
-        except NotCached as error:
-            return None, executor, error
+    executor, asked = Compiler(tool), step or step_of(NEURON)
+    try:
+        outcome = run_step(executor, cache, tmp_path, asked, may_run=lambda _: may_run)
+    except NotCached as error:
+        return None, executor, error
+    return outcome, executor, None
 
 
 @pytest.mark.parametrize("fail", [unavailable, io_error, half], ids=lambda one: one.__name__)
@@ -147,18 +139,7 @@ def test_what_may_run_is_made_anew(tmp_path: Path, filled: Path) -> None:
     assert (outcome.reused, executor.runs) == (False, 1)
 
 
-@pytest.mark.parametrize(
-    ("on_miss", "gives", "may_run"),
-    [
-        ("run", "model", True),
-        ("run", "compiled", True),
-        ("skip-compile", "model", True),
-        ("skip-compile", "compiled", False),
-        ("refuse", "model", False),
-        ("refuse", "compiled", False),
-        ("refuse", "quality", False),
-    ],
-)
+@CASES.each("promised")
 def test_the_runner_keeps_what_the_user_was_promised(
     on_miss: OnMiss, gives: str, may_run: bool
 ) -> None:

@@ -26,12 +26,15 @@ from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.steps import answers_step, texts_of, training_step
 from packager.evaluate.step import evaluation_step
+from tests.support.cases import Corpus
 from tests.support.headers import TINY, model_of
+from tests.support.known import known
 from tests.unit.compile import test_neuron as neuron
 from tests.unit.compile import test_vllm_cache as vllm
 from tests.unit.contrib import test_tensorrt_llm as tensorrt
 from tests.unit.quantize import test_quantizers as quantizing
 
+CASES = Corpus(__file__)
 TOOL = ToolFacts(name="draft-heads", worker="a" * 64, requirements="b" * 64, packages={})
 CONFIG = {**TINY, "eos_token_id": 1, "_name_or_path": "org/base", "use_cache": True}
 
@@ -44,26 +47,8 @@ def file(path: str, role: FileRole, text: str) -> ModelFile:
 
 def with_files(model: ModelFiles, changed: Mapping[str, str]) -> ModelFiles:
     """Give a model its files, of which some have another text."""
-    texts = {
-        "config.json": json.dumps(dict(model.config)),
-        "model.safetensors": "weights",
-        "model.safetensors.index.json": "{}",
-        "tokenizer.json": "tokenizer",
-        "chat_template.jinja": "template",
-        "generation_config.json": "generation",
-        "preprocessor_config.json": "preprocessor",
-        "README.md": "card",
-        "LICENSE": "licence",
-    }
-    roles: dict[str, FileRole] = {
-        "config.json": "config",
-        "model.safetensors": "weights",
-        "model.safetensors.index.json": "config",
-        "tokenizer.json": "tokenizer",
-        "chat_template.jinja": "tokenizer",
-        "generation_config.json": "config",
-        "preprocessor_config.json": "config",
-    }
+    texts = {"config.json": json.dumps(dict(model.config)), **CASES["texts"]}
+    roles = CASES["roles"]
     files = (
         file(path, roles.get(path, "other"), changed.get(path, text))
         for path, text in texts.items()
@@ -145,31 +130,8 @@ KINDS: Mapping[str, Describe] = {
     "neuron nxdi": graphs("vllm-nxdi"),
 }
 
-# What the model brings along, and with which other text or value.
-FILES = (
-    "README.md",
-    "LICENSE",
-    "tokenizer.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "model.safetensors.index.json",
-    "model.safetensors",
-)
-FIELDS: Mapping[str, Any] = {
-    "_name_or_path": "org/other",
-    "_commit_hash": "abc",
-    "transformers_version": "9",
-    "eos_token_id": 2,
-    "bos_token_id": 3,
-    "pad_token_id": 4,
-    "use_cache": False,
-    "initializer_range": 0.5,
-    "rms_norm_eps": 0.001,
-    "hidden_act": "gelu",
-    "sliding_window": 64,
-    "something_new": True,
-}
+FILES = tuple(CASES["texts"])
+FIELDS: Mapping[str, Any] = CASES["fields"]
 CHANGES: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
     **{path: ({path: "another"}, {}) for path in FILES},
     **{name: ({}, {name: value}) for name, value in FIELDS.items()},
@@ -178,10 +140,7 @@ CHANGES: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
 
 # The worker is shown them all, and what it keeps holds neither: graphs of numbers that are loaded
 # later, asked for no text (tests/integration/containers/test_neuron_worker.py has what is kept).
-SHOWN_AND_NOT_KEPT = {
-    "neuron export": frozenset(FILES),
-    "neuron nxdi": frozenset(FILES),
-}
+SHOWN_AND_NOT_KEPT = {"neuron export": frozenset(FILES), "neuron nxdi": frozenset(FILES)}
 
 
 def shown(step: Step, left_out: frozenset[str]) -> Any:
@@ -216,50 +175,24 @@ def test_a_model_with_the_same_key_shows_a_worker_the_same(kind: str, change: st
     assert same_key or shown(before, frozenset()) != shown(after, frozenset())
 
 
-TEXTS_ONLY = {"README.md", "LICENSE", "preprocessor_config.json", "whitespace in config.json"}
-NAMES = {"_name_or_path", "_commit_hash", "transformers_version"}
-READING = {"tokenizer.json", "chat_template.jinja"}
-GENERATING = {"generation_config.json"}
-NO_WEIGHT = {"eos_token_id", "bos_token_id", "use_cache"}
-NO_GRAPH = {*NO_WEIGHT, "pad_token_id", "initializer_range"}
-INDEX = {"model.safetensors.index.json", "model.safetensors"}
-
-SHARED: Mapping[str, set[str]] = {
-    "fp8": TEXTS_ONLY | NAMES | READING | GENERATING | NO_WEIGHT,
-    "rtn": TEXTS_ONLY | NAMES | READING | GENERATING | NO_WEIGHT,
-    "awq": TEXTS_ONLY | NAMES | GENERATING | NO_WEIGHT,
-    "fp8 static": TEXTS_ONLY | NAMES | GENERATING | NO_WEIGHT,
-    "evaluation": {"README.md", "LICENSE", "preprocessor_config.json"},
-    "answers": TEXTS_ONLY | NAMES,
-    "head": TEXTS_ONLY | NAMES | GENERATING,
-    "engine": TEXTS_ONLY | NAMES | READING | GENERATING,
-    "quantized engine": TEXTS_ONLY | NAMES | GENERATING,
-    "neuron export": {*FILES} | TEXTS_ONLY | NAMES | NO_GRAPH,
-    "neuron nxdi": {*FILES} | TEXTS_ONLY | NAMES | NO_GRAPH,
-    "vllm": {*FILES} | TEXTS_ONLY | NAMES | NO_GRAPH,
-}
-
-
-@pytest.mark.parametrize("kind", SHARED)
+@pytest.mark.parametrize("kind", CASES["shared"])
 def test_what_only_travels_along_makes_nothing_anew(kind: str) -> None:
     """Editing a model card must not quantize 70 billion weights again."""
     describe = {**KINDS, "vllm": compiled}[kind]
-    before = describe({}, {}).key
-    assert before is not None
+    before = known(describe({}, {}).key)
 
     shared = set()
     for name, change in CHANGES.items():
-        after = describe(*change).key
-        assert after is not None
+        after = known(describe(*change).key)
         if key_of(after) == key_of(before):
             shared.add(name)
 
-    assert shared == SHARED[kind]
+    groups = (CASES["groups"][group] for group in CASES["shared"][kind])
+    assert shared == {name for group in groups for name in group}
 
 
 def test_a_key_names_the_file_and_the_field_that_changed() -> None:
-    key = quantized("awq")({}, {"hidden_act": "gelu"}).key
-    assert key is not None
+    key = known(quantized("awq")({}, {"hidden_act": "gelu"}).key)
     document = plain(key)
 
     assert document["graph"]["architecture"]["hidden_act"] == '"gelu"'

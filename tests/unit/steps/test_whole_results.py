@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.events import ignore
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.steps.dry_run import DryRunExecutor
 from packager.steps.failures import StepBroken
-from packager.steps.runner import StepRunner
-from packager.steps.workspace import Workspace
-from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_local
 from tests.support.doubles.models import write_model, write_weights
+from tests.support.tool_steps import checkpoint_step, run_step
 from tests.unit.steps.test_larger_artifacts import tool
 
 Q = "model.layers.1.self_attn.q_proj.weight"
@@ -70,24 +67,11 @@ def unscale(tensors: Tensors) -> None:
 @pytest.fixture
 def step(tmp_path: Path) -> Step:
     given = LocalSource().facts(parse_model_reference(str(write_model(tmp_path / "model"))))
-    return Step(
-        name="quantize", tool="llmcompressor", gives="model", key=CHECKPOINT,
-        env=dict(CHECKPOINT.invocation.env), tensors=given.tensors, config=given.config,
-    )  # fmt: skip
+    return checkpoint_step(tensors=given.tensors, config=given.config)
 
 
 def run(tmp_path: Path, step: Step, change: Callable[[Tensors], None]) -> StepOutcome:
-    cache = open_local(tmp_path / "cache")
-    with Workspace(tmp_path / "work") as workspace:
-        runner = StepRunner(
-            Quantizer(change),
-            lambda: cache,
-            workspace,
-            on_event=ignore,
-            warn=lambda _: None,
-            checks={},
-        )
-        return runner.run(step)
+    return run_step(Quantizer(change), open_local(tmp_path / "cache"), tmp_path, step)
 
 
 def test_a_whole_result_is_published_and_taken_again(tmp_path: Path, step: Step) -> None:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packager.tune.halving import (
-    Done,
-    HalvingState,
-    Measured,
-    Work,
-    default_budget,
-    next_work,
-)
+from packager.tune.halving import Done, HalvingState, Measured, Work, default_budget, next_work
 
 Measure = Callable[[Work], Measured]
 
@@ -45,11 +39,20 @@ def noisy(scores: Mapping[str, float], noise: float, seed: int) -> Measure:
     )
 
 
+def race(scores: Mapping[str, float], **settings: Any) -> tuple[Done, list[str]]:
+    """Measure candidates whose scores are known exactly."""
+    return run(HalvingState(candidates=tuple(scores), **settings), exact(scores))
+
+
+def of_rounds(rounds: Mapping[str, Sequence[float]]) -> Measure:
+    return lambda work: Measured(candidate=work.candidate, score=rounds[work.candidate][work.round])
+
+
 SIX = {"plain": 100.0, "awq": 140.0, "fp8": 150.0, "n-gram": 90.0, "draft": 230.0, "large": 110.0}
 
 
 def test_the_better_half_is_measured_again() -> None:
-    done, order = run(HalvingState(candidates=tuple(SIX)), exact(SIX))
+    done, order = race(SIX)
 
     assert sorted(order[:6]) == sorted(SIX)
     assert sorted(order[6:9]) == ["awq", "draft", "fp8"]
@@ -59,7 +62,7 @@ def test_the_better_half_is_measured_again() -> None:
 
 
 def test_standings_begin_with_the_best_and_say_who_was_dropped_when() -> None:
-    done, _ = run(HalvingState(candidates=tuple(SIX)), exact(SIX))
+    done, _ = race(SIX)
 
     assert [(one.candidate, len(one.rounds), one.dropped_at) for one in done.standings] == [
         ("draft", 3, None),
@@ -74,7 +77,7 @@ def test_standings_begin_with_the_best_and_say_who_was_dropped_when() -> None:
 def test_a_candidate_that_may_be_as_good_stays() -> None:
     close = {"a": 100.0, "b": 99.0, "c": 98.5, "d": 98.0, "e": 50.0}
 
-    _, order = run(HalvingState(candidates=tuple(close)), exact(close))
+    _, order = race(close)
 
     assert sorted(order[5:9]) == ["a", "b", "c", "d"]  # the better half is two
 
@@ -83,7 +86,7 @@ def test_a_budget_drops_those_that_may_be_as_good() -> None:
     close = {name: 100.0 - 0.1 * place for place, name in enumerate("abcdefgh")}
     budget = default_budget(8)
 
-    done, order = run(HalvingState(candidates=tuple(close), budget=budget), exact(close))
+    done, order = race(close, budget=budget)
 
     assert (budget, len(order), done.best, done.reason) == (14, 14, "a", "finished")
     assert len(done.standings[1].rounds) == 3
@@ -92,7 +95,7 @@ def test_a_budget_drops_those_that_may_be_as_good() -> None:
 def test_candidates_that_cannot_be_told_apart_tie() -> None:
     close = {"a": 100.0, "b": 99.9, "c": 60.0, "d": 50.0}
 
-    done, _ = run(HalvingState(candidates=tuple(close)), exact(close))
+    done, _ = race(close)
 
     assert [one.candidate for one in done.standings if one.ties_with_best] == ["b"]
 
@@ -101,10 +104,7 @@ def test_a_limit_that_is_kept_now_and_then_does_not_make_all_others_equal() -> N
     rounds = {"a": (100.0,) * 3, "b": (80.0,) * 3, "flips": (90.0, -1.1, 90.0)}
     rounds |= {"d": (10.0,), "e": (9.0,), "f": (8.0,)}
 
-    done, _ = run(
-        HalvingState(candidates=tuple(rounds)),
-        lambda work: Measured(candidate=work.candidate, score=rounds[work.candidate][work.round]),
-    )
+    done, _ = run(HalvingState(candidates=tuple(rounds)), of_rounds(rounds))
 
     assert done.best == "a"
     assert [one.candidate for one in done.standings if one.ties_with_best] == []
@@ -153,10 +153,9 @@ def test_one_that_fails_late_gives_its_place_to_the_next() -> None:
 def test_one_lucky_round_does_not_beat_three() -> None:
     rounds = {"a": (100.0, 80.0, 80.0), "b": (99.0, 85.0, 85.0), "c": (98.0,)}
 
-    done, _ = run(
-        HalvingState(candidates=tuple(rounds), budget=default_budget(3)),
-        lambda work: Measured(candidate=work.candidate, score=rounds[work.candidate][work.round]),
-    )
+    state = HalvingState(candidates=tuple(rounds), budget=default_budget(3))
+
+    done, _ = run(state, of_rounds(rounds))
 
     assert [one.candidate for one in done.standings] == ["b", "a", "c"]
 

@@ -73,9 +73,7 @@ def test_a_line_that_no_tune_wrote_is_refused_by_its_number(path: Path) -> None:
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("content", [b"my notes", b"# Read me\n\nwords\n", b'{"event": "other"}\n'])
-def test_a_file_that_is_no_journal_stays_as_it_is(
-    tmp_path: Path, content: bytes, *, fresh: bool
-) -> None:
+def test_what_is_no_journal_stays_as_it_is(tmp_path: Path, content: bytes, *, fresh: bool) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_bytes(content)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from click import Context, Option
 from packager.check.yaml_values import parse_yaml_table
 from packager.cli.options import read_request_fields
 from packager.cli.tune_choices import named_variations, time_span, varied_axes
-from packager.core.bench import BenchLoad, Limits, Metric
+from packager.core.bench import Limits, Metric
 from packager.core.documents import parse_object
 from packager.core.request import parse_request
 from packager.core.tuning import NotTried, TunedCandidate, TuneReport
@@ -24,27 +24,17 @@ from packager.tune.report import tune_lines
 from packager.tune.request_file import check_request_file, request_text
 from packager.tune.score import score_of, why_useless
 from packager.tune.space import Axis
+from tests.support.cases import Case, Corpus
 from tests.support.tuning import a_load
+
+CASES = Corpus(__file__)
 
 LIMITS = Limits(ttft_ms=500.0)
 
 
-@pytest.mark.parametrize(
-    ("goal", "loads", "score"),
-    [
-        pytest.param("throughput", [a_load(100.0)], 100.0, id="tokens a second"),
-        pytest.param("cost", [a_load(100.0), a_load(300.0)], 300.0, id="of the best load"),
-        pytest.param("latency", [a_load(1.0, latency_ms=250.0), a_load(9.0, latency_ms=10.0)], 4.0,
-                     id="answers a second of one reader, under the first load"),
-        pytest.param("cost", [a_load(100.0), a_load(300.0, ttft_ms=600.0)], 100.0,
-                     id="of the best load that keeps the limits"),
-        pytest.param("cost", [a_load(100.0, ttft_ms=500.0)], 100.0, id="at the limit"),
-        pytest.param("cost", [a_load(100.0, ttft_ms=750.0), a_load(300.0, ttft_ms=1000.0)], -1.5,
-                     id="how far the nearest is beyond them, where all break them"),
-    ],
-)  # fmt: skip
-def test_a_round_is_worth(goal: Goal, loads: Sequence[BenchLoad], score: float) -> None:
-    assert score_of(loads, goal, LIMITS) == pytest.approx(score)
+@CASES.each("scores")
+def test_a_round_is_worth(goal: Goal, loads: tuple[dict[str, Any], ...], score: float) -> None:
+    assert score_of([a_load(**one) for one in loads], goal, LIMITS) == pytest.approx(score)
 
 
 def test_the_95th_percentile_is_held_against_a_limit() -> None:
@@ -55,76 +45,22 @@ def test_the_95th_percentile_is_held_against_a_limit() -> None:
     assert score_of([load], "cost", LIMITS) == pytest.approx(-2.0)
 
 
-@pytest.mark.parametrize(
-    ("loads", "why"),
-    [
-        pytest.param([a_load(10.0, requests=100, answered=99)], "", id="one of a hundred lost"),
-        pytest.param(
-            [a_load(10.0), a_load(10.0, requests=100, answered=98)],
-            "2 of 100 requests got no answer: the answer ended early",
-            id="two lost",
-        ),
-        pytest.param(
-            [a_load(10.0, empty=4)], "4 of 32 requests got no answer, 4 of them empty", id="empty"
-        ),
-        pytest.param([a_load(0.0)], "its answers hold no tokens", id="no tokens"),
-        pytest.param([], "nothing was measured", id="nothing"),
-    ],
-)
-def test_answers_that_make_a_candidate_useless(loads: Sequence[BenchLoad], why: str) -> None:
-    assert why_useless(loads, Limits()) == why
+@CASES.rows("useless")
+def test_answers_that_make_a_candidate_useless(case: Case) -> None:
+    made = [a_load(**one) for one in case["loads"]]
+    for load in made:
+        load.metrics.pop(case.get("untold", ""), None)
 
-
-@pytest.mark.parametrize(
-    ("limits", "why"),
-    [
-        pytest.param(Limits(ttft_ms=500.0), "its answers tell no time to first token, of which "
-                     "the limit is 500 ms", id="first token"),
-        pytest.param(Limits(latency_ms=9000.0), "", id="a limit that can be held"),
-    ],
-)  # fmt: skip
-def test_a_limit_that_nothing_tells_of_is_broken(limits: Limits, why: str) -> None:
-    load = a_load(10.0)
-    untold = {tag: one for tag, one in load.metrics.items() if tag != "time_to_first_token"}
-
-    assert why_useless([load.model_copy(update={"metrics": untold})], limits) == why
+    assert why_useless(made, Limits(**case.get("limits", {}))) == case["why_useless"]
 
 
 def report(*candidates: TunedCandidate, **more: Any) -> TuneReport:
-    fields: dict[str, Any] = {
-        "packager_version": "1.2.3",
-        "model": "examples/tiny-llama",
-        "instance": "local",
-        "goal": "throughput",
-        "unit": "output tokens/s",
-        "concurrency": (8,),
-        "started": "2026-11-23T00:00:00Z",
-        "journal": "tune.jsonl",
-        "ended": "finished",
-        "best": candidates[0].name if candidates else None,
-        "keeps_limits": True,
-        "measurements": 7,
-        "exhaustive": 12,
-        "seconds": 720.0,
-        "candidates": candidates,
-    }
+    best = candidates[0].name if candidates else None
+    fields = {**CASES["report"]["fields"], "best": best, "candidates": candidates}
     return TuneReport(**fields | more)
 
 
-BEST = TunedCandidate(
-    id="1", name="--quantize awq", state="best", rounds=3, score=180.0, low=175.0, high=185.0
-)
-TIED = TunedCandidate(
-    id="2", name="--draft ngram", state="tied", rounds=3, score=178.0, low=172.0, high=184.0,
-    predicted=400.0, band=0.6,
-)  # fmt: skip
-BASE = TunedCandidate(
-    id="3", name="as requested", state="worse", rounds=1, score=100.0, low=97.0, high=103.0,
-    dropped_after=1,
-)  # fmt: skip
-FAILED = TunedCandidate(
-    id="4", name="--kv-dtype fp8", state="failed", stage="start", reason="it ended with status 1"
-)
+BEST, TIED, BASE, FAILED = (TunedCandidate(**one) for one in CASES["report"]["candidates"].values())
 
 
 def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() -> None:
@@ -133,34 +69,10 @@ def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() 
         NotTried(name="--draft auto", kind="same", why="the same build as: as requested"),
     )
 
-    text = "\n".join(
-        tune_lines(
-            report(
-                BEST, TIED, BASE, FAILED, not_tried=left_out, images=("packager-tune:1@sha256:01",)
-            )
-        )
-    )
+    images = ("packager-tune:1@sha256:01",)
+    whole = report(BEST, TIED, BASE, FAILED, not_tried=left_out, images=images)
 
-    assert text == (
-        "model      examples/tiny-llama on local\n"
-        "goal       throughput: output tokens/s at concurrency 8\n"
-        "best       --quantize awq: 180 output tokens/s, 1.80 times the request as it is; no "
-        "measurable\n"
-        "           difference from it: --draft ngram\n"
-        "image      packager-tune:1@sha256:01\n"
-        "measured   7 rounds of 4 candidates, 12 would be all; 12 min of work\n"
-        "\n"
-        "candidate       result       rounds  output tokens/s  95 % interval  predicted\n"
-        "--quantize awq  best         3       180              175 to 185\n"
-        "--draft ngram   tied         3       178              172 to 184     400 ±60%\n"
-        "as requested    out after 1  1       100              97 to 103\n"
-        "--kv-dtype fp8  failed       0\n"
-        "\n"
-        "failed     --kv-dtype fp8, when it started: it ended with status 1\n"
-        "\n"
-        "left out   --tp-degree 3, refused: 4 heads are not a multiple of it\n"
-        "left out   1 combination that would build the same as another"
-    )  # fmt: skip
+    assert [*tune_lines(whole)] == CASES["report"]["text"].splitlines()
 
 
 def test_all_candidates_beyond_the_limits_are_said_to_be() -> None:
@@ -274,15 +186,7 @@ def test_values_of_one_field_are_one_choice_and_settings_one_for_each_name() -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
-    [
-        ("quantize", "--vary 'quantize' is not FIELD=VALUE", "name an option of a request"),
-        ("quantise=awq", "--vary 'quantise=awq' names no option of a request", "'quantize'?"),
-        ("model=x", "--vary sets model, which is the same for all candidates", "give --model"),
-        ("max-batch=two", "--vary 'max-batch=two': ", "it takes the options of a request"),
-    ],
-)
+@CASES.each("not_varied")
 def test_what_cannot_be_varied_is_refused(text: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         varied_axes([text])

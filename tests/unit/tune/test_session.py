@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -92,55 +91,6 @@ def test_what_no_candidate_is_to_blame_for_ends_it(journal: Journal, error: Outp
         run(journal, workshop)
 
     assert not [one for one in journal.events if isinstance(one, Failed)]
-
-
-@pytest.mark.parametrize("killed_after", range(1, 25, 3))
-def test_killed_at_any_step_it_ends_with_the_same_data(tmp_path: Path, killed_after: int) -> None:
-    with open_journal(tmp_path / "whole.jsonl", ASKED, now=STARTED) as journal:
-        whole = run(journal, FakeWorkshop())
-        expected = journal.events
-
-    class Killed(BaseException):
-        pass
-
-    class Mortal(FakeWorkshop):
-        def build(self, candidate, built=None):  # type: ignore[no-untyped-def]
-            self.step()
-            return super().build(candidate)
-
-        def measure(self, candidate, built, number):  # type: ignore[no-untyped-def]
-            self.step()
-            return super().measure(candidate, built, number)
-
-        def step(self) -> None:
-            if len(self.done) == killed_after:
-                raise Killed
-
-    workshop = FakeWorkshop()
-    for mortal in (Mortal(), Mortal()):  # killed twice
-        with suppress(Killed), open_journal(tmp_path / "t.jsonl", ASKED, now=STARTED) as journal:
-            run(journal, mortal)
-        workshop.done += mortal.done
-    last = FakeWorkshop()
-    with open_journal(tmp_path / "t.jsonl", ASKED, now=STARTED) as journal:
-        done = run(journal, last)
-        events = journal.events
-    workshop.done += last.done
-
-    def scores(found: list) -> list:  # type: ignore[type-arg]
-        return [(one.candidate, one.round, one.loads) for one in found if isinstance(one, Rated)]
-
-    assert scores(events) == scores(expected)
-    assert (done.best, done.reason) == (whole.best, whole.reason)
-    assert len(workshop.measured) == len(set(workshop.measured)) == len(scores(expected))
-
-
-def test_asked_again_it_measures_nothing(journal: Journal) -> None:
-    first = run(journal, FakeWorkshop())
-    again = FakeWorkshop()
-
-    assert run(journal, again) == first
-    assert again.done == []
 
 
 def test_a_larger_budget_goes_on_where_the_smaller_ended(journal: Journal) -> None:

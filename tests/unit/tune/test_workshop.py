@@ -4,57 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from packager.bench.open_servers import OpenServers
 from packager.errors import SmokeFailed
-from packager.serving.opening import OpenServer
 from packager.tune.workshop import Servers, purpose_of, remove_leftovers
-
-
-@dataclass
-class Container:
-    """Writes down what is done with it."""
-
-    image: str
-    done: list[str]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-
-    def pause(self) -> None:
-        self.done.append(f"pause {self.image}")
-
-    def unpause(self) -> None:
-        self.done.append(f"unpause {self.image}")
-
-
-@dataclass
-class Opener:
-    """Starts servers in memory."""
-
-    network: str = "bridge"
-    broken: str = ""
-    done: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def open(self, target: Any) -> Iterator[OpenServer]:
-        if target.name == self.broken:
-            raise SmokeFailed(f"{target.name} does not start")
-        self.done.append(f"start {target.name}")
-        place = {"HostConfig": {"NetworkMode": self.network}}
-        try:
-            yield OpenServer(
-                server=cast("Any", None),
-                model="m",
-                shown=target.name,
-                url="http://here",
-                container=Container(target.name, self.done, place),
-            )
-        finally:
-            self.done.append(f"end {target.name}")
+from tests.support.fake_servers import FakeOpener
 
 
 @contextmanager
@@ -72,34 +30,32 @@ def used(found: Servers, *images: str) -> None:
 
 
 def test_servers_stay_up_paused_where_memory_has_room() -> None:
-    opener = Opener()
+    opener = FakeOpener()
 
     with servers(opener) as found:
         used(found, "a", "b", "a")
         assert opener.done == [
-            "start a", "pause a", "start b", "pause b", "unpause a", "pause a",
+            "start a", "pause a", "start b", "pause b", "resume a", "pause a",
         ]  # fmt: skip
 
-    assert opener.done[-4:] == ["unpause b", "end b", "unpause a", "end a"]
+    assert opener.done[-4:] == ["resume b", "end b", "resume a", "end a"]
 
 
 @pytest.mark.parametrize("free", [49, None], ids=["less than 1.25 of the largest", "nobody knows"])
 def test_the_longest_unused_is_ended_where_memory_has_no_room(free: int | None) -> None:
-    opener = Opener()
+    opener = FakeOpener()
 
     with servers(opener, free=lambda: free) as found:
         used(found, "a", "b")
 
     assert opener.done == [
-        "start a", "pause a", "unpause a", "end a", "start b", "pause b", "unpause b", "end b",
+        "start a", "pause a", "resume a", "end a", "start b", "pause b", "resume b", "end b",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("network", "gpus"), [("host", False), ("bridge", True)])
-def test_servers_that_share_a_port_or_devices_are_up_one_at_a_time(
-    network: str, *, gpus: bool
-) -> None:
-    opener = Opener(network=network)
+def test_servers_that_share_something_are_up_one_at_a_time(network: str, *, gpus: bool) -> None:
+    opener = FakeOpener(network=network)
 
     with servers(opener, gpus=gpus) as found:
         used(found, "a", "b")
@@ -107,25 +63,25 @@ def test_servers_that_share_a_port_or_devices_are_up_one_at_a_time(
 
 
 def test_a_server_that_fails_is_ended_and_started_anew() -> None:
-    opener = Opener()
+    opener = FakeOpener()
 
     with servers(opener) as found:
         with pytest.raises(SmokeFailed), found.use("a"):
             raise SmokeFailed("it stopped answering")
-        assert opener.done == ["start a", "unpause a", "end a"]
+        assert opener.done == ["start a", "resume a", "end a"]
         used(found, "a")
 
     assert opener.done.count("start a") == 2
 
 
 def test_a_server_that_does_not_start_leaves_the_others_up() -> None:
-    opener = Opener(broken="b")
+    opener = FakeOpener(broken="b")
 
     with servers(opener) as found:
         used(found, "a")
         with pytest.raises(SmokeFailed), found.use("b"):
             pass
-        assert opener.done == ["start a", "pause a"]
+        assert opener.done == ["start a", "pause a", "start b"]
 
 
 class Api:

@@ -10,6 +10,9 @@ import pytest
 from packager.core.warmup import Grid
 from packager.errors import NotFound, UsageError
 from packager.warmup.grid import expand, read_grid_or_plan, read_plan
+from tests.support.cases import Corpus
+
+CASES = Corpus(__file__)
 
 AXES = {"model": ["a", "b"], "instance": ["ml.g5.xlarge", "ml.inf2.xlarge"]}
 
@@ -24,12 +27,7 @@ def test_every_combination_of_axes_and_shapes_is_a_request() -> None:
     found = list(expand(grid(defaults={"family": "vllm"}, axes=AXES, shapes=shapes)))
 
     assert len(found) == 8
-    assert found[0] == {
-        "family": "vllm",
-        "model": "a",
-        "instance": "ml.g5.xlarge",
-        "max_batch": 1,
-    }
+    assert found[0] == {"family": "vllm", "model": "a", "instance": "ml.g5.xlarge", "max_batch": 1}
     assert found[1]["max_total_tokens"] == 2048
 
 
@@ -45,35 +43,16 @@ def test_an_axis_wins_over_a_default_and_a_shape_over_both() -> None:
     assert found == {"max_batch": 3, "goal": "cost"}
 
 
-@pytest.mark.parametrize(
-    ("exclude", "left"),
-    [
-        ({"model": "a"}, ["b g5", "b inf2"]),
-        ({"instance": "ml.inf2.*"}, ["a g5", "b g5"]),
-        ({"model": "a", "instance": "ml.inf2.*"}, ["a g5", "b g5", "b inf2"]),
-        ({"instance": ["ml.p*", "ml.g*"]}, ["a inf2", "b inf2"]),
-        ({"tp_degree": 4}, ["a g5", "a inf2", "b g5", "b inf2"]),
-    ],
-)
+@CASES.each("excludes")
 def test_an_exclude_leaves_out_what_matches_all_its_fields(
-    exclude: dict[str, Any], left: list[str]
+    exclude: dict[str, Any], left: tuple[str, ...]
 ) -> None:
     found = expand(grid(axes=AXES, exclude=[exclude]))
 
-    assert [f"{one['model']} {one['instance'].split('.')[1]}" for one in found] == left
+    assert [f"{one['model']} {one['instance'].split('.')[1]}" for one in found] == [*left]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"axes": {"modle": ["a"]}}, "the grid has an unknown field 'modle'"),
-        ({"exclude": [{"instnace": "x"}]}, "the grid has an unknown field 'instnace'"),
-        ({"axes": {"model": []}}, "axis 'model' has no values"),
-        ({"exclude": [{}]}, "leaves out everything"),
-        ({"axes": {"max_batch": list(range(1000)), "tp_degree": list(range(1000))}}, "1000000"),
-        ({"defaults": {"outputs": ["oci:out"]}}, "the grid has an unknown field 'outputs'"),
-    ],
-)
+@CASES.each("refused")
 def test_a_grid_that_says_something_else_than_was_meant_is_refused(
     fields: dict[str, Any], message: str
 ) -> None:
@@ -81,15 +60,7 @@ def test_a_grid_that_says_something_else_than_was_meant_is_refused(
         list(expand(grid(**fields)))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("axes = 3", "axes: "),
-        ("[axe]\nmodel = ['a']", "axe: extra inputs"),
-        ("schema = 2", "schema: "),
-        ("a b", "cannot be parsed"),
-    ],
-)
+@CASES.each("no_grid")
 def test_a_file_that_is_no_grid_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
     place = tmp_path / "grid.toml"
     place.write_text(text)

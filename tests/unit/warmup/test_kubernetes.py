@@ -16,7 +16,10 @@ from packager.errors import UsageError
 from packager.warmup import kubernetes
 from packager.warmup.cluster import Cluster
 from packager.warmup.kubernetes import render_jobs
+from tests.support.cases import Corpus
 from tests.support.warmup_plans import job, plan
+
+CASES = Corpus(__file__)
 
 VERSIONS = ("1.31", "1.33", "1.37")
 GPU = {"accelerator": "nvidia", "device": "A10G", "devices": 4, "memory_bytes": 2**34}
@@ -43,14 +46,7 @@ def container(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"queue": "overnight", "secret": "cache", "claim": "models", "service_account": "warm"},
-        {"plan_url": "https://plans.example/1.json", "pin_nodes": False},
-    ],
-)
+@CASES.each("clusters")
 def test_the_manifests_are_valid(version: str, changes: dict[str, Any]) -> None:
     for document in documents(**changes):
         kubernetes_validate.validate(document, version, strict=True)

@@ -46,9 +46,7 @@ def test_what_a_shared_store_lacks_is_handed_on(root: Path, tmp_path: Path) -> N
     assert files_below(taken.path) == files_of(b"tensors")
 
 
-def test_what_is_damaged_under_its_stamp_is_set_aside_and_not_handed_on(
-    root: Path, tmp_path: Path
-) -> None:
+def test_what_is_damaged_under_its_stamp_is_not_handed_on(root: Path, tmp_path: Path) -> None:
     address = address_of(CHECKPOINT)
     damage_under_stamp(root, tmp_path)
 

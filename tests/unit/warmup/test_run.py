@@ -10,7 +10,10 @@ import pytest
 
 from packager.core.warmup import Ended, Job, Node, Outcome, WarmPlan
 from packager.warmup.run import NeedsSharedCache, run_plan
+from tests.support.cases import Corpus
 from tests.support.warmup_plans import job, plan
+
+CASES = Corpus(__file__)
 
 NODE = Node(name="one", cpus=4, memory_bytes=2**34)
 GPU = Node(name="two", cpus=4, memory_bytes=2**34, accelerator="nvidia", device="A10G", devices=1)
@@ -59,9 +62,8 @@ class Script:
 
 
 def well(one: Job) -> Ended:
-    return Ended(
-        index=one.index, said=json.dumps({"artifact": one.artifact or "x", "key": one.key})
-    )
+    said = {"artifact": one.artifact or "x", "key": one.key}
+    return Ended(index=one.index, said=json.dumps(said))
 
 
 def clock() -> Callable[[], float]:
@@ -95,10 +97,9 @@ def test_a_fetch_whose_jobs_are_done_is_not_needed_any_more() -> None:
     later = job(1, needs=(0,))
     fleet = Script(Store(later.key))
 
-    assert states(run(plan(job(0, step="fetch", artifact="", key=""), later), fleet)) == [
-        "there",
-        "there",
-    ]
+    fetch = job(0, step="fetch", artifact="", key="")
+
+    assert states(run(plan(fetch, later), fleet)) == ["there", "there"]
     assert fleet.submitted == []
 
 
@@ -111,14 +112,8 @@ def test_the_longest_job_goes_first_and_what_needs_it_after_it() -> None:
 
 
 def test_a_failure_that_may_pass_is_tried_again_and_a_lost_node_too() -> None:
-    fleet = Script(
-        Store(),
-        job0=[
-            Ended(index=0, code=75, log="error: busy"),
-            Ended(index=0, lost="node died"),
-            well(job(0)),
-        ],
-    )
+    busy, lost = Ended(index=0, code=75, log="error: busy"), Ended(index=0, lost="node died")
+    fleet = Script(Store(), job0=[busy, lost, well(job(0))])
 
     [done] = run(plan(job(0)), fleet)
 
@@ -152,16 +147,7 @@ def test_what_needs_a_failed_job_is_skipped_and_the_rest_is_done() -> None:
     assert fleet.submitted == [0, 3]
 
 
-@pytest.mark.parametrize(
-    "resources",
-    [
-        {"cpus": 5},
-        {"memory_bytes": 2**35},
-        {"accelerator": "nvidia", "device": "A10G", "devices": 2},
-        {"accelerator": "nvidia", "device": "H100", "devices": 1},
-        {"accelerator": "neuron", "device": "NeuronCore-v2", "devices": 1},
-    ],
-)
+@CASES.each("infeasible")
 def test_what_no_node_has_is_said_and_never_submitted(resources: dict[str, Any]) -> None:
     fleet = Script(Store(), NODE, GPU)
 
@@ -185,16 +171,8 @@ def test_several_machines_need_a_shared_store() -> None:
     assert states(run(plan(job(0)), Script(Store(is_shared=False), NODE))) == ["built"]
 
 
-@pytest.mark.parametrize(
-    ("said", "reason"),
-    [
-        ("", "it exited with status 0 but printed no result"),
-        ('{"artifact": "a", "key": "0123456789abcdef"}', "it made 0123456789ab instead"),
-    ],
-)
-def test_a_job_that_says_it_is_done_is_not_believed_without_its_artifact(
-    said: str, reason: str
-) -> None:
+@CASES.each("not_believed")
+def test_a_job_is_not_believed_to_be_done_without_its_artifact(said: str, reason: str) -> None:
     fleet = Script(Store(), job0=[Ended(index=0, said=said)])
 
     [done] = run(plan(job(0)), fleet, retries=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,11 @@ from packager.steps.ray.orders import make_order
 from packager.steps.tools.environments import Environments
 from packager.wiring.cluster import exchange_for
 from tests.support.cache_opening import open_cache
+from tests.support.cases import Corpus
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.tool_steps import OUTSIDE
+
+CASES = Corpus(__file__)
 
 
 class Node:
@@ -61,8 +63,11 @@ class Node:
 
     def run(self, step: Step, **changes: str) -> Done:
         digest = self.exchange.offer_order(make_order(step, self.exchange.digest))
-        run = packager_in(self.place)
-        return run("warm", "step", "--order", digest, env={**self.environment, **changes})
+        return self.packager("step", "--order", digest, **changes)
+
+    def packager(self, *words: str, **changes: str) -> Done:
+        """Run `packager warm` as the node does."""
+        return packager_in(self.place)("warm", *words, env={**self.environment, **changes})
 
     def published(self, step: Step) -> bool:
         assert step.key is not None
@@ -111,36 +116,11 @@ def test_a_node_with_the_cache_of_whoever_asks_does_not_wait_for_its_lock(node: 
     assert node.published(step)
 
 
-@pytest.mark.parametrize(
-    ("change", "kind", "code", "words"),
-    [
-        pytest.param(
-            lambda node: node.step("refuse"),
-            "StepRejected",
-            6,
-            "7 heads",
-            id="the-tool-refuses",
-        ),
-        pytest.param(
-            lambda node: node.step("broken-model"),
-            "StepBroken",
-            6,
-            "no model that can be served",
-            id="a-broken-result",
-        ),
-        pytest.param(
-            lambda node: _of_another_tool(node.step()),
-            "ToolDiffers",
-            65,
-            ", 3.9 in the key",
-            id="another-tool-than-in-the-key",
-        ),
-    ],
-)
+@CASES.each("failing")
 def test_a_node_that_fails_says_why_and_publishes_nothing(
-    node: Node, change: Callable[[Node], Step], kind: str, code: int, words: str
+    node: Node, way: str, kind: str, code: int, words: str
 ) -> None:
-    step = change(node)
+    step = _of_another_tool(node.step()) if way == "of another tool" else node.step(way)
 
     done = node.run(step)
 
@@ -171,8 +151,7 @@ def test_a_node_asks_for_what_it_lacks_before_it_runs_anything(node: Node, tmp_p
         (model / path).rename(model / f"{path}.away")
 
     digest = node.exchange.offer_order(order)
-    run = packager_in(node.place)
-    lacking = run("warm", "step", "--order", digest, env=node.environment)
+    lacking = node.packager("step", "--order", digest)
     assert lines(lacking)[-1] == {"missing": [files[path].sha256 for path in shards]}
     assert not node.published(step)
 
@@ -183,21 +162,13 @@ def test_a_node_asks_for_what_it_lacks_before_it_runs_anything(node: Node, tmp_p
         )  # moving it changed its ctime
         node.exchange.offer_file(replace(files[path], content=content), files[path].sha256)
         (model / path).unlink()
-    done = run("warm", "step", "--order", digest, env=node.environment)
+    done = node.packager("step", "--order", digest)
     assert done.status == 0, done.err
     assert node.published(step)
 
 
-@pytest.mark.parametrize(
-    ("shared", "words"),
-    [
-        pytest.param("{place}/elsewhere", "not in the shared cache as this node sees it", id="dir"),
-        pytest.param("/proc/none", "cannot write to the shared cache", id="not-writable"),
-    ],
-)
-def test_a_node_with_another_store_fails_before_it_works(
-    node: Node, shared: str, words: str
-) -> None:
+@CASES.each("other_stores")
+def test_a_node_with_another_store_fails_at_once(node: Node, shared: str, words: str) -> None:
     step = node.step()
     done = node.run(step, PACKAGER_CACHE_SHARED=f"dir:{shared.format(place=node.place)}")
 
@@ -207,11 +178,8 @@ def test_a_node_with_another_store_fails_before_it_works(
 
 
 def test_a_node_describes_its_tools(node: Node) -> None:
-    run = packager_in(node.place)
+    [said] = lines(node.packager("tool", "demo-tool"))
 
-    done = run("warm", "tool", "demo-tool", env=node.environment)
-
-    [said] = lines(done)
     assert said["facts"]["name"] == "demo-tool"
     assert said["facts"]["installed"] is True
     assert said["facts"]["worker"] == node.step().key.toolchain.worker  # type: ignore[union-attr]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,6 @@ import pytest
 from packager.errors import ToolUnavailable, UsageError
 from packager.steps.processes import started
 from packager.steps.tools import environments as module
-from packager.steps.tools.environments import MADE
 from tests.support.places import ROOT
 from tests.unit.steps.tools.test_environments import borrower as borrower
 from tests.unit.steps.tools.test_environments import own
@@ -24,6 +22,17 @@ from tests.unit.steps.tools.test_environments import tool as tool
 
 # One process makes the packages of pip that their environments are given.
 pytestmark = pytest.mark.xdist_group("tool-environments")
+
+
+def installing(place: Path, tool: Path, **how: Any) -> subprocess.Popen[str]:
+    """Install a tool in a process of its own, which says when it begins."""
+    program = (
+        "from pathlib import Path\n"
+        "from tests.unit.steps.tools.test_environments import own\n"
+        "print('ready', flush=True)\n"
+        f"own(Path({str(place)!r}), Path({str(tool)!r})).install('two')\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, text=True, **how)
 
 
 def test_groups_are_installed_in_order_with_the_users_settings(tmp_path: Path, tool: Path) -> None:
@@ -74,9 +83,7 @@ def test_an_environment_in_use_is_not_removed(tmp_path: Path, tool: Path) -> Non
     assert len(own(tmp_path, tool).remove("two")) == 1
 
 
-def test_a_tool_may_run_in_the_environment_of_another(
-    tmp_path: Path, tool: Path, borrower: Path
-) -> None:
+def test_a_tool_may_run_in_anothers_environment(tmp_path: Path, tool: Path, borrower: Path) -> None:
     made = own(tmp_path, tool)
 
     made.install("guest")
@@ -91,9 +98,7 @@ def test_a_tool_may_run_in_the_environment_of_another(
         made.remove("guest")
 
 
-def test_a_package_that_is_not_there_is_explained_and_leaves_nothing(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_an_absent_package_is_explained_and_leaves_nothing(tmp_path: Path, tool: Path) -> None:
     (tool / "requirements/a.txt").write_text("first==9.0\n")
     made = own(tmp_path, tool)
 
@@ -105,50 +110,18 @@ def test_a_package_that_is_not_there_is_explained_and_leaves_nothing(
     assert made.installed() == []
 
 
-def test_requirements_that_do_not_bring_what_the_tool_declares_are_refused(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_requirements_without_what_a_tool_declares_are_refused(tmp_path: Path, tool: Path) -> None:
     (tool / "tool.toml").write_text('summary = "s"\n[packages]\ntorch = "2.0"\n')
 
     with pytest.raises(ToolUnavailable, match="do not bring torch"):
         own(tmp_path, tool).install("two")
 
 
-def test_what_a_killed_installation_left_is_made_anew(tmp_path: Path, tool: Path) -> None:
-    program = (
-        "from pathlib import Path\n"
-        "from tests.unit.steps.tools.test_environments import own\n"
-        f"own(Path({str(tmp_path)!r}), Path({str(tool)!r})).install('two')\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, start_new_session=True)
-    made = own(tmp_path, tool)
-    deadline = time.monotonic() + 60
-    while not (made.place("two") / "bin").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-    assert not (made.place("two") / MADE).exists()
-    made.install("two")
-    assert made.facts("two").installed
-
-
 @pytest.mark.parametrize("seed", range(5))
-def test_an_installation_killed_at_any_moment_is_not_trusted(
-    seed: int, tmp_path: Path, tool: Path
-) -> None:
+def test_a_killed_installation_is_not_trusted(seed: int, tmp_path: Path, tool: Path) -> None:
     text = (tool / "tool.toml").read_text().partition("[packages]")[0]
     (tool / "tool.toml").write_text(text)  # its venv alone: some moments of 30
-    program = (
-        "from pathlib import Path\n"
-        "from tests.unit.steps.tools.test_environments import own\n"
-        "print('ready', flush=True)\n"
-        f"own(Path({str(tmp_path)!r}), Path({str(tool)!r})).install('two')\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    process = installing(tmp_path, tool, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(random.Random(seed).uniform(0, 1.0))
     process.kill()
@@ -227,12 +200,7 @@ def test_an_environment_whose_python_has_gone_is_made_anew(tmp_path: Path, tool:
 
 
 def test_two_processes_make_one_environment(tmp_path: Path, tool: Path) -> None:
-    program = (
-        "from pathlib import Path\n"
-        "from tests.unit.steps.tools.test_environments import own\n"
-        f"own(Path({str(tmp_path)!r}), Path({str(tool)!r})).install('two')\n"
-    )
-    both = [subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) for _ in range(2)]
+    both = [installing(tmp_path, tool) for _ in range(2)]
 
     assert [process.wait(120) for process in both] == [0, 0]
     assert len(list((tmp_path / "logs").glob("*install-two*.log"))) == 2  # venv and pip, once

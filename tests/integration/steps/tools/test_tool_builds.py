@@ -32,10 +32,7 @@ def test_each_build_has_an_environment_of_its_own(tmp_path: Path, tool: Path) ->
     assert (on_cpu.packages["first"], on_gpu.packages["first"]) == ("1.0+cpu", "1.0")
     assert ("driver" in on_cpu.environment, "driver" in on_gpu.environment) == (False, True)
     assert (on_cpu.build, on_gpu.build) == ("cpu", "cuda")
-    assert sorted(map(versions, made.installed())) == [
-        ("two", "cpu", True),
-        ("two", "cuda", True),
-    ]
+    assert sorted(map(versions, made.installed())) == [("two", "cpu", True), ("two", "cuda", True)]
     assert toolchain_of(on_cpu) != toolchain_of(on_gpu)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,9 @@ from packager.steps.ray.cluster import (
     tool_facts,
 )
 from packager.steps.ray.connection import ClusterNode
+from tests.support.cases import Case, Corpus
+
+CASES = Corpus(__file__)
 
 GIB = 2**30
 STEP = Step(name="quantize", tool="llmcompressor", gives="model")
@@ -54,84 +58,32 @@ SMALL, LARGE = node("small", memory=16 * GIB), node("large", memory=256 * GIB)
 ONE_GPU, FOUR_GPUS = node("gpu", gpus=1), node("gpus", gpus=4)
 
 
-@pytest.mark.parametrize(
-    ("changes", "check", "wanted"),
-    [
-        pytest.param({}, True, Resources(), id="nothing-said"),
-        pytest.param({"env": {"OMP_NUM_THREADS": "4"}}, True, Resources(cpus=4), id="threads"),
-        pytest.param({"threads": 3}, True, Resources(cpus=3), id="threads-beside-the-key"),
-        pytest.param(
-            {"gpus": 2},
-            True,
-            Resources(accelerator="nvidia", devices=2),
-            id="gpus",
-        ),
-        pytest.param(
-            {"needs": Estimate(memory_bytes=20 * GIB)},
-            True,
-            Resources(memory_bytes=20 * GIB),
-            id="memory",
-        ),
-        pytest.param(
-            {"needs": Estimate(memory_bytes=300 * GIB, least_memory_bytes=40 * GIB)},
-            True,
-            Resources(memory_bytes=40 * GIB),
-            id="least-memory-where-no-node-has-more",
-        ),
-        pytest.param(
-            {"needs": Estimate(memory_bytes=200 * GIB, least_memory_bytes=40 * GIB)},
-            True,
-            Resources(memory_bytes=200 * GIB),
-            id="all-memory-where-a-node-has-it",
-        ),
-        pytest.param(
-            {"needs": Estimate(memory_bytes=300 * GIB)},
-            False,
-            Resources(),
-            id="no-memory-without-the-check",
-        ),
-    ],
-)
-def test_a_step_asks_for_what_one_node_must_have(
-    changes: dict[str, object], check: bool, wanted: Resources
-) -> None:
-    step = replace(STEP, **changes)  # type: ignore[arg-type]
+@CASES.rows("demands")
+def test_a_step_asks_for_what_one_node_must_have(case: Case) -> None:
+    memory, least, wanted = (
+        case.get(name, 0) * GIB for name in ("memory_gib", "least_gib", "wanted_gib")
+    )
+    needs = Estimate(memory_bytes=memory, least_memory_bytes=least)
+    step = replace(STEP, needs=needs, **case["changes"])
 
-    assert demand_of(step, [SMALL.node, LARGE.node], check=check) == wanted
+    found = demand_of(step, [SMALL.node, LARGE.node], check="unchecked" not in case)
+
+    assert found == Resources(memory_bytes=wanted, **case["wanted"])
 
 
-@pytest.mark.parametrize(
-    ("demand", "able"),
-    [
-        pytest.param(Resources(), ["small", "large", "gpu", "gpus"], id="anything"),
-        pytest.param(Resources(memory_bytes=100 * GIB), ["large"], id="memory-of-one-node"),
-        pytest.param(Resources(accelerator="nvidia", devices=2), ["gpus"], id="gpus-of-one-node"),
-    ],
-)
-def test_a_step_must_fit_one_node_and_not_the_cluster(demand: Resources, able: list[str]) -> None:
+@CASES.each("able")
+def test_a_step_must_fit_one_single_node(demand: dict[str, Any], able: tuple[str, ...]) -> None:
     nodes = [SMALL, LARGE, ONE_GPU, FOUR_GPUS]
 
-    assert [one.node.name for one in fitting(STEP, demand, nodes)] == able
+    assert tuple(one.node.name for one in fitting(STEP, Resources(**demand), nodes)) == able
 
 
-@pytest.mark.parametrize(
-    ("demand", "words"),
-    [
-        pytest.param(
-            Resources(accelerator="nvidia", devices=5), "1 processors, 5 GPUs", id="five-gpus"
-        ),
-        pytest.param(
-            Resources(cpus=2, memory_bytes=512 * GIB),
-            "2 processors, 512.0 GiB of memory",
-            id="memory",
-        ),
-    ],
-)
+@CASES.each("refused")
 def test_what_no_node_has_is_refused_where_ray_would_wait_for_ever(
-    demand: Resources, words: str
+    demand: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(StepTooLarge, match=f"a node with {words}; none of 2 in the Ray cluster"):
-        fitting(STEP, demand, [ONE_GPU, FOUR_GPUS])
+        fitting(STEP, Resources(**demand), [ONE_GPU, FOUR_GPUS])
 
 
 def test_the_best_node_has_most_gpus_and_then_most_memory() -> None:
@@ -146,21 +98,9 @@ def test_a_node_without_the_tool_only_declares_its_versions() -> None:
     assert same_facts("llmcompressor", {SMALL: declared}) == declared
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        pytest.param(
-            {"packages": {"torch": "2.14.0"}}, r"torch 2\.13\.0\+cpu and 2\.14\.0", id="package"
-        ),
-        pytest.param({"environment": {}}, r"python 3\.11 and is missing", id="environment"),
-        pytest.param({"worker": "c" * 64}, "its worker is another", id="worker"),
-        pytest.param({"requirements": "c" * 64}, "its requirements are others", id="requirements"),
-    ],
-)
-def test_nodes_with_other_versions_of_a_tool_are_refused(
-    changes: dict[str, object], words: str
-) -> None:
-    other = replace(FACTS, **changes)  # type: ignore[arg-type]
+@CASES.each("differ")
+def test_nodes_with_other_versions_are_refused(changes: dict[str, Any], words: str) -> None:
+    other = replace(FACTS, **changes)
 
     with pytest.raises(NodesDiffer, match=f"nodes small and large .*: {words}") as caught:
         same_facts("llmcompressor", {SMALL: FACTS, LARGE: other})
@@ -174,17 +114,7 @@ def test_facts_of_a_tool_come_back_as_they_were() -> None:
         tool_facts({"name": "x", "since": 1})
 
 
-@pytest.mark.parametrize(
-    ("kind", "wanted", "code", "permanent"),
-    [
-        pytest.param("StepRejected", "StepRejected", 6, True, id="rejected"),
-        pytest.param("StepOutOfMemory", "StepOutOfMemory", 6, False, id="memory"),
-        pytest.param("Unavailable", "Unavailable", 69, False, id="unavailable"),
-        pytest.param("ToolUnavailable", "ToolUnavailable", 69, False, id="tool"),
-        pytest.param("ToolDiffers", "NodeFailed", 65, False, id="of-a-name-that-is-not-known"),
-        pytest.param("KeyboardInterrupt", "NodeFailed", 65, False, id="no-failure-of-ours"),
-    ],
-)
+@CASES.each("failures")
 def test_a_failure_of_a_node_is_the_same_failure_here(
     kind: str, wanted: str, code: int, permanent: bool
 ) -> None:

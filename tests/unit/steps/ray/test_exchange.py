@@ -16,7 +16,6 @@ from artifact_cache.key import key_of
 from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile
 from packager.core.order import StepOrder
-from packager.core.recipe import Step, StepInput
 from packager.errors import ModelRefused, NotFound, PackagerError
 from packager.files.opening import identity_of
 from packager.images.blobs import BlobReader
@@ -26,7 +25,10 @@ from packager.steps.ray.exchange import Exchange, InputFinder, InputsMissing
 from packager.steps.ray.orders import make_order
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_cache
+from tests.support.cases import Corpus
+from tests.support.tool_steps import checkpoint_step
 
+CASES = Corpus(__file__)
 DATA = b"weights" * 100
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
@@ -71,17 +73,7 @@ class Sides:
         return self.finder.inputs(self.order(*files))["model"]
 
     def order(self, *files: ModelFile) -> StepOrder:
-        return make_order(
-            Step(
-                name="quantize",
-                tool="llmcompressor",
-                gives="model",
-                inputs={"model": StepInput(files=files)},
-                env=dict(CHECKPOINT.invocation.env),
-                key=CHECKPOINT,
-            ),
-            self.exchange.digest,
-        )
+        return make_order(checkpoint_step(files), self.exchange.digest)
 
     def content(self, file: ModelFile) -> bytes:
         assert isinstance(file.content, FileRange)
@@ -98,6 +90,13 @@ def on_disk(path: Path, data: bytes = DATA) -> ModelFile:
     content = FileRange(path=str(path), offset=0, length=len(data))
     digest = hashlib.sha256(data).hexdigest()
     return ModelFile(path="m.safetensors", role="weights", content=content, sha256=digest)
+
+
+def gone(sides: Sides, place: Path, origin: str) -> StepOrder:
+    """Order a file that is not where it was any more, and says where it is from."""
+    order = sides.order(replace(on_disk(place / "m.safetensors"), origin=origin))
+    (place / "m.safetensors").unlink()
+    return order
 
 
 def test_a_file_under_the_same_path_with_the_same_content_is_used_where_it_is(
@@ -134,9 +133,7 @@ def test_a_file_under_the_same_path_with_other_content_is_missing(
     assert caught.value.digests == (SHA256,)
 
 
-def test_a_file_that_was_handed_on_is_found_and_shares_nothing_with_ours(
-    sides: Sides, tmp_path: Path
-) -> None:
+def test_a_handed_on_file_is_found_and_shares_nothing(sides: Sides, tmp_path: Path) -> None:
     place = tmp_path / "m.safetensors"
     file = on_disk(place)
     place.chmod(0o444)
@@ -154,9 +151,7 @@ def test_a_file_that_was_handed_on_is_found_and_shares_nothing_with_ours(
     assert inode not in inodes
 
 
-def test_a_file_that_changed_since_its_digest_was_taken_is_not_handed_on(
-    sides: Sides, tmp_path: Path
-) -> None:
+def test_a_file_changed_since_its_digest_is_not_handed_on(sides: Sides, tmp_path: Path) -> None:
     file = on_disk(tmp_path / "m.safetensors")
     status = (tmp_path / "m.safetensors").stat()
     content = FileRange(
@@ -178,9 +173,7 @@ def test_the_result_of_an_earlier_step_is_found_in_its_entry(sides: Sides, tmp_p
 
     sides.ours.get_or_build(CHECKPOINT, build, tmp_path / "result")
     origin = f"cache://quantized-checkpoint/{key_of(CHECKPOINT)}/deep/m.safetensors"
-    file = replace(on_disk(tmp_path / "m.safetensors"), origin=origin)
-    order = sides.order(file)
-    (tmp_path / "m.safetensors").unlink()
+    order = gone(sides, tmp_path, origin)
 
     [found] = sides.finder.inputs(order)["model"]
 
@@ -190,21 +183,13 @@ def test_the_result_of_an_earlier_step_is_found_in_its_entry(sides: Sides, tmp_p
         sides.finder.inputs(order.model_copy(update={"inputs": {"model": (other,)}}))
 
 
-@pytest.mark.parametrize(
-    ("origin", "found"),
-    [
-        pytest.param(f"size={len(DATA)}&sha256={SHA256}", True, id="the-same"),
-        pytest.param(f"size={len(DATA)}&git_sha1={'1' * 40}", True, id="small-file-of-git"),
-        pytest.param(f"size={len(DATA)}&sha256={'0' * 64}", False, id="other-digest"),
-        pytest.param(f"size=1&sha256={SHA256}", False, id="other-size"),
-    ],
-)
+@CASES.each("hub")
 def test_a_file_of_a_hub_is_fetched_at_its_commit(
     sides: Sides, tmp_path: Path, origin: str, found: bool
 ) -> None:
-    url = f"hf://org/name@{'a' * 40}/m.safetensors?{origin}"
-    order = sides.order(replace(on_disk(tmp_path / "m.safetensors"), origin=url))
-    (tmp_path / "m.safetensors").unlink()
+    query = origin.replace("SIZE", str(len(DATA))).replace("SHA256", SHA256)
+    url = f"hf://org/name@{'a' * 40}/m.safetensors?{query}"
+    order = gone(sides, tmp_path, url)
 
     if not found:
         with pytest.raises(InputsMissing):
@@ -214,9 +199,7 @@ def test_a_file_of_a_hub_is_fetched_at_its_commit(
     assert file.content == RemoteRange(url=url, offset=0, length=len(DATA))
 
 
-def test_an_order_and_what_was_made_here_reach_the_node_through_the_shared_cache(
-    sides: Sides,
-) -> None:
+def test_an_order_and_what_was_made_here_reach_the_node(sides: Sides) -> None:
     config = ModelFile(path="config.json", role="config", content=Inline(b'{"a": 1}'))
     order = sides.order(config)
 
@@ -239,41 +222,22 @@ def test_a_node_that_sees_another_store_says_so_before_it_works(tmp_path: Path) 
     assert "mounted" in caught.value.hint
 
 
-def test_nothing_that_is_handed_on_stays_in_the_cache_of_this_machine(
-    sides: Sides, tmp_path: Path
-) -> None:
+def test_nothing_handed_on_stays_in_this_machines_cache(sides: Sides, tmp_path: Path) -> None:
     sides.exchange.offer_file(on_disk(tmp_path / "m.safetensors"), SHA256)
 
     assert list(tmp_path.glob("ours/ac/*/*/*")) == []
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        pytest.param("cache://../" + "a" * 64 + "/m.safetensors", id="kind-that-leaves-the-store"),
-        pytest.param("cache://model-answers/../x", id="no-key"),
-        pytest.param("hf://org/name@main/m.safetensors", id="no-commit"),
-        pytest.param("file:///etc/passwd", id="unknown"),
-    ],
-)
-def test_an_origin_that_names_nothing_pinned_is_passed_over(
-    sides: Sides, tmp_path: Path, origin: str
-) -> None:
-    order = sides.order(replace(on_disk(tmp_path / "m.safetensors"), origin=origin))
-    (tmp_path / "m.safetensors").unlink()
-
+@CASES.each("not_pinned")
+def test_an_origin_not_pinned_is_passed_over(sides: Sides, tmp_path: Path, origin: str) -> None:
     with pytest.raises(InputsMissing):
-        sides.finder.inputs(order)
+        sides.finder.inputs(gone(sides, tmp_path, origin))
 
 
 @pytest.mark.parametrize(
     "data",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"[1]", id="no-object"),
-        pytest.param(b'{"order": 3}', id="later-version"),
-        pytest.param(b"{" * 10_000, id="deep"),
-    ],
+    [b"", b"[1]", b'{"order": 3}', b"{" * 10_000],
+    ids=["empty", "no-object", "later-version", "deep"],
 )
 def test_an_order_that_cannot_be_read_is_a_failure_that_says_so(
     sides: Sides, tmp_path: Path, data: bytes

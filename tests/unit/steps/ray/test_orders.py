@@ -68,44 +68,31 @@ def test_every_field_of_a_step_arrives_or_is_left_out_by_name() -> None:
 
     arrived = make_step(order, {"model": files})
 
-    unlike_default = {
-        one.name
-        for one in fields(Step)
-        if one.name not in LEFT_OUT and getattr(arrived, one.name) == getattr(STEP, one.name)
-    }
     everything = {one.name for one in fields(Step)} - LEFT_OUT
-    assert unlike_default == everything - {"carried"}
-    assert [file.path for file in arrived.carried] == ["LICENSE"]
     defaults = Step(name="", tool="", gives="model")
-    assert {name for name in everything if getattr(STEP, name) == getattr(defaults, name)} == {
-        "gives"
-    }
+    assert same(arrived, STEP, everything) == everything - {"carried"}
+    assert same(STEP, defaults, everything) == {"gives"}  # else nothing would show that it arrived
+    assert [file.path for file in arrived.carried] == ["LICENSE"]
+
+
+def same(one: Step, other: Step, names: set[str]) -> set[str]:
+    return {name for name in names if getattr(one, name) == getattr(other, name)}
+
+
+PART = replace(ON_DISK, content=FileRange(path="/models/all", offset=5, length=7))
+HEADED = Blob((Inline(b"head"), FileRange(path="/m", offset=0, length=3)))
 
 
 @pytest.mark.parametrize(
     ("file", "place", "origin", "travels"),
     [
-        pytest.param(CONFIG, "", "", True, id="made-here"),
-        pytest.param(REMOTE, "", "", True, id="fetched-by-address"),
-        pytest.param(ON_DISK, "/models/tokenizer.json", ON_DISK.origin, False, id="on-disk"),
-        pytest.param(
-            replace(ON_DISK, content=FileRange(path="/models/all", offset=5, length=7)),
-            "",
-            ON_DISK.origin,
-            False,
-            id="part-of-a-file-on-disk",
-        ),
-        pytest.param(
-            replace(
-                ON_DISK,
-                content=Blob((Inline(b"head"), FileRange(path="/m", offset=0, length=3))),
-            ),
-            "",
-            ON_DISK.origin,
-            False,
-            id="partly-on-disk",
-        ),
+        (CONFIG, "", "", True),
+        (REMOTE, "", "", True),
+        (ON_DISK, "/models/tokenizer.json", ON_DISK.origin, False),
+        (PART, "", ON_DISK.origin, False),
+        (replace(ON_DISK, content=HEADED), "", ON_DISK.origin, False),
     ],
+    ids=["made here", "fetched by address", "on disk", "part of a file", "partly on disk"],
 )
 def test_a_file_is_named_by_what_it_holds_unless_its_bytes_travel(
     file: ModelFile, place: str, origin: str, travels: bool

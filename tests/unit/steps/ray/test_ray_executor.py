@@ -14,7 +14,7 @@ from packager import __version__
 from packager.core.events import Event, StepEvent
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
-from packager.core.recipe import Step, StepInput
+from packager.core.recipe import Step, StepResult
 from packager.errors import OutputFailed, ToolUnavailable, Unavailable
 from packager.images.blobs import BlobReader
 from packager.steps.failures import StepFailed, StepRejected, StepTooLarge
@@ -23,9 +23,9 @@ from packager.steps.ray.cluster import NodeFailed, facts_document
 from packager.steps.ray.connection import ClusterLost
 from packager.steps.ray.exchange import Exchange
 from packager.steps.ray.executor import OtherPackager, RayExecutor, StepLost
-from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_local
 from tests.support.doubles.ray_module import FakeRay, WorkerCrashedError, line
+from tests.support.tool_steps import checkpoint_step
 from tests.unit.steps.ray.test_cluster_values import FACTS
 
 NODES = {"10.0.0.1": {"CPU": 4.0, "memory": 2.0**35}}
@@ -97,6 +97,9 @@ class World:
             return [line(facts=self.facts), (0, "")]
         return self.scripts.pop(0)  # type: ignore[no-any-return]
 
+    def run(self, asked: Step | None = None) -> StepResult:
+        return self.executor.run(asked or step(), self.place / "into")
+
     @property
     def said(self) -> list[str]:
         return [event.detail for event in self.events if isinstance(event, StepEvent)]
@@ -113,14 +116,7 @@ def step(place: Path | None = None) -> Step:
         place.write_bytes(b"weights of ours")
         content = FileRange(path=str(place), offset=0, length=15)
         files = (ModelFile(path="m.safetensors", role="weights", content=content, sha256=WEIGHTS),)
-    return Step(
-        name="quantize",
-        tool="llmcompressor",
-        gives="model",
-        inputs={"model": StepInput(files=files)},
-        env=dict(CHECKPOINT.invocation.env),
-        key=CHECKPOINT,
-    )
+    return checkpoint_step(files)
 
 
 Run = Callable[..., World]
@@ -131,20 +127,20 @@ def world(tmp_path: Path) -> Run:
     return lambda *scripts, **changes: World(tmp_path, scripts, **changes)
 
 
-def test_a_result_is_in_the_shared_cache_and_what_the_node_said_comes_back_as_it_is_said(
-    world: Run, tmp_path: Path
-) -> None:
-    node = world(
-        [
-            line(node="gpu-7"),
-            line(progress="layer, 1 of 2") + line(log="loading\n")[:9],
-            line(log="loading\n")[9:] + line(notice="a notice"),
-            line(result={"seconds": 2.5, "details": {"layers": 2}}),
-            (0, ""),
-        ]
-    )
+def test_a_result_is_shared_and_what_the_node_said_comes_back(world: Run) -> None:
+    log = line(log="loading\n")
+    done = line(result={"seconds": 2.5, "details": {"layers": 2}})
+    progress = line(progress="layer, 1 of 2")
+    said = [
+        line(node="gpu-7"),
+        progress + log[:9],
+        log[9:] + line(notice="a notice"),
+        done,
+        (0, ""),
+    ]
+    node = world(said)
 
-    result = node.executor.run(step(), tmp_path / "into")
+    result = node.run()
 
     assert result.published
     assert (result.seconds, dict(result.details)) == (2.5, {"layers": 2})
@@ -155,19 +151,13 @@ def test_a_result_is_in_the_shared_cache_and_what_the_node_said_comes_back_as_it
 
 
 @pytest.mark.parametrize(
-    "lost",
-    [
-        pytest.param([line(node="a"), WorkerCrashedError("it died")], id="worker-died"),
-        pytest.param([line(node="a"), (-9, "")], id="process-killed"),
-        pytest.param([line(node="a")], id="no-word"),
-    ],
+    "end", [[WorkerCrashedError("it died")], [(-9, "")], []], ids=["died", "killed", "no-word"]
 )
-def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(
-    world: Run, tmp_path: Path, lost: list[Any]
-) -> None:
+def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(world: Run, end: list[Any]) -> None:
+    lost = [line(node="a"), *end]
     node = world(lost, lost, lost, DONE)
 
-    result = node.executor.run(step(), tmp_path / "into")
+    result = node.run()
 
     assert result.published
     assert len(result.notices) == 3
@@ -177,64 +167,51 @@ def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(
     assert sum(said.startswith("again: ") for said in node.said) == 3
 
 
-def test_what_is_lost_again_and_again_ends_with_a_failure_that_says_so(
-    world: Run, tmp_path: Path
-) -> None:
+def test_what_is_lost_again_and_again_ends_with_a_failure_that_says_so(world: Run) -> None:
     lost = [WorkerCrashedError("the node had no memory")]
     node = world(*[lost] * 4)
 
     with pytest.raises(StepLost, match=r"was lost 4 times .*the node had no memory") as caught:
-        node.executor.run(step(), tmp_path / "into")
+        node.run()
 
     assert caught.value.exit_code == 69
 
 
 @pytest.mark.parametrize("kind", ["Unavailable", "OutputFailed"])
-def test_a_failure_that_may_pass_is_tried_again_after_a_pause(
-    world: Run, tmp_path: Path, kind: str
-) -> None:
+def test_a_failure_that_may_pass_is_tried_again_after_a_pause(world: Run, kind: str) -> None:
     fails = [line(error={"kind": kind, "message": "the bucket is away"}), (69, "")]
     node = world(fails, fails, DONE)
 
-    assert node.executor.run(step(), tmp_path / "into").published
+    assert node.run().published
     assert node.slept == [1.0, 2.0]
 
     node = world(*[fails] * 4)
     with pytest.raises(Unavailable if kind == "Unavailable" else OutputFailed, match="is away"):
-        node.executor.run(step(), tmp_path / "into")
+        node.run()
+
+
+REJECTED = {"kind": "StepRejected", "message": "7 heads", "log": "end"}
+NO_TOOL = {"kind": "ToolUnavailable", "message": "no index"}
+A_BUG = (70, "Traceback\nKeyError: 'x'")
 
 
 @pytest.mark.parametrize(
     ("script", "kind", "words"),
     [
-        pytest.param(
-            [line(error={"kind": "StepRejected", "message": "7 heads", "log": "end"}), (6, "")],
-            StepRejected,
-            "7 heads",
-            id="rejected",
-        ),
-        pytest.param(
-            [line(error={"kind": "ToolUnavailable", "message": "no index"}), (69, "")],
-            ToolUnavailable,
-            "no index",
-            id="tool",
-        ),
-        pytest.param(
-            [line(node="a"), (70, "Traceback\nKeyError: 'x'")],
-            NodeFailed,
-            "status 70: KeyError: 'x'",
-            id="a-bug",
-        ),
-        pytest.param([b'{"node": 7}\n'], NodeFailed, "what cannot be read", id="not-our-words"),
+        ([line(error=REJECTED), (6, "")], StepRejected, "7 heads"),
+        ([line(error=NO_TOOL), (69, "")], ToolUnavailable, "no index"),
+        ([line(node="a"), A_BUG], NodeFailed, "status 70: KeyError: 'x'"),
+        ([b'{"node": 7}\n'], NodeFailed, "what cannot be read"),
     ],
+    ids=["rejected", "tool", "a-bug", "not-our-words"],
 )
 def test_a_failure_that_would_come_again_is_not_tried_again(
-    world: Run, tmp_path: Path, script: list[Any], kind: type[Exception], words: str
+    world: Run, script: list[Any], kind: type[Exception], words: str
 ) -> None:
     node = world(script, DONE)
 
     with pytest.raises(kind, match=words):
-        node.executor.run(step(), tmp_path / "into")
+        node.run()
 
     assert len(node.ray.steps) == 1
 
@@ -246,7 +223,7 @@ def test_a_file_that_the_node_lacks_is_handed_on_once_through_the_shared_cache(
     lacks = [line(missing=[WEIGHTS]), (0, "")]
     node = world(lacks, DONE)
 
-    assert node.executor.run(step(model), tmp_path / "into").published
+    assert node.run(step(model)).published
 
     handed = [blob for blob in node.shared.glob("cas/sha256/*/*") if blob.stat().st_size == 15]
     assert [blob.name for blob in handed] == [WEIGHTS]
@@ -256,13 +233,13 @@ def test_a_file_that_the_node_lacks_is_handed_on_once_through_the_shared_cache(
 
     node = world(lacks, lacks)
     with pytest.raises(Unavailable, match=f"does not find input {WEIGHTS[:12]}"):
-        node.executor.run(step(model), tmp_path / "into")
+        node.run(step(model))
 
 
 def test_ray_is_told_a_digest_and_addresses_and_nothing_else(world: Run, tmp_path: Path) -> None:
     node = world(DONE)
 
-    node.executor.run(step(tmp_path / "m.safetensors"), tmp_path / "into")
+    node.run(step(tmp_path / "m.safetensors"))
 
     [(options, arguments)] = node.ray.steps
     words, given = arguments
@@ -270,34 +247,27 @@ def test_ray_is_told_a_digest_and_addresses_and_nothing_else(world: Run, tmp_pat
     assert len(words) == 4
     assert len(words[3]) == 64
     assert given == {"PACKAGER_CACHE_SHARED": f"dir:{node.shared}"}
-    assert options == {
-        "name": f"packager quantize {words[3][:12]}",
-        "num_cpus": 1,
-        "num_returns": "streaming",
-        "max_retries": 0,
-        "label_selector": {"ray.io/node-id": "in(10.0.0.1)"},
-    }
+    how = {"num_cpus": 1, "num_returns": "streaming", "max_retries": 0}
+    where = {"label_selector": {"ray.io/node-id": "in(10.0.0.1)"}}
+    assert options == {"name": f"packager quantize {words[3][:12]}", **how, **where}
     assert "secret-canary" not in str(node.ray.started)
 
 
-def test_a_step_with_gpus_asks_for_them_on_one_node(world: Run, tmp_path: Path) -> None:
+def test_a_step_with_gpus_asks_for_them_on_one_node(world: Run) -> None:
     nodes = {
         "cpu": {"CPU": 64.0, "memory": 2.0**40},
         "gpus": {"CPU": 8.0, "memory": 2.0**36, "GPU": 4.0, "accelerator_type:A10G": 1.0},
     }
     node = world(DONE, nodes=nodes)
 
-    node.executor.run(replace(step(), gpus=2), tmp_path / "into")
+    node.run(replace(step(), gpus=2))
 
     [(options, _)] = node.ray.steps
     assert options["num_gpus"] == 2
     assert options["label_selector"] == {"ray.io/node-id": "in(gpus)"}
     assert node.executor.capacity() == {"cpus": 8.0, "gpus": 4.0, "memory_bytes": 2.0**36}
-    node.executor.admit(replace(step(), gpus=4))
     with pytest.raises(StepTooLarge, match="5 GPUs"):
-        node.executor.admit(replace(step(), gpus=5))
-    with pytest.raises(StepTooLarge, match="5 GPUs"):
-        node.executor.run(replace(step(), gpus=5), tmp_path / "into")
+        node.run(replace(step(), gpus=5))
 
 
 @pytest.mark.parametrize(
@@ -309,34 +279,34 @@ def test_a_step_with_gpus_asks_for_them_on_one_node(world: Run, tmp_path: Path) 
     ],
 )
 def test_the_node_is_told_what_the_user_told_us(
-    world: Run, tmp_path: Path, settings: dict[str, Any], more: tuple[str, ...]
+    world: Run, settings: dict[str, Any], more: tuple[str, ...]
 ) -> None:
     node = world([WorkerCrashedError("x")], DONE, **settings)
 
-    node.executor.run(step(), tmp_path / "into")
+    node.run()
 
     first, second = (arguments[0][4:] for _, arguments in node.ray.steps)
     assert first == more
     assert "--restart" not in second  # what the lost try did is gone on with
 
 
-def test_an_interrupt_cancels_the_step_on_its_node(world: Run, tmp_path: Path) -> None:
+def test_an_interrupt_cancels_the_step_on_its_node(world: Run) -> None:
     node = world([line(node="a"), KeyboardInterrupt()])
 
     with pytest.raises(KeyboardInterrupt):
-        node.executor.run(step(), tmp_path / "into")
+        node.run()
 
     assert len(node.ray.cancelled) == 1
 
 
-def test_a_cluster_that_is_gone_is_not_waited_for(world: Run, tmp_path: Path) -> None:
+def test_a_cluster_that_is_gone_is_not_waited_for(world: Run) -> None:
     node = world(DONE)
     node.executor.capacity()
     node.head.lost = True
     node.ray.wait = lambda handles, **_: ([], handles)  # type: ignore[method-assign]
 
     with pytest.raises(ClusterLost):
-        node.executor.run(step(), tmp_path / "into")
+        node.run()
 
 
 @pytest.mark.parametrize(
@@ -391,9 +361,7 @@ def test_a_tool_that_no_node_has_is_installed_on_one(world: Run) -> None:
     assert node.executor.find_tool("llmcompressor") == FACTS
 
 
-def test_a_tool_that_runs_in_the_serving_image_is_refused_before_anything_runs(
-    world: Run,
-) -> None:
+def test_a_tool_that_runs_in_the_serving_image_is_refused_before_anything_runs(world: Run) -> None:
     with pytest.raises(ToolUnavailable, match="nodes run no images"):
         world().executor.prepare("vllm-cache")
     with pytest.raises(ToolUnavailable, match="nodes run no images") as caught:
@@ -402,18 +370,16 @@ def test_a_tool_that_runs_in_the_serving_image_is_refused_before_anything_runs(
     assert "packager warm run" in caught.value.hint
 
 
-def test_a_step_without_a_key_is_refused(world: Run, tmp_path: Path) -> None:
+def test_a_step_without_a_key_is_refused(world: Run) -> None:
     node = world(DONE)
 
     with pytest.raises(StepFailed, match="its result cannot come back"):
-        node.executor.run(replace(step(), key=None, env={}), tmp_path / "into")
+        node.run(replace(step(), key=None, env={}))
 
     assert node.ray.started == []
 
 
-def test_a_node_that_went_away_before_it_began_is_not_waited_for(
-    world: Run, tmp_path: Path
-) -> None:
+def test_a_node_that_went_away_before_it_began_is_not_waited_for(world: Run) -> None:
     """Ray keeps a task for a node by its id, whether or not that node lives."""
     node = world(DONE, DONE, quiet_s=0.0)
     real, waits = node.ray.wait, []
@@ -427,7 +393,7 @@ def test_a_node_that_went_away_before_it_began_is_not_waited_for(
 
     node.ray.wait = wait  # type: ignore[method-assign]
 
-    assert node.executor.run(step(), tmp_path / "into").published
+    assert node.run().published
 
     selectors = [options["label_selector"]["ray.io/node-id"] for options, _ in node.ray.steps]
     assert selectors == ["in(10.0.0.1)", "in(10.0.0.2)"]

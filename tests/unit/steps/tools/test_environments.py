@@ -10,7 +10,10 @@ import pytest
 
 from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 from packager.steps.tools.environments import Environments, allows
+from tests.support.cases import Corpus
 from tests.support.tool_steps import environments
+
+CASES = Corpus(__file__)
 
 
 def wheel(directory: Path, name: str, version: str, requires: str = "") -> None:
@@ -58,9 +61,7 @@ def own(tmp_path: Path, tool: Path, **more: str) -> Environments:
     return environments(tmp_path, find=lambda name: tool.parent / name, environment=environment)
 
 
-def test_a_changed_worker_is_another_tool_in_the_same_environment(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_a_changed_worker_is_another_tool_in_one_environment(tmp_path: Path, tool: Path) -> None:
     before = own(tmp_path, tool)
     before.tool("two")
     (tool / "worker.py").write_text("# better\n")
@@ -80,14 +81,7 @@ def borrower(tool: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('environment = "two"\n[packages]\nfirst = "1.0"\n', "installs and names no packages"),
-        ('environment = "guest"\n', "borrows the environment of 'guest'"),
-        ('environment = "three"\n', "there is no tool 'three'"),
-    ],
-)
+@CASES.each("not_borrowed")
 def test_what_cannot_be_borrowed_is_refused(
     tmp_path: Path, tool: Path, borrower: Path, text: str, said: str
 ) -> None:
@@ -109,26 +103,7 @@ def test_an_unknown_tool_is_not_found(tmp_path: Path, tool: Path) -> None:
         own(tmp_path, tool).install("three")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "version", "allowed"),
-    [
-        (">=3.11,<3.14", "3.11.7", True),
-        (">=3.11,<3.14", "3.14.0", False),
-        (">=3.12", "3.11.9", False),
-        (">=3.11.5", "3.11.7", True),
-        (">=3.11.5", "3.11.4", False),
-        (">=3.11.5", "3.12.0", True),
-        ("<=3.11", "3.11.7", False),
-        ("==3.11.*", "3.11.7", True),
-        ("==3.11", "3.11.7", False),
-        ("~=3.11", "3.13.0", True),
-        ("~=3.11.2", "3.12.0", False),
-        ("!=3.12.*", "3.11.7", True),
-        ("!=3.12.*", "3.12.1", False),
-        (">=3.11", "3.15.0rc1", True),
-        ("", "3.11.7", True),
-    ],
-)
+@CASES.each("specifiers")
 def test_python_versions_are_compared_as_specifiers_say(
     wanted: str, version: str, allowed: bool
 ) -> None:
