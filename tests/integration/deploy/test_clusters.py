@@ -14,6 +14,7 @@ from packager.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
 from packager.deploy.kubernetes.live import HYPERPOD, KSERVE, KUBERNETES, LiveCluster, NotOurs
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable, UsageError
+from tests.support.cases import cases
 from tests.support.cluster_deployments import TGI, VLLM
 from tests.support.doubles.cluster import Cluster, Key, running_cluster
 
@@ -190,19 +191,7 @@ def test_an_old_generation_is_not_ready(cluster: Cluster, live: LiveCluster) -> 
     assert live.status("llama").state == "updating"
 
 
-@pytest.mark.parametrize(
-    ("condition", "reason"),
-    [
-        (
-            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"},
-            "llama-1: ImagePullBackOff: no such image",
-        ),
-        (
-            {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"},
-            "exceeded quota: gpus",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "conditions"))
 def test_waiting_ends_when_a_rollout_failed(
     cluster: Cluster, live: LiveCluster, condition: dict[str, str], reason: str
 ) -> None:
@@ -215,17 +204,7 @@ def test_waiting_ends_when_a_rollout_failed(
     assert (found.state, found.reason) == ("failed", reason)
 
 
-@pytest.mark.parametrize(
-    ("state", "last", "reason"),
-    [
-        ({"waiting": {"reason": "ContainerCreating"}}, {}, ""),
-        (
-            {"waiting": {"reason": "CrashLoopBackOff"}},
-            {"terminated": {"reason": "OOMKilled"}},
-            "llama-1: OOMKilled: its memory was not enough",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "pods"))
 def test_pods_say_why_a_rollout_waits(
     cluster: Cluster, live: LiveCluster, state: dict[str, Any], last: dict[str, Any], reason: str
 ) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from packager.deploy.kubernetes.kubeconfig import BadKubeconfig, find_access
 from packager.errors import AccessDenied, NotFound
+from tests.support.cases import cases
 
 CONFIG: dict[str, Any] = {
     "current-context": "one",
@@ -94,19 +95,7 @@ def test_without_any_file_nothing_is_guessed(tmp_path: Path) -> None:
         find_access({"HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"current-context": "gone"}, "no context 'gone'"),
-        ({"current-context": ""}, "no context"),
-        ({"clusters": []}, "no cluster 'c'"),
-        ({"users": []}, "no user 'u'"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "one:6443"}}]}, "no address"),
-        ({"users": [{"name": "u", "user": {"client-key-data": "%%"}}]}, "not base64"),
-        ({"users": [{"name": "u", "user": {"client-key": "absent"}}]}, "No such file"),
-        ({"users": [{"name": "u", "user": {"auth-provider": {}}}]}, "auth-provider"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "faults"))
 def test_what_is_wrong_in_a_file_is_named(config: Path, change: dict[str, Any], said: str) -> None:
     written(config, {**CONFIG, **change})
     with pytest.raises(BadKubeconfig, match=said):

@@ -12,6 +12,7 @@ import pytest
 
 from packager.sagemaker.shapes import input_faults
 from packager.serve.endpoints import fleet, lifecycle
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.deployments import ROLE
 from tests.support.doubles.endpoint_containers import FakeContainers
@@ -226,15 +227,7 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
     assert "answered   sagemaker measured on ml.g6e.12xlarge" in run("inspect", "oci:sglang").out
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "said"),
-    [
-        ("sagemaker://nothing", 66, "there is no endpoint 'nothing'"),
-        ("sagemaker://../x", 2, "names no deployment"),
-        ("kubernetes://only-one", 2, "names no deployment"),
-        ("ftp://host", 2, "not a URL"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "names"))
 def test_names_of_deployments_that_are_none_are_refused(
     run: Packager, served: dict[str, str], name: str, status: int, said: str
 ) -> None:

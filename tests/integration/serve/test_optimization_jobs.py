@@ -14,6 +14,7 @@ from packager.jobs import database
 from packager.jobs.values import Job
 from packager.sagemaker.settings import JobSettings
 from tests.support.api_server import REGION, ApiServer, optimization_body
+from tests.support.cases import cases
 
 COMPILE = [
     {"ModelCompilationConfig": {"OverrideEnvironment": {"OPTION_TENSOR_PARALLEL_DEGREE": "2"}}}
@@ -103,24 +104,7 @@ def test_a_stopped_job_says_so(client: Any) -> None:
     assert told["OptimizationEndTime"] >= told["CreationTime"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"DeploymentInstanceType": "ml.x9.large"}, "deploymentInstanceType"),
-        ({"StoppingCondition": {"MaxRuntimeInSeconds": 0}}, "maxRuntimeInSeconds"),
-        ({"OptimizationConfigs": [{}]}, "optimizationConfigs"),
-        ({"OutputConfig": {"S3OutputLocation": "gs://bucket/x"}}, "s3OutputLocation"),
-        (
-            {
-                "OptimizationConfigs": [
-                    {"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_WISH": "x"}}}
-                ]
-            },
-            "OPTION_WISH",
-        ),
-    ],
-    ids=["instance", "number", "union", "pattern", "wish"],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_the_api_does_not_allow_makes_no_job(
     server: ApiServer, changes: dict[str, Any], said: str
 ) -> None:

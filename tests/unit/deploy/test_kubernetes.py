@@ -18,6 +18,7 @@ from packager.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.deploy.kubernetes.documents import NotReadBack, render_object
 from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey, parse_version
 from packager.errors import UsageError
+from tests.support.cases import cases
 from tests.support.cluster_deployments import CPU, GIB, LMI, NEURON, PAIRS, SGLANG, TGI, VLLM
 from tests.support.cluster_schemas import check_document
 
@@ -159,14 +160,6 @@ def test_a_pod_has_a_quarter_more_time_than_is_predicted() -> None:
 def test_grace_has_the_drain_after_endpoints_forgot_the_pod() -> None:
     assert pod(VLLM)["terminationGracePeriodSeconds"] == 35
     assert server(VLLM)["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
-    assert "deploy-grace-short" in codes(VLLM, KubernetesWanted(grace_s=30))
-    assert "deploy-grace-short" not in codes(VLLM, KubernetesWanted(grace_s=35))
-
-
-@pytest.mark.parametrize(("grace_s", "slept"), [(1, 1), (3, 1), (9, 4), (10, 5), (600, 5)])
-def test_no_pod_waits_longer_than_it_lives(grace_s: int, slept: int) -> None:
-    found = server(VLLM, KubernetesWanted(grace_s=grace_s))
-    assert found["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
 
 
 def test_a_short_startup_budget_is_warned_of() -> None:
@@ -380,24 +373,7 @@ def test_an_update_without_a_free_node_ends_the_old_pod_first() -> None:
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "yes",
-        "on",
-        "null",
-        "~",
-        "1e3",
-        "0x1F",
-        "- a",
-        "a: b",
-        "é\n\t",
-        "{{ x }}",
-        "#no",
-        "",
-        "2026-01-01",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "texts"))
 def test_text_stays_text_in_yaml(value: str) -> None:
     document = {"on": value, "y": {value: [value]}, "list": [{"a": {}}, {}, [value]], "no": None}
     text = render_object("one.yaml", document).text
@@ -419,15 +395,15 @@ def test_an_image_with_a_password_in_its_name_is_refused_and_not_repeated(name: 
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "slept", "is_short"), [(3, 1, True), (34, 5, True), (35, 5, False)]
+    ("grace_s", "slept", "is_short"),
+    [(1, 1, True), (3, 1, True), (9, 4, True), (10, 5, True), (34, 5, True), (35, 5, False)],
 )
-def test_what_precedes_the_sigterm_is_in_the_grace(
+def test_a_pod_waits_no_longer_than_it_lives_and_what_precedes_the_sigterm_is_in_the_grace(
     grace_s: int, slept: int, is_short: bool
 ) -> None:
-    found = rendered(VLLM, KubernetesWanted(grace_s=grace_s))
-    server = found["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    assert server["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
-    assert ("deploy-grace-short" in codes(VLLM, KubernetesWanted(grace_s=grace_s))) is is_short
+    wanted = KubernetesWanted(grace_s=grace_s)
+    assert server(VLLM, wanted)["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
+    assert ("deploy-grace-short" in codes(VLLM, wanted)) is is_short
 
 
 @pytest.mark.parametrize(

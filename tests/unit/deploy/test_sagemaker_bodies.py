@@ -22,6 +22,7 @@ from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.findings import errors_in
 from packager.sagemaker.shapes import input_faults
+from tests.support.cases import cases
 from tests.support.deployments import CU12, CU13, GIB, PAIRS, ROLE, deployment
 
 WANTED = SageMakerWanted(role_arn=ROLE)
@@ -81,17 +82,7 @@ def test_a_template_is_one_that_cfn_lint_takes(pair: str, shape: str) -> None:
     assert [str(one) for one in lint(file.text, config=ManualArgs(regions=["eu-west-1"]))] == []
 
 
-@pytest.mark.parametrize(
-    ("pair", "ami", "health", "volume"),
-    [
-        ("vllm-g5", CU13, 1560, None),  # 1.5 x 480 s, and 831 s to pull
-        ("sglang-g6e", CU13, 3600, None),
-        ("tgi-p4d", CU12, 3600, None),
-        ("lmi-p5", CU13, 3600, None),
-        ("neuron-inf2", None, 1560, 61),
-        ("vllm-cpu", None, 780, None),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "variants"))
 def test_ami_times_and_disk_follow_from_image_and_instance(
     pair: str, ami: str | None, health: int, volume: int | None
 ) -> None:

@@ -23,6 +23,7 @@ from packager.deploy.source import (
 )
 from packager.errors import UsageError
 from packager.images.stored import StoredImage
+from tests.support.cases import cases
 from tests.support.lineage_records import record as record_document
 from tests.support.stored_images import BASE, SERVING, image, layer
 
@@ -88,20 +89,7 @@ def test_labels_alone_say_engine_batch_and_devices() -> None:
     assert codes(found) == ["deploy-grace-unknown", "deploy-cuda-unknown"]
 
 
-@pytest.mark.parametrize(
-    ("said", "devices", "nodes"),
-    [
-        ({"tp_degree": 4}, 4, 1),
-        ({"tp_degree": 1, "split": "TP 1 x 4 copies (4 workers)"}, 4, 1),
-        ({"tp_degree": 2, "split": "TP 2 PP 2"}, 4, 1),
-        ({"tp_degree": 4, "split": "TP 4 PP 2, 2 nodes"}, 4, 2),
-        (
-            {"tp_degree": 2, "split": "TP 2 x 2 copies (data parallel), experts over 4 devices"},
-            4,
-            1,
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "splits"))
 def test_the_split_says_how_many_devices_each_node_gives(
     said: dict[str, Any], devices: int, nodes: int
 ) -> None:
@@ -226,14 +214,7 @@ def test_a_strangers_image_does_not_say_its_instance() -> None:
     assert instance_name(Subject(reference="r.json", record=a_record())) == "ml.g5.xlarge"
 
 
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        {"shape": "x", "engine": 7, "split": ["TP"], "tp_degree": True},
-        {"shape": {"max_batch": -1}, "split": "TP 0", "tp_degree": "8"},
-        {"request": "mounted", "engine": None, "split": "TP 99999"},
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "hostile"))
 def test_labels_of_a_stranger_count_only_where_they_are_as_ours(hostile: dict[str, Any]) -> None:
     found = made(Subject(reference="oci:out", image=image(record=hostile)))
 
@@ -242,20 +223,7 @@ def test_labels_of_a_stranger_count_only_where_they_are_as_ours(hostile: dict[st
     assert found.devices >= 1
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("meta-llama/Meta-Llama-3.1-8B", "meta-llama-3-1-8b"),
-        ("7B", "m-7b"),
-        ("../..", "model"),
-        ("Ünïcode_名", "n-code-ac8e57"),
-        ("团队/模型-7b", "m-7b-0fe752"),
-        ("模型", "model-c98e11"),
-        ("x" * 52, "x" * 52),
-        ("x" * 80, "x" * 45 + "-d929cd"),
-        ("a-" * 40, "a-" * 22 + "a-b7bc41"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "labels"))
 def test_a_name_is_a_dns_label(text: str, label: str) -> None:
     assert dns_label(text) == label
     assert dns_label(label) == label
@@ -284,19 +252,8 @@ def test_two_long_names_are_two_deployments() -> None:
     assert len(dns_label("7" * 300)) <= 52
 
 
-@pytest.mark.parametrize(
-    ("family", "engine", "arguments", "queue"),
-    [
-        ("vllm", "vllm", (), "vllm:num_requests_waiting"),
-        ("sglang", "sglang", (), ""),
-        ("sglang", "sglang", ("serve", "--enable-metrics"), "sglang:num_queue_reqs"),
-        ("tgi", "tgi", (), "tgi_queue_size"),
-        ("lmi", "vllm", (), ""),
-        ("neuron", "vllm", (), "vllm:num_requests_waiting"),
-        ("outside", "of-their-own", (), ""),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "gauges"))
 def test_the_queue_is_the_engines_gauge(
-    family: str, engine: str, arguments: tuple[str, ...], queue: str
+    family: str, engine: str, arguments: list[str], queue: str
 ) -> None:
-    assert metrics_of(family, engine, arguments).queue == queue
+    assert metrics_of(family, engine, tuple(arguments)).queue == queue

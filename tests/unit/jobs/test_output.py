@@ -11,6 +11,7 @@ import pytest
 
 from packager.jobs import output
 from packager.jobs.output import Interpreter, Log, Tail, error_lines, event_lines, failure_text
+from tests.support.cases import cases
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -137,19 +138,7 @@ def test_a_reason_is_printable_and_names_nobody() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("event", "lines"),
-    [
-        ({"event": "step", "step": "plan", "state": "started", "detail": ""}, ["plan: begun"]),
-        ({"event": "step", "step": "plan", "state": "running", "detail": ""}, []),
-        (
-            {"event": "step", "step": "plan", "state": "finished", "detail": "g5", "seconds": 2},
-            ["plan: g5, 2.0 s"],
-        ),
-        ({"event": "step", "step": 7, "state": "started", "detail": ""}, []),
-        ({"event": "total", "bytes": 1, "total": 2}, []),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "events"))
 def test_the_log_has_steps_that_begin_and_end(event: dict[str, object], lines: list[str]) -> None:
     assert event_lines(event) == lines
 

@@ -25,6 +25,7 @@ from packager.jobs.errors import (
 )
 from packager.jobs.store import JobStore
 from packager.jobs.values import JobQuery, Limits, NewJob, Stage
+from tests.support.cases import cases
 from tests.support.job_values import NOON, Clock, new_job
 
 
@@ -103,20 +104,7 @@ def test_a_deleted_name_can_be_used_again_and_its_id_is_not(store: JobStore) -> 
     assert not first.folder.exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../x",
-        "/etc/x",
-        "",
-        "a/../../x",
-        "log.txt",
-        "lock",
-        ".1-build.status",
-        "a\0b",
-        "progress.json",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "files"))
 def test_files_outside_the_folder_or_of_the_runner_are_refused(store: JobStore, name: str) -> None:
     with pytest.raises(JobInvalid):
         store.create(new_job(files={name: b""}))
@@ -211,27 +199,7 @@ def test_pages_have_each_job_once_while_jobs_come_and_go(
     assert seen == whole
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "x",
-        "WzFd",
-        "é",
-        "W" * 5000,
-        "WyJuYW1lIix0cnVlLCJhIiwxXQ==",
-        "WyJjcmVhdGVkIix0cnVlLCJhIiwxXQ==",
-        "WyJjcmVhdGVkIixmYWxzZSw1LDFd",
-    ],
-    ids=[
-        "no base64",
-        "short",
-        "not ASCII",
-        "long",
-        "another order",
-        "another type",
-        "another direction",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "tokens"))
 def test_tokens_of_other_lists_are_refused(store: JobStore, token: str) -> None:
     with pytest.raises(PageTokenInvalid):
         store.list(JobQuery(after=token))

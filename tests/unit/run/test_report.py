@@ -21,6 +21,7 @@ from packager.run.report import (
     serving_lines,
     state_of,
 )
+from tests.support.cases import cases
 
 RUN = Run(
     name="tiny",
@@ -66,17 +67,7 @@ def test_a_state(run: Run, answers: bool, state: str) -> None:
     assert state_of(run, answers=answers) == state
 
 
-@pytest.mark.parametrize(
-    ("started", "age"),
-    [
-        ("2026-11-23T01:57:59.9Z", "just now"),
-        ("2026-11-22T23:58:00Z", "2 h ago"),
-        ("2026-11-20T01:58:00Z", "3 days ago"),
-        ("2026-11-23T02:58:00Z", "just now"),
-        ("", "-"),
-        ("soon", "-"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "ages"))
 def test_an_age(started: str, age: str) -> None:
     assert age_of(replace(RUN, started=started), NOW) == age
 

@@ -13,6 +13,7 @@ from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import service_model
+from tests.support.cases import cases
 from tests.support.sagemaker_bodies import (
     AWQ,
     DJL,
@@ -121,126 +122,7 @@ def test_a_head_and_quantization_are_stacked() -> None:
     assert techniques(body) == ("Quantization", "SpeculativeDecoding")
 
 
-@pytest.mark.parametrize(
-    ("environment", "fields"),
-    [
-        ({}, {"quantize": "awq"}),
-        ({"OPTION_QUANTIZE": "fp8"}, {"quantize": "fp8"}),
-        (
-            {"OPTION_QUANTIZE": "fp8", "OPTION_FP8_SCHEME": "FP8_DYNAMIC"},
-            {"quantize": "fp8,dynamic"},
-        ),
-        (
-            {
-                "OPTION_QUANTIZE": "fp8",
-                "OPTION_FP8_SCHEME": "FP8",
-                "OPTION_FP8_IGNORE": "lm_head, re:.*gate",
-                "OPTION_CALIB_SIZE": "64",
-            },
-            {
-                "quantize": "fp8,static",
-                "quantize_ignore": ["lm_head", "re:.*gate"],
-                "calibration_samples": 64,
-            },
-        ),
-        (
-            {
-                "OPTION_QUANTIZE": "awq",
-                "OPTION_AWQ_BLOCK_SIZE": "64",
-                "OPTION_AWQ_ZERO_POINT": "false",
-                "OPTION_AWQ_WEIGHT_BIT_WIDTH": "4",
-                "OPTION_AWQ_MM_VERSION": "GEMM",
-                "OPTION_AWQ_IGNORE_LAYERS": "visual,lm_head",
-            },
-            {
-                "quantize": "awq,group=64,symmetric",
-                "quantize_ignore": ["re:.*visual.*", "re:.*lm_head.*"],
-            },
-        ),
-        (
-            {"OPTION_QUANTIZE": "smoothquant", "OPTION_SMOOTHQUANT_ALPHA": "0.7"},
-            {"quantize": "smoothquant,strength=0.7"},
-        ),
-        ({"OPTION_Q_FORMAT": "int4_awq"}, {"quantize": "awq"}),
-        ({"HF_MODEL_QUANTIZE": "fp8"}, {"quantize": "fp8"}),
-        (
-            {
-                "OPTION_TENSOR_PARALLEL_DEGREE": "max",
-                "OPTION_MAX_MODEL_LEN": "4096",
-                "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
-                "OPTION_DTYPE": "fp16",
-                "OPTION_KV_CACHE_DTYPE": "fp8",
-                "OPTION_GPU_MEMORY_UTILIZATION": "0.8",
-                "OPTION_ROLLING_BATCH": "lmi-dist",
-                "MAX_BATCH_PREFILL_TOKENS": "8192",
-            },
-            {
-                "quantize": "awq",
-                "tp_degree": 4,
-                "max_total_tokens": 4096,
-                "max_batch": 32,
-                "dtype": "float16",
-                "kv_dtype": "fp8",
-                "gpu_memory_utilization": 0.8,
-                "max_prefill_tokens": 8192,
-            },
-        ),
-        (
-            {"HF_MODEL_ID": "/opt/ml/model", "SM_NUM_GPUS": "2", "MAX_INPUT_LENGTH": "8000"},
-            {"quantize": "awq", "tp_degree": 2, "max_input_tokens": 8000},
-        ),
-        (
-            {"OPTION_SPECULATIVE_DRAFT_MODEL": "org/small", "OPTION_SPECULATIVE_LENGTH": "4"},
-            {"quantize": "awq", "draft": "org/small", "speculative_tokens": 4},
-        ),
-        (
-            {
-                "OPTION_SPECULATIVE_CONFIG": '{"method":"eagle3","model":"s3://heads/own/",'
-                '"num_speculative_tokens":3}'
-            },
-            {"quantize": "awq", "draft": "eagle3:s3://heads/own/", "speculative_tokens": 3},
-        ),
-        (
-            {"OPTION_SPECULATIVE_MODEL": "[ngram]"},
-            {"quantize": "awq", "draft": "ngram"},
-        ),
-        (
-            {"OPTION_ENABLE_PREFIX_CACHING": "true", "ENABLE_CUDA_GRAPHS": "false"},
-            {
-                "quantize": "awq",
-                "engine_options": {"enable-prefix-caching": "true", "enforce-eager": "true"},
-            },
-        ),
-        (
-            {"SM_VLLM_MAX_LOGPROBS": "2", "SM_VLLM_MAX_MODEL_LEN": "512"},
-            {
-                "quantize": "awq",
-                "family": "vllm",
-                "max_total_tokens": 512,
-                "engine_options": {"max-logprobs": "2"},
-            },
-        ),
-        (
-            {"SM_SGLANG_CONTEXT_LENGTH": "512", "SM_SGLANG_MODEL_PATH": "/opt/ml/model"},
-            {"quantize": "awq", "family": "sglang", "max_total_tokens": 512},
-        ),
-        (
-            {"OPTION_CALIB_DATASET": "s3://datasets/texts/"},
-            {"quantize": "awq", "calibration": "s3://datasets/texts/"},
-        ),
-        (
-            {
-                "SERVING_FAIL_FAST": "true",
-                "SAGEMAKER_CONTAINER_LOG_LEVEL": "20",
-                "OPTION_DTYPE": "",
-            },
-            {"quantize": "awq"},
-        ),
-    ],
-    ids=lambda value: (
-        "-".join(value) if isinstance(value, dict) and "quantize" not in value else ""
-    ),
-)
+@pytest.mark.parametrize(*cases(__file__, "variables"))
 def test_every_variable_becomes_a_field(
     environment: dict[str, str], fields: dict[str, Any]
 ) -> None:
@@ -249,47 +131,7 @@ def test_every_variable_becomes_a_field(
     assert _request(quantization(**environment)) == {**same, **fields}
 
 
-@pytest.mark.parametrize(
-    ("environment", "told"),
-    [
-        (
-            {"OPTION_QUANTZE": "awq"},
-            "'OPTION_QUANTZE' is not a setting that an optimization here has: did you mean "
-            "'OPTION_QUANTIZE'?",
-        ),
-        ({"HF_MODEL_QUANTISE": "awq"}, "did you mean 'HF_MODEL_QUANTIZE'?"),
-        ({"LD_PRELOAD": "/x.so"}, "'LD_PRELOAD' is not a setting that an optimization here has"),
-        ({"OPTION_QUANTIZE": "int4"}, "Value 'int4' of 'OPTION_QUANTIZE' is not supported"),
-        ({"OPTION_QUANTIZE": "awq", "QUANTIZE": "fp8"}, "'QUANTIZE' asks for 'fp8' beside 'awq'"),
-        ({"OPTION_AWQ_WEIGHT_BIT_WIDTH": "3"}, "expected 4"),
-        ({"OPTION_FP8_SCHEME": "FP8"}, "is an option of another method than 'awq'"),
-        ({"OPTION_MAX_MODEL_LEN": "0"}, "expected a whole number from 1 on"),
-        ({"OPTION_MAX_MODEL_LEN": "2147483648"}, "expected a whole number from 1 on"),
-        ({"OPTION_MAX_MODEL_LEN": "１２"}, "expected a whole number from 1 on"),
-        (
-            {"OPTION_MAX_MODEL_LEN": "1024", "OPTION_N_POSITIONS": "2048"},
-            "'OPTION_N_POSITIONS' asks for 2048, and 'OPTION_MAX_MODEL_LEN' for 1024",
-        ),
-        ({"OPTION_DTYPE": "fp32"}, "Value 'fp32' of 'OPTION_DTYPE' is not supported"),
-        ({"OPTION_TRUST_REMOTE_CODE": "true"}, "expected false"),
-        ({"OPTION_ROLLING_BATCH": "trtllm"}, "needs ModelCompilationConfig"),
-        ({"OPTION_ENTRYPOINT": "model.py"}, "Value 'model.py' of 'OPTION_ENTRYPOINT'"),
-        ({"OPTION_ENABLE_PREFIX_CACHING": "maybe"}, "refuses 'maybe'"),
-        ({"HF_MODEL_ID": "org/other"}, "Value 'org/other' of 'HF_MODEL_ID'"),
-        ({"HF_TOKEN": "hf_abc"}, "looks like a secret"),
-        ({"OPTION_CALIB_DATASET": "/etc/passwd"}, "neither s3://BUCKET/PREFIX nor"),
-        ({"OPTION_SPECULATIVE_DRAFT_MODEL": "./draft"}, "neither s3://BUCKET/PREFIX nor"),
-        (
-            {"OPTION_SPECULATIVE_DRAFT_MODEL": "/opt/ml/additional-model-data-sources/draft/"},
-            "is a channel that the model of the job does not have",
-        ),
-        ({"OPTION_SPECULATIVE_CONFIG": "{"}, "'OPTION_SPECULATIVE_CONFIG' cannot be read"),
-        ({"OPTION_SPECULATIVE_CONFIG": '{"method":"eagle3"}'}, "Value 'eagle3'"),
-        ({"OPTION_GPU_MEMORY_UTILIZATION": "1.5"}, "a share below 1"),
-        ({"SM_VLLM_DTYPE": "auto", "SM_SGLANG_DTYPE": "auto"}, "is for 'sglang', others are for"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
+@pytest.mark.parametrize(*cases(__file__, "wishes"))
 def test_a_wish_that_cannot_be_followed_is_refused_by_name(
     environment: dict[str, str], told: str
 ) -> None:
@@ -341,75 +183,7 @@ def test_sharding_into_an_open_format_splits_the_weights_ahead_of_time() -> None
     assert "load_format" not in _request(sharding(OPTION_TENSOR_PARALLEL_DEGREE="4"))
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"OptimizationConfigs": []}, "OptimizationConfigs has no technique"),
-        (
-            {"OptimizationConfigs": [*AWQ["OptimizationConfigs"]] * 2},
-            "OptimizationConfigs has more than one ModelQuantizationConfig",
-        ),
-        (
-            {
-                "OptimizationConfigs": [
-                    *AWQ["OptimizationConfigs"],
-                    *sharding()["OptimizationConfigs"],
-                ]
-            },
-            "ModelShardingConfig cannot be combined with another technique",
-        ),
-        (
-            {
-                "OptimizationConfigs": [
-                    *compilation()["OptimizationConfigs"],
-                    *EAGLE_OWN_DATA["OptimizationConfigs"],
-                ]
-            },
-            "ModelCompilationConfig cannot be combined with ModelSpeculativeDecodingConfig",
-        ),
-        (
-            {"DeploymentInstanceType": "ml.inf2.8xlarge"},
-            "ModelQuantizationConfig is not supported on 'ml.inf2.8xlarge'",
-        ),
-        (
-            {"OptimizationConfigs": sharding()["OptimizationConfigs"]},
-            "ModelShardingConfig needs OPTION_TENSOR_PARALLEL_DEGREE",
-        ),
-        (
-            {"OptimizationConfigs": sharding(OPTION_QUANTIZE="awq")["OptimizationConfigs"]},
-            "ModelShardingConfig cannot quantize",
-        ),
-        ({"ModelSource": {}}, "ModelSource must have exactly one of S3 and SageMakerModel"),
-        ({"ModelSource": {"S3": {}}}, "ModelSource.S3 has no S3Uri"),
-        ({"ModelSource": {"S3": {"S3Uri": "https://x/y"}}}, "is not s3://BUCKET/PREFIX"),
-        (
-            {
-                "ModelSource": {
-                    "S3": {"S3Uri": "s3://models/a", "ModelAccessConfig": {"AcceptEula": False}}
-                }
-            },
-            "AcceptEula is false",
-        ),
-        (
-            {"ModelSource": {"SageMakerModel": {"ModelName": "nothing"}}},
-            'Could not find model "nothing".',
-        ),
-        (
-            {"OutputConfig": {"S3OutputLocation": "https://results.example/x"}},
-            "OutputConfig.S3OutputLocation",
-        ),
-        (
-            {"StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 30}},
-            "MaxWaitTimeInSeconds 30 must be greater than or equal to MaxRuntimeInSeconds 60",
-        ),
-        ({"Tags": [{"Key": "aws:own", "Value": ""}]}, "'aws:' is reserved"),
-        (
-            {"OptimizationConfigs": [{"ModelQuantizationConfig": {"Image": "nginx:latest"}}]},
-            "Image 'nginx:latest' is not one that packager can configure",
-        ),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_the_service_refuses_is_refused(changed: dict[str, Any], told: str) -> None:
     assert told in _refusal({**AWQ, **changed})
 
@@ -486,26 +260,7 @@ def test_what_a_registered_model_sets_counts_less_than_what_the_job_sets() -> No
     assert (request["max_total_tokens"], request["dtype"]) == (2048, "bfloat16")
 
 
-@pytest.mark.parametrize(
-    ("container", "told"),
-    [
-        ({"ModelDataUrl": "s3://models/a/model.tar.gz"}, "is an archive"),
-        ({}, "has no ModelDataSource and names no HF_MODEL_ID"),
-        ({"Environment": {"HF_MODEL_ID": "/etc"}}, "has no ModelDataSource and names no"),
-        (
-            {
-                "ModelDataSource": {
-                    "S3DataSource": {
-                        "S3Uri": "s3://models/a/",
-                        "S3DataType": "S3Prefix",
-                        "CompressionType": "Gzip",
-                    }
-                }
-            },
-            "compression type None",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "models"))
 def test_a_registered_model_without_plain_files_is_refused(
     container: dict[str, Any], told: str
 ) -> None:

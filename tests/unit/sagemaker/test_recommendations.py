@@ -35,6 +35,7 @@ from tests.support.ai_jobs import (
     stored,
     workload_body,
 )
+from tests.support.cases import cases, document
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
 G5, G6 = "ml.g5.xlarge", "ml.g6.xlarge"
@@ -131,61 +132,17 @@ def test_the_image_is_one_that_can_be_started(images: tuple[str, ...], shown: st
     assert found["DeploymentConfiguration"]["ImageUri"] == shown
 
 
-ADAPTERS = {"S3Uris": [{"AdapterId": "a", "S3Uri": "s3://b/a"}]}
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        pytest.param({"AdapterSource": ADAPTERS}, "AdapterSource is not taken", id="adapters"),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://b", "ModelPackageGroupIdentifier": "a"}},
-            "ModelPackageGroupIdentifier is not taken here: there is no registry of models",
-            id="a group of packages",
-        ),
-        pytest.param(
-            {"ComputeSpec": {"CapacityReservationConfig": {"MlReservationArns": ["a"]}}},
-            "CapacityReservationConfig is not taken here: nothing is reserved",
-            id="reservations",
-        ),
-        pytest.param(
-            {"PerformanceTarget": {"Constraints": []}}, "has 0 metrics, expected one", id="none"
-        ),
-        pytest.param(
-            {"PerformanceTarget": {"Constraints": [{"Metric": "cost"}, {"Metric": "ttft-ms"}]}},
-            "has 2 metrics, expected one of ttft-ms, throughput, cost",
-            id="two",
-        ),
-        pytest.param(
-            {"ModelSource": {"S3": {"S3Uri": "https://host/model"}}},
-            "'https://host/model' is not a place in S3",
-            id="a model elsewhere",
-        ),
-        pytest.param(
-            {"ModelSource": {"S3": {"S3Uri": "s3://bucket/{job}/"}}},
-            "'s3://bucket/{job}/' is not a place in S3",
-            id="a model in the job's folder",
-        ),
-        pytest.param(
-            {"ModelSource": {"S3": {"S3Uri": "s3://bucket/a\0b"}}}, "is not a place", id="NUL"
-        ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://bucket/{job}/"}},
-            "S3OutputLocation 's3://bucket/{job}/' is not a place",
-            id="results in the job's folder",
-        ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://bucket/\ud800"}},
-            "is not a place",
-            id="no text",
-        ),
-        pytest.param({"ModelSource": {}}, "ModelSource.S3.S3Uri '' is not a place", id="no model"),
-        pytest.param({"OutputConfig": {}}, "S3OutputLocation '' is not a place", id="no place"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_is_not_done_here_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):
         make_recommendation(recommendation_body(**more), a_workload(), SETTINGS)
+
+
+def test_results_at_a_place_that_is_no_text_are_refused() -> None:
+    body = recommendation_body(OutputConfig={"S3OutputLocation": "s3://bucket/\ud800"})
+
+    with pytest.raises(ValidationRefused, match="is not a place"):
+        make_recommendation(body, a_workload(), SETTINGS)
 
 
 def test_a_workload_of_a_rate_is_refused() -> None:
@@ -275,47 +232,7 @@ DRAFTED = a_report(
 def test_the_best_candidate_is_a_recommendation_with_what_was_measured() -> None:
     (found,) = recommendations([Tuned("ml.g5.xlarge", DRAFTED, 2)], "rec-1", SETTINGS)
 
-    assert found == {
-        "RecommendationDescription": "--quantize awq --draft ngram: the best of 2 measured for "
-        "throughput on ml.g5.xlarge; 1.50 times the output tokens/s of the model as it is.",
-        "OptimizationDetails": [
-            {
-                "OptimizationType": "SpeculativeDecoding",
-                "OptimizationConfig": {"draft": "ngram", "speculative_tokens": "4"},
-            },
-            {
-                "OptimizationType": "KernelTuning",
-                "OptimizationConfig": {"quantize": "awq", "max-num-seqs": "16"},
-            },
-        ],
-        "ModelDetails": {
-            "ModelPackageArn": "arn:aws:sagemaker:eu-west-1:111122223333:model-package/rec-1/2",
-            "InferenceSpecificationName": "recommendation-2",
-            "InstanceDetails": [
-                {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "CopyCountPerInstance": 1}
-            ],
-        },
-        "DeploymentConfiguration": {
-            "ImageUri": "packager-tune:best@sha256:01",
-            "InstanceType": "ml.g5.xlarge",
-            "InstanceCount": 1,
-            "CopyCountPerInstance": 1,
-            "EnvironmentVariables": {},
-        },
-        "ExpectedPerformance": [
-            {"Metric": metric, "Stat": stat, "Value": value, "Unit": unit}
-            for metric, stat, value, unit in (
-                ("RequestThroughput", "avg", "3", "requests/sec"),
-                ("OutputTokenThroughput", "avg", "300", "tokens/sec"),
-                ("RequestLatency", "avg", "1000", "ms"),
-                ("RequestLatency", "p50", "900", "ms"),
-                ("RequestLatency", "p90", "1200", "ms"),
-                ("RequestLatency", "p99", "1500.5", "ms"),
-                ("TimeToFirstToken", "avg", "50", "ms"),
-                ("TimeToFirstToken", "p50", "45", "ms"),
-            )
-        ],
-    }
+    assert found == document(__file__, "best")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from packager.errors import UsageError
 from packager.serve.hosts import Listen, check_host, check_origin, parse_listen
 from packager.serve.refusals import ForeignHost
+from tests.support.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -79,19 +80,7 @@ def test_programs_and_our_own_pages_are_answered() -> None:
     check_origin("GET", "127.0.0.1:8470", None, "none")
 
 
-@pytest.mark.parametrize(
-    ("origin", "site"),
-    [
-        ("http://evil.example", "cross-site"),
-        ("http://127.0.0.1:9999", "same-site"),
-        ("https://localhost:8470", None),
-        ("null", None),
-        ("http://[", None),
-        ("", None),
-        (None, "cross-site"),
-        (None, "same-site"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "origins"))
 def test_pages_of_other_origins_are_refused(origin: str | None, site: str | None) -> None:
     with pytest.raises(ForeignHost):
         check_origin("POST", "127.0.0.1:8470", origin, site)

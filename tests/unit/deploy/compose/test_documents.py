@@ -19,26 +19,12 @@ from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import config_digest, parse_document, server_services
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import UsageError
+from tests.support.cases import cases
 from tests.support.deployments import PAIRS
 from tests.support.deployments import deployment as a_deployment
 from tests.support.places import DATA
 
 SCHEMA = json.loads((DATA / "deploy/compose-spec.json").read_bytes())
-HOSTILE = [
-    "$HOME ${PATH:-x} $$",
-    "a: b # c",
-    "- x\n- y\n",
-    "'\"\\",
-    "yes",
-    "0x1F",
-    "1e3",
-    "~",
-    "{a: 1}",
-    "&a *a !!python/object:os.system",
-    "\u2028\x85\ttab",
-    "",
-    "${",
-]
 
 
 def rendered(**changes: Any) -> dict[str, str]:
@@ -76,7 +62,7 @@ def test_files_are_what_the_specification_allows(pair: str) -> None:
     assert document == interpolated(document)
 
 
-@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize(*cases(__file__, "hostile"))
 def test_values_reach_the_container_as_they_were_given(value: str) -> None:
     document = read(
         wanted=ComposeWanted(env={"HOSTILE": value}), env={"ALSO": value}, image=f"r.test/{value}x"

@@ -18,6 +18,7 @@ from packager.serve.pages.wish import (
     read_wish,
     request_of,
 )
+from tests.support.cases import cases
 
 SETTINGS = JobSettings()
 IN_BUCKETS = Wish(
@@ -151,31 +152,7 @@ def test_a_form_that_is_right_has_no_faults() -> None:
     assert faults_of(IN_BUCKETS, SETTINGS) == {}
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "words"),
-    [
-        ({"name": "a b"}, "name", "1 to 63 letters"),
-        ({"name": "a" * 64}, "name", "1 to 63 letters"),
-        ({"model": ""}, "model", "s3://BUCKET/PREFIX"),
-        ({"model": "./missing"}, "model", "there is no directory './missing'"),
-        ({"model": "gs://bucket/x"}, "model", "gs://bucket/x"),
-        ({"instance": ""}, "instance", "choose an instance type"),
-        ({"instance": "ml.g5.huge"}, "instance", "did you mean 'ml.g5.xlarge'"),
-        ({"quantize": "int3"}, "quantize", "choose a method"),
-        ({"draft": "magic"}, "draft", "choose one"),
-        ({"draft": "own", "draft_ref": ""}, "draft_ref", "s3://BUCKET/PREFIX"),
-        ({"draft": "own", "draft_ref": "eagle3:./none"}, "draft_ref", "no directory './none'"),
-        ({"draft": "train", "data": "none.jsonl"}, "data", "there is no file 'none.jsonl'"),
-        ({"calibration": "none.jsonl"}, "calibration", "there is no file 'none.jsonl'"),
-        ({"calibration": "default", "quantize": ""}, "calibration", "choose a method"),
-        ({"output": ""}, "output", "where the result goes"),
-        ({"output": "s3://"}, "output", "s3://BUCKET/PREFIX"),
-        ({"output": "oci:"}, "output", "names no directory"),
-        ({"hours": "0"}, "hours", "a number of hours"),
-        ({"hours": "nan"}, "hours", "a number of hours"),
-        ({"hours": "673"}, "hours", "at most 672"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "faults"))
 def test_what_is_wrong_is_told_beside_its_field(
     changes: dict[str, str], field: str, words: str
 ) -> None:

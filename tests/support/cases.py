@@ -1,0 +1,37 @@
+"""Cases of tests, and values that tests expect, in a TOML file beside each test.
+
+`tests/unit/room/test_thing.py` has `tests/unit/room/corpus/thing.toml`.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def cases(test: str, table: str) -> tuple[list[str], list[Any]]:
+    """Read a table for `@pytest.mark.parametrize(*cases(__file__, "table"))`.
+
+    A row has an `id`, and may say `why`.  Its other fields are the test's arguments; those that
+    only other rows have are None.
+    """
+    rows: list[dict[str, Any]] = _read(test)[table]
+    fields = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in fields if name not in ("id", "why")]
+    return names, [pytest.param(*map(row.get, names), id=row["id"]) for row in rows]
+
+
+def document(test: str, table: str) -> Any:
+    """Read one table, or one value, as it is written."""
+    return _read(test)[table]
+
+
+@functools.cache
+def _read(test: str) -> dict[str, Any]:
+    path = Path(test)
+    name = path.stem.removeprefix("test_")
+    return tomllib.loads((path.parent / "corpus" / f"{name}.toml").read_text(encoding="utf-8"))
