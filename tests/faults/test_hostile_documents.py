@@ -17,7 +17,7 @@ from packager.cli import app
 from packager.contrib.foreign_caches.stated import own_words, read_document
 from packager.core.trees import Stated
 from packager.errors import PackagerError
-from tests.support.cases import document
+from tests.support.cases import content_of, document
 from tests.support.commandline import TINY
 
 # 0 is for what is harmless; 70 is a bug, and so is anything that README's table does not list.
@@ -25,14 +25,6 @@ DOCUMENTED = {0, 2, 3, 4, 5, 6, 7, 8, 65, 66, 69, 74, 76, 77}
 JOBS = {64, 75, 78}  # besides, what tells schedulers whether to try again
 
 DEEP = 5_000
-
-
-def content_of(row: Mapping[str, Any]) -> bytes:
-    """Return a content that is stated as text, in hexadecimal, or as parts that are repeated."""
-    if "hex" in row:
-        return bytes.fromhex(row["hex"])
-    parts = row.get("parts", [(row.get("text"), 1)])
-    return "".join(text * times for text, times in parts).encode()
 
 
 CONTENTS = {row["id"]: content_of(row) for row in document(__file__, "contents")}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from packager.cli import app
-from tests.faults.test_hostile_documents import DOCUMENTED, content_of, faults_of
-from tests.support.cases import cases, document
+from tests.faults.test_hostile_documents import DOCUMENTED, faults_of
+from tests.support.cases import cases, content_of, document
 from tests.support.commandline import TINY
 
 VALUES = {row["id"]: content_of(row).decode() for row in document(__file__, "contents")}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ def cases(test: str, table: str) -> tuple[list[str], list[Any]]:
 def document(test: str, table: str) -> Any:
     """Read one table, or one value, as it is written."""
     return _read(test)[table]
+
+
+def content_of(row: Mapping[str, Any]) -> bytes:
+    """Return a content that is stated as text, in hexadecimal, or as parts that are repeated."""
+    if "hex" in row:
+        return bytes.fromhex(row["hex"])
+    parts = row.get("parts", [(row.get("text"), 1)])
+    return "".join(text * times for text, times in parts).encode()
 
 
 @functools.cache

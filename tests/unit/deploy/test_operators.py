@@ -13,7 +13,7 @@ from packager.deploy.kubernetes.hyperpod import HyperPodDeployer
 from packager.deploy.kubernetes.kserve import KServeDeployer
 from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey
 from packager.errors import UsageError
-from tests.support.cluster_deployments import CPU, LMI, PAIRS, TGI, VLLM
+from tests.support.cluster_deployments import LMI, PAIRS, VLLM
 from tests.support.cluster_schemas import check_document
 
 WANTED = KubernetesWanted(secrets={"HF_TOKEN": SecretKey("hub", "token")}, max_replicas=2)
@@ -28,10 +28,6 @@ def spec_of(deployer: Any, deployment: Deployment, wanted: KubernetesWanted) -> 
     assert yaml.safe_load(files[1].text)["resources"] == [files[0].path]
     found: dict[str, Any] = document["spec"]
     return found
-
-
-def codes(deployer: Any, deployment: Deployment, wanted: KubernetesWanted) -> set[str]:
-    return {one.code for one in deployer.render(deployment, wanted).findings}
 
 
 @pytest.mark.parametrize("pair", sorted(PAIRS))
@@ -51,17 +47,11 @@ def test_kserve_reads_the_weights_of_an_image(storage: Any, uri: str) -> None:
     model = spec_of(KServeDeployer(), VLLM, wanted)["predictor"]["model"]
     assert model["storageUri"] == uri
     assert model["args"] == ["--model_name=llama"]
-    assert "deploy-kserve-server" in codes(KServeDeployer(), VLLM, wanted)
 
 
 def test_kserve_takes_no_fewer_replicas_at_most_than_at_least() -> None:
     with pytest.raises(UsageError, match="2 replicas at most"):
         KServeDeployer().render(VLLM, replace(WANTED, replicas=3))
-
-
-def test_native_storage_needs_image_volumes() -> None:
-    wanted = replace(WANTED, storage="native", version=(1, 32))
-    assert "deploy-image-volume" in codes(KServeDeployer(), VLLM, wanted)
 
 
 def test_a_bucket_is_read_by_kserve_itself() -> None:
@@ -78,14 +68,6 @@ def test_an_llm_service_has_vllm_read_the_image_as_a_volume() -> None:
     assert main["name"] == "main"
     assert main["startupProbe"] == {"periodSeconds": 10, "failureThreshold": 75}
     assert main["securityContext"]["readOnlyRootFilesystem"] is False
-    assert "deploy-kserve-engine" in codes(KServeDeployer(), TGI, replace(WANTED, llm=True))
-
-
-def test_several_nodes_are_refused() -> None:
-    two = replace(VLLM, nodes=2)
-    for deployer in (KServeDeployer(), HyperPodDeployer()):
-        with pytest.raises(UsageError, match="needs 2"):
-            deployer.render(two, KubernetesWanted())
 
 
 def test_hyperpod_names_its_instances_with_ml() -> None:
@@ -100,7 +82,6 @@ def test_hyperpod_names_its_instances_with_ml() -> None:
 
 def test_hyperpod_reads_a_bucket_with_its_region() -> None:
     mounted = replace(LMI, weights=MOUNTED)
-    assert "deploy-hyperpod-region" in codes(HyperPodDeployer(), mounted, KubernetesWanted())
     spec = spec_of(HyperPodDeployer(), mounted, KubernetesWanted(region="us-east-1"))
     assert spec["modelSourceConfig"] == {
         "modelSourceType": "s3",
@@ -109,14 +90,8 @@ def test_hyperpod_reads_a_bucket_with_its_region() -> None:
     }
 
 
-def test_hyperpod_has_machines_of_sagemaker_only() -> None:
-    assert "deploy-hyperpod-instance" in codes(HyperPodDeployer(), CPU, KubernetesWanted())
-
-
 @pytest.mark.parametrize("deployer", [KServeDeployer(), HyperPodDeployer()])
 def test_secrets_are_references_there_too(deployer: Any) -> None:
     wanted = KubernetesWanted(secrets={"HF_TOKEN": SecretKey("hub", "token")})
     text = deployer.render(VLLM, wanted).files[0].text
     assert "secretKeyRef" in text
-    with pytest.raises(UsageError, match="HF_TOKEN"):
-        deployer.render(VLLM, KubernetesWanted(env={"HF_TOKEN": "hf_" + "x" * 34}))

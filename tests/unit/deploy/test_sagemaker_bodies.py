@@ -12,7 +12,6 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 from cfnlint.api import ManualArgs, lint
 
-from packager.catalog.instances import find_instance
 from packager.core.deployment import DeployedWeights, Deployment
 from packager.deploy.checks import SecretInFile
 from packager.deploy.sagemaker.bodies import Request, requests_of
@@ -20,10 +19,9 @@ from packager.deploy.sagemaker.cloudformation import DynamicReference, NotInTemp
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
-from packager.findings import errors_in
 from packager.sagemaker.shapes import input_faults
 from tests.support.cases import cases
-from tests.support.deployments import CU12, CU13, GIB, PAIRS, ROLE, deployment
+from tests.support.deployments import PAIRS, ROLE, deployment
 
 WANTED = SageMakerWanted(role_arn=ROLE)
 EVERYTHING: dict[str, Any] = {
@@ -53,6 +51,10 @@ def bodies(made: Deployment, wanted: SageMakerWanted = WANTED) -> dict[str, Any]
 
 def variant(made: Deployment, wanted: SageMakerWanted = WANTED) -> Any:
     return bodies(made, wanted)["CreateEndpointConfig"]["ProductionVariants"][0]
+
+
+def variables(count: int, size: int = 1) -> dict[str, str]:
+    return {f"NAME_{number}": "x" * size for number in range(count)}
 
 
 @pytest.fixture(scope="module")
@@ -178,27 +180,11 @@ def test_a_component_asks_for_chips_and_keeps_image_and_weights(pair: str, devic
     assert "ModelName" not in variant(deployment(pair), wanted)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "resource", "dimension", "target"),
-    [
-        (
-            SageMakerWanted(role_arn=ROLE, max_instances=4),
-            "endpoint/my-model/variant/AllTraffic",
-            "sagemaker:variant:DesiredInstanceCount",
-            44.8,  # 70 % of a batch of 64
-        ),
-        (
-            SageMakerWanted(role_arn=ROLE, max_instances=4, components=True, target=5),
-            "inference-component/my-model-model",
-            "sagemaker:inference-component:DesiredCopyCount",
-            5.0,
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "scaling"))
 def test_what_scales_follows_requests_at_once(
-    wanted: SageMakerWanted, resource: str, dimension: str, target: float
+    wanted: dict[str, Any], resource: str, dimension: str, target: float
 ) -> None:
-    found = bodies(deployment(), wanted)
+    found = bodies(deployment(), replace(WANTED, max_instances=4, **wanted))
 
     assert found["RegisterScalableTarget"] == {
         "ServiceNamespace": "sagemaker",
@@ -231,19 +217,11 @@ def test_times_are_predictions_with_a_margin_inside_the_limits() -> None:
     assert download_s(deployment(weights=MOUNTED, model_bytes=1)) == 60
 
 
-@pytest.mark.parametrize("form", ["api", "cloudformation"])
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"HF_TOKEN": "hf_" + "a1" * 17},
-        {"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"},
-        {"OPTION_X": '{"api_key": "sk-0123456789abcdef0123456789abcdef"}'},
-    ],
-)
-def test_no_file_is_rendered_with_a_credential(form: Any, env: dict[str, str]) -> None:
+def test_no_template_is_rendered_with_a_credential() -> None:
+    token = "hf_" + "a1" * 17
     with pytest.raises(SecretInFile) as refused:
-        SageMakerDeployer(form).render(deployment(env=env), WANTED)
-    assert next(iter(env.values())) not in f"{refused.value}{refused.value.hint}"
+        SageMakerDeployer("cloudformation").render(deployment(env={"HF_TOKEN": token}), WANTED)
+    assert token not in f"{refused.value}{refused.value.hint}"
 
 
 def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
@@ -252,81 +230,28 @@ def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
         SageMakerDeployer("cloudformation").render(deployment(weights=weights), WANTED)
 
 
-def found_codes(made: Deployment, wanted: SageMakerWanted = WANTED) -> list[tuple[str, str]]:
-    found = SageMakerDeployer().check(made, wanted)
-    return [(one.severity, one.code) for one in found]
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_images_on_their_own_instances_have_no_error(pair: str) -> None:
-    assert errors_in(tuple(SageMakerDeployer().check(deployment(pair), WANTED))) == ()
-
-
-LONG = {f"NAME_{number}": "x" for number in range(17)}
-
-
 @pytest.mark.parametrize(
     ("made", "wanted", "found"),
     [
-        (deployment(instance=find_instance("gr6.4xlarge")), WANTED, "deploy-instance-hosting"),
-        (deployment(nodes=2), WANTED, "deploy-nodes"),
-        (deployment(), replace(WANTED, ami=CU12), "deploy-ami-cuda"),
-        (deployment("tgi-p4d"), replace(WANTED, ami=CU13), "deploy-ami-cuda"),
-        (deployment("neuron-inf2"), replace(WANTED, ami=CU13), "deploy-ami-kind"),
-        (deployment(), replace(WANTED, ami="al2-of-mine"), "deploy-request"),
-        (deployment(), replace(WANTED, role_arn="me"), "deploy-request"),
-        (deployment(image="r.example/" + "x" * 260), WANTED, "deploy-request"),
-        (deployment(name="x" * 64), WANTED, "deploy-request"),
-        (deployment(env={"A" * 1025: "x"}), WANTED, "sagemaker-limit"),
-        (deployment(env={"A": "ü" * 600}), WANTED, "sagemaker-limit"),
-        (deployment(env={f"N{n}": "x" for n in range(101)}), WANTED, "sagemaker-limit"),
-        (deployment(env={f"N{n}": "x" * 1000 for n in range(33)}), WANTED, "sagemaker-limit"),
-        (deployment(), replace(WANTED, volume_gb=100), "deploy-volume"),
-        (deployment(image_bytes=300 * GIB), WANTED, "deploy-disk-small"),
-        (deployment("neuron-inf2", image_bytes=600 * GIB), WANTED, "deploy-disk-small"),
-        (deployment(), replace(WANTED, min_instances=1), "deploy-scaling"),
-        (deployment(), replace(WANTED, min_instances=0, max_instances=2), "deploy-scaling"),
-        (deployment(max_batch=None), replace(WANTED, max_instances=2), "deploy-scaling"),
-        (deployment(), replace(WANTED, instances=3, max_instances=2), "deploy-scaling"),
-        (deployment(), replace(WANTED, pools=(deployment(),)), "deploy-pools"),
+        (deployment(env=variables(101)), WANTED, ("error", "sagemaker-limit")),
+        (deployment(env=variables(33, 1000)), WANTED, ("error", "sagemaker-limit")),
         (
-            deployment(),
-            replace(WANTED, pools=(deployment("tgi-p4d"),)),
-            "deploy-ami-cuda",
+            deployment(env=variables(17)),
+            replace(WANTED, components=True),
+            ("warning", "sagemaker-limit"),
         ),
-        (deployment(weights=DeployedWeights(kind="mounted")), WANTED, "deploy-weights-missing"),
-        (deployment(platform="linux/arm64"), WANTED, "deploy-architecture"),
-        (deployment(devices=2), WANTED, "deploy-device-count"),
-        (deployment("vllm-cpu", cuda="13.0"), WANTED, "deploy-device-kind"),
-        (deployment(family="neuron", cuda=""), WANTED, "deploy-device-kind"),
+        (
+            deployment(max_batch=None),
+            replace(WANTED, max_instances=2),
+            ("error", "deploy-scaling"),
+        ),
     ],
+    ids=["too many", "too much", "more than a component has", "no batch to scale by"],
 )
-def test_a_wrong_pair_is_refused(made: Deployment, wanted: SageMakerWanted, found: str) -> None:
-    assert ("error", found) in found_codes(made, wanted)
-
-
-@pytest.mark.parametrize(
-    ("made", "wanted", "found"),
-    [
-        (deployment(image="oci:out"), WANTED, "deploy-image-local"),
-        (deployment(image="r.example/m:1"), WANTED, "deploy-image-registry"),
-        (deployment("neuron-inf2", image_bytes=250 * GIB), WANTED, "deploy-disk-tight"),
-        (deployment(drain_s=90, grace_s=95), WANTED, "deploy-grace-short"),
-        (deployment(), replace(WANTED, health_s=60), "deploy-startup-short"),
-        (deployment(load_s=4000.0), WANTED, "deploy-startup-limit"),
-        (deployment(env=LONG), replace(WANTED, components=True), "sagemaker-limit"),
-        (deployment(memory_bytes=400 * GIB), WANTED, "deploy-memory-small"),
-    ],
-)
-def test_what_may_go_wrong_is_warned_of(
-    made: Deployment, wanted: SageMakerWanted, found: str
+def test_variables_and_scaling_have_limits(
+    made: Deployment, wanted: SageMakerWanted, found: tuple[str, str]
 ) -> None:
-    assert ("warning", found) in found_codes(made, wanted)
-    assert "error" not in [severity for severity, _ in found_codes(made, wanted)]
-
-
-def test_a_model_of_its_own_may_have_more_variables_than_a_component() -> None:
-    assert ("warning", "sagemaker-limit") not in found_codes(deployment(env=LONG))
+    assert found in [(one.severity, one.code) for one in SageMakerDeployer().check(made, wanted)]
 
 
 def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:

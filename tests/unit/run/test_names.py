@@ -22,15 +22,7 @@ def test_a_name_that_docker_refuses_is_refused_first(name: str) -> None:
         check_name(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "image"),
-    [
-        ("tiny-llama", "packager-run/tiny-llama:latest"),
-        ("Llama-3.1-8B", "packager-run/llama-3-1-8b:latest"),
-        ("a__.b", "packager-run/a-b:latest"),
-        ("_", "packager-run/model:latest"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "images"))
 def test_an_image_has_a_name_that_registries_take(name: str, image: str) -> None:
     assert image_name(name) == image
     assert parse_reference(image).tag == "latest"

@@ -75,26 +75,11 @@ def test_a_data_set_is_sent_and_a_path_that_the_workload_states_is_kept() -> Non
     assert "--endpoint" not in path.arguments
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "found"),
-    [
-        pytest.param({"Identifier": "tiny"}, ("tiny", ""), id="a name"),
-        pytest.param(
-            {"Identifier": "arn:aws:sagemaker:us-east-1:111122223333:endpoint/tiny"},
-            ("tiny", ""),
-            id="an ARN",
-        ),
-        pytest.param(
-            {"Identifier": "tiny", "InferenceComponents": [{"Identifier": "copy"}]},
-            ("tiny", "copy"),
-            id="a component",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "targets"))
 def test_the_target_is_an_endpoint_or_a_component(
-    endpoint: dict[str, Any], found: tuple[str, str]
+    endpoint: dict[str, Any], found: list[str]
 ) -> None:
-    assert target_of({"BenchmarkTarget": {"Endpoint": endpoint}}) == found
+    assert list(target_of({"BenchmarkTarget": {"Endpoint": endpoint}})) == found
 
 
 MLFLOW = {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/a"}

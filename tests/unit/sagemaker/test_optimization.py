@@ -142,20 +142,11 @@ def test_a_secret_is_not_repeated() -> None:
     assert "hf_abc" not in _refusal(quantization(HF_TOKEN="hf_abc"))
 
 
-@pytest.mark.parametrize(
-    ("body", "compiler"),
-    [
-        (compilation("ml.inf2.8xlarge", OPTION_TENSOR_PARALLEL_DEGREE="2"), "neuron"),
-        (compilation("ml.trn1n.32xlarge"), "neuron"),
-        (compilation(), "vllm_cache"),
-        (compilation(OPTION_ROLLING_BATCH="trtllm"), "tensorrt_llm"),
-    ],
-    ids=["inf2", "trn1n", "gpu", "trtllm"],
-)
+@pytest.mark.parametrize(*cases(__file__, "compilers"))
 def test_models_are_compiled_for_the_devices_of_the_instance(
-    body: dict[str, Any], compiler: str
+    instance: str, variables: dict[str, str], compiler: str
 ) -> None:
-    assert _request(body)["compile"] == compiler
+    assert _request(compilation(instance, **variables))["compile"] == compiler
 
 
 def test_an_image_of_lmi_decides_on_family_and_version() -> None:
@@ -232,14 +223,7 @@ def test_the_operator_says_where_steps_run() -> None:
     assert "docker:" not in commands[1]
 
 
-@pytest.mark.parametrize(
-    ("images", "output"),
-    [
-        ("docker:team/jobs", "docker:team/jobs:modelbuilderjob-3f2a"),
-        ("localhost:5000/jobs", "localhost:5000/jobs:modelbuilderjob-3f2a"),
-        ("oci:/srv/images", "oci:/srv/images:modelbuilderjob-3f2a"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "images"))
 def test_images_are_tagged_with_the_name_of_the_job(images: str, output: str) -> None:
     assert output in _made(AWQ, JobSettings(images=images)).stages[0].arguments
 
@@ -314,17 +298,7 @@ def test_an_image_of_ours_has_the_files_inside() -> None:
     assert json.loads(job.files["model.json"])["PrimaryContainer"] == {}
 
 
-@pytest.mark.parametrize(
-    ("made", "told"),
-    [
-        (
-            {"ModelName": "qwen3-32b"},
-            "Cannot create already existing model "
-            '"arn:aws:sagemaker:us-east-1:000000000000:model/qwen3-32b".',
-        ),
-        ({}, "OutputConfig.SageMakerModel has no ModelName"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "names"))
 def test_a_result_needs_a_name_that_no_model_has(made: dict[str, str], told: str) -> None:
     output = {**AWQ["OutputConfig"], "SageMakerModel": made}
 

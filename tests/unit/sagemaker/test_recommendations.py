@@ -235,28 +235,10 @@ def test_the_best_candidate_is_a_recommendation_with_what_was_measured() -> None
     assert found == document(__file__, "best")
 
 
-@pytest.mark.parametrize(
-    ("reports", "order"),
-    [
-        pytest.param(
-            [a_report({"a": 100.0}), a_report({"b": 300.0})], "ba", id="most tokens a second"
-        ),
-        pytest.param(
-            [a_report({"a": 100.0}), a_report({"b": 300.0}, keeps_limits=False)],
-            "ab",
-            id="limits first",
-        ),
-        pytest.param(
-            [
-                a_report({"a": 100.0}, goal="cost", usd=1),
-                a_report({"b": 300.0}, goal="cost", usd=9),
-            ],
-            "ab",
-            id="fewest dollars",
-        ),
-    ],
-)
-def test_the_best_instance_comes_first(reports: list[TuneReport], order: str) -> None:
+@pytest.mark.parametrize(*cases(__file__, "best_first"))
+def test_the_best_instance_comes_first(measured: list[dict[str, Any]], order: str) -> None:
+    reports = [a_report({one["name"]: one["speed"]}, **one.get("more", {})) for one in measured]
+
     found = recommendations((Tuned("", report) for report in reports), "rec-1", SETTINGS)
 
     assert "".join(one["RecommendationDescription"][0] for one in found) == order

@@ -96,15 +96,7 @@ def test_what_botocore_signs_is_accepted() -> None:
     assert verify(signed(key=BOB)).key == BOB
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://127.0.0.1:8470/endpoints/tiny-1/invocations",
-        "http://127.0.0.1:8470/endpoints/a%20b/invocations",
-        "http://127.0.0.1:8470/?b=2&a=1&a-c=0&a=0",
-        "http://127.0.0.1:8470/x~y_z.w?empty=&sign=%2F%20",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "urls"))
 def test_paths_and_queries_are_canonical_as_botocore_has_them(url: str) -> None:
     verify(signed(url=url, headers=()))
 

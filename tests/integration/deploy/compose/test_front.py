@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from packager.deploy.compose import front
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.usefixtures("runner")
 
@@ -169,25 +170,14 @@ async def test_a_request_waits_for_a_server(tmp_path: Path) -> None:
         assert (await heard(reader))[1] == b"b!"
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"400"),
-        (b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
-        (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
-        (b"POST / HTTP/1.1\r\nContent-Length : 1\r\n\r\n", b"400"),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", b"400"),
-        (b"nonsense\r\n\r\n", b"400"),
-        (GET, b"502"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 async def test_what_two_readers_could_read_in_two_ways_is_refused(
-    tmp_path: Path, sent: bytes, status: bytes
+    tmp_path: Path, sent: str, status: str
 ) -> None:
     async with asked(tmp_path, saying(b"")) as (reader, writer):
-        writer.write(sent)
+        writer.write(sent.encode())
         head, _ = await heard(reader)
-        assert head.split(b" ")[1] == status
+        assert head.split()[1].decode() == status
         assert await reader.read() == b""
 
 

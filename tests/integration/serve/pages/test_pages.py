@@ -17,7 +17,7 @@ from packager.sagemaker.refusals import ResourceInUse
 from packager.serve.pages.commands import Commands
 from packager.serve.pages.job_views import job_path
 from packager.serve.services import ServeServices
-from tests.support.cases import document
+from tests.support.cases import cases, document
 from tests.support.lineage_records import build_record
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
 from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
@@ -180,19 +180,7 @@ def test_a_job_that_runs_is_not_deleted(visitor: Visitor, jobs: MadeUpJobs) -> N
     assert ("optimization", "llama-01") in jobs.jobs
 
 
-@pytest.mark.parametrize(
-    ("fields", "headers"),
-    [
-        pytest.param({"token": ""}, {}, id="no token"),
-        pytest.param({"token": "0" * 64}, {}, id="wrong token"),
-        pytest.param({"token": "ü"}, {}, id="odd token"),
-        pytest.param({}, {"Origin": "http://evil.example"}, id="other origin"),
-        pytest.param({}, {"Origin": "null"}, id="sandboxed"),
-        pytest.param({}, {"Origin": ""}, id="no origin"),
-        pytest.param({}, {"Sec_Fetch_Site": "cross-site"}, id="cross-site"),
-        pytest.param({}, {"Sec_Fetch_Site": "same-site"}, id="other port"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "forms"))
 def test_a_form_of_another_site_does_nothing(
     visitor: Visitor, jobs: MadeUpJobs, fields: dict[str, str], headers: dict[str, str]
 ) -> None:

@@ -48,36 +48,15 @@ def test_a_model_in_a_bucket_is_asked_for_as_clients_of_the_api_ask() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
-        IN_BUCKETS,
-        replace(IN_BUCKETS, quantize="fp8"),
-        replace(IN_BUCKETS, quantize="", compile="on"),
-        replace(IN_BUCKETS, draft="own", draft_ref="s3://models/small/"),
-        replace(IN_BUCKETS, quantize="", draft="train", data="s3://data/chats/"),
-        replace(IN_BUCKETS, calibration="s3://data/texts/"),
-    ],
-    ids=["awq", "fp8", "compiled", "own draft", "trained head", "own texts"],
-)
-def test_the_api_takes_the_document(wish: Wish) -> None:
-    document = document_of(wish, SETTINGS)
+@pytest.mark.parametrize(*cases(__file__, "documents"))
+def test_the_api_takes_the_document(changes: dict[str, str]) -> None:
+    document = document_of(replace(IN_BUCKETS, **changes), SETTINGS)
 
     assert document is not None
     assert make_job(document, SETTINGS).kind == "optimization"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": "org/name"},
-        {"output": "oci:out"},
-        {"draft": "auto"},
-        {"draft": "ngram"},
-        {"quantize": ""},
-    ],
-    ids=["hub", "image", "recommended draft", "n-grams", "nothing to do"],
-)
+@pytest.mark.parametrize(*cases(__file__, "requests"))
 def test_what_the_api_cannot_say_is_a_request_of_packager(changes: dict[str, str]) -> None:
     assert document_of(replace(IN_BUCKETS, **changes), SETTINGS) is None
 

@@ -1,0 +1,128 @@
+"""What every deployer promises, over every platform: findings, equal bytes, no credential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from packager.catalog.instances import find_instance
+from packager.core.deployment import DeployedWeights, Deployment
+from packager.deploy.checks import SecretInFile
+from packager.deploy.compose.wanted import ComposeWanted
+from packager.deploy.kubernetes.wanted import KubernetesWanted
+from packager.deploy.sagemaker.wanted import SageMakerWanted
+from packager.errors import UsageError
+from packager.plugins.tables import DEPLOYERS
+from packager.ports import Deployer
+from tests.support import cluster_deployments as clusters
+from tests.support.cases import cases
+from tests.support.deployments import GIB, PAIRS, ROLE, deployment
+
+ON_CLUSTERS = ("kubernetes", "kserve", "hyperpod")
+
+
+def deployer(platform: str) -> Deployer[Any]:
+    return DEPLOYERS.find(platform).make()
+
+
+def made(platform: str, changes: Mapping[str, Any] | None = None) -> Deployment:
+    """Return a deployment of a pair as a row states it: `image_gib` is `image_bytes`."""
+    given = {
+        name.replace("_gib", "_bytes"): value * GIB if name.endswith("_gib") else value
+        for name, value in (changes or {}).items()
+    }
+    given = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
+    if "instance" in given:
+        given["instance"] = find_instance(given["instance"])
+    if "weights" in given:
+        given["weights"] = DeployedWeights(**given["weights"])
+    if platform not in ON_CLUSTERS:
+        return deployment(given.pop("pair", "vllm-g5"), **given)
+    return replace(clusters.PAIRS[given.pop("pair", "vllm-p5")], **given)
+
+
+def wanted(platform: str, changes: Mapping[str, Any] | None = None) -> Any:
+    given = {
+        name: tuple(one) if isinstance(one, list) else one for name, one in (changes or {}).items()
+    }
+    if platform == "sagemaker":
+        given["pools"] = tuple(made(platform, one) for one in given.get("pools", ()))
+        return SageMakerWanted(**{"role_arn": ROLE, **given})
+    if platform == "compose":
+        return ComposeWanted(**given)
+    if "weights" in given:
+        given["weights_image"] = given.pop("weights")
+    return KubernetesWanted(**given)
+
+
+@pytest.mark.parametrize(*cases(__file__, "findings"))
+def test_what_the_platform_would_refuse_or_kill_is_found(
+    platform: str,
+    made_of: Mapping[str, Any] | None,
+    asked: Mapping[str, Any] | None,
+    severity: str,
+    code: str,
+) -> None:
+    found = list(deployer(platform).check(made(platform, made_of), wanted(platform, asked)))
+
+    assert (severity, code) in [(one.severity, one.code) for one in found]
+    assert severity == "error" or "error" not in [one.severity for one in found]
+
+
+@pytest.mark.parametrize(*cases(__file__, "silent"))
+def test_what_goes_is_not_warned_of(
+    platform: str, made_of: Mapping[str, Any] | None, asked: Mapping[str, Any] | None, code: str
+) -> None:
+    found = deployer(platform).check(made(platform, made_of), wanted(platform, asked))
+
+    assert code not in [one.code for one in found]
+
+
+@pytest.mark.parametrize("platform", DEPLOYERS)
+def test_images_on_their_own_instances_have_no_error_and_equal_bytes(platform: str) -> None:
+    pairs = clusters.PAIRS if platform in ON_CLUSTERS else PAIRS
+    found = {
+        (pair, one.code)
+        for pair in pairs
+        for one in deployer(platform).check(made(platform, {"pair": pair}), wanted(platform))
+        if one.severity == "error"
+    }
+    first, second = (deployer(platform).render(made(platform), wanted(platform)) for _ in range(2))
+
+    # HyperPod has no machines but SageMaker's.
+    assert found == (
+        {("cpu-local", "deploy-hyperpod-instance")} if platform == "hyperpod" else set()
+    )
+    assert first == second
+    assert [file.text for file in first.files] != []
+    assert first.findings == tuple(deployer(platform).check(made(platform), wanted(platform)))
+
+
+@pytest.mark.parametrize("platform", ON_CLUSTERS)
+@pytest.mark.parametrize(
+    "changes", [{"devices": 16}, {"image": "oci:out"}], ids=["devices", "image"]
+)
+def test_what_cannot_run_on_a_cluster_has_no_files(platform: str, changes: dict[str, Any]) -> None:
+    assert deployer(platform).render(made(platform, changes), wanted(platform)).files == ()
+
+
+@pytest.mark.parametrize("platform", DEPLOYERS)
+@pytest.mark.parametrize(*cases(__file__, "credentials"))
+def test_no_file_is_rendered_with_a_credential(platform: str, env: dict[str, str]) -> None:
+    [(name, secret)] = env.items()
+    asked = {} if platform == "sagemaker" else {"env": env}
+
+    for deployed, options in ((made(platform, {"env": env}), {}), (made(platform), asked)):
+        if options or deployed.env:
+            with pytest.raises(SecretInFile, match=name) as refused:
+                deployer(platform).render(deployed, wanted(platform, options))
+            assert secret not in f"{refused.value}{refused.value.hint}"
+
+
+@pytest.mark.parametrize("platform", ["kserve", "hyperpod"])
+def test_several_nodes_are_refused_where_a_replica_has_one(platform: str) -> None:
+    with pytest.raises(UsageError, match="needs 2"):
+        deployer(platform).render(made(platform, {"nodes": 2}), wanted(platform))
