@@ -1,26 +1,31 @@
-"""What every deployer promises, over every platform: findings, equal bytes, no credential."""
+"""What every deployer promises, over every platform: fields, findings, bytes, no credential."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from packager.catalog.instances import find_instance
 from packager.core.deployment import DeployedWeights, Deployment
 from packager.deploy.checks import SecretInFile
 from packager.deploy.compose.wanted import ComposeWanted
-from packager.deploy.kubernetes.wanted import KubernetesWanted
+from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import UsageError
 from packager.plugins.tables import DEPLOYERS
 from packager.ports import Deployer
 from tests.support import cluster_deployments as clusters
-from tests.support.cases import cases
+from tests.support.cases import cases, document
+from tests.support.cluster_schemas import check_document
 from tests.support.deployments import GIB, PAIRS, ROLE, deployment
 
+POD = "Deployment.spec.template.spec"
+SHORT = {"pod": POD, "server": f"{POD}.containers.0"}
 ON_CLUSTERS = ("kubernetes", "kserve", "hyperpod")
 
 
@@ -53,9 +58,79 @@ def wanted(platform: str, changes: Mapping[str, Any] | None = None) -> Any:
         return SageMakerWanted(**{"role_arn": ROLE, **given})
     if platform == "compose":
         return ComposeWanted(**given)
-    if "weights" in given:
-        given["weights_image"] = given.pop("weights")
+    if "secrets" in given:
+        given["secrets"] = {name: SecretKey(*one) for name, one in given["secrets"].items()}
     return KubernetesWanted(**given)
+
+
+def documents(platform: str, deployed: Deployment, options: Any) -> dict[str, Any]:
+    """Return what is rendered: objects by their kind, requests by operation, or compose's file."""
+    files = deployer(platform).render(deployed, options).files
+    if platform == "sagemaker":
+        names = (file.path.removesuffix(".json").split("-")[1:] for file in files)
+        operations = ("".join(map(str.capitalize, one)) for one in names)
+        return dict(zip(operations, (json.loads(file.text) for file in files), strict=True))
+    if platform == "compose":
+        return {"compose": yaml.safe_load(files[0].text)}
+    return {one["kind"]: one for one in (yaml.safe_load(file.text) for file in files)}
+
+
+def at(found: Any, path: str) -> Any:
+    """Return what is at a path, as `pod.volumes` or `RegisterScalableTarget`."""
+    first, _, rest = path.partition(".")
+    for name in filter(None, f"{SHORT.get(first, first)}.{rest}".split(".")):
+        found = found[int(name)] if isinstance(found, list) else found[name]
+    return found
+
+
+def shows(found: Any, expected: Any) -> bool:
+    """Whether a value has what is expected of it: every field, every item, equal values."""
+    if isinstance(expected, dict):
+        return all(name in found and shows(found[name], one) for name, one in expected.items())
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(shows, found, expected))
+    return bool(found == expected)
+
+
+@pytest.mark.parametrize("row", document(__file__, "fields"), ids=lambda row: row["id"])
+def test_documents_have_their_fields(row: dict[str, Any]) -> None:
+    platform, asked = row["platform"], wanted(row["platform"], row.get("asked"))
+    rendered = documents(platform, made(platform, row.get("made_of")), asked)
+    found = at(rendered, row["of"])
+
+    for one in rendered.values() if platform in ON_CLUSTERS else ():
+        check_document(one, "1.34")
+    if "equals" in row:
+        assert found == row["equals"]
+    assert shows(found, row.get("shows", {})), found
+    assert not [name for name in row.get("lacks", ()) if name in found]
+    if "ends" in row:
+        assert shows(found[-len(row["ends"]) :], row["ends"]), found
+    if "without" in row:
+        assert row["without"] not in found.get("env", [])
+
+
+@pytest.mark.parametrize("platform", ON_CLUSTERS)
+@pytest.mark.parametrize("pair", clusters.PAIRS)
+def test_every_object_is_one_that_its_definition_takes(platform: str, pair: str) -> None:
+    if (platform, pair) == ("hyperpod", "cpu-local"):
+        pytest.skip("HyperPod has no machine of one's own")
+    asked = wanted(platform, {"secrets": {"HF_TOKEN": ["hub", "token"]}})
+    files = deployer(platform).render(made(platform, {"pair": pair}), asked).files
+    *objects, customization = (yaml.safe_load(file.text) for file in files)
+
+    for one in objects:
+        check_document(one, "1.34")
+    assert customization["resources"] == [file.path for file in files[:-1]]
+    assert "secretKeyRef" in files[0].text
+
+
+@pytest.mark.parametrize(*cases(__file__, "refused"))
+def test_what_the_platform_has_no_words_for_is_refused(
+    platform: str, asked: Mapping[str, Any], told: str | None
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        deployer(platform).render(made(platform), wanted(platform, asked))
 
 
 @pytest.mark.parametrize(*cases(__file__, "findings"))

@@ -20,7 +20,6 @@ from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.sagemaker.shapes import input_faults
-from tests.support.cases import cases
 from tests.support.deployments import PAIRS, ROLE, deployment
 
 WANTED = SageMakerWanted(role_arn=ROLE)
@@ -84,18 +83,6 @@ def test_a_template_is_one_that_cfn_lint_takes(pair: str, shape: str) -> None:
     assert [str(one) for one in lint(file.text, config=ManualArgs(regions=["eu-west-1"]))] == []
 
 
-@pytest.mark.parametrize(*cases(__file__, "variants"))
-def test_ami_times_and_disk_follow_from_image_and_instance(
-    pair: str, ami: str | None, health: int, volume: int | None
-) -> None:
-    found = variant(deployment(pair))
-
-    assert found.get("InferenceAmiVersion") == ami
-    assert found["ContainerStartupHealthCheckTimeoutInSeconds"] == health
-    assert found.get("VolumeSizeInGB") == volume
-    assert found["InstanceType"] == PAIRS[pair][2]
-
-
 def test_equal_content_has_one_name_and_other_content_another() -> None:
     once, again = bodies(deployment()), bodies(deployment())
     other = bodies(deployment(env={"NAME": "x"}))
@@ -107,36 +94,6 @@ def test_equal_content_has_one_name_and_other_content_another() -> None:
         != other["CreateEndpointConfig"]["EndpointConfigName"]
     )
     assert once["CreateEndpoint"]["EndpointName"] == other["CreateEndpoint"]["EndpointName"]
-
-
-def test_a_mounted_tree_is_an_uncompressed_prefix_with_its_own_time() -> None:
-    weights = replace(MOUNTED, draft_uri="s3://models/draft/")
-    made = deployment(weights=weights, env={"SM_VLLM_MODEL": "/opt/ml/model"})
-
-    container = bodies(made)["CreateModel"]["PrimaryContainer"]
-
-    prefix = {"S3DataType": "S3Prefix", "CompressionType": "None"}
-    assert container["ModelDataSource"] == {
-        "S3DataSource": {"S3Uri": "s3://models/llama/", **prefix}
-    }
-    assert container["AdditionalModelDataSources"] == [
-        {
-            "ChannelName": "draft_model",
-            "S3DataSource": {"S3Uri": "s3://models/draft/", **prefix},
-        }
-    ]
-    assert container["Environment"] == {"SM_VLLM_MODEL": "/opt/ml/model"}
-    assert variant(made)["ModelDataDownloadTimeoutInSeconds"] == 420  # 15 GiB at 60 MB/s, x 1.5
-
-
-def test_an_image_of_another_registry_is_pulled_through_the_vpc() -> None:
-    made = deployment(image="harbor.example/team/model:1")
-    wanted = replace(WANTED, subnets=("subnet-1",), security_groups=("sg-1",))
-
-    assert bodies(made, wanted)["CreateModel"]["PrimaryContainer"]["ImageConfig"] == {
-        "RepositoryAccessMode": "Vpc"
-    }
-    assert "ImageConfig" not in bodies(deployment(), wanted)["CreateModel"]["PrimaryContainer"]
 
 
 def test_each_pool_has_the_image_of_its_instance_type() -> None:
@@ -165,47 +122,6 @@ def test_each_pool_has_the_image_of_its_instance_type() -> None:
     ]
     assert "InstanceType" not in found
     assert found["ContainerStartupHealthCheckTimeoutInSeconds"] == 3600  # of the slower one
-
-
-@pytest.mark.parametrize(("pair", "devices"), [("vllm-g5", 1), ("lmi-p5", 8), ("neuron-inf2", 1)])
-def test_a_component_asks_for_chips_and_keeps_image_and_weights(pair: str, devices: int) -> None:
-    wanted = replace(WANTED, components=True)
-
-    found = bodies(deployment(pair), wanted)["CreateInferenceComponent"]["Specification"]
-
-    needs = found["ComputeResourceRequirements"]
-    assert needs["NumberOfAcceleratorDevicesRequired"] == devices
-    assert needs["MinMemoryRequiredInMb"] == 8192
-    assert found["DataCacheConfig"] == {"EnableCaching": True}
-    assert "ModelName" not in variant(deployment(pair), wanted)
-
-
-@pytest.mark.parametrize(*cases(__file__, "scaling"))
-def test_what_scales_follows_requests_at_once(
-    wanted: dict[str, Any], resource: str, dimension: str, target: float
-) -> None:
-    found = bodies(deployment(), replace(WANTED, max_instances=4, **wanted))
-
-    assert found["RegisterScalableTarget"] == {
-        "ServiceNamespace": "sagemaker",
-        "ResourceId": resource,
-        "ScalableDimension": dimension,
-        "MinCapacity": 1,
-        "MaxCapacity": 4,
-    }
-    policy = found["PutScalingPolicy"]["TargetTrackingScalingPolicyConfiguration"]
-    assert policy["TargetValue"] == target
-
-
-def test_an_alarm_takes_an_update_back() -> None:
-    found = bodies(deployment(), SHAPES["canary"])["CreateEndpoint"]["DeploymentConfig"]
-
-    assert found["AutoRollbackConfiguration"] == {
-        "Alarms": [{"AlarmName": "errors"}, {"AlarmName": "latency"}]
-    }
-    routing = found["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"]
-    assert routing["CanarySize"] == {"Type": "CAPACITY_PERCENT", "Value": 10}
-    assert "DeploymentConfig" not in bodies(deployment())["CreateEndpoint"]
 
 
 def test_times_are_predictions_with_a_margin_inside_the_limits() -> None:

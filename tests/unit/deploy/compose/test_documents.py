@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from packager.catalog.instances import find_instance
-from packager.core.deployment import DeployedWeights
 from packager.deploy.compose.composers import container_options
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import config_digest, parse_document, server_services
@@ -116,39 +115,6 @@ def test_neuron_devices_are_those_of_the_replicas_cores() -> None:
     assert [one["devices"] for one in services.values()] == [
         ["/dev/neuron0:/dev/neuron0", "/dev/neuron1:/dev/neuron1"],
         ["/dev/neuron2:/dev/neuron2", "/dev/neuron3:/dev/neuron3"],
-    ]
-
-
-def test_a_server_is_told_what_the_image_needs() -> None:
-    deployment = a_deployment(
-        grace_s=70,
-        start_period_s=540,
-        shm_bytes=4 * 1024**3,
-        user="10001",
-        read_only_root=True,
-        writable=("/home/own",),
-        health_path="/health",
-    )
-
-    [server] = server_services(deployment, ComposeWanted(), "a").values()
-
-    assert server["stop_grace_period"] == "70s"
-    assert server["shm_size"] == 4 * 1024**3
-    assert (server["user"], server["read_only"]) == ("10001", True)
-    assert server["tmpfs"] == ["/tmp:exec,mode=1777", "/home/own:exec,mode=1777"]
-    assert server["healthcheck"]["start_period"] == "540s"
-    assert "GET /health HTTP" in server["healthcheck"]["test"][-1]
-    assert server["cap_drop"] == ["ALL"]
-
-
-def test_weights_that_are_mounted_are_read_only() -> None:
-    deployment = a_deployment(weights=DeployedWeights(kind="mounted"))
-    wanted = ComposeWanted(model_dir="/srv/model")
-
-    [server] = server_services(deployment, wanted, "a").values()
-
-    assert server["volumes"] == [
-        {"type": "bind", "source": "/srv/model", "target": "/opt/ml/model", "read_only": True}
     ]
 
 
