@@ -31,6 +31,15 @@ def document(test: str, table: str) -> Any:
     return _read(test)[table]
 
 
+def shows(found: Any, expected: Any) -> bool:
+    """Whether a value has what is expected of it: every field, every item, equal values."""
+    if isinstance(expected, dict):
+        return all(name in found and shows(found[name], one) for name, one in expected.items())
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(shows, found, expected))
+    return bool(found == expected)
+
+
 def content_of(row: Mapping[str, Any]) -> bytes:
     """Return a content that is stated as text, in hexadecimal, or as parts that are repeated."""
     if "hex" in row:

@@ -20,7 +20,7 @@ from packager.errors import UsageError
 from packager.plugins.tables import DEPLOYERS
 from packager.ports import Deployer
 from tests.support import cluster_deployments as clusters
-from tests.support.cases import cases, document
+from tests.support.cases import cases, document, shows
 from tests.support.cluster_schemas import check_document
 from tests.support.deployments import GIB, PAIRS, ROLE, deployment
 
@@ -81,15 +81,6 @@ def at(found: Any, path: str) -> Any:
     for name in filter(None, f"{SHORT.get(first, first)}.{rest}".split(".")):
         found = found[int(name)] if isinstance(found, list) else found[name]
     return found
-
-
-def shows(found: Any, expected: Any) -> bool:
-    """Whether a value has what is expected of it: every field, every item, equal values."""
-    if isinstance(expected, dict):
-        return all(name in found and shows(found[name], one) for name, one in expected.items())
-    if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(shows, found, expected))
-    return bool(found == expected)
 
 
 @pytest.mark.parametrize("row", document(__file__, "fields"), ids=lambda row: row["id"])
