@@ -7,17 +7,17 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from packager.core.record import RecordedImage, RecordedTree
-from packager.errors import UsageError
 from packager.sagemaker.refusals import ResourceInUse
 from packager.serve.pages.commands import Commands
 from packager.serve.pages.job_views import job_path
 from packager.serve.services import ServeServices
-from tests.support.cases import cases, document
+from tests.support.cases import cases, document, shows
 from tests.support.lineage_records import build_record
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
 from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
@@ -30,20 +30,6 @@ HERE = {
     "model": "examples/tiny-llama",
     "instance": "ml.g5.xlarge",
     "output": "oci:out",
-}
-IN_BUCKETS = {
-    "name": "awq-1",
-    "model": "s3://models/llama/",
-    "instance": "ml.g5.xlarge",
-    "quantize": "awq",
-    "output": "s3://results/llama/",
-    "do": "create",
-}
-ENDPOINT = {
-    "EndpointName": "tiny",
-    "EndpointStatus": "InService",
-    "EndpointConfigName": "tiny",
-    "CreationTime": 1_795_447_462,
 }
 PAGES = (
     "/ui/jobs",
@@ -129,13 +115,6 @@ def test_a_filter_that_nobody_offered_lets_all_pass(visitor: Visitor) -> None:
     assert text.count("<tr data-job=") == 50
 
 
-def test_a_running_job_is_looked_at_again_without_script(visitor: Visitor) -> None:
-    refresh = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
-
-    assert refresh in visitor.get("/ui/jobs/optimization/llama-01")[2]
-    assert refresh not in visitor.get("/ui/jobs/optimization/llama-00")[2]
-
-
 def test_hostile_names_documents_and_logs_stay_text(visitor: Visitor, jobs: MadeUpJobs) -> None:
     job = jobs.create(
         new_job(HOSTILE, document={"model": HOSTILE, "instance": HOSTILE}, tags={HOSTILE: HOSTILE})
@@ -172,12 +151,31 @@ def test_a_job_is_stopped_and_deleted_by_forms(visitor: Visitor, jobs: MadeUpJob
     assert ("optimization", "llama-00") not in jobs.jobs
 
 
-def test_a_job_that_runs_is_not_deleted(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, _, text = visitor.post("/ui/jobs/optimization/llama-01/delete", {})
+def test_a_form_that_is_too_large_is_refused(visitor: Visitor) -> None:
+    assert visitor.post("/ui/jobs/new", {"model": "x" * 300_000})[0] == 413
 
-    assert status == 400
-    assert "has not ended" in text
-    assert ("optimization", "llama-01") in jobs.jobs
+
+@pytest.mark.parametrize("row", document(__file__, "visits"), ids=lambda row: row["id"])
+def test_a_visitor_is_shown_what_is_there_and_told_what_is_not_done(
+    visitor: Visitor, api: MadeUpApi, jobs: MadeUpJobs, row: dict[str, Any]
+) -> None:
+    """`fields` are a form's; `answers` and `refuses` are the API's, which is `asked` and `sent`."""
+    api.answers |= row.get("answers", {})
+    api.answers |= {name: ResourceInUse(told) for name, told in row.get("refuses", {}).items()}
+    before = set(jobs.jobs)
+    if "fields" in row:
+        status, headers, text = visitor.post(row["path"], row["fields"])
+    else:
+        status, headers, text = visitor.get(row["path"], **row.get("headers", {}))
+
+    text = text.replace("\r\n", "\n")
+    assert status == row.get("status", 200)
+    assert [part for part in row.get("has", ()) if part not in text] == []
+    assert [part for part in row.get("lacks", ()) if part in text] == []
+    assert headers.get("location") == row.get("location")
+    assert [name for name, _ in api.asked] == row.get("asked", [name for name, _ in api.asked])
+    assert "sent" not in row or shows(api.asked[0][1], row["sent"])
+    assert set(jobs.jobs) == before
 
 
 @pytest.mark.parametrize(*cases(__file__, "forms"))
@@ -199,70 +197,6 @@ def test_a_token_of_another_session_does_nothing(visitor: Visitor, jobs: MadeUpJ
 
     assert status == 403
     assert jobs.get("optimization", "llama-01").status == "running"
-
-
-def test_a_form_that_is_too_large_is_refused(visitor: Visitor) -> None:
-    assert visitor.post("/ui/jobs/new", {"model": "x" * 300_000})[0] == 413
-
-
-def test_a_name_of_a_stranger_is_no_host_of_the_pages(visitor: Visitor) -> None:
-    status, _, text = visitor.get("/ui/jobs", Host="evil.example")
-
-    assert status == 403
-    assert "llama" not in text
-
-
-def test_a_new_job_goes_through_the_api(visitor: Visitor, api: MadeUpApi) -> None:
-    form = {**IN_BUCKETS, "draft": "none", "hours": "1"}
-    status, headers, _ = visitor.post("/ui/jobs/new", form)
-
-    assert (status, headers["location"]) == (303, "/ui/jobs/optimization/awq-1")
-    [(name, body)] = api.asked
-    assert name == "CreateOptimizationJob"
-    assert body["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
-
-
-def test_what_the_api_refuses_is_told_and_the_form_is_kept(
-    visitor: Visitor, api: MadeUpApi
-) -> None:
-    api.answers["CreateOptimizationJob"] = ResourceInUse("the name is taken")
-    status, _, text = visitor.post("/ui/jobs/new", IN_BUCKETS)
-
-    assert status == 400
-    assert "the name is taken" in text
-    assert 'value="s3://models/llama/"' in text
-
-
-def test_wrong_fields_are_told_beside_them(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, _, text = visitor.post(
-        "/ui/jobs/new", {"name": "a b", "model": "s3://m/x", "instance": "", "do": "create"}
-    )
-
-    assert status == 400
-    assert 'aria-invalid="true" aria-describedby="name-wrong"' in text
-    assert '<p class="wrong" id="instance-wrong"><b>Wrong:</b> choose an instance type' in text
-    assert '<li><a href="#name">Name</a>: write 1 to 63' in text
-    assert len(jobs.jobs) == 50
-
-
-def test_a_plan_is_shown_before_a_job_is_made(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    form = {**HERE, "quantize": "fp8", "hours": "1", "do": "plan"}
-    status, _, text = visitor.post("/ui/jobs/new", form)
-
-    assert status == 200
-    assert "tiny-llama fits on ml.g5.xlarge" in text
-    assert "shape-chosen" in text
-    assert "packager plan" in text
-    assert len(jobs.jobs) == 50
-
-
-def test_a_plan_that_is_refused_tells_its_findings(visitor: Visitor) -> None:
-    form = {**HERE, "instance": "ml.inf2.xlarge", "quantize": "awq", "do": "plan"}
-    status, _, text = visitor.post("/ui/jobs/new", form)
-
-    assert status == 200
-    assert "Refused" in text
-    assert "quantize-unsupported" in text
 
 
 def test_a_job_of_a_directory_is_kept_with_its_request(visitor: Visitor, jobs: MadeUpJobs) -> None:
@@ -316,10 +250,6 @@ def test_events_of_a_list_are_those_of_its_jobs(visitor: Visitor) -> None:
     assert text.endswith("event: end\ndata: {}\n\n")
 
 
-def test_a_job_that_is_missing_has_no_events(visitor: Visitor) -> None:
-    assert visitor.get("/ui/jobs/optimization/none/events")[0] == 404
-
-
 def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text(
@@ -359,66 +289,6 @@ def test_a_command_that_gives_nothing_is_told(
 
     assert status == 500
     assert told in text
-
-
-def test_an_endpoint_is_made_of_a_model_and_a_configuration(
-    visitor: Visitor, api: MadeUpApi
-) -> None:
-    status, headers, _ = visitor.post(
-        "/ui/endpoints/new",
-        {"name": "tiny", "image": "demo/llm:tiny", "environment": "A=1\nB=x=y\n"},
-    )
-
-    assert (status, headers["location"]) == (303, "/ui/endpoints/tiny")
-    made = ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"]
-    assert [name for name, _ in api.asked] == made
-    container = api.asked[0][1]["PrimaryContainer"]
-    assert container == {"Image": "demo/llm:tiny", "Environment": {"A": "1", "B": "x=y"}}
-
-
-def test_an_endpoint_that_is_refused_leaves_nothing_behind(
-    visitor: Visitor, api: MadeUpApi
-) -> None:
-    api.answers["CreateEndpoint"] = UsageError("no room")
-    status, _, text = visitor.post("/ui/endpoints/new", {"name": "tiny", "image": "demo/llm"})
-
-    assert status == 400
-    assert "no room" in text
-    assert [name for name, _ in api.asked][3:] == ["DeleteEndpointConfig", "DeleteModel"]
-
-
-def test_an_endpoint_is_shown_with_its_failure(visitor: Visitor, api: MadeUpApi) -> None:
-    failed = {**ENDPOINT, "EndpointStatus": "Failed", "FailureReason": HOSTILE}
-    api.answers["DescribeEndpoint"] = failed
-    _, _, text = visitor.get("/ui/endpoints/tiny")
-
-    assert ESCAPED in text
-    assert "Try a prompt" not in text
-
-
-def test_an_endpoint_without_a_container_says_so(visitor: Visitor, api: MadeUpApi) -> None:
-    api.answers["DescribeEndpoint"] = ENDPOINT
-    status, _, text = visitor.post("/ui/endpoints/tiny/ask", {"prompt": "one\ntwo <b>"})
-
-    assert status == 400
-    assert "no container that answers now" in text
-    assert ">one\ntwo &lt;b&gt;</textarea>" in text.replace("\r\n", "\n")
-
-
-def test_an_endpoint_is_deleted_with_what_was_made_for_it(visitor: Visitor, api: MadeUpApi) -> None:
-    api.answers["DescribeEndpoint"] = {"EndpointConfigName": "tiny"}
-    status, _, _ = visitor.post("/ui/endpoints/tiny/delete", {})
-
-    assert status == 303
-    deleted = ["DeleteEndpoint", "DeleteEndpointConfig", "DeleteModel"]
-    assert [name for name, _ in api.asked] == ["DescribeEndpoint", *deleted]
-
-
-def test_a_job_that_has_no_result_is_not_deployed(visitor: Visitor) -> None:
-    status, _, text = visitor.get("/ui/endpoints/new?kind=optimization&job=llama-01")
-
-    assert status == 409
-    assert "it has no result" in text
 
 
 @pytest.mark.parametrize(("weights", "data"), [("mounted", FILES), ("baked", "")], ids=str)
