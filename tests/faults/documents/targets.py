@@ -41,6 +41,7 @@ STATED: Mapping[str, list[str]] = tomllib.loads(
     Path(__file__).with_name("good.toml").read_text(encoding="utf-8")
 )
 WEIGHTS_INDEX = "model.safetensors.index.json"
+ON_GPU = ("plan", "--model", "{model}", "--instance", "ml.g5.xlarge")
 
 
 @dataclass(frozen=True)
@@ -75,34 +76,6 @@ def model_file(name: str) -> bytes:
     return (model_dir() / name).read_bytes()
 
 
-def plan_with(name: str) -> Read:
-    """Plan a model, one file of which is this."""
-
-    def read(data: bytes, place: Path) -> None:
-        model = place / "model"
-        model.mkdir()
-        for file in model_dir().iterdir():
-            if file.name != name:
-                (model / file.name).hardlink_to(file)
-        (model / name).write_bytes(data)
-        command("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--format", "json")
-
-    return read
-
-
-def read_weights(header: bytes, place: Path) -> None:
-    """Plan a model whose weights have this header, which says its own length rightly."""
-    model = place / "model"
-    model.mkdir()
-    for file in model_dir().iterdir():
-        if not file.name.startswith("model"):
-            (model / file.name).hardlink_to(file)
-    with (model / "model.safetensors").open("wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        file.truncate(8 + len(header) + 4096)
-    command("plan", "--model", str(model), "--instance", "ml.g5.xlarge")
-
-
 def shard_header() -> bytes:
     data = model_file("model-00001-of-00002.safetensors")
     return data[8 : 8 + struct.unpack("<Q", data[:8])[0]]
@@ -113,13 +86,91 @@ def nested_configuration() -> bytes:
     return json.dumps({**base, "text_config": base, "vision_config": {"depth": 3}}).encode()
 
 
+def plan(model: Path) -> None:
+    command("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--format", "json")
+
+
+def plan_with(name: str) -> Read:
+    """Plan a model, one file of which is this."""
+
+    def read(data: bytes, place: Path) -> None:
+        for file in model_dir().iterdir():
+            if file.name != name:
+                (place / file.name).hardlink_to(file)
+        (place / name).write_bytes(data)
+        plan(place)
+
+    return read
+
+
+def read_weights(header: bytes, place: Path) -> None:
+    """Plan a model whose weights have this header, which says its own length rightly."""
+    for file in model_dir().iterdir():
+        if not file.name.startswith("model"):
+            (place / file.name).hardlink_to(file)
+    with (place / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + 4096)
+    plan(place)
+
+
 # Users' files
 
 
-def request_file(data: bytes, place: Path) -> None:
-    for name in ("request.toml", "request.json"):
-        (place / name).write_bytes(data)
-        command("plan", "--request", str(place / name))
+def by_command(names: str, *words: str) -> Read:
+    """Write it to files of these names, in whose place a command has `{}`, and run that."""
+
+    def read(data: bytes, place: Path) -> None:
+        for name in names.split():
+            (place / name).write_bytes(data)
+            given = {"{}": str(place / name), "{model}": str(model_dir())}
+            command(*(given.get(word, word) for word in words))
+
+    return read
+
+
+def by_reader(names: str, reader: Callable[[Path], object]) -> Read:
+    """Write it to files of these names, and read each; what the last refuses is refused."""
+
+    def read(data: bytes, place: Path) -> None:
+        *others, last = names.split()
+        for name in (*others, last):
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_bytes(data)
+            with contextlib.nullcontext() if name == last else typed():
+                reader(place / name)
+
+    return read
+
+
+def record(path: Path) -> None:
+    from packager.build.records import load_record
+
+    load_record(path)
+
+
+def samples(path: Path) -> None:
+    from packager.samples.load import load_samples
+
+    load_samples(str(path))
+
+
+def offer(path: Path) -> None:
+    from packager.catalog.price_refresh import refresh_prices
+
+    refresh_prices("us-east-1", str(path), path.parent)
+
+
+def prices(path: Path) -> None:
+    from packager.catalog.price_file import load_prices
+
+    load_prices(path.parent.parent)
+
+
+def look_ups(path: Path) -> None:
+    from packager.cache.lookups import LastLookups
+
+    LastLookups(path.parent).last()
 
 
 def grid_file(data: bytes, place: Path) -> None:
@@ -136,60 +187,8 @@ def grid_file(data: bytes, place: Path) -> None:
                         break
 
 
-def catalog_file(data: bytes, place: Path) -> None:
-    (place / "catalog.toml").write_bytes(data)
-    command(
-        *("plan", "--model", str(model_dir()), "--instance", "ml.g5.xlarge"),
-        *("--catalog", str(place / "catalog.toml")),
-    )
-
-
-def measured_file(data: bytes, place: Path) -> None:
-    (place / "measured.json").write_bytes(data)
-    command(
-        *("plan", "--model", str(model_dir()), "--instance", "ml.g5.xlarge"),
-        *("--measured", str(place / "measured.json")),
-    )
-
-
-def record_file(data: bytes, place: Path) -> None:
-    from packager.build.records import load_record
-
-    (place / "record.json").write_bytes(data)
-    load_record(place / "record.json")
-
-
-def samples_file(data: bytes, place: Path) -> None:
-    from packager.samples.load import load_samples
-
-    for name in ("samples.jsonl", "samples.json"):
-        (place / name).write_bytes(data)
-        with typed():
-            load_samples(str(place / name))
-
-
-def offer_file(data: bytes, place: Path) -> None:
-    from packager.catalog.price_refresh import refresh_prices
-
-    (place / "offer.json").write_bytes(data)
-    refresh_prices("us-east-1", str(place / "offer.json"), place)
-
-
 def offers() -> Iterator[bytes]:
     yield (ROOT / "tests/support/data/catalog/offer-us-east-1.json").read_bytes()
-
-
-def price_file(data: bytes, place: Path) -> None:
-    from packager.catalog.price_file import load_prices
-
-    (place / "prices").mkdir()
-    (place / "prices/us-east-1.json").write_bytes(data)
-    load_prices(place)
-
-
-def properties_file(data: bytes, place: Path) -> None:
-    (place / "serving.properties").write_bytes(data)
-    command("migrate", str(place / "serving.properties"))
 
 
 # Images
@@ -209,10 +208,10 @@ def in_layout(place: Path, index: bytes, blobs: Mapping[str, bytes]) -> Path:
 def look_at(root: Path) -> None:
     """Open a layout in all the ways there are."""
     from packager.cache.oci import entries_of_layout
-    from packager.core.image import ImageSpec, RuntimeConfig
+    from packager.core.image import Descriptor, ImageSpec, RuntimeConfig
     from packager.images.layout.base import LayoutBase
     from packager.images.layout.sink import LayoutSink
-    from packager.images.oci import seal
+    from packager.images.oci import scratch, seal
 
     command("inspect", f"oci:{root}")
     command("diff", f"oci:{root}", f"oci:{root}", "--format", "json")
@@ -222,23 +221,13 @@ def look_at(root: Path) -> None:
         base = LayoutBase().facts(parse_layout_target(f"oci:{root}"), Platform())
         ours = RuntimeConfig(env={"A": "1"}, labels={"b": "c"}, port=8080)
         spec = ImageSpec(base=base, layers=base.layers, runtime=ours, created="")
-        from packager.core.image import Descriptor
-
-        layers = [
-            Descriptor(media_type=one.media_type, digest=one.digest, size=one.size)
-            for one in base.layers
-        ]
-        seal(spec, layers)
+        layers = ((one.media_type, one.digest, one.size) for one in base.layers)
+        seal(spec, [Descriptor(media_type=m, digest=d, size=size) for m, d, size in layers])
     with typed():
         sink = LayoutSink(parse_layout_target(f"oci:{root}:other"))
-        sink.prepare(ImageSpec(base=_scratch(), layers=(), runtime=RuntimeConfig(), created=""))
+        empty = scratch(Platform())
+        sink.prepare(ImageSpec(base=empty, layers=(), runtime=RuntimeConfig(), created=""))
         sink.abandon()
-
-
-def _scratch() -> Any:
-    from packager.images.oci import scratch
-
-    return scratch(Platform())
 
 
 def described(data: bytes, media_type: str) -> dict[str, Any]:
@@ -296,10 +285,14 @@ def layout_manifest(data: bytes, place: Path) -> None:
     look_at(in_layout(place, index_of(data), blobs_of(image().sealed.config, data)))
 
 
-def layout_config(data: bytes, place: Path) -> None:
+def manifest_with(config: bytes) -> bytes:
     manifest = json.loads(image().sealed.manifest)
-    manifest["config"] = described(data, manifest["config"]["mediaType"])
-    written = json.dumps(manifest).encode()
+    manifest["config"] = described(config, manifest["config"]["mediaType"])
+    return json.dumps(manifest).encode()
+
+
+def layout_config(data: bytes, place: Path) -> None:
+    written = manifest_with(data)
     look_at(in_layout(place, index_of(written), blobs_of(written, data)))
 
 
@@ -380,27 +373,25 @@ def client_told(*answers: tuple[int, Mapping[str, str], bytes]) -> Any:
     return RegistryClients(transport=_Told(answers), find_credentials=lambda host: None)
 
 
-def registry_manifest(data: bytes, place: Path) -> None:
+def registry_base(*answers: bytes) -> None:
+    """Read a base whose manifest is the first answer."""
     from packager.images.registry.base import RegistryBase
 
-    del place
-    config = image().sealed.config
-    answers = [(200, {"Content-Type": MANIFEST}, data), (200, {}, config), (200, {}, config)]
-    RegistryBase(clients=client_told(*answers)).facts(
+    manifest, *blobs = answers
+    told = [(200, {"Content-Type": MANIFEST}, manifest), *((200, {}, one) for one in blobs)]
+    RegistryBase(clients=client_told(*told)).facts(
         parse_registry_target("127.0.0.1:1/a/b:1"), Platform()
     )
+
+
+def registry_manifest(data: bytes, place: Path) -> None:
+    del place
+    registry_base(data, image().sealed.config, image().sealed.config)
 
 
 def registry_config(data: bytes, place: Path) -> None:
-    from packager.images.registry.base import RegistryBase
-
     del place
-    manifest = json.loads(image().sealed.manifest)
-    manifest["config"] = described(data, manifest["config"]["mediaType"])
-    told = (200, {"Content-Type": MANIFEST}, json.dumps(manifest).encode())
-    RegistryBase(clients=client_told(told, (200, {}, data))).facts(
-        parse_registry_target("127.0.0.1:1/a/b:1"), Platform()
-    )
+    registry_base(manifest_with(data), data)
 
 
 def registry_answers(data: bytes, place: Path) -> None:
@@ -715,13 +706,6 @@ def key_files() -> Iterator[bytes]:
     yield Path("trusted.json").read_bytes()
 
 
-def look_ups(data: bytes, place: Path) -> None:
-    from packager.cache.lookups import LastLookups
-
-    (place / "lookups.json").write_bytes(data)
-    LastLookups(place).last()
-
-
 @contextlib.contextmanager
 def typed() -> Iterator[None]:
     """Let a typed refusal pass, so that the same document is read in the next way."""
@@ -748,15 +732,15 @@ TARGETS: Mapping[str, Target] = {
     "generation_config.json": Target(plan_with("generation_config.json")),
     "weights-index": Target(plan_with(WEIGHTS_INDEX), lambda: [model_file(WEIGHTS_INDEX)]),
     "weights-header": Target(read_weights, lambda: [shard_header()]),
-    "request": Target(request_file),
+    "request": Target(by_command("request.toml request.json", "plan", "--request", "{}")),
     "grid": Target(grid_file),
-    "catalog": Target(catalog_file),
-    "measured": Target(measured_file),
-    "record": Target(record_file),
-    "samples": Target(samples_file),
-    "offer": Target(offer_file, offers),
-    "prices": Target(price_file),
-    "properties": Target(properties_file),
+    "catalog": Target(by_command("catalog.toml", *ON_GPU, "--catalog", "{}")),
+    "measured": Target(by_command("measured.json", *ON_GPU, "--measured", "{}")),
+    "record": Target(by_reader("record.json", record)),
+    "samples": Target(by_reader("samples.jsonl samples.json", samples)),
+    "offer": Target(by_reader("offer.json", offer), offers),
+    "prices": Target(by_reader("prices/us-east-1.json", prices)),
+    "properties": Target(by_command("serving.properties", "migrate", "{}")),
     "layout-index": Target(layout_index, indexes),
     "layout-nested-index": Target(layout_nested, lambda: [nested()]),
     "layout-manifest": Target(layout_manifest, lambda: [image().sealed.manifest]),
@@ -781,7 +765,7 @@ TARGETS: Mapping[str, Target] = {
     "cache-entry": Target(cache_entry, cache_entries),
     "cache-archive": Target(cache_archive, cache_archives),
     "keys": Target(key_file, key_files),
-    "look-ups": Target(look_ups),
+    "look-ups": Target(by_reader("lookups.json", look_ups)),
 }
 
 
