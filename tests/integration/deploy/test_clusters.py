@@ -13,7 +13,7 @@ from packager.deploy.kubernetes.client import ApiRefused, ApiServer, FieldConfli
 from packager.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
 from packager.deploy.kubernetes.live import HYPERPOD, KSERVE, KUBERNETES, LiveCluster, NotOurs
 from packager.deploy.kubernetes.wanted import KubernetesWanted
-from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable, UsageError
+from packager.errors import AccessDenied, NotFound, Unavailable, UsageError
 from tests.support.cases import cases, document
 from tests.support.cluster_deployments import TGI, VLLM
 from tests.support.doubles.cluster import Cluster, Key, running_cluster
@@ -221,12 +221,6 @@ def test_deleting_ends_what_was_applied_and_nothing_else(
     assert live.delete("llama") == ()
     with pytest.raises(NotFound, match="no deployment 'llama'"):
         live.status("llama")
-
-
-def test_what_does_not_fit_is_sent_to_nobody(cluster: Cluster, live: LiveCluster) -> None:
-    with pytest.raises(PlanRejected):
-        live.apply(replace(VLLM, devices=16), WANTED)
-    assert cluster.requests == []
 
 
 def pod(state: dict[str, Any], last: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from packager.deploy.sagemaker.clients import AwsRefused, Clients
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
-from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable
+from packager.errors import AccessDenied, NotFound, Unavailable
 from packager.serve.endpoints import fleet, lifecycle
 from tests.support.cases import document
 from tests.support.deployments import ROLE, deployment
@@ -139,13 +139,6 @@ def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) 
     assert kinds(live.diff(of(ONE, **first), wanted))[-1] == ("same", "InferenceComponent")
 
 
-def test_applying_twice_changes_nothing(live: LiveSageMaker) -> None:
-    applied(live, ONE)
-
-    assert kinds(live.diff(of(ONE), WANTED)) == SAME
-    assert kinds(live.apply(of(ONE), WANTED).changes) == SAME
-
-
 def test_a_difference_names_the_field_and_changes_nothing(live: LiveSageMaker) -> None:
     applied(live, ONE)
 
@@ -256,13 +249,6 @@ def test_another_image_updates_the_component(live: LiveSageMaker) -> None:
 
     assert (done[-1], found.state) == (("update", "InferenceComponent"), "ready")
     assert answer(live)["name"] == "two"
-
-
-def test_what_cannot_work_is_refused_before_anything_is_sent(live: LiveSageMaker) -> None:
-    with pytest.raises(PlanRejected):
-        live.apply(of(ONE), SageMakerWanted(role_arn="me"))
-    assert live.status("my-model").state == "absent"
-    assert live.delete("my-model") == ()
 
 
 def test_there_is_nothing_to_go_back_to_after_the_first_image(live: LiveSageMaker) -> None:
