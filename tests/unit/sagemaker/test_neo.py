@@ -78,21 +78,18 @@ def test_a_quantization_is_asked_for_by(
     assert request(text, **variables) == expected
 
 
-def test_a_sharding_has_its_degree_and_the_file_beats_variables() -> None:
-    text = (
-        "option.load_format=sagemaker_fast_model_loader\n"
-        "option.tensor_parallel_degree=2\n"
-        "option.max_model_len=512\n"
-    )
-
-    assert request(text, OPTION_MAX_MODEL_LEN="1024") == {"tp_degree": 2, "max_total_tokens": 512}
-
-
 def test_a_compilation_is_for_the_image_that_has_its_engine() -> None:
     found = request("option.rolling_batch=trtllm\n", OPTION_QUANTIZE="fp8")
 
     assert (found["compile"], found["quantize"]) == ("tensorrt_llm", "fp8")
     assert "tensorrtllm" in found["container_version"]
+
+
+@pytest.mark.parametrize(*cases(__file__, "results"))
+def test_the_result_keeps_the_models_settings_and_loses_the_jobs(
+    text: str, variables: dict[str, str] | None, kept: dict[str, str]
+) -> None:
+    assert result(text, **(variables or {})) == {"engine": "Python", **kept}
 
 
 @pytest.mark.parametrize("feature", ["trtllm", "vllm,trtllm"])
@@ -106,47 +103,7 @@ def test_what_cannot_be_followed_is_refused(
 ) -> None:
     with pytest.raises(InputConfiguration, match=said):
         request(text, **variables)
-
-
-def test_the_result_keeps_the_models_settings_and_loses_the_jobs() -> None:
-    text = (
-        "engine=Python\noption.model_id=/opt/ml/model/input\noption.quantize=awq\n"
-        "option.awq_block_size=128\noption.calib_max_seq_length=64\noption.max_model_len=2048\noption.rolling_batch=vllm\n"
-    )
-
-    assert result(text, OPTION_DTYPE="fp16") == {
-        "engine": "Python",
-        "option.max_model_len": "2048",
-        "option.rolling_batch": "vllm",
-        "option.dtype": "fp16",
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [("option.tensor_parallel_degree=2\n", "2"), ("", None)],
-    ids=["given", "not given"],
-)
-def test_the_result_has_a_degree_only_where_the_job_has_one(text: str, kept: str | None) -> None:
-    assert result(text).get("option.tensor_parallel_degree") == kept
-
-
-@pytest.mark.parametrize(
-    ("entry", "kept"), [("djl_python.huggingface", False), ("https://example.com/model.py", True)]
-)
-def test_an_entry_point_stays_where_it_is_an_address(entry: str, kept: bool) -> None:
-    assert ("option.entryPoint" in result(f"option.entryPoint={entry}\n")) is kept
-
-
-@pytest.mark.parametrize("method", ["awq", "fp8"])
-def test_the_result_names_no_quantization(method: str) -> None:
-    """Engines read it from config.json; named as well, they leave their fastest kernels out."""
-    assert "option.quantize" not in result(f"option.quantize={method}\n")
-
-
-def test_a_value_that_readers_take_differently_is_not_written() -> None:
-    with pytest.raises(InputConfiguration, match="take differently"):
-        result("", OPTION_CHAT_TEMPLATE="a\\b")
+        result(text, **variables)
 
 
 @pytest.mark.parametrize(
