@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,75 +47,19 @@ def a_workload(**parameters: Any) -> WorkloadConfig:
     return read_workload_config(workload_body(spec))
 
 
-def arguments(body: dict[str, Any], settings: JobSettings = SETTINGS) -> list[tuple[str, ...]]:
-    return [one.arguments for one in make_recommendation(body, a_workload(), settings).stages]
+@pytest.mark.parametrize("row", document(__file__, "tunes"), ids=lambda row: row["id"])
+def test_a_job_is_one_tune_for_each_instance_type(row: dict[str, Any]) -> None:
+    body = recommendation_body(row.get("metric", "throughput"), **row.get("body", {}))
+    settings = replace(SETTINGS, **row.get("settings", {}))
 
+    job = make_recommendation(body, a_workload(), settings)
 
-def test_a_job_is_one_tune_for_each_instance_type() -> None:
-    body = recommendation_body(
-        "cost",
-        InferenceSpecification={"Framework": "VLLM"},
-        ComputeSpec={"InstanceTypes": [G5, G6, G5]},
-    )
-
-    first, second = arguments(body)
-
-    assert first == (
-        *("tune", "--instance", "ml.g5.xlarge"),
-        *("--model", "s3://bucket/models/tiny/"),
-        *("--goal", "cost"),
-        *("--family", "vllm"),
-        *("--workload-spec", "{job}/workload.json"),
-        *("--format", "json", "--progress", "json"),
-        *("--journal", "{job}/journal-1.jsonl"),
-        *("--figures", "{job}/figures-1.json"),
-        *("--output", "s3://bucket/recommendations/rec-1/ml.g5.xlarge/"),
-    )
-    assert second[2] == "ml.g6.xlarge"
-    assert "{job}/journal-2.jsonl" in second
-    assert instance_types(make_recommendation(body, a_workload(), SETTINGS)) == (G5, G6)
-
-
-@pytest.mark.parametrize(
-    ("metric", "goal"), [("ttft-ms", "latency"), ("throughput", "throughput"), ("cost", "cost")]
-)
-def test_a_metric_is_a_goal(metric: str, goal: str) -> None:
-    (only,) = arguments(recommendation_body(metric))
-
-    assert only[5:7] == ("--goal", goal)
-    assert only[2] == "local"
-
-
-def test_a_model_that_is_to_stay_as_it_is_is_neither_quantized_nor_given_a_draft() -> None:
-    (plain,) = arguments(recommendation_body(OptimizeModel=False))
-    (free,) = arguments(recommendation_body(OptimizeModel=True))
-
-    assert [word for word in plain if word not in free] == [
-        "--vary",
-        "quantize=none",
-        "--vary",
-        "draft=none",
-    ]
-
-
-def test_the_servers_own_instance_is_tuned_for_once_under_the_name_that_was_asked_for() -> None:
-    body = recommendation_body(ComputeSpec={"InstanceTypes": [G5, G6]})
-    settings = JobSettings(
-        instance="local", base="embedded:vllm-cpu", images="docker:built", executor="docker"
-    )
-
-    (only,) = arguments(body, settings)
-
-    assert only[2] == "local"
-    assert only[-8:] == (
-        *("--output", "s3://bucket/recommendations/rec-1/local/"),
-        *("--output", "docker:built:rec-1-local"),
-        *("--base", "embedded:vllm-cpu"),
-        *("--executor", "docker"),
-    )
-    assert instance_types(make_recommendation(body, a_workload(), settings)) == (G5,)
-    anywhere = make_recommendation(recommendation_body(), a_workload(), settings)
-    assert instance_types(anywhere) == ("",)
+    tunes = [" ".join(stage.arguments) for stage in job.stages]
+    assert len(tunes) == len(row["says"])
+    for tune, texts in zip(tunes, row["says"], strict=True):
+        assert [text for text in texts if text not in tune] == []
+        assert [text for text in row.get("says_not", ()) if text in tune] == []
+    assert list(instance_types(job)) == row.get("types", list(instance_types(job)))
 
 
 @pytest.mark.parametrize(
@@ -153,19 +98,14 @@ def test_a_workload_of_a_rate_is_refused() -> None:
 
 
 def a_load(tokens_s: float, usd: float | None = None) -> BenchLoad:
-    return BenchLoad(
-        concurrency=8,
-        requests=32,
-        answered=32,
-        seconds=10.0,
-        metrics={
-            "request_throughput": Metric(unit="requests/sec", avg=tokens_s / 100),
-            "output_token_throughput": Metric(unit="tokens/sec", avg=tokens_s),
-            "request_latency": Metric(unit="ms", avg=1000.0, p50=900.0, p90=1200.0, p99=1500.5),
-            "time_to_first_token": Metric(unit="ms", avg=50.0, p50=45.0),
-        },
-        prices=Prices(usd_hour=1.0, output=usd) if usd else None,
-    )
+    stated = BenchLoad.model_validate(document(__file__, "load"))
+    metrics = {
+        "request_throughput": Metric(unit="requests/sec", avg=tokens_s / 100),
+        "output_token_throughput": Metric(unit="tokens/sec", avg=tokens_s),
+        **stated.metrics,
+    }
+    prices = Prices(usd_hour=1.0, output=usd) if usd else None
+    return stated.model_copy(update={"metrics": metrics, "prices": prices})
 
 
 def a_report(
