@@ -36,6 +36,9 @@ NOT_FOUND = 'Could not find endpoint "arn:aws:sagemaker:us-east-1:000000000000:e
 UNDER_WAY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
 GROUP = {"logGroupName": "/aws/sagemaker/Endpoints/e"}
 LOST = "ValueError: no such weight"  # what the containers' doubles log
+ENDED = (
+    f"the container ended with status 3: {LOST}; the endpoint's log has what the container wrote"
+)
 
 
 @dataclass
@@ -157,32 +160,21 @@ async def test_an_endpoint_is_created_and_in_service_once_its_container_answers(
     assert await api.names() == ["one"]
 
 
-async def test_an_endpoint_whose_container_ends_has_failed_with_the_reason(
-    api: Api, containers: FakeContainers
+@pytest.mark.parametrize(
+    ("there", "reason"), [(True, ENDED), (False, "the Docker Engine has no image 'tiny:1'")]
+)
+async def test_an_endpoint_whose_container_ends_or_cannot_begin_has_failed_with_the_reason(
+    api: Api, containers: FakeContainers, there: bool, reason: str
 ) -> None:
+    if not there:
+        containers.images.clear()
     await api.deploy("one", FAIL="1")
 
     found = await api.settled()
 
-    assert found["EndpointStatus"] == "Failed"
-    assert found["FailureReason"] == (
-        f"the container ended with status 3: {LOST}; "
-        "the endpoint's log has what the container wrote"
-    )
+    assert (found["EndpointStatus"], found["FailureReason"]) == ("Failed", reason)
     assert containers.there == {}
     await api.delete()
-
-
-async def test_an_image_that_is_not_there_fails_the_endpoint(
-    api: Api, containers: FakeContainers
-) -> None:
-    containers.images.clear()
-    await api.deploy("one")
-
-    found = await api.settled()
-
-    assert found["EndpointStatus"] == "Failed"
-    assert found["FailureReason"] == "the Docker Engine has no image 'tiny:1'"
 
 
 async def test_a_health_check_that_is_never_passed_fails_after_its_time(
