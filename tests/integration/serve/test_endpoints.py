@@ -46,6 +46,7 @@ class Api:
     """Operations as a client calls them, checked by AWS's model on both sides."""
 
     services: ServeServices
+    containers: FakeContainers
     table: dict[str, Operation]
 
     async def __call__(self, operation: str, **body: Any) -> Any:
@@ -129,7 +130,7 @@ async def serving(state: Path, containers: FakeContainers) -> AsyncIterator[Api]
     services = make_services(state, containers)
     await services.endpoints.start()
     try:
-        yield Api(services, hosting_operations(services))
+        yield Api(services, containers, hosting_operations(services))
     finally:
         await services.endpoints.close()
         services.resources.close()
@@ -142,15 +143,13 @@ def api(tmp_path: Path, containers: FakeContainers, runner: asyncio.Runner) -> I
     runner.run(server.__aexit__(None, None, None))
 
 
-async def test_an_endpoint_is_created_and_in_service_once_its_container_answers(
-    api: Api, containers: FakeContainers
-) -> None:
-    containers.gate.clear()
+async def test_an_endpoint_is_created_and_in_service_once_its_container_answers(api: Api) -> None:
+    api.containers.gate.clear()
     await api.deploy("one", READY_S="0.2")
     creating = await api("DescribeEndpoint", EndpointName="e")
     assert (creating["EndpointStatus"], creating["EndpointConfigName"]) == ("Creating", "one")
     assert api.urls() == []
-    containers.gate.set()
+    api.containers.gate.set()
 
     found = await api.settled()
 
@@ -164,16 +163,16 @@ async def test_an_endpoint_is_created_and_in_service_once_its_container_answers(
     ("there", "reason"), [(True, ENDED), (False, "the Docker Engine has no image 'tiny:1'")]
 )
 async def test_an_endpoint_whose_container_ends_or_cannot_begin_has_failed_with_the_reason(
-    api: Api, containers: FakeContainers, there: bool, reason: str
+    api: Api, there: bool, reason: str
 ) -> None:
     if not there:
-        containers.images.clear()
+        api.containers.images.clear()
     await api.deploy("one", FAIL="1")
 
     found = await api.settled()
 
     assert (found["EndpointStatus"], found["FailureReason"]) == ("Failed", reason)
-    assert containers.there == {}
+    assert api.containers.there == {}
     await api.delete()
 
 
@@ -197,30 +196,28 @@ async def test_a_health_check_that_is_never_passed_fails_after_its_time(
 
 
 async def test_an_update_switches_when_the_new_container_answers_and_ends_the_old_one(
-    api: Api, containers: FakeContainers
+    api: Api,
 ) -> None:
     await api.deploy("one", "two")
     await api.settled()
     (old,) = api.urls()
-    containers.gate.clear()
+    api.containers.gate.clear()
     await api.update("two")
     updating = await api("DescribeEndpoint", EndpointName="e")
     assert (updating["EndpointStatus"], updating["EndpointConfigName"]) == ("Updating", "one")
     assert updating["PendingDeploymentSummary"]["EndpointConfigName"] == "two"
     assert api.urls() == [old]
-    containers.gate.set()
+    api.containers.gate.set()
 
     found = await api.settled()
 
     assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "two")
     assert await api.names() == ["two"]
-    await eventually(lambda: len(containers.there) == 1)
-    assert containers.stopped == ["endpoint/e/AllTraffic/0"]
+    await eventually(lambda: len(api.containers.there) == 1)
+    assert api.containers.stopped == ["endpoint/e/AllTraffic/0"]
 
 
-async def test_the_old_container_ends_only_when_its_last_request_has(
-    api: Api, containers: FakeContainers
-) -> None:
+async def test_the_old_container_ends_only_when_its_last_request_has(api: Api) -> None:
     await api.deploy("one", "two")
     await api.settled()
     old = api.pools()["AllTraffic"].servers[0]
@@ -228,14 +225,12 @@ async def test_the_old_container_ends_only_when_its_last_request_has(
         await api.update("two")
         await api.settled()
         await asyncio.sleep(0.1)
-        assert containers.stopped == []
+        assert api.containers.stopped == []
         assert await api.names(old.url) == ["one"]
-    await eventually(lambda: bool(containers.stopped))
+    await eventually(lambda: bool(api.containers.stopped))
 
 
-async def test_an_update_that_fails_leaves_the_endpoint_as_it_was(
-    api: Api, containers: FakeContainers
-) -> None:
+async def test_an_update_that_fails_leaves_the_endpoint_as_it_was(api: Api) -> None:
     await api.deploy("one")
     await api("CreateModel", **model_body("bad", FAIL="1"))
     await api("CreateEndpointConfig", **config_body("bad"))
@@ -249,34 +244,30 @@ async def test_an_update_that_fails_leaves_the_endpoint_as_it_was(
     assert "no such weight" in found["FailureReason"]
     assert "PendingDeploymentSummary" not in found
     assert api.urls() == before
-    assert len(containers.there) == 1
+    assert len(api.containers.there) == 1
 
 
-async def test_an_update_while_another_is_under_way_is_refused(
-    api: Api, containers: FakeContainers
-) -> None:
-    containers.gate.clear()
+async def test_an_update_while_another_is_under_way_is_refused(api: Api) -> None:
+    api.containers.gate.clear()
     await api.deploy("one", "two")
 
     with pytest.raises(ValidationRefused, match="Cannot update in-progress endpoint"):
         await api.update("two")
-    containers.gate.set()
+    api.containers.gate.set()
     assert (await api.settled())["EndpointConfigName"] == "one"
 
 
-async def test_an_endpoint_is_deleted_while_it_is_being_created(
-    api: Api, containers: FakeContainers
-) -> None:
-    containers.gate.clear()
+async def test_an_endpoint_is_deleted_while_it_is_being_created(api: Api) -> None:
+    api.containers.gate.clear()
     await api.deploy("one")
     await asyncio.sleep(0.1)  # a thread is in the middle of the start
     deleting = asyncio.create_task(api.delete())
     await asyncio.sleep(0.1)
-    containers.gate.set()
+    api.containers.gate.set()
 
     await deleting
 
-    assert containers.there == {}
+    assert api.containers.there == {}
 
 
 async def test_a_name_that_is_taken_is_refused_in_the_words_that_sdks_look_for(api: Api) -> None:
@@ -318,15 +309,13 @@ async def test_two_variants_have_a_container_each_and_weights_that_can_be_change
     assert {name: pool.weight for name, pool in pools.items()} == weights
 
 
-async def test_one_variant_that_fails_takes_the_other_down(
-    api: Api, containers: FakeContainers
-) -> None:
+async def test_one_variant_that_fails_takes_the_other_down(api: Api) -> None:
     await api("CreateModel", **model_body("a"))
     await api("CreateModel", **model_body("b", FAIL="1"))
     await api.deploy_variants(a={}, b={})
 
     assert (await api.settled())["EndpointStatus"] == "Failed"
-    assert containers.there == {}
+    assert api.containers.there == {}
 
 
 async def test_a_server_that_starts_again_adopts_the_containers_that_run(
@@ -372,28 +361,24 @@ async def test_containers_that_nobody_wrote_down_are_removed_at_the_start(
         assert list((tmp_path / "endpoints").glob("*")) == []
 
 
-async def test_a_container_that_ended_by_itself_is_started_again(
-    api: Api, containers: FakeContainers
-) -> None:
+async def test_a_container_that_ended_by_itself_is_started_again(api: Api) -> None:
     await api.deploy("one")
     await api.settled()
     server = api.pools()["AllTraffic"].servers[0]
-    containers.die(server.container)
+    api.containers.die(server.container)
 
-    await eventually(lambda: "again endpoint/e/AllTraffic/0" in containers.started)
+    await eventually(lambda: "again endpoint/e/AllTraffic/0" in api.containers.started)
 
     assert server.is_ready is False
     found = await api("DescribeEndpoint", EndpointName="e")
     assert found["ProductionVariants"][0]["CurrentInstanceCount"] == 0
 
 
-async def test_a_container_that_somebody_removed_is_made_anew(
-    api: Api, containers: FakeContainers
-) -> None:
+async def test_a_container_that_somebody_removed_is_made_anew(api: Api) -> None:
     await api.deploy("one")
     await api.settled()
     before = api.urls()
-    containers.remove(next(iter(containers.there)))
+    api.containers.remove(next(iter(api.containers.there)))
 
     await eventually(lambda: api.urls() != before)
 
@@ -428,10 +413,8 @@ def bare(api: Api, runner: asyncio.Runner) -> Api:
     return api
 
 
-async def test_a_component_has_as_many_containers_as_copies(
-    bare: Api, containers: FakeContainers
-) -> None:
-    assert containers.there == {}
+async def test_a_component_has_as_many_containers_as_copies(bare: Api) -> None:
+    assert bare.containers.there == {}
     await bare("CreateInferenceComponent", **COMPONENT)
     found = await bare.settled("c", "InferenceComponent")
     assert found["InferenceComponentStatus"] == "InService"
@@ -454,7 +437,7 @@ async def test_a_component_has_as_many_containers_as_copies(
         while (await bare("ListInferenceComponents"))["InferenceComponents"]:
             await asyncio.sleep(0.01)
     await bare.delete()
-    assert containers.there == {}
+    assert bare.containers.there == {}
 
 
 async def test_a_component_is_refused_where_the_variant_has_a_model(api: Api) -> None:

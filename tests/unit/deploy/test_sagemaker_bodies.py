@@ -14,42 +14,28 @@ from cfnlint.api import ManualArgs, lint
 
 from packager.core.deployment import DeployedWeights, Deployment
 from packager.deploy.checks import SecretInFile
-from packager.deploy.sagemaker.bodies import Request, requests_of
+from packager.deploy.sagemaker.bodies import requests_of
 from packager.deploy.sagemaker.cloudformation import DynamicReference, NotInTemplate
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.sagemaker.shapes import input_faults
+from tests.support.cases import document
 from tests.support.deployments import PAIRS, ROLE, deployment
+from tests.unit.deploy.test_contract import wanted
 
 WANTED = SageMakerWanted(role_arn=ROLE)
-EVERYTHING: dict[str, Any] = {
-    "max_instances": 4,
-    "alarms": ("errors",),
-    "capture_uri": "s3://bucket/captured",
-    "metrics": True,
-    "tags": {"team": "search"},
-    "subnets": ("subnet-0123456789abcdef0", "subnet-0123456789abcdef1"),
-    "security_groups": ("sg-0123456789abcdef0",),
-    "kms_key": "alias/key",
-}
+TYPES = ("ml.g5.xlarge", "ml.g6e.12xlarge")
 MOUNTED = DeployedWeights(kind="mounted", uri="s3://models/llama/")
-SHAPES = {
-    "plain": WANTED,
-    "everything": replace(WANTED, **EVERYTHING),
-    "component": replace(WANTED, components=True, max_instances=4, copies=2, min_instances=0),
-    "canary": replace(WANTED, update="canary", alarms=("errors", "latency")),
-    "linear": replace(WANTED, update="linear"),
-    "rolling": replace(WANTED, update="rolling"),
-}
+SHAPES = {name: wanted("sagemaker", one) for name, one in document(__file__, "shapes").items()}
 
 
-def bodies(made: Deployment, wanted: SageMakerWanted = WANTED) -> dict[str, Any]:
-    return {request.operation: request.body for request in requests_of(made, wanted)}
+def bodies(made: Deployment, asked: SageMakerWanted = WANTED) -> dict[str, Any]:
+    return {request.operation: request.body for request in requests_of(made, asked)}
 
 
-def variant(made: Deployment, wanted: SageMakerWanted = WANTED) -> Any:
-    return bodies(made, wanted)["CreateEndpointConfig"]["ProductionVariants"][0]
+def variant(made: Deployment, asked: SageMakerWanted = WANTED) -> Any:
+    return bodies(made, asked)["CreateEndpointConfig"]["ProductionVariants"][0]
 
 
 def variables(count: int, size: int = 1) -> dict[str, str]:
@@ -77,8 +63,8 @@ def test_every_body_is_one_that_aws_models(pair: str, shape: str, scaling: Servi
     [("vllm-g5", "everything"), ("neuron-inf2", "component"), ("vllm-cpu", "rolling")],
 )
 def test_a_template_is_one_that_cfn_lint_takes(pair: str, shape: str) -> None:
-    wanted = replace(SHAPES[shape], metrics=False)
-    (file,) = SageMakerDeployer("cloudformation").render(deployment(pair), wanted).files
+    asked = replace(SHAPES[shape], metrics=False)
+    (file,) = SageMakerDeployer("cloudformation").render(deployment(pair), asked).files
 
     assert [str(one) for one in lint(file.text, config=ManualArgs(regions=["eu-west-1"]))] == []
 
@@ -89,36 +75,24 @@ def test_equal_content_has_one_name_and_other_content_another() -> None:
 
     assert json.dumps(once) == json.dumps(again)
     assert once["CreateModel"]["ModelName"] != other["CreateModel"]["ModelName"]
-    assert (
-        once["CreateEndpointConfig"]["EndpointConfigName"]
-        != other["CreateEndpointConfig"]["EndpointConfigName"]
-    )
+    configs = {one["CreateEndpointConfig"]["EndpointConfigName"] for one in (once, other)}
+    assert len(configs) == 2
     assert once["CreateEndpoint"]["EndpointName"] == other["CreateEndpoint"]["EndpointName"]
 
 
 def test_each_pool_has_the_image_of_its_instance_type() -> None:
     other = deployment("sglang-g6e", image=deployment().image.replace("model@", "large@"))
-    wanted = replace(WANTED, pools=(other,))
+    asked = replace(WANTED, pools=(other,))
 
-    requests = requests_of(deployment(), wanted)
+    requests = requests_of(deployment(), asked)
     models = [one.body for one in requests if one.operation == "CreateModel"]
-    found = variant(deployment(), wanted)
+    found = variant(deployment(), asked)
 
-    assert [one["PrimaryContainer"]["Image"] for one in models] == [
-        deployment().image,
-        other.image,
-    ]
+    images = [one["PrimaryContainer"]["Image"] for one in models]
+    assert images == [deployment().image, other.image]
     assert found["InstancePools"] == [
-        {
-            "InstanceType": "ml.g5.xlarge",
-            "ModelNameOverride": models[0]["ModelName"],
-            "Priority": 1,
-        },
-        {
-            "InstanceType": "ml.g6e.12xlarge",
-            "ModelNameOverride": models[1]["ModelName"],
-            "Priority": 2,
-        },
+        {"InstanceType": instance, "ModelNameOverride": one["ModelName"], "Priority": number}
+        for number, (one, instance) in enumerate(zip(models, TYPES, strict=True), 1)
     ]
     assert "InstanceType" not in found
     assert found["ContainerStartupHealthCheckTimeoutInSeconds"] == 3600  # of the slower one
@@ -147,7 +121,7 @@ def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "wanted", "found"),
+    ("made", "asked", "found"),
     [
         (deployment(env=variables(101)), WANTED, ("error", "sagemaker-limit")),
         (deployment(env=variables(33, 1000)), WANTED, ("error", "sagemaker-limit")),
@@ -165,27 +139,17 @@ def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
     ids=["too many", "too much", "more than a component has", "no batch to scale by"],
 )
 def test_variables_and_scaling_have_limits(
-    made: Deployment, wanted: SageMakerWanted, found: tuple[str, str]
+    made: Deployment, asked: SageMakerWanted, found: tuple[str, str]
 ) -> None:
-    assert found in [(one.severity, one.code) for one in SageMakerDeployer().check(made, wanted)]
+    assert found in [(one.severity, one.code) for one in SageMakerDeployer().check(made, asked)]
 
 
 def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:
     rendered = SageMakerDeployer().render(deployment(), SHAPES["component"])
 
-    assert [file.path for file in rendered.files] == [
-        "01-create-model.json",
-        "02-create-endpoint-config.json",
-        "03-create-endpoint.json",
-        "04-create-inference-component.json",
-        "05-register-scalable-target.json",
-        "06-put-scaling-policy.json",
-    ]
-    for file, request in zip(
-        rendered.files, requests_of(deployment(), SHAPES["component"]), strict=True
-    ):
-        assert json.loads(file.text) == request.body
-    assert isinstance(request, Request)
+    requests = requests_of(deployment(), SHAPES["component"])
+    assert [file.path for file in rendered.files] == document(__file__, "files")["of_a_component"]
+    assert [json.loads(file.text) for file in rendered.files] == [one.body for one in requests]
 
 
 @pytest.mark.parametrize(
