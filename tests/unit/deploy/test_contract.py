@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.support.deployments import GIB, PAIRS, ROLE, deployment
 POD = "Deployment.spec.template.spec"
 SHORT = {"pod": POD, "server": f"{POD}.containers.0"}
 ON_CLUSTERS = ("kubernetes", "kserve", "hyperpod")
+NO_MACHINE = ("hyperpod", "cpu-local")  # HyperPod has SageMaker's alone
 
 
 def deployer(platform: str) -> Deployer[Any]:
@@ -101,11 +103,15 @@ def test_documents_have_their_fields(row: dict[str, Any]) -> None:
         assert row["without"] not in found.get("env", [])
 
 
-@pytest.mark.parametrize("platform", ON_CLUSTERS)
-@pytest.mark.parametrize("pair", clusters.PAIRS)
+@pytest.mark.parametrize(
+    ("platform", "pair"),
+    [
+        (one, pair)
+        for one, pair in product(ON_CLUSTERS, clusters.PAIRS)
+        if (one, pair) != NO_MACHINE
+    ],
+)
 def test_every_object_is_one_that_its_definition_takes(platform: str, pair: str) -> None:
-    if (platform, pair) == ("hyperpod", "cpu-local"):
-        pytest.skip("HyperPod has no machine of one's own")
     asked = wanted(platform, {"secrets": {"HF_TOKEN": ["hub", "token"]}})
     files = deployer(platform).render(made(platform, {"pair": pair}), asked).files
     *objects, customization = (yaml.safe_load(file.text) for file in files)
@@ -158,10 +164,8 @@ def test_images_on_their_own_instances_have_no_error_and_equal_bytes(platform: s
     }
     first, second = (deployer(platform).render(made(platform), wanted(platform)) for _ in range(2))
 
-    # HyperPod has no machines but SageMaker's.
-    assert found == (
-        {("cpu-local", "deploy-hyperpod-instance")} if platform == "hyperpod" else set()
-    )
+    pair, code = NO_MACHINE[1], "deploy-hyperpod-instance"
+    assert found == ({(pair, code)} if platform == NO_MACHINE[0] else set())
     assert first == second
     assert [file.text for file in first.files] != []
     assert first.findings == tuple(deployer(platform).check(made(platform), wanted(platform)))
@@ -179,13 +183,14 @@ def test_what_cannot_run_on_a_cluster_has_no_files(platform: str, changes: dict[
 @pytest.mark.parametrize(*cases(__file__, "credentials"))
 def test_no_file_is_rendered_with_a_credential(platform: str, env: dict[str, str]) -> None:
     [(name, secret)] = env.items()
-    asked = {} if platform == "sagemaker" else {"env": env}
+    deployments = [(made(platform, {"env": env}), wanted(platform))]
+    if platform != "sagemaker":
+        deployments.append((made(platform), wanted(platform, {"env": env})))
 
-    for deployed, options in ((made(platform, {"env": env}), {}), (made(platform), asked)):
-        if options or deployed.env:
-            with pytest.raises(SecretInFile, match=name) as refused:
-                deployer(platform).render(deployed, wanted(platform, options))
-            assert secret not in f"{refused.value}{refused.value.hint}"
+    for deployed, asked in deployments:
+        with pytest.raises(SecretInFile, match=name) as refused:
+            deployer(platform).render(deployed, asked)
+        assert secret not in f"{refused.value}{refused.value.hint}"
 
 
 @pytest.mark.parametrize("platform", ["kserve", "hyperpod"])
