@@ -1,16 +1,20 @@
-"""Time limits that a test can wait for, and the count of what must never happen."""
+"""Time limits that a test can wait for, a small disk, and the count of what must never happen."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import pkgutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from packager.images import registry
+from tests.conftest import need, unavailable
 from tests.faults.counters import NEVER, TRIES
 
 _RUN = {"tests": 0, "failed": 0}
@@ -32,6 +36,24 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     set_to(60.0)  # a busy machine is not a broken line
     return set_to
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes."""
+    if os.geteuid() != 0:
+        unavailable("root, to mount a small disk,")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        [need("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        unavailable("the right to mount a small disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run([need("umount"), "-l", str(disk)], check=True)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ import packager.images.registry.sink
 import packager.models.local
 import packager.wiring  # noqa: F401 - imported here so that no run has to
 from packager.cli import app
+from tests.faults.counters import tried
 from tests.faults.forking import FORKED
 from tests.support.doubles.registry import sha256
 
@@ -38,6 +41,7 @@ class Machine:
     """One user's directories. `environment` is what packager sees of them."""
 
     root: Path
+    variables: Mapping[str, str] = field(default_factory=dict)  # besides
 
     @property
     def environment(self) -> dict[str, str]:
@@ -46,6 +50,7 @@ class Machine:
             "TMPDIR": str(self.root / "tmp"),
             "XDG_STATE_HOME": str(self.root / "state"),
             "XDG_CACHE_HOME": str(self.root / "cache"),
+            **self.variables,
         }
 
     def start(self, *arguments: str) -> BaseProcess:
@@ -61,6 +66,16 @@ class Machine:
         process = self.start(*arguments)
         process.join(300)
         assert process.exitcode is not None, "a hang"
+        return process.exitcode
+
+    def kill(self, seed: int, least_s: float, most_s: float, *arguments: str) -> int:
+        """Begin a build, and kill it at a moment that follows from the seed."""
+        process = self.start(*arguments)
+        time.sleep(random.Random(seed).uniform(least_s, most_s))
+        process.kill()
+        process.join(300)
+        tried()
+        assert process.exitcode in (0, -9), self.err
         return process.exitcode
 
     @property

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections import namedtuple
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch
 from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
-from tests.conftest import need, unavailable
 from tests.faults.counters import never
 from tests.faults.pushing import REPOSITORY, bench
 
@@ -31,24 +28,6 @@ def shard(tmp_path: Path) -> Path:
     path = tmp_path / "shard"
     path.write_bytes(os.urandom(SIZE))
     return path
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    if os.geteuid() != 0:
-        unavailable("root, to mount a small disk,")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        [need("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
-    )
-    if mounted.returncode:
-        unavailable("the right to mount a small disk")
-    try:
-        yield disk
-    finally:
-        subprocess.run([need("umount"), "-l", str(disk)], check=True)
 
 
 def image_of(shard: Path) -> ImageSpec:

@@ -6,16 +6,17 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.faults.killing import Machine
+from tests.support.cases import cases
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 
 SOON_S = 50.0  # a busy machine is slow; the time-outs that are met are 60 to 900 s
-MIDDLE = 5_000_000  # of the weights, beyond what socket buffers hold
 
 
 @pytest.fixture
@@ -35,25 +36,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(Fault("delay", method="HEAD", path="/blobs/", times=99), id="looking"),
-        pytest.param(Fault("delay", method="POST", path="/uploads/", times=99), id="opening"),
-        pytest.param(Fault("stall", method="PATCH", at=MIDDLE), id="sending"),
-        pytest.param(Fault("delay", method="PATCH", times=99), id="sent"),
-        pytest.param(Fault("delay", method="PUT", path="/uploads/", times=99), id="closing"),
-        pytest.param(Fault("delay", method="PUT", path="/manifests/", times=99), id="naming"),
-        pytest.param(
-            Fault("answer", method="PATCH", headers={"Retry-After": "60"}, times=99), id="pausing"
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "faults"))
 def test_an_interrupt_ends_a_build_whose_registry_is_silent(
-    machine: Machine, model: Path, fault: Fault, how: signal.Signals
+    machine: Machine, model: Path, how: signal.Signals, what: dict[str, Any]
 ) -> None:
-    fault = Fault(fault.do, fault.method, fault.path, times=fault.times, at=fault.at,
-                  headers=fault.headers)  # fmt: skip
+    fault = Fault(**what)
     with FakeRegistry() as registry, FaultProxy(registry.host) as proxy:
         proxy.add(fault)
         process = machine.start(

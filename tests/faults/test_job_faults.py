@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -20,29 +19,10 @@ from packager.jobs.runner import ASK_S
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore
 from packager.jobs.values import JobQuery, Limits
-from tests.conftest import need, unavailable
 from tests.faults.counters import never
 from tests.support.job_values import new_job, stage
 from tests.support.places import ROOT
 from tests.support.running_jobs import commands_of, kill_all, run_to_end, until
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    if os.geteuid() != 0:
-        unavailable("root, to mount a small disk,")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        [need("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
-    )
-    if mounted.returncode:
-        unavailable("the right to mount a small disk")
-    try:
-        yield disk
-    finally:
-        subprocess.run([need("umount"), "-l", str(disk)], check=True)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import secrets
 import shutil
 import subprocess
@@ -122,13 +121,11 @@ def new_scene(target: Target, registry: str, root: Path) -> Scene:
 
 @pytest.mark.parametrize("seed", range(300 if LONG else 12))
 def test_a_build_killed_at_any_moment_is_mended_by_the_next(scene: Scene, seed: int) -> None:
-    process = scene.machine.start(*scene.build(scene.target.model))
-    time.sleep(random.Random(seed).uniform(0.02, scene.target.seconds * 1.3))
-    process.kill()
-    process.join(300)
-    assert process.exitcode is not None
+    build = scene.build(scene.target.model)
 
-    scene.check(process.exitcode)
+    status = scene.machine.kill(seed, 0.02, scene.target.seconds * 1.3, *build)
+
+    scene.check(status)
 
 
 @pytest.mark.parametrize("call", some(CALLS, 4))

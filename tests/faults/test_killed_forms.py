@@ -8,8 +8,6 @@ import re
 import secrets
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from tests.faults.counters import never
 from tests.faults.killing import Machine, layout_image, tagged, unneeded_blobs
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
+from tests.support.running_jobs import until
 
 pytestmark = pytest.mark.live
 
@@ -72,7 +71,7 @@ def test_a_build_killed_between_two_manifests_leaves_the_tag_of_a_registry_as_it
         proxy.add(what)
         build = (*BUILD, "--model", str(models.new), "--output", f"{proxy.host}/{repository}:1")
         process = machine.start(*build)
-        wait_for(lambda: bool(what.hits))
+        until(lambda: bool(what.hits), within_s=120)
         process.kill()
         process.join(60)
 
@@ -144,10 +143,3 @@ def strace(models: Models, machine: Machine, *fault: str) -> tuple[int, str]:
         timeout=300,
     )
     return done.returncode, trace.read_text()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it never came so far"
-        time.sleep(0.01)

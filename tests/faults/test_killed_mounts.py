@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.faults.killing import Machine
 from tests.faults.scale import LONG
 from tests.support.doubles.models import write_model
 from tests.support.erofs_mounts import need_mounts
+from tests.support.running_jobs import until
 
 pytestmark = pytest.mark.live
 
@@ -69,7 +69,7 @@ def test_a_node_cache_killed_at_any_moment_has_whole_entries_and_is_filled_by_th
     command = ("node-cache", f"oci:{made.layout}", "cache", "--dm-verity", "--quiet")
     cache = machine.root / "cache"
 
-    kill_within(machine, made.fill_s, seed, *command)
+    machine.kill(seed, 0.02, 1.1 * made.fill_s, *command)
 
     with never("wrong_bytes"):
         for entry in cache.rglob("*.erofs"):
@@ -97,19 +97,19 @@ def test_a_mount_killed_at_any_moment_is_there_whole_or_not_at_all(
     def left() -> tuple[object, ...]:
         return (*loops(machine.root, made.layout), *mounts_below(machine.root))
 
-    kill_within(machine, made.mount_s, seed, *command)
+    machine.kill(seed, 0.02, 1.1 * made.mount_s, *command)
 
     if mounted(place):  # it was killed behind the step that shows it
         assert shows(place, made.model)
         assert machine.run("unmount", "mnt") == 0, machine.err
     with never("garbage_left"):
-        assert soon(lambda: left() == ())
+        until(lambda: left() == ())
     with never("manual_cleanup"):
         assert machine.run(*command) == 0, machine.err
         assert shows(place, made.model)
         assert machine.run("unmount", "mnt") == 0, machine.err
     with never("garbage_left"):
-        assert soon(lambda: left() == ())
+        until(lambda: left() == ())
         assert list(machine.root.rglob("work-*")) == []
         assert machine.garbage() == []
 
@@ -118,14 +118,6 @@ def timed(machine: Machine, *command: str) -> float:
     started = time.monotonic()
     assert machine.run(*command) == 0, machine.err
     return time.monotonic() - started
-
-
-def kill_within(machine: Machine, seconds: float, seed: int, *command: str) -> None:
-    process = machine.start(*command)
-    time.sleep(random.Random(seed).uniform(0.02, 1.1 * seconds))
-    process.kill()
-    process.join(60)
-    assert process.exitcode in (0, -9), machine.err
 
 
 def is_whole(entry: Path) -> bool:
@@ -158,12 +150,3 @@ def loops(*roots: Path) -> set[str]:
         if path.exists()
     ]
     return {name for name in held if any(name.startswith(str(root)) for root in roots)}
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 import shutil
 import time
 from collections import namedtuple
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ import pytest
 
 from packager.core.tree_manifest import read_manifest
 from packager.errors import OutputFailed
-from tests.faults.counters import never, tried
+from tests.faults.counters import never
 from tests.faults.killing import Machine
 from tests.faults.scale import LONG
-from tests.faults.test_disk_faults import small_disk as small_disk
 from tests.integration.images.trees.building import built, files_in
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket, bucket_server
@@ -29,26 +27,6 @@ from tests.support.doubles.s3 import Bucket, bucket_server
 BUILD = ("build", "--instance", "local", "--quiet", "--format", "json")
 MANIFEST = "packager-tree.json"
 SMALL = 400_000  # what may be sent once more: small files, and a part whose note was lost
-
-
-@dataclass(frozen=True)
-class UserMachine(Machine):
-    """A machine with the variables of a bucket's user."""
-
-    variables: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        own = {name: str(self.root / place) for name, place in _PLACES.items()}
-        return {**own, **self.variables}
-
-
-_PLACES = {
-    "HOME": ".",
-    "TMPDIR": "tmp",
-    "XDG_STATE_HOME": "state",
-    "XDG_CACHE_HOME": "cache",
-}
 
 
 @dataclass(frozen=True)
@@ -89,11 +67,7 @@ def test_a_directory_is_the_old_tree_or_the_new_one(
     assert machine.run(*BUILD, "--model", str(models.older), "--output", "dir:tree") == 0
     new = (*BUILD, "--model", str(models.newer), "--output", "dir:tree")
 
-    process = machine.start(*new)
-    time.sleep(random.Random(seed).uniform(0.02, models.seconds * 1.3))
-    process.kill()
-    process.join(300)
-    tried()
+    machine.kill(seed, 0.02, models.seconds * 1.3, *new)
 
     with never("incomplete_tag"):
         assert files_in(tmp_path / "tree") in models.trees
@@ -117,16 +91,12 @@ def test_a_bucket_has_a_manifest_only_beside_its_objects(
     models: Models, server: str, tmp_path: Path, seed: int
 ) -> None:
     bucket = Bucket(server)
-    machine = UserMachine(tmp_path, bucket.environment)
+    machine = Machine(tmp_path, bucket.environment)
     output = ("--output", f"{bucket.url}/m")
     assert machine.run(*BUILD, "--model", str(models.older), *output) == 0, machine.err
     new = (*BUILD, "--model", str(models.newer), *output)
 
-    process = machine.start(*new)
-    time.sleep(random.Random(seed).uniform(0.3, 3.0))
-    process.kill()
-    process.join(300)
-    tried()
+    machine.kill(seed, 0.3, 3.0, *new)
 
     there = objects(bucket)
     if MANIFEST in there:

@@ -7,7 +7,9 @@ field that a row lacks None, or the row as it stands, as `case`, with `rows`.
 
 from __future__ import annotations
 
+import functools
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,9 +23,8 @@ class Corpus:
     """The cases of one test file: `CASES = Corpus(__file__)`."""
 
     def __init__(self, test_file: str) -> None:
-        test = Path(test_file)
-        self.path = test.parent / "corpus" / f"{test.stem.removeprefix('test_')}.toml"
-        self._tables: dict[str, Any] = tomllib.loads(self.path.read_text("utf-8"))
+        self.path = corpus_of(test_file)
+        self._tables = _read(test_file)
 
     def __getitem__(self, name: str) -> Any:
         """Return a table, or another value of the file, as it stands there."""
@@ -44,6 +45,51 @@ class Corpus:
         ids = [row["id"] for row in self[table]]
         assert len(set(ids)) == len(ids), f"an id stands twice in {table} of {self.path}"
         return ids
+
+
+def cases(test: str, table: str) -> tuple[list[str], list[Any]]:
+    """Read a table for `@pytest.mark.parametrize(*cases(__file__, "table"))`.
+
+    A row has an `id`, and may say `why`.  Its other fields are the test's arguments; those that
+    only other rows have are None.
+    """
+    rows: list[dict[str, Any]] = _read(test)[table]
+    fields = dict.fromkeys(name for row in rows for name in row)
+    names = [name for name in fields if name not in FOR_READERS]
+    return names, [pytest.param(*map(row.get, names), id=row["id"]) for row in rows]
+
+
+def document(test: str, table: str) -> Any:
+    """Read one table, or one value, as it is written."""
+    return _read(test)[table]
+
+
+def shows(found: Any, expected: Any) -> bool:
+    """Whether a value has what is expected of it: every field, every item, equal values."""
+    if isinstance(expected, dict):
+        return all(name in found and shows(found[name], one) for name, one in expected.items())
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(shows, found, expected))
+    return bool(found == expected)
+
+
+def content_of(row: Mapping[str, Any]) -> bytes:
+    """Return a content that is stated as text, in hexadecimal, or as parts that are repeated."""
+    if "hex" in row:
+        return bytes.fromhex(row["hex"])
+    parts = row.get("parts", [(row.get("text"), 1)])
+    return "".join(text * times for text, times in parts).encode()
+
+
+def corpus_of(test: str) -> Path:
+    """Return the file of a test's cases: `corpus/thing.toml` beside `test_thing.py`."""
+    path = Path(test)
+    return path.parent / "corpus" / f"{path.stem.removeprefix('test_')}.toml"
+
+
+@functools.cache
+def _read(test: str) -> dict[str, Any]:
+    return tomllib.loads(corpus_of(test).read_text("utf-8"))
 
 
 def _frozen(value: Any) -> Any:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
+from tests.support.places import DATA
 
-DIGEST = "sha256:" + "5b" * 32
-ECR = f"123456789012.dkr.ecr.eu-west-1.amazonaws.com/team/model@{DIGEST}"
+# What all of them have.
+_STATED: dict[str, Any] = tomllib.loads(
+    (DATA / "deploy" / "deployment.toml").read_text(encoding="utf-8")
+)
+DIGEST = _STATED["digest"]
 ROLE = "arn:aws:iam::123456789012:role/service-role/serve"
 CU13, CU12 = "al2023-ami-sagemaker-inference-gpu-4-1", "al2-ami-sagemaker-inference-gpu-3-1"
 GIB = 1024**3
@@ -30,33 +35,20 @@ def deployment(pair: str = "vllm-g5", **changes: Any) -> Deployment:
     weights_s = model / 125_000_000
     start_s = 60 * (int((300 + weights_s) // 60) + 1)
     made: dict[str, Any] = {
-        "name": "my-model",
-        "image": ECR,
-        "digest": DIGEST,
+        **_STATED,
+        "writable": tuple(_STATED["writable"]),
         "family": family,
         "engine": engine,
-        "engine_version": "1.0",
-        "served_name": "my/model",
-        "max_batch": 64,
         "instance": find_instance(instance),
         "devices": devices,
         "start_period_s": start_s,
         "load_s": float(start_s),
         "image_bytes": image,
         "model_bytes": model,
-        "memory_bytes": 8 * GIB,
         "shm_bytes": GIB * max(devices, 1),
-        "scratch_bytes": 8 * GIB,
         "pull_s": image / 31_000_000,
-        "drain_s": 25,
-        "grace_s": 30,
         "inference_ami": ami,
         "cuda": cuda,
-        "least_driver": "580" if cuda == "13.0" else "525" if cuda else "",
-        "metrics_path": "/metrics",
-        "queue_metric": "vllm:num_requests_waiting",
-        "user": "10001",
-        "read_only_root": True,
-        "writable": ("/tmp",),
+        "least_driver": {"13.0": "580", "12.4": "525"}.get(cuda, ""),
     }
     return Deployment(**{**made, **changes})

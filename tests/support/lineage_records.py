@@ -1,8 +1,18 @@
-"""Build records as documents, for graphs of what came from what."""
+"""Build records: as documents, for graphs of what came from what, and as values."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from packager.core.record import (
+    BuildRecord,
+    RecordedBase,
+    RecordedImage,
+    RecordedModel,
+    RecordedTree,
+    Transfer,
+)
+from packager.core.request import BuildRequest
 
 KEY = "6f" * 32
 IMAGE = "sha256:" + "a1" * 32
@@ -26,3 +36,32 @@ def record(**changes: Any) -> dict[str, Any]:
         "steps": [{"name": "quantize", "tool": "llmcompressor", "key": KEY, "seconds": 12.5}],
         **changes,
     }
+
+
+def build_record(
+    *,
+    request: dict[str, Any] | None = None,
+    images: tuple[RecordedImage, ...] = (),
+    trees: tuple[RecordedTree, ...] = (),
+) -> BuildRecord:
+    """A build of a model of a bucket, for a base in a registry."""
+    digest = f"sha256:{'ab' * 32}"
+    return BuildRecord(
+        packager_version="1",
+        request=BuildRequest.model_validate(request or {"model": "m", "instance": "local"}),
+        model=RecordedModel(source="s3", name="tiny"),
+        base=RecordedBase(reference="host/base:1", digest=digest, platform="linux/amd64"),
+        family="vllm",
+        engine="vllm",
+        engine_version="0.27.1",
+        tp_degree=1,
+        served_name="tiny",
+        shape={},
+        created="",
+        digest=digest,
+        layers=(),
+        images=images,
+        trees=trees,
+        transfer=Transfer(),
+        seconds=1.0,
+    )

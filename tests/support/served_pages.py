@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from packager.serve.pages.commands import Commands
 from packager.serve.pages.site import Site
 from packager.serve.resources import ResourceStore
 from packager.serve.services import Jobs, ServeServices
+from tests.support.loop_threads import LoopThread, listen
 
 
 def services_at(folder: Path, jobs: Jobs, **settings: Any) -> ServeServices:
@@ -75,34 +74,17 @@ def served(make: Callable[[], web.Application], grace_s: float = 0.1) -> Iterato
 
     Requests that are being answered have `grace_s` at the end.
     """
-    loop = asyncio.new_event_loop()
-    runner: list[web.AppRunner] = []
+    thread = LoopThread()
 
-    async def start() -> int:
-        runner.append(web.AppRunner(make(), shutdown_timeout=grace_s))
-        await runner[0].setup()
-        site = web.TCPSite(runner[0], "127.0.0.1", 0)
-        await site.start()
-        return int(runner[0].addresses[0][1])
+    async def start() -> tuple[web.AppRunner, str]:
+        return await listen(make(), shutdown_timeout=grace_s)
 
-    async def end() -> None:
-        for one in runner:
-            await one.cleanup()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
+    runner, address = thread.call(start())
     try:
-        port = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-        yield f"http://127.0.0.1:{port}"
+        yield address
     finally:
-        asyncio.run_coroutine_threadsafe(end(), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
-        loop.close()
+        thread.call(runner.cleanup())
+        thread.stop()
 
 
 @dataclass

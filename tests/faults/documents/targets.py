@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import tarfile
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -35,12 +36,20 @@ class Bug(AssertionError):
     """A command ended as only a bug may."""
 
 
+# Documents that targets take, as they are written.
+STATED: Mapping[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("good.toml").read_text(encoding="utf-8")
+)
+WEIGHTS_INDEX = "model.safetensors.index.json"
+ON_GPU = ("plan", "--model", "{model}", "--instance", "ml.g5.xlarge")
+
+
 @dataclass(frozen=True)
 class Target:
-    """A reader, and documents that it takes."""
+    """A reader, and documents that it takes beside those that are stated."""
 
     read: Read
-    good: Callable[[], Iterable[bytes]]
+    made: Callable[[], Iterable[bytes]] = tuple
 
 
 def command(*arguments: str, allowed: Iterable[int] = ()) -> None:
@@ -67,96 +76,101 @@ def model_file(name: str) -> bytes:
     return (model_dir() / name).read_bytes()
 
 
+def shard_header() -> bytes:
+    data = model_file("model-00001-of-00002.safetensors")
+    return data[8 : 8 + struct.unpack("<Q", data[:8])[0]]
+
+
+def nested_configuration() -> bytes:
+    base = json.loads(model_file("config.json"))
+    return json.dumps({**base, "text_config": base, "vision_config": {"depth": 3}}).encode()
+
+
+def plan(model: Path) -> None:
+    command("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--format", "json")
+
+
 def plan_with(name: str) -> Read:
     """Plan a model, one file of which is this."""
 
     def read(data: bytes, place: Path) -> None:
-        model = place / "model"
-        model.mkdir()
         for file in model_dir().iterdir():
             if file.name != name:
-                (model / file.name).hardlink_to(file)
-        (model / name).write_bytes(data)
-        command("plan", "--model", str(model), "--instance", "ml.g5.xlarge", "--format", "json")
+                (place / file.name).hardlink_to(file)
+        (place / name).write_bytes(data)
+        plan(place)
 
     return read
 
 
 def read_weights(header: bytes, place: Path) -> None:
     """Plan a model whose weights have this header, which says its own length rightly."""
-    model = place / "model"
-    model.mkdir()
     for file in model_dir().iterdir():
         if not file.name.startswith("model"):
-            (model / file.name).hardlink_to(file)
-    with (model / "model.safetensors").open("wb") as file:
+            (place / file.name).hardlink_to(file)
+    with (place / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + 4096)
-    command("plan", "--model", str(model), "--instance", "ml.g5.xlarge")
-
-
-def headers() -> Iterator[bytes]:
-    tensor = {"dtype": "BF16", "shape": [4, 8], "data_offsets": [0, 64]}
-    other = {"dtype": "F32", "shape": [], "data_offsets": [64, 68]}
-    yield json.dumps({"__metadata__": {"format": "pt"}, "a": tensor, "b": other}).encode()
-    yield json.dumps({"model.layers.0.q.weight": tensor}).encode()
-    data = model_file("model-00001-of-00002.safetensors")
-    yield data[8 : 8 + struct.unpack("<Q", data[:8])[0]]
-
-
-def configurations() -> Iterator[bytes]:
-    base = json.loads(model_file("config.json"))
-    yield json.dumps(base).encode()
-    yield json.dumps({**base, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}).encode()
-    yield json.dumps({**base, "num_local_experts": 8, "num_experts_per_tok": 2}).encode()
-    yield json.dumps({**base, "text_config": base, "vision_config": {"depth": 3}}).encode()
-    for quantization in (
-        {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
-        {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": False, "sym": True},
-        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
-        {
-            "quant_method": "compressed-tensors",
-            "format": "pack-quantized",
-            "ignore": ["lm_head"],
-            "config_groups": {
-                "group_0": {
-                    "targets": ["Linear"],
-                    "weights": {
-                        "num_bits": 4,
-                        "type": "int",
-                        "strategy": "group",
-                        "group_size": 64,
-                    },
-                }
-            },
-        },
-    ):
-        yield json.dumps({**base, "quantization_config": quantization}).encode()
+    plan(place)
 
 
 # Users' files
 
 
-def request_file(data: bytes, place: Path) -> None:
-    for name in ("request.toml", "request.json"):
-        (place / name).write_bytes(data)
-        command("plan", "--request", str(place / name))
+def by_command(names: str, *words: str) -> Read:
+    """Write it to files of these names, in whose place a command has `{}`, and run that."""
+
+    def read(data: bytes, place: Path) -> None:
+        for name in names.split():
+            (place / name).write_bytes(data)
+            given = {"{}": str(place / name), "{model}": str(model_dir())}
+            command(*(given.get(word, word) for word in words))
+
+    return read
 
 
-def requests() -> Iterator[bytes]:
-    fields = {
-        "model": "./model",
-        "instance": "ml.g5.xlarge",
-        "max_batch": 4,
-        "max_input_tokens": 64,
-        "max_total_tokens": 128,
-        "engine_options": {"max-num-seqs": "4"},
-    }
-    yield json.dumps(fields).encode()
-    yield (
-        b'model = "./model"\ninstance = "ml.g5.xlarge"\nmax_batch = 4\n'
-        b'max_input_tokens = 64\nmax_total_tokens = 128\n[engine_options]\n"max-num-seqs" = "4"\n'
-    )
+def by_reader(names: str, reader: Callable[[Path], object]) -> Read:
+    """Write it to files of these names, and read each; what the last refuses is refused."""
+
+    def read(data: bytes, place: Path) -> None:
+        *others, last = names.split()
+        for name in (*others, last):
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_bytes(data)
+            with contextlib.nullcontext() if name == last else typed():
+                reader(place / name)
+
+    return read
+
+
+def record(path: Path) -> None:
+    from packager.build.records import load_record
+
+    load_record(path)
+
+
+def samples(path: Path) -> None:
+    from packager.samples.load import load_samples
+
+    load_samples(str(path))
+
+
+def offer(path: Path) -> None:
+    from packager.catalog.price_refresh import refresh_prices
+
+    refresh_prices("us-east-1", str(path), path.parent)
+
+
+def prices(path: Path) -> None:
+    from packager.catalog.price_file import load_prices
+
+    load_prices(path.parent.parent)
+
+
+def look_ups(path: Path) -> None:
+    from packager.cache.lookups import LastLookups
+
+    LastLookups(path.parent).last()
 
 
 def grid_file(data: bytes, place: Path) -> None:
@@ -173,149 +187,8 @@ def grid_file(data: bytes, place: Path) -> None:
                         break
 
 
-def grids() -> Iterator[bytes]:
-    grid = {
-        "defaults": {"model": "a/b", "quantize": "awq"},
-        "axes": {"instance": ["ml.g5.xlarge", "ml.g6.xlarge"]},
-        "shapes": [{"max_batch": 4}],
-        "exclude": [{"instance": "ml.g6*", "max_batch": 4}],
-    }
-    yield json.dumps(grid).encode()
-    yield b'[defaults]\nmodel = "a/b"\n[axes]\ninstance = ["x"]\n[[shapes]]\nmax_batch = 4\n'
-    job = {"index": 0, "label": "x", "step": "quantize", "request": {}, "artifact": "a", "key": ""}
-    yield json.dumps({"schema": "packager.warm-plan/1", "jobs": [job], "hits": []}).encode()
-
-
-def catalog_file(data: bytes, place: Path) -> None:
-    (place / "catalog.toml").write_bytes(data)
-    command(
-        *("plan", "--model", str(model_dir()), "--instance", "ml.g5.xlarge"),
-        *("--catalog", str(place / "catalog.toml")),
-    )
-
-
-def catalogs() -> Iterator[bytes]:
-    yield (
-        b'[[instance]]\nname = "box"\nvcpus = 8\nmemory_gib = 64\n'
-        b'accelerator = "A10G"\ndevices = 1\n'
-        b'source = "me"\ndate = "2026-01-01"\n'
-    )
-    yield b'[[registry]]\nhost = "r.example"\nbody_mib = 10\nsource = "me"\ndate = "2026-01-01"\n'
-    yield b'[[container]]\nfamily = "vllm"\nimage = "a/b:1"\nversion = "0.11"\nsource = "me"\n'
-
-
-def measured_file(data: bytes, place: Path) -> None:
-    (place / "measured.json").write_bytes(data)
-    command(
-        *("plan", "--model", str(model_dir()), "--instance", "ml.g5.xlarge"),
-        *("--measured", str(place / "measured.json")),
-    )
-
-
-def measurements() -> Iterator[bytes]:
-    yield b'{"points":[{"concurrency":8,"tpot_ms":42.7}]}'
-    yield json.dumps(
-        {
-            "inter_token_latency": {"unit": "ms", "avg": 12.5},
-            "output_token_throughput": {"unit": "tokens/sec", "avg": 610.0},
-            "input_config": {"loadgen": {"concurrency": 8}},
-        }
-    ).encode()
-    yield json.dumps(
-        {
-            "model_id": "a/b",
-            "max_concurrency": 16,
-            "completed": 9,
-            "total_input_tokens": 900,
-            "total_output_tokens": 90,
-            "mean_tpot_ms": 13.1,
-        }
-    ).encode()
-    load = {"requests": 8, "failed": 0, "output_tokens": 90, "tpot_p50_s": 0.01}
-    speeds = [{"concurrency": 1, "speculative": load, "plain": load}]
-    yield json.dumps({"speeds": speeds, "acceptance": {"length": 2.4}}).encode()
-
-
-def record_file(data: bytes, place: Path) -> None:
-    from packager.build.records import load_record
-
-    (place / "record.json").write_bytes(data)
-    load_record(place / "record.json")
-
-
-def records() -> Iterator[bytes]:
-    yield json.dumps(
-        {
-            "schema_version": 1,
-            "packager_version": "0.1.0",
-            "digest": "sha256:" + "a" * 64,
-            "config_digest": "sha256:" + "b" * 64,
-            "request": {"model": "a/b", "instance": "ml.g5.xlarge"},
-            "refs": [],
-        }
-    ).encode()
-
-
-def samples_file(data: bytes, place: Path) -> None:
-    from packager.samples.load import load_samples
-
-    for name in ("samples.jsonl", "samples.json"):
-        (place / name).write_bytes(data)
-        with typed():
-            load_samples(str(place / name))
-
-
-def sample_rows() -> Iterator[bytes]:
-    rows = [
-        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
-        {"prompt": "a", "completion": "b"},
-        {"text": "hello"},
-        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
-    ]
-    yield "\n".join(map(json.dumps, rows)).encode()
-    yield json.dumps(rows).encode()
-    yield json.dumps(rows[0]).encode()
-    asked = {"mode": "INPUT", "data": '{"inputs":"a"}', "encoding": "JSON"}
-    capture = {"captureData": {"endpointInput": asked}}
-    yield json.dumps(capture).encode()
-
-
-def offer_file(data: bytes, place: Path) -> None:
-    from packager.catalog.price_refresh import refresh_prices
-
-    (place / "offer.json").write_bytes(data)
-    refresh_prices("us-east-1", str(place / "offer.json"), place)
-
-
 def offers() -> Iterator[bytes]:
     yield (ROOT / "tests/support/data/catalog/offer-us-east-1.json").read_bytes()
-
-
-def price_file(data: bytes, place: Path) -> None:
-    from packager.catalog.price_file import load_prices
-
-    (place / "prices").mkdir()
-    (place / "prices/us-east-1.json").write_bytes(data)
-    load_prices(place)
-
-
-def prices() -> Iterator[bytes]:
-    row = {"usd_hour": 1.5, "date": "2026-01-01"}
-    document = {"schema": "packager.prices/1", "region": "us-east-1", "source": "x"}
-    yield json.dumps({**document, "prices": {"ml.g5.xlarge": row}}).encode()
-
-
-def properties_file(data: bytes, place: Path) -> None:
-    (place / "serving.properties").write_bytes(data)
-    command("migrate", str(place / "serving.properties"))
-
-
-def properties() -> Iterator[bytes]:
-    yield (
-        b"engine=MPI\noption.model_id=a/b\noption.rolling_batch=lmi-dist\n"
-        b"option.tensor_parallel_degree=4\n"
-    )
-    yield b"SERVING_LOAD_MODELS=test::Python=/m\nOPTION_MODEL_ID=a/b\nHF_MODEL_ID=c/d\n"
 
 
 # Images
@@ -335,10 +208,10 @@ def in_layout(place: Path, index: bytes, blobs: Mapping[str, bytes]) -> Path:
 def look_at(root: Path) -> None:
     """Open a layout in all the ways there are."""
     from packager.cache.oci import entries_of_layout
-    from packager.core.image import ImageSpec, RuntimeConfig
+    from packager.core.image import Descriptor, ImageSpec, RuntimeConfig
     from packager.images.layout.base import LayoutBase
     from packager.images.layout.sink import LayoutSink
-    from packager.images.oci import seal
+    from packager.images.oci import scratch, seal
 
     command("inspect", f"oci:{root}")
     command("diff", f"oci:{root}", f"oci:{root}", "--format", "json")
@@ -348,23 +221,13 @@ def look_at(root: Path) -> None:
         base = LayoutBase().facts(parse_layout_target(f"oci:{root}"), Platform())
         ours = RuntimeConfig(env={"A": "1"}, labels={"b": "c"}, port=8080)
         spec = ImageSpec(base=base, layers=base.layers, runtime=ours, created="")
-        from packager.core.image import Descriptor
-
-        layers = [
-            Descriptor(media_type=one.media_type, digest=one.digest, size=one.size)
-            for one in base.layers
-        ]
-        seal(spec, layers)
+        layers = ((one.media_type, one.digest, one.size) for one in base.layers)
+        seal(spec, [Descriptor(media_type=m, digest=d, size=size) for m, d, size in layers])
     with typed():
         sink = LayoutSink(parse_layout_target(f"oci:{root}:other"))
-        sink.prepare(ImageSpec(base=_scratch(), layers=(), runtime=RuntimeConfig(), created=""))
+        empty = scratch(Platform())
+        sink.prepare(ImageSpec(base=empty, layers=(), runtime=RuntimeConfig(), created=""))
         sink.abandon()
-
-
-def _scratch() -> Any:
-    from packager.images.oci import scratch
-
-    return scratch(Platform())
 
 
 def described(data: bytes, media_type: str) -> dict[str, Any]:
@@ -422,10 +285,14 @@ def layout_manifest(data: bytes, place: Path) -> None:
     look_at(in_layout(place, index_of(data), blobs_of(image().sealed.config, data)))
 
 
-def layout_config(data: bytes, place: Path) -> None:
+def manifest_with(config: bytes) -> bytes:
     manifest = json.loads(image().sealed.manifest)
-    manifest["config"] = described(data, manifest["config"]["mediaType"])
-    written = json.dumps(manifest).encode()
+    manifest["config"] = described(config, manifest["config"]["mediaType"])
+    return json.dumps(manifest).encode()
+
+
+def layout_config(data: bytes, place: Path) -> None:
+    written = manifest_with(data)
     look_at(in_layout(place, index_of(written), blobs_of(written, data)))
 
 
@@ -451,24 +318,23 @@ def record_labels() -> Iterator[bytes]:
 
 
 def saved_archive(data: bytes, place: Path, *, config: bytes | None = None) -> None:
-    from packager.images.daemon.base import _write_layout
-
     found = config or image().sealed.config
+    files = {"c.json": found, "l.tar": b"debian", "manifest.json": data}
+    saved_stream(archive_of(files), place)
+
+
+def archive_of(files: Mapping[str, bytes]) -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, content in (("c.json", found), ("l.tar", b"debian"), ("manifest.json", data)):
+        for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
-    _write_layout([stream.getvalue()], place / "engine", "docker:x")
+    return stream.getvalue()
 
 
 def saved_config(data: bytes, place: Path) -> None:
-    saved_archive(next(iter(saved_manifests())), place, config=data)
-
-
-def saved_manifests() -> Iterator[bytes]:
-    yield b'[{"Config":"c.json","RepoTags":["x:1"],"Layers":["l.tar"]}]'
+    saved_archive(STATED["docker-save-manifest"][0].encode(), place, config=data)
 
 
 def saved_stream(data: bytes, place: Path) -> None:
@@ -478,13 +344,8 @@ def saved_stream(data: bytes, place: Path) -> None:
 
 
 def saved_streams() -> Iterator[bytes]:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, content in (("c.json", b"{}"), ("manifest.json", next(iter(saved_manifests())))):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    yield stream.getvalue()
+    manifest = STATED["docker-save-manifest"][0].encode()
+    yield archive_of({"c.json": b"{}", "manifest.json": manifest})
 
 
 # Registries
@@ -512,27 +373,25 @@ def client_told(*answers: tuple[int, Mapping[str, str], bytes]) -> Any:
     return RegistryClients(transport=_Told(answers), find_credentials=lambda host: None)
 
 
-def registry_manifest(data: bytes, place: Path) -> None:
+def registry_base(*answers: bytes) -> None:
+    """Read a base whose manifest is the first answer."""
     from packager.images.registry.base import RegistryBase
 
-    del place
-    config = image().sealed.config
-    answers = [(200, {"Content-Type": MANIFEST}, data), (200, {}, config), (200, {}, config)]
-    RegistryBase(clients=client_told(*answers)).facts(
+    manifest, *blobs = answers
+    told = [(200, {"Content-Type": MANIFEST}, manifest), *((200, {}, one) for one in blobs)]
+    RegistryBase(clients=client_told(*told)).facts(
         parse_registry_target("127.0.0.1:1/a/b:1"), Platform()
     )
+
+
+def registry_manifest(data: bytes, place: Path) -> None:
+    del place
+    registry_base(data, image().sealed.config, image().sealed.config)
 
 
 def registry_config(data: bytes, place: Path) -> None:
-    from packager.images.registry.base import RegistryBase
-
     del place
-    manifest = json.loads(image().sealed.manifest)
-    manifest["config"] = described(data, manifest["config"]["mediaType"])
-    told = (200, {"Content-Type": MANIFEST}, json.dumps(manifest).encode())
-    RegistryBase(clients=client_told(told, (200, {}, data))).facts(
-        parse_registry_target("127.0.0.1:1/a/b:1"), Platform()
-    )
+    registry_base(manifest_with(data), data)
 
 
 def registry_answers(data: bytes, place: Path) -> None:
@@ -552,13 +411,6 @@ def registry_answers(data: bytes, place: Path) -> None:
     realm = {"WWW-Authenticate": 'Bearer realm="http://127.0.0.1:1/token"'}
     with typed():
         client_told((401, realm, b""), (200, {}, data)).at("127.0.0.1:1").list_tags("a/b")
-
-
-def registry_documents() -> Iterator[bytes]:
-    yield b'{"name":"a/b","tags":["1","latest"]}'
-    yield b'{"errors":[{"code":"DENIED","message":"no","detail":null}]}'
-    yield b'{"token":"abc.def","access_token":"abc","expires_in":300,"issued_at":"2026-01-01"}'
-    yield index_of(b"x")
 
 
 def registry_header(data: bytes, place: Path) -> None:
@@ -586,29 +438,12 @@ def registry_header(data: bytes, place: Path) -> None:
                 read(client_told(*answers).at("127.0.0.1:1"))
 
 
-def header_values() -> Iterator[bytes]:
-    yield b'Bearer realm="https://auth.example/token",service="s",scope="repository:a/b:pull"'
-    yield b'Basic realm="x", Negotiate abc=='
-    yield b"https://r.example/v2/a/b/blobs/uploads/1?_state=x"
-    yield b'</v2/a/b/referrers/x?n=1>; rel="next"'
-    yield b"bytes 5-14/15"
-    yield b"1234"
-    yield b"Wed, 21 Oct 2026 07:28:00 GMT"
-    yield b"Bearer" + b" " * 30_000 + b"!"
-
-
 def docker_login(data: bytes, place: Path) -> None:
     from packager.images.registry.credentials import find_credentials
 
     (place / "config.json").write_bytes(data)
     environment = {"HOME": str(place), "DOCKER_CONFIG": str(place), "PATH": str(place)}
     find_credentials("registry.example", environment)
-
-
-def docker_logins() -> Iterator[bytes]:
-    yield b'{"auths":{"registry.example":{"auth":"YTpi"},"https://index.docker.io/v1/":{}}}'
-    yield b'{"auths":{"registry.example":{"username":"a","password":"b","identitytoken":"c"}}}'
-    yield b'{"credHelpers":{"other.example":"x"},"auths":{"[::1]:5":{}}}'
 
 
 # Hubs and buckets
@@ -628,12 +463,6 @@ def hub_notes(data: bytes, place: Path) -> None:
     found.recall_proofs(commit)
     found.recall_revision("main")
     found.remember_revision("main", commit)
-
-
-def hub_note_files() -> Iterator[bytes]:
-    entry = {"size": 5, "sha256": "", "git_sha1": "b" * 40}
-    yield json.dumps({"schema": 1, "files": {"a": entry}, "proven": {"a": [1, 2, 3]}}).encode()
-    yield b"a" * 40
 
 
 def hub_listing(data: bytes, place: Path) -> None:
@@ -657,16 +486,6 @@ def hub_listing(data: bytes, place: Path) -> None:
         hub.get_object = before
 
 
-def hub_listings() -> Iterator[bytes]:
-    small = ("config.json", "tokenizer.json", "README.md")
-    listed: list[dict[str, Any]] = [
-        {"rfilename": name, "size": 9, "blobId": "b" * 40} for name in small
-    ]
-    lfs = {"sha256": "a" * 64, "size": 99, "pointerSize": 134}
-    listed.append({"rfilename": "model.safetensors", "size": 99, "blobId": "c" * 40, "lfs": lfs})
-    yield json.dumps({"id": "acme/tiny", "sha": "d" * 40, "siblings": listed}).encode()
-
-
 def engine_image(data: bytes, place: Path) -> None:
     """Read it as what a Docker Engine says of an image."""
     from types import SimpleNamespace
@@ -685,13 +504,6 @@ def engine_image(data: bytes, place: Path) -> None:
         if isinstance(config, dict):
             draft_of(config)
             environment_of(config)
-
-
-def engine_images() -> Iterator[bytes]:
-    labels = {"dev.packager.record": json.dumps({"draft": {"kind": "eagle"}})}
-    config = {"Env": ["A=1", "SPECULATE=3"], "Labels": labels, "Entrypoint": ["x"]}
-    digest = "sha256:" + "a" * 64
-    yield json.dumps({"Id": digest, "RepoDigests": [f"a@{digest}"], "Config": config}).encode()
 
 
 def helper_answer(data: bytes, place: Path) -> None:
@@ -732,12 +544,6 @@ def smoke_answer(data: bytes, place: Path) -> None:
             ask()
 
 
-def smoke_answers() -> Iterator[bytes]:
-    yield b'{"object":"list","data":[{"id":"m"}]}'
-    yield b'{"choices":[{"message":{"content":"a"}}],"usage":{"completion_tokens":1}}'
-    yield b'[{"generated_text":"a","details":{"generated_tokens":1}}]'
-
-
 def bucket_listing(data: bytes, place: Path) -> None:
     """Read it as what S3 lists."""
     from botocore.awsrequest import AWSResponse
@@ -773,21 +579,6 @@ def _bucket_client() -> Any:
     ).client("s3", config=Config(retries={"total_max_attempts": 1}))
 
 
-def bucket_listings() -> Iterator[bytes]:
-    item = (
-        b"<Contents><Key>model/config.json</Key>"
-        b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;abc&quot;</ETag><Size>10</Size><StorageClass>STANDARD</StorageClass></Contents>"
-    )
-    start = b'<?xml version="1.0"?>\n<ListBucketResult><Name>bucket</Name><Prefix>model/</Prefix>\n'
-    end = b"\n<KeyCount>1</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
-    yield start + item + end
-    for gone in (b"LastModified", b"ETag", b"Size", b"Key"):
-        first, _, rest = item.partition(b"<" + gone + b">")
-        yield start + first + rest.partition(b"</" + gone + b">")[2] + end
-    yield start + item.replace(b">10<", b">-5<") + end
-    yield b"<Error><Code>SlowDown</Code><Message>x</Message></Error>"
-
-
 # Servers
 
 
@@ -806,13 +597,6 @@ def server_answer(data: bytes, place: Path) -> None:
     text = data.decode("utf-8", "replace")
     speculates(text)
     acceptance([text, text], [], [])
-
-
-def server_answers() -> Iterator[bytes]:
-    choice = b'{"choices":[{"delta":{"content":"a"},"token_ids":[1]}]'
-    yield b"data: " + choice + b',"usage":{"completion_tokens":1}}\n\ndata: [DONE]\n'
-    yield b'vllm:spec_decode_num_drafts_total{model="m",engine="0"} 5.0\na_bucket{le="1"} 3 1\n'
-    yield b'a{b="c",d="e\\"f"} 1e5\n# HELP x\nsglang:spec_accept_length 2.5\n'
 
 
 # The artifact cache
@@ -922,17 +706,6 @@ def key_files() -> Iterator[bytes]:
     yield Path("trusted.json").read_bytes()
 
 
-def look_ups(data: bytes, place: Path) -> None:
-    from packager.cache.lookups import LastLookups
-
-    (place / "lookups.json").write_bytes(data)
-    LastLookups(place).last()
-
-
-def look_up_files() -> Iterator[bytes]:
-    yield b'[{"step":"quantize","labels":{"a":"b"},"at":5,"document":{},"key":"k","hit":false}]'
-
-
 @contextlib.contextmanager
 def typed() -> Iterator[None]:
     """Let a typed refusal pass, so that the same document is read in the next way."""
@@ -954,58 +727,55 @@ def is_typed(error: BaseException) -> bool:
 
 
 TARGETS: Mapping[str, Target] = {
-    "config.json": Target(plan_with("config.json"), configurations),
-    "tokenizer_config.json": Target(
-        plan_with("tokenizer_config.json"),
-        lambda: [
-            b'{"tokenizer_class":"LlamaTokenizer","chat_template":"{{ x }}","model_max_length":9}'
-        ],
-    ),
-    "generation_config.json": Target(
-        plan_with("generation_config.json"), lambda: [b'{"eos_token_id":[1,2],"max_length":5}']
-    ),
-    "weights-index": Target(
-        plan_with("model.safetensors.index.json"),
-        lambda: [model_file("model.safetensors.index.json")],
-    ),
-    "weights-header": Target(read_weights, headers),
-    "request": Target(request_file, requests),
-    "grid": Target(grid_file, grids),
-    "catalog": Target(catalog_file, catalogs),
-    "measured": Target(measured_file, measurements),
-    "record": Target(record_file, records),
-    "samples": Target(samples_file, sample_rows),
-    "offer": Target(offer_file, offers),
-    "prices": Target(price_file, prices),
-    "properties": Target(properties_file, properties),
+    "config.json": Target(plan_with("config.json"), lambda: [nested_configuration()]),
+    "tokenizer_config.json": Target(plan_with("tokenizer_config.json")),
+    "generation_config.json": Target(plan_with("generation_config.json")),
+    "weights-index": Target(plan_with(WEIGHTS_INDEX), lambda: [model_file(WEIGHTS_INDEX)]),
+    "weights-header": Target(read_weights, lambda: [shard_header()]),
+    "request": Target(by_command("request.toml request.json", "plan", "--request", "{}")),
+    "grid": Target(grid_file),
+    "catalog": Target(by_command("catalog.toml", *ON_GPU, "--catalog", "{}")),
+    "measured": Target(by_command("measured.json", *ON_GPU, "--measured", "{}")),
+    "record": Target(by_reader("record.json", record)),
+    "samples": Target(by_reader("samples.jsonl samples.json", samples)),
+    "offer": Target(by_reader("offer.json", offer), offers),
+    "prices": Target(by_reader("prices/us-east-1.json", prices)),
+    "properties": Target(by_command("serving.properties", "migrate", "{}")),
     "layout-index": Target(layout_index, indexes),
     "layout-nested-index": Target(layout_nested, lambda: [nested()]),
     "layout-manifest": Target(layout_manifest, lambda: [image().sealed.manifest]),
     "layout-config": Target(layout_config, image_configs),
     "record-label": Target(record_label, record_labels),
-    "docker-save-manifest": Target(saved_archive, saved_manifests),
+    "docker-save-manifest": Target(saved_archive),
     "docker-save-config": Target(saved_config, image_configs),
     "docker-save-archive": Target(saved_stream, saved_streams),
     "registry-manifest": Target(registry_manifest, lambda: [image().sealed.manifest, nested()]),
     "registry-config": Target(registry_config, image_configs),
-    "registry-answer": Target(registry_answers, registry_documents),
+    "registry-answer": Target(registry_answers, lambda: [index_of(b"x")]),
     "registry-claims": Target(registry_claims, claim_documents),
-    "registry-header": Target(registry_header, header_values),
-    "docker-login": Target(docker_login, docker_logins),
-    "hub-notes": Target(hub_notes, hub_note_files),
-    "hub-listing": Target(hub_listing, hub_listings),
-    "engine-image": Target(engine_image, engine_images),
-    "credential-helper": Target(
-        helper_answer, lambda: [b'{"ServerURL":"x","Username":"a","Secret":"b"}']
-    ),
-    "smoke-answer": Target(smoke_answer, smoke_answers),
-    "bucket-listing": Target(bucket_listing, bucket_listings),
-    "server-answer": Target(server_answer, server_answers),
+    "registry-header": Target(registry_header, lambda: [b"Bearer" + b" " * 30_000 + b"!"]),
+    "docker-login": Target(docker_login),
+    "hub-notes": Target(hub_notes),
+    "hub-listing": Target(hub_listing),
+    "engine-image": Target(engine_image),
+    "credential-helper": Target(helper_answer),
+    "smoke-answer": Target(smoke_answer),
+    "bucket-listing": Target(bucket_listing),
+    "server-answer": Target(server_answer),
     "cache-entry": Target(cache_entry, cache_entries),
     "cache-archive": Target(cache_archive, cache_archives),
     "keys": Target(key_file, key_files),
-    "look-ups": Target(look_ups, look_up_files),
+    "look-ups": Target(by_reader("lookups.json", look_ups)),
 }
+
+
+def good_documents(name: str) -> list[bytes]:
+    """Return the documents that a target takes, in one order in every run."""
+    changes = (json.loads(text) for text in STATED["config.json"])
+    base = json.loads(model_file("config.json"))
+    stated = [json.dumps({**base, **change}) for change in changes]
+    texts = stated if name == "config.json" else STATED.get(name, ())
+    return sorted([*(text.encode() for text in texts), *TARGETS[name].made()])
 
 
 def quiet_environment(place: Path) -> None:

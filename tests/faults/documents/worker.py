@@ -7,6 +7,7 @@ Document N is always the same: target, starting document and damage follow from 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -20,7 +21,12 @@ from pathlib import Path
 from types import FrameType
 
 from tests.faults.documents.mutations import damage
-from tests.faults.documents.targets import TARGETS, is_typed, quiet_environment
+from tests.faults.documents.targets import (
+    TARGETS,
+    good_documents,
+    is_typed,
+    quiet_environment,
+)
 
 LARGEST_RSS = 300_000_000  # bytes, of the whole process
 LONGEST_CPU_S = 10  # for one document; a busy machine does not count
@@ -35,17 +41,10 @@ def document(number: int) -> tuple[str, bytes]:
     """Make document `number`: the name of its target, and its bytes."""
     name = list(TARGETS)[number % len(TARGETS)]
     chance = random.Random(f"{name} {number}")
-    good = sorted(_good(name))
-    return name, damage(chance.choice(good), chance)
+    return name, damage(chance.choice(_good(name)), chance)
 
 
-_KEPT: dict[str, tuple[bytes, ...]] = {}
-
-
-def _good(name: str) -> tuple[bytes, ...]:
-    if name not in _KEPT:
-        _KEPT[name] = tuple(TARGETS[name].good())
-    return _KEPT[name]
+_good = functools.cache(good_documents)
 
 
 def read(name: str, data: bytes) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.cases import document
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.cluster import Cluster, running_cluster
 from tests.support.llm_double import Behaviour, LlmDouble
@@ -30,11 +31,7 @@ def run(place: Path) -> Packager:
     ours = packager_in(place)
 
     def with_state(*arguments: str, **options: Any) -> Any:
-        env = {
-            "XDG_STATE_HOME": str(place / "state"),
-            "KUBECONFIG": str(place / "kubeconfig"),
-            **(options.pop("env", None) or {}),
-        }
+        env = {"XDG_STATE_HOME": str(place / "state"), "KUBECONFIG": str(place / "kubeconfig")}
         return ours(*arguments, env=env, **options)
 
     done = with_state(
@@ -60,14 +57,17 @@ def cluster(place: Path, double: LlmDouble) -> Iterator[Cluster]:
 
 
 def kubeconfig(address: str) -> str:
+    clusters = [{"name": "k", "cluster": {"server": address}}]
+    users = [{"name": "u", "user": {"token": SECRET}}]
     return yaml.safe_dump(
-        {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "clusters": [{"name": "k", "cluster": {"server": address}}],
-            "users": [{"name": "u", "user": {"token": SECRET}}],
-        }
+        {**document(__file__, "kubeconfig"), "clusters": clusters, "users": users}
     )
+
+
+def report(cluster: Cluster, kind: str = "Deployment", **status: Any) -> None:
+    """Let a controller report of `tiny-llama` once somebody watches."""
+    told = status or READY
+    cluster.on_watch = lambda one: one.report(kind, "tiny-llama", "models", **told)
 
 
 def service(name: str, port: dict[str, Any], **labels: str) -> dict[str, Any]:
@@ -77,16 +77,14 @@ def service(name: str, port: dict[str, Any], **labels: str) -> dict[str, Any]:
 
 
 def apply(run: Packager, platform: str, *words: str) -> Any:
-    return run(
-        *("deploy", platform, "apply", "oci:tiny", "--image", IMAGE, "--namespace", "models"),
-        *words,
-    )
+    common = ("oci:tiny", "--image", IMAGE, "--namespace", "models")
+    return run("deploy", platform, "apply", *common, *words)
 
 
 def test_a_deployment_is_asked_and_measured_through_the_api_servers_proxy(
     run: Packager, cluster: Cluster, double: LlmDouble
 ) -> None:
-    cluster.on_watch = lambda one: one.report("Deployment", "tiny-llama", "models", **READY)
+    report(cluster)
 
     done = apply(run, "kubernetes", "--smoke", "--bench")
 
@@ -113,27 +111,21 @@ def test_a_deployment_is_asked_and_measured_through_the_api_servers_proxy(
     assert json.loads(again.out)["variants"][0]["loads"][0]["answered"] == 3
 
     assert run("deploy", "kubernetes", "delete", "tiny-llama", "--namespace", "models").status == 0
-    assert "kubernetes tiny-llama" not in run("lineage", "tiny-llama").out.replace(
-        "answer of kubernetes tiny-llama", ""
-    )
+    left = run("lineage", "tiny-llama").out.replace("answer of kubernetes tiny-llama", "")
+    assert "kubernetes tiny-llama" not in left
 
 
 def test_one_name_in_two_namespaces_is_two_deployments_in_the_lineage(
     run: Packager, cluster: Cluster
 ) -> None:
     cluster.namespaces |= {"tests", "a", "a-b"}
-    words = ("deploy", "kubernetes", "apply", "oci:tiny", "--image", IMAGE, "--name", "one")
-    assert run(*words, "--namespace", "models").status == 0
-    assert run(*words, "--namespace", "tests").status == 0
     deploy = ("deploy", "kubernetes", "apply", "oci:tiny", "--image", IMAGE)
-    assert run(*deploy, "--name", "b-c", "--namespace", "a").status == 0
-    assert run(*deploy, "--name", "c", "--namespace", "a-b").status == 0
+    for name, namespace in (("one", "models"), ("one", "tests"), ("b-c", "a"), ("c", "a-b")):
+        assert run(*deploy, "--name", name, "--namespace", namespace).status == 0
 
     both = run("lineage", "oci:tiny").out
-    assert "kubernetes one in models" in both
-    assert "kubernetes one in tests" in both
-    assert "kubernetes b-c in a" in both
-    assert "kubernetes c in a-b" in both
+    for name in ("one in models", "one in tests", "b-c in a", "c in a-b"):
+        assert f"kubernetes {name}" in both
     assert run("deploy", "kubernetes", "delete", "one", "--namespace", "models").status == 0
 
     left = run("lineage", "oci:tiny").out
@@ -156,19 +148,16 @@ def test_names_that_differ_in_punctuation_alone_are_told_before_one_updates_the_
 
     assert (first.status, again.status, other.status, named.status) == (0, 0, 0, 0)
     assert "was made of model" not in first.err + again.err + named.err
-    assert (
+    told = (
         "deployment 'tiny-3-1' was made of model 'tiny-3.1', and this is 'tiny-3-1': it is updated"
-        in other.err
     )
+    assert told in other.err
 
 
 def test_an_inference_service_is_asked_at_its_predictor(
     run: Packager, cluster: Cluster, double: LlmDouble
 ) -> None:
-    ready = [{"type": "Ready", "status": "True"}]
-    cluster.on_watch = lambda one: one.report(
-        "InferenceService", "tiny-llama", "models", conditions=ready
-    )
+    report(cluster, "InferenceService", conditions=[{"type": "Ready", "status": "True"}])
     cluster.put(service("tiny-llama-predictor", {"name": "http", "port": 80}))
 
     done = apply(run, "kserve", "--smoke", "--format", "json")
@@ -181,15 +170,9 @@ def test_an_inference_service_is_asked_at_its_predictor(
 def test_an_llm_inference_service_is_asked_at_its_workload(
     run: Packager, cluster: Cluster, double: LlmDouble
 ) -> None:
-    ready = [{"type": "Ready", "status": "True"}]
-    cluster.on_watch = lambda one: one.report(
-        "LLMInferenceService", "tiny-llama", "models", conditions=ready
-    )
+    report(cluster, "LLMInferenceService", conditions=[{"type": "Ready", "status": "True"}])
+    labels = document(__file__, "workload")
     port = {"name": "https", "port": 8000}
-    labels = {
-        "app.kubernetes.io/component": "llminferenceservice-workload",
-        "app.kubernetes.io/name": "tiny-llama",
-    }
     cluster.put(service("tiny-llama-kserve-workload-svc", port, **labels))
 
     done = apply(run, "kserve", "--llm", "--smoke", "--format", "json")
@@ -201,7 +184,7 @@ def test_an_llm_inference_service_is_asked_at_its_workload(
 
 def test_an_answer_that_is_none_fails_the_command(run: Packager, cluster: Cluster) -> None:
     cluster.pod, cluster.answer = "", b'{"said": "hello"}'
-    cluster.on_watch = lambda one: one.report("Deployment", "tiny-llama", "models", **READY)
+    report(cluster)
 
     done = apply(run, "kubernetes", "--smoke")
 

@@ -13,14 +13,16 @@ from packager.deploy.kubernetes.client import ApiRefused, ApiServer, FieldConfli
 from packager.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
 from packager.deploy.kubernetes.live import HYPERPOD, KSERVE, KUBERNETES, LiveCluster, NotOurs
 from packager.deploy.kubernetes.wanted import KubernetesWanted
-from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable, UsageError
+from packager.errors import AccessDenied, NotFound, Unavailable, UsageError
+from tests.support.cases import cases, document
 from tests.support.cluster_deployments import TGI, VLLM
 from tests.support.doubles.cluster import Cluster, Key, running_cluster
 
 WANTED = KubernetesWanted()
 SCALED = KubernetesWanted(scaler="hpa", max_replicas=3)
 MAIN: Key = ("default", "Deployment", "llama")
-READY = {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+MAIN_KINDS = ("InferenceService", "InferenceEndpointConfig")
+ERRORS = {one.__name__: one for one in (ApiRefused, AccessDenied, Unavailable)}
 
 
 @pytest.fixture(scope="module")
@@ -120,32 +122,6 @@ def test_objects_of_others_are_not_taken(cluster: Cluster, live: LiveCluster) ->
     assert ("default", "Service", "llama") in cluster.objects
 
 
-@pytest.mark.parametrize(
-    ("status", "reason", "message", "raised"),
-    [
-        (422, "Invalid", "spec: forbidden", ApiRefused),
-        (403, "Forbidden", 'pods "llama" is forbidden: exceeded quota: gpus', ApiRefused),
-        (403, "Forbidden", 'User "ada" cannot patch resource "deployments"', AccessDenied),
-        (400, "BadRequest", 'admission webhook "policy" denied the request', ApiRefused),
-        (500, "InternalError", "etcdserver: request timed out", Unavailable),
-    ],
-)
-def test_what_the_server_refuses_leaves_everything_as_it_was(
-    cluster: Cluster,
-    live: LiveCluster,
-    status: int,
-    reason: str,
-    message: str,
-    raised: type[Exception],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("packager.deploy.kubernetes.client._wait", lambda _: None)
-    cluster.refuse["Deployment"] = (status, reason, message)
-    with pytest.raises(raised, match=message.split(":")[0][:20]):
-        live.apply(VLLM, WANTED)
-    assert cluster.objects == {}
-
-
 def test_a_busy_server_is_asked_again(cluster: Cluster, live: LiveCluster) -> None:
     cluster.busy = 3
     assert kinds(live.apply(VLLM, WANTED).changes)["Deployment"] == "create"
@@ -171,67 +147,48 @@ def test_a_wrong_token_is_access_denied(cluster: Cluster, live: LiveCluster) -> 
     assert "a-token" not in str(raised.value)
 
 
-def test_waiting_ends_when_the_pods_are_ready(cluster: Cluster, live: LiveCluster) -> None:
-    live.apply(VLLM, WANTED)
-    assert live.status("llama").state == "creating"
-    cluster.on_watch = lambda one: one.report("Deployment", "llama", **READY)
-
-    found = live.status("llama", wait_s=10)
-
-    assert (found.state, found.ready, found.wanted) == ("ready", 1, 1)
-    assert found.image == VLLM.image
+PLATFORMS = {"kubernetes": KUBERNETES, "kserve": KSERVE, "hyperpod": HYPERPOD}
 
 
-def test_an_old_generation_is_not_ready(cluster: Cluster, live: LiveCluster) -> None:
-    live.apply(VLLM, WANTED)
-    cluster.report("Deployment", "llama", **READY, observedGeneration=0)
-    assert live.status("llama").state == "updating"
-    cluster.report("Deployment", "llama", **{**READY, "replicas": 2})  # the old pod still ends
-    assert live.status("llama").state == "updating"
-
-
-@pytest.mark.parametrize(
-    ("condition", "reason"),
-    [
-        (
-            {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"},
-            "llama-1: ImagePullBackOff: no such image",
-        ),
-        (
-            {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: gpus"},
-            "exceeded quota: gpus",
-        ),
-    ],
-)
-def test_waiting_ends_when_a_rollout_failed(
-    cluster: Cluster, live: LiveCluster, condition: dict[str, str], reason: str
+@pytest.mark.parametrize("row", document(__file__, "statuses"), ids=lambda row: row["id"])
+def test_what_controllers_report_is_the_status(
+    cluster: Cluster, server: ApiServer, row: dict[str, Any]
 ) -> None:
-    live.apply(VLLM, WANTED)
-    cluster.put(pod({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}))
-    cluster.on_watch = lambda one: one.report("Deployment", "llama", conditions=[condition])
+    """Where there is something to wait for, it is reported while somebody watches."""
+    platform = LiveCluster(PLATFORMS[row["platform"]], server, "default")
+    (kind,) = {"Deployment", *MAIN_KINDS} & kinds(platform.apply(VLLM, WANTED).changes).keys()
+    if "pod" in row:
+        cluster.put(pod(**row["pod"]))
+    if row.get("waits"):
+        cluster.on_watch = lambda one: one.report(kind, "llama", **row["reports"])
+    elif "reports" in row:
+        cluster.report(kind, "llama", **row["reports"])
 
-    found = live.status("llama", wait_s=10)
+    found = platform.status("llama", wait_s=10 if row.get("waits") else 0)
 
-    assert (found.state, found.reason) == ("failed", reason)
+    assert {name: getattr(found, name) for name in row["shows"]} == row["shows"]
 
 
-@pytest.mark.parametrize(
-    ("state", "last", "reason"),
-    [
-        ({"waiting": {"reason": "ContainerCreating"}}, {}, ""),
-        (
-            {"waiting": {"reason": "CrashLoopBackOff"}},
-            {"terminated": {"reason": "OOMKilled"}},
-            "llama-1: OOMKilled: its memory was not enough",
-        ),
-    ],
-)
-def test_pods_say_why_a_rollout_waits(
-    cluster: Cluster, live: LiveCluster, state: dict[str, Any], last: dict[str, Any], reason: str
+@pytest.mark.parametrize(*cases(__file__, "refused"))
+def test_what_the_server_refuses_leaves_everything_as_it_was(
+    cluster: Cluster,
+    live: LiveCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: list[Any],
+    error: str,
 ) -> None:
-    live.apply(VLLM, WANTED)
-    cluster.put(pod(state, last))
-    assert live.status("llama").reason == reason
+    monkeypatch.setattr("packager.deploy.kubernetes.client._wait", lambda _: None)
+    cluster.refuse["Deployment"] = tuple(answer)
+    with pytest.raises(ERRORS[error], match=answer[-1].split(":")[0][:20]):
+        live.apply(VLLM, WANTED)
+    assert cluster.objects == {}
+
+
+def test_hyperpod_is_asked_through_sagemaker(server: ApiServer) -> None:
+    hyperpod = LiveCluster(HYPERPOD, server, "default")
+    hyperpod.apply(TGI, WANTED)
+    with pytest.raises(UsageError, match="through SageMaker"):
+        hyperpod.invoke("llama", b"{}")
 
 
 def test_requests_go_through_the_servers_proxy(cluster: Cluster, live: LiveCluster) -> None:
@@ -264,28 +221,6 @@ def test_deleting_ends_what_was_applied_and_nothing_else(
     assert live.delete("llama") == ()
     with pytest.raises(NotFound, match="no deployment 'llama'"):
         live.status("llama")
-
-
-def test_what_does_not_fit_is_sent_to_nobody(cluster: Cluster, live: LiveCluster) -> None:
-    with pytest.raises(PlanRejected):
-        live.apply(replace(VLLM, devices=16), WANTED)
-    assert cluster.requests == []
-
-
-def test_kserve_and_hyperpod_are_applied_too(cluster: Cluster, server: ApiServer) -> None:
-    kserve = LiveCluster(KSERVE, server, "default")
-    assert kinds(kserve.apply(TGI, WANTED).changes) == {"InferenceService": "create"}
-    ready = [{"type": "Ready", "status": "True"}]
-    cluster.report("InferenceService", "llama", conditions=ready, url="http://llama.example")
-    found = kserve.status("llama")
-    assert (found.state, found.address) == ("ready", "http://llama.example")
-
-    hyperpod = LiveCluster(HYPERPOD, server, "default")
-    assert kinds(hyperpod.apply(TGI, WANTED).changes) == {"InferenceEndpointConfig": "create"}
-    cluster.report("InferenceEndpointConfig", "llama", state="DeploymentFailed")
-    assert hyperpod.status("llama").state == "failed"
-    with pytest.raises(UsageError, match="through SageMaker"):
-        hyperpod.invoke("llama", b"{}")
 
 
 def pod(state: dict[str, Any], last: dict[str, Any] | None = None) -> dict[str, Any]:

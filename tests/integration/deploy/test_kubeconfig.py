@@ -11,19 +11,9 @@ import yaml
 
 from packager.deploy.kubernetes.kubeconfig import BadKubeconfig, find_access
 from packager.errors import AccessDenied, NotFound
+from tests.support.cases import cases, document
 
-CONFIG: dict[str, Any] = {
-    "current-context": "one",
-    "clusters": [
-        {"name": "c", "cluster": {"server": "https://one:6443/", "certificate-authority": "ca"}},
-        {"name": "d", "cluster": {"server": "https://two", "insecure-skip-tls-verify": True}},
-    ],
-    "users": [{"name": "u", "user": {"token": "a-token"}}, {"name": "v", "user": {}}],
-    "contexts": [
-        {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "models"}},
-        {"name": "two", "context": {"cluster": "d", "user": "v"}},
-    ],
-}
+CONFIG: dict[str, Any] = document(__file__, "config")
 
 
 @pytest.fixture
@@ -39,11 +29,8 @@ def written(path: Path, document: Any) -> Path:
 
 def test_the_current_context_says_where_and_who(config: Path) -> None:
     found = find_access({}, kubeconfig=config)
-    assert (found.server, found.namespace, found.authority) == (
-        "https://one:6443",
-        "models",
-        b"PEM",
-    )
+    assert (found.server, found.namespace) == ("https://one:6443", "models")
+    assert found.authority == b"PEM"
     assert found.credentials.token == "a-token"
     assert "a-token" not in repr(found)
 
@@ -52,13 +39,8 @@ def test_the_current_context_says_where_and_who(config: Path) -> None:
 
 
 def test_of_several_files_the_first_is_right(config: Path, tmp_path: Path) -> None:
-    second = {
-        "current-context": "two",
-        "users": [{"name": "u", "user": {"token": "another"}}],
-        "clusters": [{"name": "e", "cluster": {"server": "https://three"}}],
-        "contexts": [{"name": "three", "context": {"cluster": "e", "user": "u"}}],
-    }
-    listed = f"{config}:{tmp_path / 'absent'}:{written(tmp_path / 'second', second)}"
+    second = written(tmp_path / "second", document(__file__, "second"))
+    listed = f"{config}:{tmp_path / 'absent'}:{second}"
     assert find_access({"KUBECONFIG": listed}).namespace == "models"
     found = find_access({"KUBECONFIG": listed}, context="three")
     assert (found.server, found.credentials.token) == ("https://three", "a-token")
@@ -94,19 +76,7 @@ def test_without_any_file_nothing_is_guessed(tmp_path: Path) -> None:
         find_access({"HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"current-context": "gone"}, "no context 'gone'"),
-        ({"current-context": ""}, "no context"),
-        ({"clusters": []}, "no cluster 'c'"),
-        ({"users": []}, "no user 'u'"),
-        ({"clusters": [{"name": "c", "cluster": {"server": "one:6443"}}]}, "no address"),
-        ({"users": [{"name": "u", "user": {"client-key-data": "%%"}}]}, "not base64"),
-        ({"users": [{"name": "u", "user": {"client-key": "absent"}}]}, "No such file"),
-        ({"users": [{"name": "u", "user": {"auth-provider": {}}}]}, "auth-provider"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "faults"))
 def test_what_is_wrong_in_a_file_is_named(config: Path, change: dict[str, Any], said: str) -> None:
     written(config, {**CONFIG, **change})
     with pytest.raises(BadKubeconfig, match=said):

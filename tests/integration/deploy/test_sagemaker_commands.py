@@ -12,7 +12,8 @@ import pytest
 
 from packager.sagemaker.shapes import input_faults
 from packager.serve.endpoints import fleet, lifecycle
-from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.cases import cases
+from tests.support.commandline import TINY, Done, Packager, packager_in
 from tests.support.deployments import ROLE
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server
@@ -20,6 +21,8 @@ from tests.support.llm_double import Behaviour, LlmDouble
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/tiny:1"
 COMMON = ("--role-arn", ROLE, "--image", IMAGE)
+FILES = ["01-create-model.json", "02-create-endpoint-config.json", "03-create-endpoint.json"]
+OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint")
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 
 PAIRS = {
@@ -56,11 +59,9 @@ def built(run: Packager) -> Any:
     def build(family: str) -> str:
         if family not in made:
             target = f"oci:{family}"
-            done = run(
-                *("build", "--model", str(TINY), "--instance", PAIRS[family], "--base", "scratch"),
-                *("--family", family, "--compile", "off", "--output", target, "--quiet"),
-                *("--record", f"{family}.json"),
-            )
+            common = ("--model", str(TINY), "--base", "scratch", "--compile", "off", "--quiet")
+            own = ("--instance", PAIRS[family], "--family", family, "--record", f"{family}.json")
+            done = run("build", *common, *own, "--output", target)
             assert done.status == 0, done.err
             made[family] = target
         return made[family]
@@ -68,22 +69,20 @@ def built(run: Packager) -> Any:
     return build
 
 
+def render(run: Packager, subject: str, *words: str) -> Done:
+    return run("deploy", "sagemaker", "render", subject, *COMMON, *words)
+
+
 @pytest.mark.parametrize("family", PAIRS)
 def test_an_image_of_each_family_becomes_requests_that_aws_models(
     run: Packager, built: Any, family: str
 ) -> None:
-    done = run("deploy", "sagemaker", "render", built(family), *COMMON, "--format", "json")
+    done = render(run, built(family), "--format", "json")
 
     assert done.status == 0, done.err
     files = {one["path"]: json.loads(one["text"]) for one in json.loads(done.out)["files"]}
-    assert list(files) == [
-        "01-create-model.json",
-        "02-create-endpoint-config.json",
-        "03-create-endpoint.json",
-    ]
-    for path, operation in zip(
-        files, ("CreateModel", "CreateEndpointConfig", "CreateEndpoint"), strict=True
-    ):
+    assert list(files) == FILES
+    for path, operation in zip(FILES, OPERATIONS, strict=True):
         assert input_faults(operation, files[path]) == ()
     variant = files["02-create-endpoint-config.json"]["ProductionVariants"][0]
     assert variant["InstanceType"] == PAIRS[family]
@@ -91,29 +90,22 @@ def test_an_image_of_each_family_becomes_requests_that_aws_models(
 
 
 def test_a_record_says_the_same_as_its_image(run: Packager, built: Any) -> None:
-    image = run("deploy", "sagemaker", "render", built("vllm"), *COMMON)
-    record = run("deploy", "sagemaker", "render", "vllm.json", *COMMON)
+    image = render(run, built("vllm"))
+    record = render(run, "vllm.json")
 
     assert (record.status, record.out) == (0, image.out)
 
 
 def test_files_are_written_once_and_named_on_stdout(run: Packager, built: Any, place: Path) -> None:
-    done = run("deploy", "sagemaker", "render", built("vllm"), *COMMON, "--output", "files")
+    done = render(run, built("vllm"), "--output", "files")
 
-    assert done.out.splitlines() == [
-        "files/01-create-model.json",
-        "files/02-create-endpoint-config.json",
-        "files/03-create-endpoint.json",
-    ]
+    assert done.out.splitlines() == [f"files/{name}" for name in FILES]
     assert json.loads((place / "files" / "03-create-endpoint.json").read_text())["EndpointName"]
 
 
 def test_two_pools_have_two_images(run: Packager, built: Any) -> None:
     built("sglang")
-    done = run(
-        *("deploy", "sagemaker", "render", built("vllm"), *COMMON, "--pool", "oci:sglang"),
-        *("--format", "json"),
-    )
+    done = render(run, built("vllm"), "--pool", "oci:sglang", "--format", "json")
 
     files = [json.loads(one["text"]) for one in json.loads(done.out)["files"]]
     pools = files[2]["ProductionVariants"][0]["InstancePools"]
@@ -122,10 +114,7 @@ def test_two_pools_have_two_images(run: Packager, built: Any) -> None:
 
 
 def test_an_image_is_refused_on_another_kind_of_device(run: Packager, built: Any) -> None:
-    done = run(
-        *("deploy", "sagemaker", "render", built("vllm"), *COMMON),
-        *("--instance", "ml.inf2.8xlarge"),
-    )
+    done = render(run, built("vllm"), "--instance", "ml.inf2.8xlarge")
 
     assert (done.status, done.out) == (3, "")
     assert "has CUDA" in done.err
@@ -161,22 +150,19 @@ def serving(tmp_path: Path, containers: FakeContainers) -> Iterator[dict[str, st
 def test_an_endpoint_from_apply_to_delete_shows_no_credential(
     run: Packager, built: Any, served: dict[str, str]
 ) -> None:
-    told: list[str] = []
+    said: list[str] = []
 
     def sagemaker(*arguments: str) -> Any:
         done = run("deploy", "sagemaker", *arguments, env=served)
-        told.append(done.out + done.err)
+        said.append(done.out + done.err)
         assert done.status == 0, done.err
         return done
 
     subject = (built("vllm"), "--role-arn", ROLE, "--name", "tiny")
     first = sagemaker("apply", *subject, "--image", "tiny:1", "--wait", "--smoke")
-    assert re.findall(r"(?m)^(\w+) +(\w+) ", first.out) == [
-        ("create", "Model"),
-        ("create", "EndpointConfig"),
-        ("create", "Endpoint"),
-        ("address", "endpoint"),
-    ]
+    created = [("create", name.removeprefix("Create")) for name in OPERATIONS]
+    told = re.findall(r"(?m)^(\w+) +(\w+) ", first.out)
+    assert told == [*created, ("address", "endpoint")]
     assert re.search(r"(?m)^answer   \d+\.\d\d s$", first.out)
     lineage = run("lineage", "tiny", env=served).out
     assert "sagemaker tiny" in lineage
@@ -193,7 +179,7 @@ def test_an_endpoint_from_apply_to_delete_shows_no_credential(
     assert "tiny:1" in sagemaker("status", "tiny", "--wait").out
     assert len(sagemaker("delete", "tiny").out.splitlines()) == 5
     assert "sagemaker tiny" not in run("lineage", "tiny", env=served).out
-    assert SECRET not in "".join(told)
+    assert SECRET not in "".join(said)
 
 
 def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
@@ -213,11 +199,8 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
     assert load["answered"] == load["requests"] > 0
     assert load["metrics"]["time_to_first_token"]["count"] == load["answered"]
     assert variant["setup"]["instance"] == "ml.g6e.12xlarge"
-    again = run(
-        *("bench", "sagemaker://measured", "--concurrency", "2", "--requests", "4"),
-        *("--format", "json"),
-        env=served,
-    )
+    words = ("--concurrency", "2", "--requests", "4", "--format", "json")
+    again = run("bench", "sagemaker://measured", *words, env=served)
     assert again.status == 0, again.err
     (variant,) = json.loads(again.out)["variants"]
     assert (variant["name"], variant["loads"][0]["answered"]) == ("sagemaker://measured", 4)
@@ -226,15 +209,7 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
     assert "answered   sagemaker measured on ml.g6e.12xlarge" in run("inspect", "oci:sglang").out
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "said"),
-    [
-        ("sagemaker://nothing", 66, "there is no endpoint 'nothing'"),
-        ("sagemaker://../x", 2, "names no deployment"),
-        ("kubernetes://only-one", 2, "names no deployment"),
-        ("ftp://host", 2, "not a URL"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "names"))
 def test_names_of_deployments_that_are_none_are_refused(
     run: Packager, served: dict[str, str], name: str, status: int, said: str
 ) -> None:
@@ -246,11 +221,8 @@ def test_names_of_deployments_that_are_none_are_refused(
 def test_an_endpoint_that_does_not_start_ends_the_command(
     run: Packager, built: Any, served: dict[str, str]
 ) -> None:
-    done = run(
-        *("deploy", "sagemaker", "apply", built("vllm"), "--role-arn", ROLE, "--name", "broken"),
-        *("--image", "tiny:missing", "--wait"),
-        env=served,
-    )
+    subject = (built("vllm"), "--role-arn", ROLE, "--name", "broken", "--image", "tiny:missing")
+    done = run("deploy", "sagemaker", "apply", *subject, "--wait", env=served)
 
     assert (done.status, done.out) == (69, "")
     assert "endpoint 'broken' has failed: " in done.err

@@ -11,13 +11,14 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from packager.core.deployment import Change, Deployment
+from packager.core.deployment import Change, Deployment, DeployStatus
 from packager.deploy.sagemaker.clients import AwsRefused, Clients
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
-from packager.errors import AccessDenied, NotFound, PlanRejected, Unavailable
+from packager.errors import AccessDenied, NotFound, Unavailable
 from packager.serve.endpoints import fleet, lifecycle
+from tests.support.cases import document
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server
@@ -76,6 +77,14 @@ def live(server: Server) -> LiveSageMaker:
     return LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
 
 
+def applied(
+    live: LiveSageMaker, image: str, wanted: SageMakerWanted = WANTED, **changes: Any
+) -> tuple[Kinds, DeployStatus]:
+    """Apply an image, and wait for it; return what was changed, and the state."""
+    done = live.apply(of(image, **changes), wanted)
+    return kinds(done.changes), live.status("my-model", wait_s=20)
+
+
 def answer(live: LiveSageMaker) -> Any:
     return json.loads(live.invoke("my-model", b'{"inputs": "x"}'))
 
@@ -83,15 +92,13 @@ def answer(live: LiveSageMaker) -> Any:
 def test_an_endpoint_is_created_asked_updated_rolled_back_and_deleted(live: LiveSageMaker) -> None:
     assert live.status("my-model").state == "absent"
 
-    created = live.apply(of(ONE, env={"NAME": "one"}), WANTED)
-    assert kinds(created.changes) == CREATED
-    ready = live.status("my-model", wait_s=20)
+    created, ready = applied(live, ONE, env={"NAME": "one"})
+    assert created == CREATED
     assert (ready.state, ready.image, ready.ready, ready.wanted) == ("ready", ONE, 1, 1)
     assert answer(live)["name"] == "one"
 
-    updated = live.apply(of(TWO, env={"NAME": "two"}), WANTED)
-    assert kinds(updated.changes) == UPDATED
-    assert live.status("my-model", wait_s=20).image == TWO
+    updated, ready = applied(live, TWO, env={"NAME": "two"})
+    assert (updated, ready.image) == (UPDATED, TWO)
     assert answer(live)["name"] == "two"
 
     live.roll_back("my-model")
@@ -104,15 +111,12 @@ def test_an_endpoint_is_created_asked_updated_rolled_back_and_deleted(live: Live
 
 def test_a_rollback_passes_over_an_update_that_failed(live: LiveSageMaker) -> None:
     """SageMaker keeps the failed configuration, which is newer than the one that served."""
-    live.apply(of(ONE), WANTED)
-    live.status("my-model", wait_s=20)
-    live.apply(of(BROKEN), WANTED)
-    assert live.status("my-model", wait_s=20).image == ONE
+    applied(live, ONE)
+    assert applied(live, BROKEN)[1].image == ONE
     with pytest.raises(NotFound, match="nothing else so far"):
         live.roll_back("my-model")
 
-    live.apply(of(TWO), WANTED)
-    assert live.status("my-model", wait_s=20).image == TWO
+    assert applied(live, TWO)[1].image == TWO
     live.roll_back("my-model")
 
     assert live.status("my-model", wait_s=20).image == ONE
@@ -122,11 +126,9 @@ def test_a_rollback_passes_over_an_update_that_failed(live: LiveSageMaker) -> No
 
 def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) -> None:
     wanted = SageMakerWanted(role_arn=ROLE, components=True)
-    first = of(ONE, env={"NAME": "one"}, memory_bytes=2 << 30)
-    live.apply(first, wanted)
-    live.status("my-model", wait_s=20)
-    live.apply(of(TWO, env={"NAME": "two"}, memory_bytes=3 << 30), wanted)
-    live.status("my-model", wait_s=20)
+    first: dict[str, Any] = {"env": {"NAME": "one"}, "memory_bytes": 2 << 30}
+    applied(live, ONE, wanted, **first)
+    applied(live, TWO, wanted, env={"NAME": "two"}, memory_bytes=3 << 30)
     assert answer(live)["name"] == "two"
 
     changes = live.roll_back("my-model").changes
@@ -134,20 +136,11 @@ def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) 
     assert kinds(changes) == [("update", "InferenceComponent")]
     live.status("my-model", wait_s=20)
     assert answer(live)["name"] == "one"
-    assert kinds(live.diff(first, wanted))[-1] == ("same", "InferenceComponent")
-
-
-def test_applying_twice_changes_nothing(live: LiveSageMaker) -> None:
-    live.apply(of(ONE), WANTED)
-    live.status("my-model", wait_s=20)
-
-    assert kinds(live.diff(of(ONE), WANTED)) == SAME
-    assert kinds(live.apply(of(ONE), WANTED).changes) == SAME
+    assert kinds(live.diff(of(ONE, **first), wanted))[-1] == ("same", "InferenceComponent")
 
 
 def test_a_difference_names_the_field_and_changes_nothing(live: LiveSageMaker) -> None:
-    live.apply(of(ONE), WANTED)
-    live.status("my-model", wait_s=20)
+    applied(live, ONE)
 
     changes = live.diff(of(TWO), WANTED)
 
@@ -180,11 +173,9 @@ def test_applying_goes_on_after_it_was_killed(
 
 
 def test_an_update_that_does_not_start_leaves_the_old_image_serving(live: LiveSageMaker) -> None:
-    live.apply(of(ONE, env={"NAME": "one"}), WANTED)
-    live.status("my-model", wait_s=20)
+    applied(live, ONE, env={"NAME": "one"})
 
-    live.apply(of(BROKEN), WANTED)
-    found = live.status("my-model", wait_s=20)
+    _, found = applied(live, BROKEN)
 
     assert (found.state, found.image) == ("ready", ONE)
     assert "tiny:missing" in found.reason
@@ -192,13 +183,11 @@ def test_an_update_that_does_not_start_leaves_the_old_image_serving(live: LiveSa
 
 
 def test_an_endpoint_that_failed_is_made_again(live: LiveSageMaker) -> None:
-    live.apply(of(BROKEN), WANTED)
-    assert live.status("my-model", wait_s=20).state == "failed"
+    assert applied(live, BROKEN)[1].state == "failed"
 
-    done = live.apply(of(ONE), WANTED)
+    done, found = applied(live, ONE)
 
-    assert kinds(done.changes)[-1] == ("replace", "Endpoint")
-    assert live.status("my-model", wait_s=20).state == "ready"
+    assert (done[-1], found.state) == (("replace", "Endpoint"), "ready")
 
 
 def test_no_second_change_is_begun_while_one_is_under_way(
@@ -218,19 +207,11 @@ def test_what_another_made_is_neither_changed_nor_deleted(
     live: LiveSageMaker, server: Server
 ) -> None:
     client = boto3.client("sagemaker", region_name="us-east-1")
+    config = "my-model-0123abcd"  # named as ours are
+    variant = {**document(__file__, "variant"), "ModelName": "theirs"}
     client.create_model(ModelName="theirs", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": ONE})
-    client.create_endpoint_config(
-        EndpointConfigName="my-model-0123abcd",  # named as ours are
-        ProductionVariants=[
-            {
-                "VariantName": "a",
-                "ModelName": "theirs",
-                "InstanceType": "ml.g5.xlarge",
-                "InitialInstanceCount": 1,
-            }
-        ],
-    )
-    client.create_endpoint(EndpointName="my-model", EndpointConfigName="my-model-0123abcd")
+    client.create_endpoint_config(EndpointConfigName=config, ProductionVariants=[variant])
+    client.create_endpoint(EndpointName="my-model", EndpointConfigName=config)
 
     with pytest.raises(NotOurs, match="packager did not make"):
         live.apply(of(ONE), WANTED)
@@ -249,46 +230,31 @@ def test_what_another_made_is_neither_changed_nor_deleted(
 def test_a_component_is_deployed_and_asked(live: LiveSageMaker) -> None:
     wanted = SageMakerWanted(role_arn=ROLE, components=True)
 
-    done = live.apply(of(ONE, env={"NAME": "one"}), wanted)
+    done, found = applied(live, ONE, wanted, env={"NAME": "one"})
 
-    assert kinds(done.changes) == [*CREATED, ("create", "InferenceComponent")]
-    found = live.status("my-model", wait_s=20)
+    assert done == [*CREATED, ("create", "InferenceComponent")]
     assert (found.state, found.ready, found.wanted) == ("ready", 1, 1)
     assert answer(live)["name"] == "one"
-    assert kinds(live.apply(of(ONE, env={"NAME": "one"}), wanted).changes)[-1] == (
-        "same",
-        "InferenceComponent",
-    )
-    assert [one.resource for one in live.delete("my-model")][:2] == [
-        "InferenceComponent",
-        "Endpoint",
-    ]
+    again, _ = applied(live, ONE, wanted, env={"NAME": "one"})
+    assert again[-1] == ("same", "InferenceComponent")
+    deleted = [one.resource for one in live.delete("my-model")]
+    assert deleted[:2] == ["InferenceComponent", "Endpoint"]
 
 
 def test_another_image_updates_the_component(live: LiveSageMaker) -> None:
     wanted = SageMakerWanted(role_arn=ROLE, components=True)
-    live.apply(of(ONE, env={"NAME": "one"}), wanted)
-    live.status("my-model", wait_s=20)
+    applied(live, ONE, wanted, env={"NAME": "one"})
 
-    done = live.apply(of(TWO, env={"NAME": "two"}), wanted)
+    done, found = applied(live, TWO, wanted, env={"NAME": "two"})
 
-    assert kinds(done.changes)[-1] == ("update", "InferenceComponent")
-    assert live.status("my-model", wait_s=20).state == "ready"
+    assert (done[-1], found.state) == (("update", "InferenceComponent"), "ready")
     assert answer(live)["name"] == "two"
-
-
-def test_what_cannot_work_is_refused_before_anything_is_sent(live: LiveSageMaker) -> None:
-    with pytest.raises(PlanRejected):
-        live.apply(of(ONE), SageMakerWanted(role_arn="me"))
-    assert live.status("my-model").state == "absent"
-    assert live.delete("my-model") == ()
 
 
 def test_there_is_nothing_to_go_back_to_after_the_first_image(live: LiveSageMaker) -> None:
     with pytest.raises(NotFound, match="no endpoint"):
         live.roll_back("my-model")
-    live.apply(of(ONE), WANTED)
-    live.status("my-model", wait_s=20)
+    applied(live, ONE)
     with pytest.raises(NotFound, match="nothing else so far"):
         live.roll_back("my-model")
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from packager.jobs.progress import Progress, read_progress, write_progress
 from packager.jobs.runner import Runner
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore
-from packager.jobs.values import Limits
+from packager.jobs.values import Job, Limits
 from tests.support.job_values import new_job, stage
 from tests.support.running_jobs import commands_of, kill_all, run_to_end, runner_of, until
 
@@ -33,6 +34,11 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     store = JobStore(tmp_path / "jobs")
     yield store
     kill_all(*store.unfinished())
+
+
+def make(store: JobStore, *words: str, **changes: Any) -> Job:
+    """Create the job `a`, whose one stage is a command of these words."""
+    return store.create(new_job(stages=(stage("build", *words),), **changes))
 
 
 def lines(path: Path) -> list[str]:
@@ -46,14 +52,11 @@ def log_of(store: JobStore, name: str = "a") -> list[str]:
 
 def test_stages_run_in_order_and_their_results_are_kept(store: JobStore, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    job = store.create(
-        new_job(
-            stages=(
-                stage("train", f"append={ran}:train", 'print={"draft": "here"}'),
-                stage("build", f"append={ran}:build", "print={}"),
-            )
-        )
+    stages = (
+        stage("train", f"append={ran}:train", 'print={"draft": "here"}'),
+        stage("build", f"append={ran}:build", "print={}"),
     )
+    job = store.create(new_job(stages=stages))
 
     done = run_to_end(store, job)
 
@@ -61,59 +64,39 @@ def test_stages_run_in_order_and_their_results_are_kept(store: JobStore, tmp_pat
     assert lines(ran) == ["train", "build"]
     assert (job.folder / "1-train.json").read_text() == '{"draft": "here"}\n'
     assert (job.folder / "2-build.json").read_text() == "{}\n"
-    assert sorted(path.name for path in job.folder.iterdir()) == [
-        ".given.json",
-        "1-train.json",
-        "2-build.json",
-        "lock",
-        "log.txt",
-        "progress.json",
-        "stage.lock",
-    ]
+    results = {"1-train.json", "2-build.json"}
+    own = {".given.json", "lock", "log.txt", "progress.json", "stage.lock"}
+    assert {path.name for path in job.folder.iterdir()} == results | own
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in job.folder.iterdir())
 
 
 def test_commands_get_the_folder_their_environment_and_options_for_programs(
     store: JobStore,
 ) -> None:
-    job = store.create(
-        new_job(
-            stages=(
-                stage("show", "environment=PYTHONPATH"),
-                stage("build", "argv=", "{job}/request.json"),
-            )
-        )
+    stages = (
+        stage("show", "environment=PYTHONPATH"),
+        stage("build", "argv=", "{job}/request.json"),
     )
+    job = store.create(new_job(stages=stages))
 
     run_to_end(store, job)
 
     shown = json.loads((job.folder / "1-show.json").read_text())
     assert shown["cwd"] == str(job.folder)
     assert shown["PYTHONPATH"] == job.asked.stages[0].environment["PYTHONPATH"]
-    assert json.loads((job.folder / "2-build.json").read_text()) == [
-        "argv=",
-        f"{job.folder}/request.json",
-        "--format",
-        "json",
-    ]
+    words = json.loads((job.folder / "2-build.json").read_text())
+    assert words == ["argv=", f"{job.folder}/request.json", "--format", "json"]
 
 
 def test_the_log_has_what_was_said_with_time_and_stage(store: JobStore) -> None:
     error = {"error": "StepFailed", "message": "no memory", "hint": "buy some", "log": "line\nend"}
-    job = store.create(
-        new_job(
-            stages=(
-                stage(
-                    "build",
-                    "say=warning: \x1b[31mred at https://me:secret@hub/x",
-                    'step={"step": "quantize", "state": "started", "detail": "awq"}',
-                    'step={"step": "quantize", "state": "finished", "detail": "", "seconds": 2.25}',
-                    f"error={json.dumps(error)}",
-                    "begin=without an end",
-                    "exit=6",
-                ),
-            )
-        )
+    job = make(
+        store,
+        "say=warning: \x1b[31mred at https://me:secret@hub/x",
+        'step={"step": "quantize", "state": "started", "detail": "awq"}',
+        'step={"step": "quantize", "state": "finished", "detail": "", "seconds": 2.25}',
+        f"error={json.dumps(error)}",
+        *("begin=without an end", "exit=6"),
     )
 
     done = run_to_end(store, job)
@@ -145,11 +128,7 @@ def test_a_command_without_a_word_about_its_failure_has_its_status(store: JobSto
 def test_progress_is_there_while_a_command_runs(store: JobStore, tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     step = {"step": "quantize", "state": "running", "detail": "awq", "bytes": 25, "total": 100}
-    job = store.create(
-        new_job(
-            stages=(stage("build", f"step={json.dumps({**step, 'eta_s': 90})}", f"wait={go_on}"),)
-        )
-    )
+    job = make(store, f"step={json.dumps({**step, 'eta_s': 90})}", f"wait={go_on}")
     Scheduler(store).tick()
 
     until(lambda: read_progress(job.folder).step is not None)
@@ -178,7 +157,7 @@ def test_stopping_ends_the_command_and_what_comes_after_it(store: JobStore, tmp_
 
 
 def test_a_job_that_runs_for_too_long_is_stopped(store: JobStore) -> None:
-    job = store.create(new_job(stages=(stage("build", "sleep=60"),), limits=Limits(run_s=1)))
+    job = make(store, "sleep=60", limits=Limits(run_s=1))
 
     done = run_to_end(store, job)
 
@@ -186,7 +165,7 @@ def test_a_job_that_runs_for_too_long_is_stopped(store: JobStore) -> None:
 
 
 def test_the_limit_counts_all_starts(store: JobStore, tmp_path: Path) -> None:
-    job = store.create(new_job(stages=(stage("build", "exit=0"),), limits=Limits(run_s=100)))
+    job = make(store, "exit=0", limits=Limits(run_s=100))
     write_progress(job.folder, Progress(ran_s=100.5))
 
     done = run_to_end(store, job)
@@ -207,8 +186,7 @@ def test_a_directory_that_is_gone_fails_the_job(store: JobStore, tmp_path: Path)
 
 def test_a_command_that_is_deaf_is_killed(store: JobStore, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    words = ("deaf=", f"append={ran}:deaf", "sleep=60")
-    job = store.create(new_job(stages=(stage("build", *words),)))
+    job = make(store, "deaf=", f"append={ran}:deaf", "sleep=60")
     store.claim(1)
     store.begin(job.id)
     lock = take_lock(job.folder / "lock")
@@ -230,12 +208,9 @@ def test_a_runner_that_cannot_do_its_work_fails_the_job_in_the_end(
     store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduler, "LOOK_S", 0.01)
-    job = store.create(new_job(stages=(stage("build", "exit=0"),)))
-    monkeypatch.setattr(
-        scheduler,
-        "start_runner",
-        lambda *given: subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(74)"]),
-    )
+    job = make(store, "exit=0")
+    failing = [sys.executable, "-c", "import sys; sys.exit(74)"]
+    monkeypatch.setattr(scheduler, "start_runner", lambda *given: subprocess.Popen(failing))
 
     done = run_to_end(store, job)
 
@@ -254,7 +229,7 @@ def test_a_scheduler_goes_on_where_a_runner_could_not_be_started(
         monkeypatch.setattr(scheduler.subprocess, "Popen", real)
         raise error
 
-    store.create(new_job(stages=(stage("build", "exit=0"),)))
+    make(store, "exit=0")
     monkeypatch.setattr(scheduler.subprocess, "Popen", fail_once)
     looking = Scheduler(store, on_error=told.append)
     looking.start()
@@ -274,8 +249,7 @@ def test_a_command_goes_on_without_its_runner_and_runs_once(
 ) -> None:
     ran, go_on = tmp_path / "ran", tmp_path / "go-on"
     words = ("say=before", f"append={ran}:began", f"wait={go_on}", "say=later", "print={}")
-    words = (*words, f"append={ran}:ended")
-    job = store.create(new_job(stages=(stage("build", *words),)))
+    job = make(store, *words, f"append={ran}:ended")
     Scheduler(store).tick()
     until(lambda: lines(ran) == ["began"] and read_progress(job.folder).read > 0)
     os.kill(runner_of(job), signal.SIGKILL)
@@ -292,7 +266,7 @@ def test_a_command_goes_on_without_its_runner_and_runs_once(
 
 
 def test_a_command_whose_runner_was_killed_can_be_stopped(store: JobStore, tmp_path: Path) -> None:
-    job = store.create(new_job(stages=(stage("build", "sleep=60"),)))
+    job = make(store, "sleep=60")
     Scheduler(store).tick()
     until(lambda: bool(commands_of(job)))
     os.kill(runner_of(job), signal.SIGKILL)
@@ -309,7 +283,7 @@ def test_a_failure_that_no_runner_saw_is_told_by_the_next(store: JobStore, tmp_p
     error = json.dumps({"error": "StepFailed", "message": "no memory", "hint": ""})
     ran = tmp_path / "ran"
     words = (f"append={ran}:ran", "say=before", f"wait={go_on}", f"error={error}", "exit=6")
-    job = store.create(new_job(stages=(stage("build", *words),)))
+    job = make(store, *words)
     Scheduler(store).tick()
     until(lambda: "build before" in log_of(store))
     os.kill(runner_of(job), signal.SIGKILL)
@@ -324,8 +298,7 @@ def test_a_failure_that_no_runner_saw_is_told_by_the_next(store: JobStore, tmp_p
 
 def test_a_command_that_was_killed_is_started_again(store: JobStore, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
-    first = f"append={ran}:began"
-    job = store.create(new_job(stages=(stage("build", first, "sleep=1", f"append={ran}:ended"),)))
+    job = make(store, f"append={ran}:began", "sleep=1", f"append={ran}:ended")
     Scheduler(store).tick()
     until(lambda: lines(ran) == ["began"])
     for number in commands_of(job):
@@ -338,7 +311,7 @@ def test_a_command_that_was_killed_is_started_again(store: JobStore, tmp_path: P
 
 
 def test_a_command_that_is_killed_each_time_fails_its_job(store: JobStore) -> None:
-    job = store.create(new_job(stages=(stage("build", f"kill={int(signal.SIGKILL)}"),)))
+    job = make(store, f"kill={int(signal.SIGKILL)}")
 
     done = run_to_end(store, job)
 

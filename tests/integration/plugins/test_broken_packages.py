@@ -8,6 +8,7 @@ import pytest
 
 from packager.plugins import tables
 from packager.plugins.rows import Table
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager, packager_in
 
 GROUPS = sorted(
@@ -31,17 +32,7 @@ def run(tmp_path: Path) -> Packager:
     return packager_in(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "plan --help",
-        "list families",
-        "list outputs",
-        "list containers",
-        "plan --instance ml.g5.xlarge --family vllm",
-        "build --instance local --base scratch --output oci:out",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "commands"))
 def test_commands_that_name_none_work(run: Packager, env: dict[str, str], words: str) -> None:
     model = ["--model", str(TINY)] if "--instance" in words else []
 

@@ -9,35 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.cases import document
 from tests.support.commandline import ROOT
-
-# Module, what it says, what it is changed to, what mypy finds then.
-DEPARTURES = {
-    "RegistrySink.publish without blobs": (
-        "packager/images/registry/sink.py",
-        "def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:",
-        "def publish(self, image: SealedImage) -> ImageRef:",
-        "def publish(self, image: SealedImage) -> ImageRef",
-    ),
-    "RegistrySink.prepare with another parameter": (
-        "packager/images/registry/sink.py",
-        "def prepare(self, image: ImageSpec) -> None:",
-        "def prepare(self, image: ImageSpec, extra: int) -> None:",
-        "def prepare(self, image: ImageSpec, extra: int) -> None",
-    ),
-    "ScratchBase.facts without platform": (
-        "packager/images/bases/scratch.py",
-        "def facts(self, target: ImageTarget, platform: Platform) -> BaseImage:",
-        "def facts(self, target: ImageTarget) -> BaseImage:",
-        "def facts(self, target: ImageTarget) -> BaseImage",
-    ),
-    "SglangFamily.check with another parameter": (
-        "packager/engines/sglang/family.py",
-        "def check(self, plan: Plan) -> Iterator[Finding]:",
-        "def check(self, plan: Plan, extra: int) -> Iterator[Finding]:",
-        "def check(self, plan: Plan, extra: int) -> Iterator[Finding]",
-    ),
-}
 
 # What sinks and writers can do beside what their port asks for.
 ABILITIES = """
@@ -65,14 +38,16 @@ def abilities(
 
 def test_an_implementation_that_departs_from_its_port_is_an_error(tmp_path: Path) -> None:
     changed: dict[str, str] = {}
-    for name, before, after, _ in DEPARTURES.values():
+    departures = document(__file__, "departures")
+    for one in departures:
+        name, before = one["file"], one["before"]
         text = changed.get(name) or (ROOT / name).read_text()
         assert text.count(before) == 1, f"{name} has no longer {before!r}"
-        changed[name] = text.replace(before, after)
+        changed[name] = text.replace(before, one["after"])
 
     found = run_mypy(tmp_path, changed)
 
-    missed = [case for case, (*_, message) in DEPARTURES.items() if message not in found]
+    missed = [one["id"] for one in departures if one["after"].rstrip(":") not in found]
     assert missed == []
     assert "abilities.py" not in found  # those that are shipped keep their promises
 

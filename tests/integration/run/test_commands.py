@@ -21,6 +21,7 @@ from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.errors import PackagerError
 from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.wiring import bases
+from tests.support.cases import cases
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
 
@@ -90,28 +91,11 @@ def test_stopped_runs_are_named(engine: FakeEngine, capsys: Capture) -> None:
     assert engine.there == {}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["stop"], "name what to stop, or give --all"),
-        (["stop", "--all", "tiny"], "--all takes no names"),
-        (["run"], "no model is given"),
-        (["run", "--name", "a b", "x"], "'a b' cannot name a run"),
-        (["run", str(TINY), "--base", "scratch"], "a base that is empty has no server to run"),
-        (["run", "docker:i:1", "--quantize", "fp8"], "--quantize cannot be combined with an image"),
-        (["run", "docker:i:1", "--request", "x"], "--request cannot be combined with an image"),
-        (["run", "oci:out"], "'oci:out' is no image of a Docker Engine"),
-        (["run", str(TINY), "--env", "X"], "--env 'X' has no value"),
-        (
-            ["run", str(TINY), "--instance", "8xH100-80"],
-            "a plan for '8xH100-80' cannot run on this machine: that has 8 x H100",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "wrong"))
 def test_what_is_asked_wrongly_is_refused_before_any_work(
     words: list[str], message: str, engine: FakeEngine, capsys: Capture
 ) -> None:
-    assert app.run(words) == 2
+    assert app.run([word.replace("{tiny}", str(TINY)) for word in words]) == 2
 
     told = capsys.readouterr()
     assert message in told.err

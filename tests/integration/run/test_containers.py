@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from packager.run.containers import (
 from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.run.ports import PortTaken
 from packager.run.serving import wait_for_end
+from tests.support.cases import cases
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
 from tests.support.free_ports import free_port
 
@@ -280,18 +280,15 @@ def test_an_engine_on_this_machine_is_taken(url: str, monkeypatch: pytest.Monkey
     assert find_engine().base_url == url
 
 
-def ends(code: int, memory: bool = False) -> Callable[[FakeContainer], None]:
-    def end(container: FakeContainer) -> None:
-        container.status, container.exit_code = "exited", code
-        container.out_of_memory = memory
-
-    return end
+def end(container: FakeContainer, code: int, *, memory: bool = False) -> None:
+    container.status, container.exit_code = "exited", code
+    container.out_of_memory = memory
 
 
 @pytest.mark.parametrize("code", [0, 130, 143])
 def test_a_server_that_another_command_stopped_ended_well(code: int) -> None:
     with started(FakeEngine(), WANTED, ignore) as server:
-        told = wait_for_end(server, sleep=lambda _: ends(code)(server.container))
+        told = wait_for_end(server, sleep=lambda _: end(server.container, code))
 
     assert told == "it was stopped by another command"
 
@@ -305,22 +302,12 @@ def test_a_server_that_another_command_removed_ended_well() -> None:
     assert told == "it was stopped and removed by another command"
 
 
-@pytest.mark.parametrize(
-    ("end", "message"),
-    [
-        (ends(3), "the server ended with status 3: RuntimeError: the worker died"),
-        (ends(70), "the server ended with status 70"),
-        (ends(137), "the server ended with status 137: it was killed"),
-        (ends(137, memory=True), "the server ended with status 137: the kernel killed it"),
-    ],
-)
-def test_a_server_that_ends_by_itself_failed(
-    end: Callable[[FakeContainer], None], message: str
-) -> None:
+@pytest.mark.parametrize(*cases(__file__, "ends"))
+def test_a_server_that_ends_by_itself_failed(code: int, memory: bool | None, message: str) -> None:
     with started(FakeEngine(), WANTED, ignore) as server:
         server.container.log = DIED
         with pytest.raises(SmokeFailed) as caught:
-            wait_for_end(server, sleep=lambda _: end(server.container))
+            wait_for_end(server, sleep=lambda _: end(server.container, code, memory=bool(memory)))
 
     assert caught.value.message.startswith(message)
     assert caught.value.log == DIED.decode()

@@ -17,6 +17,7 @@ from packager.run.clients import Address
 from packager.run.containers import Started, Wanted, started
 from packager.run.serving import answers, wait_until_ready
 from packager.serving import containers
+from tests.support.cases import cases
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
 
 MODELS = {"data": [{"id": "tiny-llama"}]}
@@ -80,19 +81,7 @@ def test_a_chat_is_asked_for_first_with_the_request_that_is_printed(server: Serv
     assert (body["model"], body["max_tokens"]) == ("tiny-llama", 1)
 
 
-@pytest.mark.parametrize(
-    ("also", "endpoint", "model"),
-    [
-        (
-            {"/v1/models": (200, MODELS), "/v1/completions": (200, {})},
-            "/v1/completions",
-            "tiny-llama",
-        ),
-        ({"/v1/models": (200, MODELS), "/invocations": (200, {})}, "/invocations", "tiny-llama"),
-        ({"/invocations": (200, {})}, "/invocations", ""),
-    ],
-    ids=["no chat template", "names without OpenAI's endpoints", "no names"],
-)
+@pytest.mark.parametrize(*cases(__file__, "answers"))
 def test_what_is_printed_is_what_answers(
     server: Server, also: dict[str, tuple[int, Any]], endpoint: str, model: str
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from packager.cli.neo_files import move_result
 from packager.errors import OutputFailed
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Done, Packager
 
 SHARDED = "option.load_format=sagemaker_fast_model_loader\noption.tensor_parallel_degree=1\n"
@@ -119,21 +120,7 @@ def test_a_move_that_breaks_off_leaves_no_settings_of_an_earlier_result(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ({"OPTION_QUANTIZE": "gptq"}, "InputConfiguration(\"invalid quantization method 'gptq'"),
-        ({"PACKAGER_NEO_INSTANCE": "ml.none.xlarge"}, "InputConfiguration("),
-        ({"OPTION_BOGUS": "1"}, "InputConfiguration(\"'OPTION_BOGUS' is not a setting"),
-        ({"SM_NEO_HF_CACHE_DIR": "/nowhere"}, "SM_NEO_HF_CACHE_DIR '/nowhere' is no directory"),
-        ({"SM_NEO_CACHE_DIR": "/nowhere"}, "SM_NEO_CACHE_DIR '/nowhere' is no directory"),
-        ({"SM_NEO_INPUT_MODEL_DIR": "/nowhere"}, "SM_NEO_INPUT_MODEL_DIR '/nowhere'"),
-        ({"SM_NEO_INPUT_MODEL_DIR": ""}, "SM_NEO_INPUT_MODEL_DIR must name"),
-        ({"SM_NEO_EXECUTION_CONTEXT": ""}, "this is no optimization job"),
-        ({"OPTION_ROLLING_BATCH": "trtllm"}, "OptimizationFatalError('the plan is rejected"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
-)
+@pytest.mark.parametrize(*cases(__file__, "failures"))
 def test_a_failure_is_told_in_the_error_file_and_leaves_no_result(
     packager: Packager, job: Path, more: dict[str, str], said: str
 ) -> None:

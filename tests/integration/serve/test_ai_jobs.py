@@ -15,6 +15,7 @@ import pytest
 from packager.jobs.errors import JobExists, JobMissing
 from packager.jobs.folders import result_file
 from packager.jobs.store import JobStore
+from packager.jobs.values import Job
 from packager.sagemaker.refusals import ResourceInUse, ResourceNotFound, ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import answer_faults, read_input
@@ -30,6 +31,9 @@ from tests.support.running_jobs import run_to_end
 from tests.unit.sagemaker.test_recommendations import DRAFTED
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000"
+ADDRESS = "http://127.0.0.1:49153"
+TYPES = {"InstanceTypes": ["ml.g5.xlarge", "ml.g6.xlarge"]}
+NAMED = {"SortBy": "Name", "SortOrder": "Ascending", "MaxResults": 1}
 
 
 class Running:
@@ -84,10 +88,32 @@ class Api:
         self.resources.create(ENDPOINT, name, {}, arn=f"{ARN}:endpoint/{name}", status=status)
         self.running.add(ENDPOINT, name, *urls)
 
+    def tune(self, *results: str) -> None:
+        """Let the tunes of the job that is queued end with these results."""
+        job = self.jobs.claim(1)
+        assert job is not None
+        self.jobs.begin(job.id)
+        for number, result in enumerate(results, 1):
+            result_file(job.folder, number, "tune").write_text(result)
+            self.jobs.complete_stage(job.id, number)
+
+    def run(self) -> tuple[Job, Any]:
+        """Run the benchmark to its end; return it, and what is described."""
+        done = run_to_end(self.jobs, self.jobs.get("benchmark", "bench-1"))
+        return done, self.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Api:
     return Api(tmp_path)
+
+
+@pytest.fixture
+def ready(api: Api) -> Api:
+    """With the workload `chat` and the endpoint `tiny`."""
+    api.ask("CreateAIWorkloadConfig", workload_body())
+    api.add_endpoint("tiny", ADDRESS)
+    return api
 
 
 def test_a_workload_is_kept_listed_and_deleted(api: Api) -> None:
@@ -96,17 +122,15 @@ def test_a_workload_is_kept_listed_and_deleted(api: Api) -> None:
     api.ask("CreateAIWorkloadConfig", workload_body(name="other"))
 
     described = api.ask("DescribeAIWorkloadConfig", AIWorkloadConfigName="chat")
-    listed = api.ask("ListAIWorkloadConfigs", SortBy="Name", SortOrder="Ascending", MaxResults=1)
-    rest = api.ask("ListAIWorkloadConfigs", SortBy="Name", SortOrder="Ascending", MaxResults=1,
-                   NextToken=listed["NextToken"])  # fmt: skip
+    listed = api.ask("ListAIWorkloadConfigs", NAMED)
+    rest = api.ask("ListAIWorkloadConfigs", NAMED, NextToken=listed["NextToken"])
     api.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="chat")
 
     assert made == {"AIWorkloadConfigArn": f"{ARN}:ai-workload-config/chat"}
     assert described["AIWorkloadConfigs"] == workload_body()["AIWorkloadConfigs"]
     assert described["Tags"] == tags
-    names = [one["AIWorkloadConfigName"] for page in (listed, rest)
-             for one in page["AIWorkloadConfigs"]]  # fmt: skip
-    assert names == ["chat", "other"]
+    found = listed["AIWorkloadConfigs"] + rest["AIWorkloadConfigs"]
+    assert [one["AIWorkloadConfigName"] for one in found] == ["chat", "other"]
     with pytest.raises(ResourceNotFound):
         api.ask("DescribeAIWorkloadConfig", AIWorkloadConfigName="chat")
 
@@ -120,17 +144,14 @@ def test_a_workload_that_is_there_or_cannot_be_sent_is_refused(api: Api) -> None
         api.ask("CreateAIWorkloadConfig", workload_body({"parameters": {}}, name="bad"))
 
 
-def test_a_benchmark_is_queued_described_listed_stopped_and_deleted(api: Api) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    api.add_endpoint("tiny", "http://127.0.0.1:49153")
-
-    made = api.ask("CreateAIBenchmarkJob", benchmark_body())
-    queued = api.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
-    listed = api.ask("ListAIBenchmarkJobs", StatusEquals="InProgress", NameContains="bench")
-    none = api.ask("ListAIBenchmarkJobs", StatusEquals="Completed")
-    stopped = api.ask("StopAIBenchmarkJob", AIBenchmarkJobName="bench-1")
-    ended = api.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
-    deleted = api.ask("DeleteAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+def test_a_benchmark_is_queued_described_listed_stopped_and_deleted(ready: Api) -> None:
+    made = ready.ask("CreateAIBenchmarkJob", benchmark_body())
+    queued = ready.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+    listed = ready.ask("ListAIBenchmarkJobs", StatusEquals="InProgress", NameContains="bench")
+    none = ready.ask("ListAIBenchmarkJobs", StatusEquals="Completed")
+    stopped = ready.ask("StopAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+    ended = ready.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+    deleted = ready.ask("DeleteAIBenchmarkJob", AIBenchmarkJobName="bench-1")
 
     arn = {"AIBenchmarkJobArn": f"{ARN}:ai-benchmark-job/bench-1"}
     assert made == stopped == deleted == arn
@@ -139,17 +160,15 @@ def test_a_benchmark_is_queued_described_listed_stopped_and_deleted(api: Api) ->
     assert none == {"AIBenchmarkJobs": []}
     assert ended["AIBenchmarkJobStatus"] == "Stopped"
     with pytest.raises(JobMissing):
-        api.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+        ready.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
 
 
-def test_a_benchmark_measures_the_container_of_the_endpoint(api: Api) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    api.add_endpoint("tiny", "http://127.0.0.1:49153")
+def test_a_benchmark_measures_the_container_of_the_endpoint(ready: Api) -> None:
     arn = f"{ARN}:ai-workload-config/chat"
 
-    api.ask("CreateAIBenchmarkJob", benchmark_body(AIWorkloadConfigIdentifier=arn))
+    ready.ask("CreateAIBenchmarkJob", benchmark_body(AIWorkloadConfigIdentifier=arn))
 
-    job = api.jobs.get("benchmark", "bench-1")
+    job = ready.jobs.get("benchmark", "bench-1")
     assert job.asked.stages[0].arguments[:2] == ("bench", "http://127.0.0.1:49153")
     assert (job.folder / "workload.json").exists()
 
@@ -178,32 +197,29 @@ def test_a_component_is_measured_at_its_own_container(api: Api) -> None:
     ],
 )
 def test_an_endpoint_that_cannot_be_measured_is_refused(
-    api: Api, endpoint: str, error: type[Exception], message: str
+    ready: Api, endpoint: str, error: type[Exception], message: str
 ) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    api.add_endpoint("young", status="Creating")
-    api.add_endpoint("two", "http://127.0.0.1:1", "http://127.0.0.1:2")
+    ready.add_endpoint("young", status="Creating")
+    ready.add_endpoint("two", "http://127.0.0.1:1", "http://127.0.0.1:2")
     target = {"Endpoint": {"Identifier": endpoint}}
 
     with pytest.raises(error, match=message):
-        api.ask("CreateAIBenchmarkJob", benchmark_body(BenchmarkTarget=target))
+        ready.ask("CreateAIBenchmarkJob", benchmark_body(BenchmarkTarget=target))
 
-    assert api.ask("ListAIBenchmarkJobs") == {"AIBenchmarkJobs": []}
+    assert ready.ask("ListAIBenchmarkJobs") == {"AIBenchmarkJobs": []}
 
 
-def test_a_name_is_used_once_and_a_workload_of_a_job_stays(api: Api) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    api.ask("CreateAIWorkloadConfig", workload_body(name="other"))
-    api.add_endpoint("tiny", "http://127.0.0.1:49153")
-    api.ask("CreateAIBenchmarkJob", benchmark_body())
+def test_a_name_is_used_once_and_a_workload_of_a_job_stays(ready: Api) -> None:
+    ready.ask("CreateAIWorkloadConfig", workload_body(name="other"))
+    ready.ask("CreateAIBenchmarkJob", benchmark_body())
 
     with pytest.raises(JobExists):
-        api.ask("CreateAIBenchmarkJob", benchmark_body())
+        ready.ask("CreateAIBenchmarkJob", benchmark_body())
     with pytest.raises(ResourceInUse, match="that of the benchmark job 'bench-1'"):
-        api.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="chat")
-    api.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="other")
-    api.ask("StopAIBenchmarkJob", AIBenchmarkJobName="bench-1")
-    api.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="chat")
+        ready.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="chat")
+    ready.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="other")
+    ready.ask("StopAIBenchmarkJob", AIBenchmarkJobName="bench-1")
+    ready.ask("DeleteAIWorkloadConfig", AIWorkloadConfigName="chat")
 
 
 def test_a_job_without_its_workload_is_refused(api: Api) -> None:
@@ -211,19 +227,12 @@ def test_a_job_without_its_workload_is_refused(api: Api) -> None:
         api.ask("CreateAIRecommendationJob", recommendation_body())
 
 
-def test_a_recommendation_is_queued_and_recommends_what_its_tune_found(api: Api) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    types = {"InstanceTypes": ["ml.g5.xlarge", "ml.g6.xlarge"]}
-
-    made = api.ask("CreateAIRecommendationJob", recommendation_body(ComputeSpec=types))
-    before = api.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
-    job = api.jobs.claim(1)
-    assert job is not None
-    api.jobs.begin(job.id)
-    result_file(job.folder, 1, "tune").write_text(DRAFTED.model_dump_json())
-    api.jobs.complete_stage(job.id, 1)
-    after = api.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
-    listed = api.ask("ListAIRecommendationJobs")
+def test_a_recommendation_is_queued_and_recommends_what_its_tune_found(ready: Api) -> None:
+    made = ready.ask("CreateAIRecommendationJob", recommendation_body(ComputeSpec=TYPES))
+    before = ready.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
+    ready.tune(DRAFTED.model_dump_json())
+    after = ready.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
+    listed = ready.ask("ListAIRecommendationJobs")
 
     assert made == {"AIRecommendationJobArn": f"{ARN}:ai-recommendation-job/rec-1"}
     assert "Recommendations" not in before
@@ -232,43 +241,31 @@ def test_a_recommendation_is_queued_and_recommends_what_its_tune_found(api: Api)
     assert [one["AIRecommendationJobName"] for one in listed["AIRecommendationJobs"]] == ["rec-1"]
 
 
-def test_a_recommendation_is_deployed_by_its_model_package(api: Api) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    types = {"InstanceTypes": ["ml.g5.xlarge", "ml.g6.xlarge"]}
-    api.ask("CreateAIRecommendationJob", recommendation_body(ComputeSpec=types))
-    job = api.jobs.claim(1)
-    assert job is not None
-    api.jobs.begin(job.id)
-    for number in (1, 2):
-        result_file(job.folder, number, "tune").write_text(DRAFTED.model_dump_json())
-        api.jobs.complete_stage(job.id, number)
-    answer = api.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
+def test_a_recommendation_is_deployed_by_its_model_package(ready: Api) -> None:
+    ready.ask("CreateAIRecommendationJob", recommendation_body(ComputeSpec=TYPES))
+    ready.tune(*[DRAFTED.model_dump_json()] * 2)
+    answer = ready.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
     arn = answer["Recommendations"][1]["ModelDetails"]["ModelPackageArn"]
 
-    package = api.ask("DescribeModelPackage", ModelPackageName=arn)
+    package = ready.ask("DescribeModelPackage", ModelPackageName=arn)
     container = {"ModelPackageName": arn, "InferenceSpecificationName": "recommendation-2"}
-    api.ask("CreateModel", ModelName="best", PrimaryContainer=container)
+    ready.ask("CreateModel", ModelName="best", PrimaryContainer=container)
 
     assert arn == f"{ARN}:model-package/rec-1/2"
     assert (package["ModelPackageArn"], package["ModelApprovalStatus"]) == (arn, "Approved")
     image = "packager-tune:best@sha256:01"
     assert package["InferenceSpecification"]["Containers"] == [{"Image": image}]
-    assert api.resources.get("model", "best").document["PrimaryContainer"] == {"Image": image}
+    assert ready.resources.get("model", "best").document["PrimaryContainer"] == {"Image": image}
     for missing in ("rec-1/3", "rec-2/1", f"{ARN}:model-package/rec-1/0"):
         with pytest.raises(ValidationRefused, match="does not exist"):
-            api.ask("DescribeModelPackage", ModelPackageName=missing)
+            ready.ask("DescribeModelPackage", ModelPackageName=missing)
 
 
-def test_a_result_that_cannot_be_read_recommends_nothing(api: Api) -> None:
-    api.ask("CreateAIWorkloadConfig", workload_body())
-    api.ask("CreateAIRecommendationJob", recommendation_body())
-    job = api.jobs.claim(1)
-    assert job is not None
-    api.jobs.begin(job.id)
-    result_file(job.folder, 1, "tune").write_text('{"a": 1}')
-    api.jobs.complete_stage(job.id, 1)
+def test_a_result_that_cannot_be_read_recommends_nothing(ready: Api) -> None:
+    ready.ask("CreateAIRecommendationJob", recommendation_body())
+    ready.tune('{"a": 1}')
 
-    answer = api.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
+    answer = ready.ask("DescribeAIRecommendationJob", AIRecommendationJobName="rec-1")
 
     assert "Recommendations" not in answer
 
@@ -297,11 +294,9 @@ def test_a_benchmark_runs_and_leaves_an_archive_at_the_place_that_is_described(
     with LlmDouble(Behaviour(ttft_s=0.01, itl_s=0.001)) as server:
         api.add_endpoint("tiny", server.url)
         api.ask("CreateAIBenchmarkJob", benchmark_body(OutputConfig=place))
-        job = api.jobs.get("benchmark", "bench-1")
-        done = run_to_end(api.jobs, job)
+        done, answer = api.run()
         paths = {record.path for record in server.records() if record.body.get("max_tokens") == 4}
 
-    answer = api.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
     assert done.status == "completed", (done.failure, done.log.read_text())
     assert paths == {"/invocations"}
     assert answer["AIBenchmarkJobStatus"] == "Completed"
@@ -324,14 +319,11 @@ def test_requests_of_a_bucket_are_sent_as_they_are(api: Api, bucket: Bucket) -> 
     with LlmDouble(Behaviour(ttft_s=0.01, itl_s=0.001)) as server:
         api.add_endpoint("tiny", server.url)
         api.ask("CreateAIBenchmarkJob", benchmark_body(OutputConfig=place))
-        done = run_to_end(api.jobs, api.jobs.get("benchmark", "bench-1"))
-        asked = {
-            record.body["messages"][-1]["content"]
-            for record in server.records()
-            if record.body.get("max_tokens") == 4
-        }
+        done, _ = api.run()
+        bodies = [one.body for one in server.records() if one.body.get("max_tokens") == 4]
 
     assert done.status == "completed", (done.failure, done.log.read_text())
+    asked = {one["messages"][-1]["content"] for one in bodies}
     assert asked == {"Question 0?", "Question 1?", "Question 2?"}
 
 
@@ -343,8 +335,7 @@ def test_a_benchmark_of_a_server_that_is_gone_fails_with_its_reason(
     place = {"S3OutputLocation": f"{bucket.url}/benchmarks"}
     api.ask("CreateAIBenchmarkJob", benchmark_body(OutputConfig=place))
 
-    run_to_end(api.jobs, api.jobs.get("benchmark", "bench-1"))
+    _, answer = api.run()
 
-    answer = api.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")
     assert answer["AIBenchmarkJobStatus"] == "Failed"
     assert "'http://127.0.0.1:9' cannot be measured" in answer["FailureReason"]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packager.serve.pages import guard
 from tests.support.api_server import ApiServer
+from tests.support.cases import content_of, document
 from tests.support.raw_requests import JSON, post, receive, send
+from tests.support.running_jobs import until
 
 LIST = (
     f"Host: 127.0.0.1\r\nContent-Type: {JSON}\r\nX-Amz-Target: SageMaker.ListOptimizationJobs\r\n"
@@ -41,13 +43,6 @@ def server(shared: ApiServer, caplog: pytest.LogCaptureFixture) -> Iterator[ApiS
     assert shared.failures == []
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert post(shared.port, b"{}").status == 200
-
-
-def until(found: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def reset(connection: socket.socket) -> None:
@@ -113,27 +108,11 @@ def test_a_form_in_pieces_of_unknown_number_is_refused_once_it_is_too_long(
     assert answer.status == 413
 
 
-@pytest.mark.parametrize(
-    ("rubbish", "status"),
-    [
-        (f"POST / HTTP/1.1\r\n{LIST}{CHUNKED}\r\nzz\r\n{{}}\r\n0\r\n\r\n".encode(), 400),
-        (f"POST / HTTP/1.1\r\n{LIST}{CHUNKED}\r\n{'f' * 40}\r\n{{}}".encode(), 400),
-        (f"POST / HTTP/1.1\r\n{LIST}{CHUNKED}\r\n2\r\n{{}}XX0\r\n\r\n".encode(), 400),
-        (OK[:-2].replace(b"Length: 2", b"Length: 4\r\nContent-Encoding: gzip") + b"abcd", 400),
-        (OK.replace(b"\r\n\r\n", b"\r\nContent-Encoding: br\r\n\r\n"), 400),
-        (OK.replace(b"\r\n\r\n", b"\r\nExpect: coffee\r\n\r\n"), 417),
-        (OK.replace(b"\r\n\r\n", b"\r\nX: " + b"b" * 100_000 + b"\r\n\r\n"), 400),
-        (b"\x00\x01\x02" * 100 + b"\r\n\r\n", 400),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-    ],
-    ids=["size", "huge", "no end", "packed", "brotli", "expect", "header", "noise", "http2"],
-)
-def test_rubbish_is_refused_and_leaves_no_trace(
-    server: ApiServer, rubbish: bytes, status: int
-) -> None:
-    answer = send(server.port, rubbish)
+@pytest.mark.parametrize("row", document(__file__, "rubbish"), ids=lambda row: row["id"])
+def test_rubbish_is_refused_and_leaves_no_trace(server: ApiServer, row: dict[str, Any]) -> None:
+    answer = send(server.port, content_of(row).replace(b"{list}", LIST.encode()))
 
-    assert answer.status == status
+    assert answer.status == row.get("status", 400)
     assert b"Traceback" not in answer.body
 
 

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from packager.serve.endpoints.traffic import Server
 
+pytestmark = pytest.mark.usefixtures("runner")
 
-def test_a_container_is_drained_once_its_last_request_has_ended() -> None:
-    async def drain() -> list[str]:
-        server = Server("a", "http://a", "v")
-        told: list[str] = []
 
-        async def wait() -> None:
-            assert await server.drained(5.0)
-            told.append("drained")
-
+async def test_a_container_is_drained_once_its_last_request_has_ended() -> None:
+    server = Server("a", "http://a", "v")
+    with server.leased():
         with server.leased():
-            with server.leased():
-                waiting = asyncio.create_task(wait())
-                await asyncio.sleep(0)
+            waiting = asyncio.create_task(server.drained(5.0))
             await asyncio.sleep(0)
-            told.append("one has ended")
-        await waiting
-        return told
+        await asyncio.sleep(0)
+        assert not waiting.done()
 
-    assert asyncio.run(drain()) == ["one has ended", "drained"]
+    assert await waiting
 
 
-def test_draining_ends_when_its_time_is_over() -> None:
-    async def drain() -> bool:
-        server = Server("a", "http://a", "v")
-        with server.leased():
-            return await server.drained(0.0)
-
-    assert asyncio.run(drain()) is False
+async def test_draining_ends_when_its_time_is_over() -> None:
+    server = Server("a", "http://a", "v")
+    with server.leased():
+        assert not await server.drained(0.0)

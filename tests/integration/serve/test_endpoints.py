@@ -6,7 +6,7 @@ import asyncio
 import errno
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,15 +20,25 @@ from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.shapes import answer_faults, read_input
 from packager.serve.endpoints import fleet, lifecycle
 from packager.serve.endpoints.disk import DiskTooSmall
+from packager.serve.endpoints.traffic import Pool
 from packager.serve.operations import endpoints as endpoint_operations
 from packager.serve.operations import logs
 from packager.serve.operations.log_errors import LogMissing
 from packager.serve.services import Operation, ServeServices
+from tests.support.cases import cases
+from tests.support.coroutines import eventually
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.serve_services import config_body, hosting_operations, make_services, model_body
 
+pytestmark = pytest.mark.usefixtures("runner")
+
 NOT_FOUND = 'Could not find endpoint "arn:aws:sagemaker:us-east-1:000000000000:endpoint/e".'
 UNDER_WAY = frozenset({"Creating", "Updating", "SystemUpdating", "RollingBack", "Deleting"})
+GROUP = {"logGroupName": "/aws/sagemaker/Endpoints/e"}
+LOST = "ValueError: no such weight"  # what the containers' doubles log
+ENDED = (
+    f"the container ended with status 3: {LOST}; the endpoint's log has what the container wrote"
+)
 
 
 @dataclass
@@ -36,6 +46,7 @@ class Api:
     """Operations as a client calls them, checked by AWS's model on both sides."""
 
     services: ServeServices
+    containers: FakeContainers
     table: dict[str, Operation]
 
     async def __call__(self, operation: str, **body: Any) -> Any:
@@ -43,6 +54,24 @@ class Api:
         told = {key: value for key, value in answer.items() if value is not None}
         assert answer_faults(operation, _plain(told)) == ()
         return told
+
+    async def deploy(self, *names: str, **environment: str) -> None:
+        """Make models and configurations of these names, and the endpoint `e` of the first."""
+        for name in names:
+            await self("CreateModel", **model_body(name, **environment))
+            await self("CreateEndpointConfig", **config_body(name))
+        await self("CreateEndpoint", EndpointName="e", EndpointConfigName=names[0])
+
+    async def deploy_variants(self, **variants: Any) -> None:
+        """Make the endpoint `e` of variants; each has a model of its name."""
+        named = (
+            {"VariantName": name, "ModelName": name, **more} for name, more in variants.items()
+        )
+        await self("CreateEndpointConfig", **config_body("both", *named))
+        await self("CreateEndpoint", EndpointName="e", EndpointConfigName="both")
+
+    async def update(self, name: str) -> None:
+        await self("UpdateEndpoint", EndpointName="e", EndpointConfigName=name)
 
     async def settled(self, name: str = "e", kind: str = "Endpoint") -> Any:
         """Wait until nothing is under way; return what Describe says then."""
@@ -53,18 +82,29 @@ class Api:
                     return found
                 await asyncio.sleep(0.01)
 
-    async def gone(self, name: str = "e") -> None:
+    async def delete(self) -> None:
+        """Delete the endpoint, and wait until it is gone."""
+        await self("DeleteEndpoint", EndpointName="e")
         async with asyncio.timeout(20):
-            while True:
-                try:
-                    await self("DescribeEndpoint", EndpointName=name)
-                except ValidationRefused:
-                    return
-                await asyncio.sleep(0.01)
+            with pytest.raises(ValidationRefused) as refused:
+                while True:
+                    await self("DescribeEndpoint", EndpointName="e")
+                    await asyncio.sleep(0.01)
+        assert refused.value.message == NOT_FOUND
+
+    def pools(self, name: str = "e", kind: str = "endpoint") -> dict[str, Pool]:
+        return dict(self.services.endpoints.pools(kind, name))
 
     def urls(self, name: str = "e", kind: str = "endpoint") -> list[str]:
-        pools = self.services.endpoints.pools(kind, name)
-        return [server.url for pool in pools.values() for server in pool.servers]
+        return [one.url for pool in self.pools(name, kind).values() for one in pool.servers]
+
+    async def names(self, *urls: str) -> list[str]:
+        """Return the models that answer at the endpoint's containers."""
+        http, found = self.services.endpoints.http(), []
+        for url in urls or self.urls():
+            async with http.post(f"{url}/invocations", data=b"{}") as answer:
+                found.append(json.loads(await answer.read())["name"])
+        return found
 
 
 def _plain(value: Any) -> Any:
@@ -76,7 +116,7 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.fixture
-def containers(monkeypatch: pytest.MonkeyPatch) -> Any:
+def containers(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeContainers]:
     monkeypatch.setattr(fleet, "_POLL_S", 0.01)
     monkeypatch.setattr(lifecycle, "_WATCH_S", 0.05)
     found = FakeContainers()
@@ -90,583 +130,399 @@ async def serving(state: Path, containers: FakeContainers) -> AsyncIterator[Api]
     services = make_services(state, containers)
     await services.endpoints.start()
     try:
-        yield Api(services, hosting_operations(services))
+        yield Api(services, containers, hosting_operations(services))
     finally:
         await services.endpoints.close()
         services.resources.close()
 
 
-async def deployed(api: Api, *names: str, **environment: str) -> None:
-    """Make models and configurations of these names, and the endpoint `e` of the first."""
-    for name in names:
-        await api("CreateModel", **model_body(name, **environment))
-        await api("CreateEndpointConfig", **config_body(name))
-    await api("CreateEndpoint", EndpointName="e", EndpointConfigName=names[0])
-
-
-Test = Callable[[Api], Awaitable[None]]
-
-
-def run(tmp_path: Path, containers: FakeContainers, test: Test) -> None:
-    async def whole() -> None:
-        async with serving(tmp_path, containers) as api:
-            await test(api)
-
-    asyncio.run(whole())
-
-
-async def name_at(api: Api, url: str) -> str:
-    async with api.services.endpoints.http().post(f"{url}/invocations", data=b"{}") as answer:
-        return str(json.loads(await answer.read())["name"])
-
-
-def test_an_endpoint_is_created_and_in_service_once_its_container_answers(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        containers.gate.clear()
-        await deployed(api, "one", READY_S="0.2")
-        creating = await api("DescribeEndpoint", EndpointName="e")
-        assert (creating["EndpointStatus"], creating["EndpointConfigName"]) == ("Creating", "one")
-        assert api.urls() == []
-        containers.gate.set()
-
-        found = await api.settled()
-
-        assert found["EndpointStatus"] == "InService"
-        assert found["ProductionVariants"][0]["CurrentInstanceCount"] == 1
-        assert "FailureReason" not in found
-        assert [await name_at(api, url) for url in api.urls()] == ["one"]
-
-    run(tmp_path, containers, test)
-
-
-def test_an_endpoint_whose_container_ends_has_failed_with_the_reason(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one", FAIL="1")
-
-        found = await api.settled()
-
-        assert found["EndpointStatus"] == "Failed"
-        assert found["FailureReason"] == (
-            "the container ended with status 3: ValueError: no such weight; "
-            "the endpoint's log has what the container wrote"
-        )
-        assert containers.there == {}
-        await api("DeleteEndpoint", EndpointName="e")
-        await api.gone()
-
-    run(tmp_path, containers, test)
-
-
-def test_an_image_that_is_not_there_fails_the_endpoint(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        containers.images.clear()
-        await deployed(api, "one")
-
-        found = await api.settled()
-
-        assert found["EndpointStatus"] == "Failed"
-        assert found["FailureReason"] == "the Docker Engine has no image 'tiny:1'"
-
-    run(tmp_path, containers, test)
-
-
-def test_a_health_check_that_is_never_passed_fails_after_its_time(
-    tmp_path: Path, containers: FakeContainers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test(api: Api) -> None:
-        original = endpoint_operations.variants_of
-
-        def hurried(*arguments: Any) -> Any:
-            return tuple(
-                replace(one, server=replace(one.server, health_s=0)) for one in original(*arguments)
-            )
-
-        monkeypatch.setattr(endpoint_operations, "variants_of", hurried)
-        await deployed(api, "one", READY_S="60")
-
-        found = await api.settled()
-
-        assert found["EndpointStatus"] == "Failed"
-        assert found["FailureReason"].startswith(
-            "the container did not pass its health check within 0 s"
-        )
-
-    run(tmp_path, containers, test)
-
-
-def test_an_update_switches_when_the_new_container_answers_and_ends_the_old_one(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one", "two")
-        await api.settled()
-        (old,) = api.urls()
-        containers.gate.clear()
-        await api("UpdateEndpoint", EndpointName="e", EndpointConfigName="two")
-        updating = await api("DescribeEndpoint", EndpointName="e")
-        assert updating["EndpointStatus"] == "Updating"
-        assert updating["EndpointConfigName"] == "one"
-        assert updating["PendingDeploymentSummary"]["EndpointConfigName"] == "two"
-        assert api.urls() == [old]
-        containers.gate.set()
-
-        found = await api.settled()
-
-        assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "two")
-        assert [await name_at(api, url) for url in api.urls()] == ["two"]
-        async with asyncio.timeout(10):
-            while len(containers.there) > 1:
-                await asyncio.sleep(0.01)
-        assert containers.stopped == ["endpoint/e/AllTraffic/0"]
-
-    run(tmp_path, containers, test)
-
-
-def test_the_old_container_ends_only_when_its_last_request_has(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one", "two")
-        await api.settled()
-        old = api.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0]
-        with old.leased():
-            await api("UpdateEndpoint", EndpointName="e", EndpointConfigName="two")
-            await api.settled()
-            await asyncio.sleep(0.1)
-            assert containers.stopped == []
-            assert await name_at(api, old.url) == "one"
-        async with asyncio.timeout(10):
-            while not containers.stopped:
-                await asyncio.sleep(0.01)
-
-    run(tmp_path, containers, test)
-
-
-def test_an_update_that_fails_leaves_the_endpoint_as_it_was(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one")
-        await api("CreateModel", **model_body("bad", FAIL="1"))
-        await api("CreateEndpointConfig", **config_body("bad"))
-        await api.settled()
-        before = api.urls()
-        await api("UpdateEndpoint", EndpointName="e", EndpointConfigName="bad")
-
-        found = await api.settled()
-
-        assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "one")
-        assert "no such weight" in found["FailureReason"]
-        assert "PendingDeploymentSummary" not in found
-        assert api.urls() == before
-        assert len(containers.there) == 1
-
-    run(tmp_path, containers, test)
-
-
-def test_an_update_while_another_is_under_way_is_refused(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        containers.gate.clear()
-        await deployed(api, "one", "two")
-
-        with pytest.raises(ValidationRefused, match="Cannot update in-progress endpoint"):
-            await api("UpdateEndpoint", EndpointName="e", EndpointConfigName="two")
-        containers.gate.set()
-        assert (await api.settled())["EndpointConfigName"] == "one"
-
-    run(tmp_path, containers, test)
-
-
-def test_an_endpoint_is_deleted_while_it_is_being_created(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        containers.gate.clear()
-        await deployed(api, "one")
-        await asyncio.sleep(0.1)  # a thread is in the middle of the start
-        deleting = asyncio.create_task(api("DeleteEndpoint", EndpointName="e"))
-        await asyncio.sleep(0.1)
-        containers.gate.set()
-        await deleting
-
-        await api.gone()
-
-        assert containers.there == {}
-        with pytest.raises(ValidationRefused) as refused:
-            await api("DescribeEndpoint", EndpointName="e")
-        assert refused.value.message == NOT_FOUND
-
-    run(tmp_path, containers, test)
-
-
-def test_a_name_that_is_taken_is_refused_in_the_words_that_sdks_look_for(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one")
-        arn = "arn:aws:sagemaker:us-east-1:000000000000"
-
-        with pytest.raises(ValidationRefused) as model:
-            await api("CreateModel", **model_body("one"))
-        with pytest.raises(ValidationRefused) as config:
-            await api("CreateEndpointConfig", **config_body("one"))
-        with pytest.raises(ValidationRefused) as endpoint:
-            await api("CreateEndpoint", EndpointName="e", EndpointConfigName="one")
-
-        taken = "Cannot create already existing"
-        assert model.value.message == f'{taken} model "{arn}:model/one".'
-        assert config.value.message == (
-            f'{taken} endpoint configuration "{arn}:endpoint-config/one".'
-        )
-        assert endpoint.value.message == f'{taken} endpoint "{arn}:endpoint/e".'
-        await api.settled()
-
-    run(tmp_path, containers, test)
-
-
-def test_two_variants_have_a_container_each_and_weights_that_can_be_changed(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        for name in ("one", "two"):
-            await api("CreateModel", **model_body(name))
-        a = {"VariantName": "a", "ModelName": "one", "InitialVariantWeight": 3.0}
-        b = {"VariantName": "b", "ModelName": "two", "InitialVariantWeight": 1.0}
-        await api("CreateEndpointConfig", **config_body("both", a, b))
-        await api("CreateEndpoint", EndpointName="e", EndpointConfigName="both")
-        await api.settled()
-
-        pools = api.services.endpoints.pools("endpoint", "e")
-        names = {name: await name_at(api, pools[name].servers[0].url) for name in pools}
-        assert names == {"a": "one", "b": "two"}
-        await api(
-            "UpdateEndpointWeightsAndCapacities",
-            EndpointName="e",
-            DesiredWeightsAndCapacities=[{"VariantName": "a", "DesiredWeight": 0.0}],
-        )
-
-        found = await api.settled()
-        weights = {one["VariantName"]: one["CurrentWeight"] for one in found["ProductionVariants"]}
-        assert weights == {"a": 0.0, "b": 1.0}
-        assert {name: pool.weight for name, pool in pools.items()} == weights
-
-    run(tmp_path, containers, test)
-
-
-def test_one_variant_that_fails_takes_the_other_down(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await api("CreateModel", **model_body("one"))
-        await api("CreateModel", **model_body("bad", FAIL="1"))
-        a = {"VariantName": "a", "ModelName": "one"}
-        b = {"VariantName": "b", "ModelName": "bad"}
-        await api("CreateEndpointConfig", **config_body("both", a, b))
-        await api("CreateEndpoint", EndpointName="e", EndpointConfigName="both")
-
-        assert (await api.settled())["EndpointStatus"] == "Failed"
-        assert containers.there == {}
-
-    run(tmp_path, containers, test)
-
-
-def test_a_server_that_starts_again_adopts_the_containers_that_run(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def whole() -> None:
-        async with serving(tmp_path, containers) as api:
-            await deployed(api, "one")
-            await api.settled()
-            before = api.urls()
-        async with serving(tmp_path, containers) as api:
-            found = await api.settled()
-            assert found["EndpointStatus"] == "InService"
-            assert api.urls() == before
-        assert containers.started == ["endpoint/e/AllTraffic/0"]
-
-    asyncio.run(whole())
-
-
-def test_a_server_that_starts_again_goes_on_with_what_was_under_way(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def whole() -> None:
-        async with serving(tmp_path, containers) as api:
-            await deployed(api, "one", "two", READY_S="0.3")
-            await api.settled()
-            await api("UpdateEndpoint", EndpointName="e", EndpointConfigName="two")
-        async with serving(tmp_path, containers) as api:
-            found = await api.settled()
-            assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "two")
-            assert [await name_at(api, url) for url in api.urls()] == ["two"]
-        async with serving(tmp_path, containers) as api:
-            await api.settled()
-            async with asyncio.timeout(10):
-                while len(containers.there) > 1:
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(whole())
-
-
-def test_containers_that_nobody_wrote_down_are_removed_at_the_start(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    (tmp_path / "endpoints" / "feedfeed").mkdir(parents=True)
-    made = containers.start(
-        ServerSpec(image="tiny:1", environment={}),
-        owner="endpoint/old/AllTraffic/0",
-        generation="feedfeed",
-        folders={},
-    )
-
-    async def test(api: Api) -> None:
-        assert made.id not in containers.there
-        assert list((tmp_path / "endpoints").glob("*")) == []
-
-    run(tmp_path, containers, test)
-
-
-def test_a_container_that_ended_by_itself_is_started_again(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one")
-        await api.settled()
-        server = api.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0]
-        containers.die(server.container)
-
-        async with asyncio.timeout(10):
-            while "again endpoint/e/AllTraffic/0" not in containers.started:
-                await asyncio.sleep(0.01)
-
-        assert server.is_ready is False
-        found = await api("DescribeEndpoint", EndpointName="e")
-        assert found["ProductionVariants"][0]["CurrentInstanceCount"] == 0
-
-    run(tmp_path, containers, test)
-
-
-def test_a_container_that_somebody_removed_is_made_anew(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one")
-        await api.settled()
-        before = api.urls()
-        containers.remove(next(iter(containers.there)))
-
-        async with asyncio.timeout(10):
-            while api.urls() == before:
-                await asyncio.sleep(0.01)
-
-        assert (await api.settled())["EndpointStatus"] == "InService"
-        assert [await name_at(api, url) for url in api.urls()] == ["one"]
-
-    run(tmp_path, containers, test)
-
-
-def component(name: str = "c", **more: Any) -> dict[str, Any]:
-    wanted = {"MinMemoryRequiredInMb": 128}
-    return {
-        "InferenceComponentName": name,
-        "EndpointName": "e",
-        "Specification": {"ModelName": "one", "ComputeResourceRequirements": wanted},
-        "RuntimeConfig": {"CopyCount": 1},
-        **more,
-    }
-
-
-async def bare_endpoint(api: Api) -> None:
-    """Make an endpoint whose variant waits for components."""
-    role = "arn:aws:iam::000000000000:role/packager"
-    bare = {"VariantName": "v"}
-    await api("CreateModel", **model_body("one"))
-    await api("CreateEndpointConfig", **config_body("bare", bare, ExecutionRoleArn=role))
-    await api("CreateEndpoint", EndpointName="e", EndpointConfigName="bare")
-    assert (await api.settled())["EndpointStatus"] == "InService"
-
-
-def test_a_component_has_as_many_containers_as_copies(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await bare_endpoint(api)
-        assert containers.there == {}
-        await api("CreateInferenceComponent", **component())
-        found = await api.settled("c", "InferenceComponent")
-        assert found["InferenceComponentStatus"] == "InService"
-        assert (found["EndpointName"], found["VariantName"]) == ("e", "v")
-        (first,) = api.urls("c", "inference-component")
-
-        for copies in (3, 2, 0):
-            runtime = {"CopyCount": copies}
-            await api(
-                "UpdateInferenceComponentRuntimeConfig",
-                InferenceComponentName="c",
-                DesiredRuntimeConfig=runtime,
-            )
-            found = await api.settled("c", "InferenceComponent")
-            assert found["RuntimeConfig"]["CurrentCopyCount"] == copies
-            urls = api.urls("c", "inference-component")
-            assert len(urls) == copies
-            assert copies == 0 or urls[0] == first
-
-        with pytest.raises(ValidationRefused, match="it has inference components"):
-            await api("DeleteEndpoint", EndpointName="e")
-        await api("DeleteInferenceComponent", InferenceComponentName="c")
-        async with asyncio.timeout(10):
-            while (await api("ListInferenceComponents"))["InferenceComponents"]:
-                await asyncio.sleep(0.01)
-        await api("DeleteEndpoint", EndpointName="e")
-        await api.gone()
-        assert containers.there == {}
-
-    run(tmp_path, containers, test)
-
-
-def test_a_component_is_refused_where_the_variant_has_a_model(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one")
-        await api.settled()
-
-        with pytest.raises(ValidationRefused, match="has a model of its own"):
-            await api("CreateInferenceComponent", **component())
-
-    run(tmp_path, containers, test)
-
-
-def test_components_are_listed_by_their_endpoint(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
-    async def test(api: Api) -> None:
-        await bare_endpoint(api)
-        await api("CreateInferenceComponent", **component())
-
-        async def names(**query: str) -> list[str]:
-            found = await api("ListInferenceComponents", **query)
-            return [one["InferenceComponentName"] for one in found["InferenceComponents"]]
-
-        assert await names(EndpointNameEquals="e", VariantNameEquals="v") == ["c"]
-        assert await names(EndpointNameEquals="f") == []
-        await api.settled("c", "InferenceComponent")
-
-    run(tmp_path, containers, test)
-
-
-def test_lists_filter_sort_and_go_on(tmp_path: Path, containers: FakeContainers) -> None:
-    async def test(api: Api) -> None:
-        for number in range(5):
-            await api("CreateModel", **model_body(f"model-{number}"))
-        page = await api("ListModels", SortBy="Name", SortOrder="Ascending", MaxResults=2)
-        assert [one["ModelName"] for one in page["Models"]] == ["model-0", "model-1"]
-
-        rest = await api(
-            "ListModels",
-            SortBy="Name",
-            SortOrder="Ascending",
-            MaxResults=100,
-            NextToken=page["NextToken"],
-        )
-
-        assert [one["ModelName"] for one in rest["Models"]] == ["model-2", "model-3", "model-4"]
-        assert "NextToken" not in rest
-        later = await api("ListModels", CreationTimeAfter=time.time() + 60)
-        assert later["Models"] == []
-        found = await api("ListModels", NameContains="el-3")
-        assert [one["ModelName"] for one in found["Models"]] == ["model-3"]
-
-    run(tmp_path, containers, test)
+@pytest.fixture
+def api(tmp_path: Path, containers: FakeContainers, runner: asyncio.Runner) -> Iterator[Api]:
+    server = serving(tmp_path, containers)
+    yield runner.run(server.__aenter__())
+    runner.run(server.__aexit__(None, None, None))
+
+
+async def test_an_endpoint_is_created_and_in_service_once_its_container_answers(api: Api) -> None:
+    api.containers.gate.clear()
+    await api.deploy("one", READY_S="0.2")
+    creating = await api("DescribeEndpoint", EndpointName="e")
+    assert (creating["EndpointStatus"], creating["EndpointConfigName"]) == ("Creating", "one")
+    assert api.urls() == []
+    api.containers.gate.set()
+
+    found = await api.settled()
+
+    assert found["EndpointStatus"] == "InService"
+    assert found["ProductionVariants"][0]["CurrentInstanceCount"] == 1
+    assert "FailureReason" not in found
+    assert await api.names() == ["one"]
 
 
 @pytest.mark.parametrize(
-    ("operation", "body"),
-    [
-        ("DescribeModel", {"ModelName": "x"}),
-        ("DeleteModel", {"ModelName": "x"}),
-        ("DescribeEndpointConfig", {"EndpointConfigName": "x"}),
-        ("DeleteEndpointConfig", {"EndpointConfigName": "x"}),
-        ("DescribeEndpoint", {"EndpointName": "x"}),
-        ("DeleteEndpoint", {"EndpointName": "x"}),
-        ("UpdateEndpoint", {"EndpointName": "x", "EndpointConfigName": "y"}),
-        ("CreateEndpoint", {"EndpointName": "x", "EndpointConfigName": "y"}),
-        ("CreateEndpointConfig", config_body("x")),
-        ("DescribeInferenceComponent", {"InferenceComponentName": "x"}),
-        ("DeleteInferenceComponent", {"InferenceComponentName": "x"}),
-        ("CreateInferenceComponent", component()),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ("there", "reason"), [(True, ENDED), (False, "the Docker Engine has no image 'tiny:1'")]
 )
-def test_what_is_not_there_cannot_be_used(
-    tmp_path: Path, containers: FakeContainers, operation: str, body: dict[str, Any]
+async def test_an_endpoint_whose_container_ends_or_cannot_begin_has_failed_with_the_reason(
+    api: Api, there: bool, reason: str
 ) -> None:
-    async def test(api: Api) -> None:
-        with pytest.raises(ValidationRefused, match="Could not find"):
+    if not there:
+        api.containers.images.clear()
+    await api.deploy("one", FAIL="1")
+
+    found = await api.settled()
+
+    assert (found["EndpointStatus"], found["FailureReason"]) == ("Failed", reason)
+    assert api.containers.there == {}
+    await api.delete()
+
+
+async def test_a_health_check_that_is_never_passed_fails_after_its_time(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = endpoint_operations.variants_of
+
+    def hurried(*arguments: Any) -> Any:
+        found = original(*arguments)
+        return tuple(replace(one, server=replace(one.server, health_s=0)) for one in found)
+
+    monkeypatch.setattr(endpoint_operations, "variants_of", hurried)
+    await api.deploy("one", READY_S="60")
+
+    found = await api.settled()
+
+    assert found["EndpointStatus"] == "Failed"
+    told = "the container did not pass its health check within 0 s"
+    assert found["FailureReason"].startswith(told)
+
+
+async def test_an_update_switches_when_the_new_container_answers_and_ends_the_old_one(
+    api: Api,
+) -> None:
+    await api.deploy("one", "two")
+    await api.settled()
+    (old,) = api.urls()
+    api.containers.gate.clear()
+    await api.update("two")
+    updating = await api("DescribeEndpoint", EndpointName="e")
+    assert (updating["EndpointStatus"], updating["EndpointConfigName"]) == ("Updating", "one")
+    assert updating["PendingDeploymentSummary"]["EndpointConfigName"] == "two"
+    assert api.urls() == [old]
+    api.containers.gate.set()
+
+    found = await api.settled()
+
+    assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "two")
+    assert await api.names() == ["two"]
+    await eventually(lambda: len(api.containers.there) == 1)
+    assert api.containers.stopped == ["endpoint/e/AllTraffic/0"]
+
+
+async def test_the_old_container_ends_only_when_its_last_request_has(api: Api) -> None:
+    await api.deploy("one", "two")
+    await api.settled()
+    old = api.pools()["AllTraffic"].servers[0]
+    with old.leased():
+        await api.update("two")
+        await api.settled()
+        await asyncio.sleep(0.1)
+        assert api.containers.stopped == []
+        assert await api.names(old.url) == ["one"]
+    await eventually(lambda: bool(api.containers.stopped))
+
+
+async def test_an_update_that_fails_leaves_the_endpoint_as_it_was(api: Api) -> None:
+    await api.deploy("one")
+    await api("CreateModel", **model_body("bad", FAIL="1"))
+    await api("CreateEndpointConfig", **config_body("bad"))
+    await api.settled()
+    before = api.urls()
+    await api.update("bad")
+
+    found = await api.settled()
+
+    assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "one")
+    assert "no such weight" in found["FailureReason"]
+    assert "PendingDeploymentSummary" not in found
+    assert api.urls() == before
+    assert len(api.containers.there) == 1
+
+
+async def test_an_update_while_another_is_under_way_is_refused(api: Api) -> None:
+    api.containers.gate.clear()
+    await api.deploy("one", "two")
+
+    with pytest.raises(ValidationRefused, match="Cannot update in-progress endpoint"):
+        await api.update("two")
+    api.containers.gate.set()
+    assert (await api.settled())["EndpointConfigName"] == "one"
+
+
+async def test_an_endpoint_is_deleted_while_it_is_being_created(api: Api) -> None:
+    api.containers.gate.clear()
+    await api.deploy("one")
+    await asyncio.sleep(0.1)  # a thread is in the middle of the start
+    deleting = asyncio.create_task(api.delete())
+    await asyncio.sleep(0.1)
+    api.containers.gate.set()
+
+    await deleting
+
+    assert api.containers.there == {}
+
+
+async def test_a_name_that_is_taken_is_refused_in_the_words_that_sdks_look_for(api: Api) -> None:
+    await api.deploy("one")
+    endpoint = {"EndpointName": "e", "EndpointConfigName": "one"}
+    for operation, body, taken in (
+        ("CreateModel", model_body("one"), 'model "{}:model/one"'),
+        (
+            "CreateEndpointConfig",
+            config_body("one"),
+            'endpoint configuration "{}:endpoint-config/one"',
+        ),
+        ("CreateEndpoint", endpoint, 'endpoint "{}:endpoint/e"'),
+    ):
+        with pytest.raises(ValidationRefused) as refused:
             await api(operation, **body)
+        told = taken.format("arn:aws:sagemaker:us-east-1:000000000000")
+        assert refused.value.message == f"Cannot create already existing {told}."
+    await api.settled()
 
-    run(tmp_path, containers, test)
+
+async def test_two_variants_have_a_container_each_and_weights_that_can_be_changed(api: Api) -> None:
+    for name in ("a", "b"):
+        await api("CreateModel", **model_body(name))
+    await api.deploy_variants(a={"InitialVariantWeight": 3.0}, b={"InitialVariantWeight": 1.0})
+    await api.settled()
+
+    pools = api.pools()
+    names = {name: await api.names(pool.servers[0].url) for name, pool in pools.items()}
+    assert names == {"a": ["a"], "b": ["b"]}
+    wanted = [{"VariantName": "a", "DesiredWeight": 0.0}]
+    await api(
+        "UpdateEndpointWeightsAndCapacities", EndpointName="e", DesiredWeightsAndCapacities=wanted
+    )
+
+    found = await api.settled()
+    weights = {one["VariantName"]: one["CurrentWeight"] for one in found["ProductionVariants"]}
+    assert weights == {"a": 0.0, "b": 1.0}
+    assert {name: pool.weight for name, pool in pools.items()} == weights
 
 
-def test_the_log_of_a_container_is_a_stream_of_the_endpoints_group(
+async def test_one_variant_that_fails_takes_the_other_down(api: Api) -> None:
+    await api("CreateModel", **model_body("a"))
+    await api("CreateModel", **model_body("b", FAIL="1"))
+    await api.deploy_variants(a={}, b={})
+
+    assert (await api.settled())["EndpointStatus"] == "Failed"
+    assert api.containers.there == {}
+
+
+async def test_a_server_that_starts_again_adopts_the_containers_that_run(
     tmp_path: Path, containers: FakeContainers
 ) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one")
+    async with serving(tmp_path, containers) as api:
+        await api.deploy("one")
         await api.settled()
-        table = logs.operations(api.services)
-        group = {"logGroupName": "/aws/sagemaker/Endpoints/e"}
-
-        found = await table["FilterLogEvents"](group)
-
-        (event,) = found["events"]
-        assert event["message"] == "ValueError: no such weight"
-        assert event["timestamp"] == 1795428000123
-        assert event["logStreamName"] == "AllTraffic/000000000000"
-        streams = await table["DescribeLogStreams"](group)
-        assert [one["logStreamName"] for one in streams["logStreams"]] == [event["logStreamName"]]
-        stream = {**group, "logStreamName": event["logStreamName"]}
-        read = await table["GetLogEvents"](stream)
-        assert [one["message"] for one in read["events"]] == ["ValueError: no such weight"]
-        again = await table["GetLogEvents"]({**stream, "nextToken": read["nextForwardToken"]})
-        assert (again["events"], again["nextForwardToken"]) == ([], "f/1")
-        assert (await table["FilterLogEvents"]({**group, "startTime": 1795428000124}))[
-            "events"
-        ] == []
-        with pytest.raises(LogMissing):
-            await table["FilterLogEvents"]({"logGroupName": "/aws/sagemaker/Endpoints/other"})
-
-    run(tmp_path, containers, test)
+        before = api.urls()
+    async with serving(tmp_path, containers) as api:
+        found = await api.settled()
+        assert found["EndpointStatus"] == "InService"
+        assert api.urls() == before
+    assert containers.started == ["endpoint/e/AllTraffic/0"]
 
 
-def test_the_log_of_an_endpoint_that_failed_is_kept(
+async def test_a_server_that_starts_again_goes_on_with_what_was_under_way(
     tmp_path: Path, containers: FakeContainers
 ) -> None:
-    async def test(api: Api) -> None:
-        await deployed(api, "one", FAIL="1")
+    async with serving(tmp_path, containers) as api:
+        await api.deploy("one", "two", READY_S="0.3")
         await api.settled()
-        table = logs.operations(api.services)
-
-        found = await table["FilterLogEvents"]({"logGroupName": "/aws/sagemaker/Endpoints/e"})
-
-        assert [one["message"] for one in found["events"]] == ["ValueError: no such weight"]
-        await api("DeleteEndpoint", EndpointName="e")
-        await api.gone()
-        assert list((tmp_path / "endpoints").iterdir()) == []
-
-    run(tmp_path, containers, test)
+        await api.update("two")
+    async with serving(tmp_path, containers) as api:
+        found = await api.settled()
+        assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "two")
+        assert await api.names() == ["two"]
+    async with serving(tmp_path, containers) as api:
+        await api.settled()
+        await eventually(lambda: len(containers.there) == 1)
 
 
-def test_data_that_do_not_fit_on_the_disk_fail_the_endpoint_and_leave_nothing(
-    tmp_path: Path, containers: FakeContainers, monkeypatch: pytest.MonkeyPatch
+async def test_containers_that_nobody_wrote_down_are_removed_at_the_start(
+    tmp_path: Path, containers: FakeContainers
+) -> None:
+    (tmp_path / "endpoints" / "feedfeed").mkdir(parents=True)
+    spec = ServerSpec(image="tiny:1", environment={})
+    owner = "endpoint/old/AllTraffic/0"
+    made = containers.start(spec, owner=owner, generation="feedfeed", folders={})
+
+    async with serving(tmp_path, containers):
+        assert made.id not in containers.there
+        assert list((tmp_path / "endpoints").glob("*")) == []
+
+
+async def test_a_container_that_ended_by_itself_is_started_again(api: Api) -> None:
+    await api.deploy("one")
+    await api.settled()
+    server = api.pools()["AllTraffic"].servers[0]
+    api.containers.die(server.container)
+
+    await eventually(lambda: "again endpoint/e/AllTraffic/0" in api.containers.started)
+
+    assert server.is_ready is False
+    found = await api("DescribeEndpoint", EndpointName="e")
+    assert found["ProductionVariants"][0]["CurrentInstanceCount"] == 0
+
+
+async def test_a_container_that_somebody_removed_is_made_anew(api: Api) -> None:
+    await api.deploy("one")
+    await api.settled()
+    before = api.urls()
+    api.containers.remove(next(iter(api.containers.there)))
+
+    await eventually(lambda: api.urls() != before)
+
+    assert (await api.settled())["EndpointStatus"] == "InService"
+    assert await api.names() == ["one"]
+
+
+COMPONENT = {
+    "InferenceComponentName": "c",
+    "EndpointName": "e",
+    "Specification": {
+        "ModelName": "one",
+        "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
+    },
+    "RuntimeConfig": {"CopyCount": 1},
+}
+
+
+@pytest.fixture
+def bare(api: Api, runner: asyncio.Runner) -> Api:
+    """An endpoint whose variant waits for components."""
+
+    async def make() -> None:
+        role = "arn:aws:iam::000000000000:role/packager"
+        config = config_body("bare", {"VariantName": "v"}, ExecutionRoleArn=role)
+        await api("CreateModel", **model_body("one"))
+        await api("CreateEndpointConfig", **config)
+        await api("CreateEndpoint", EndpointName="e", EndpointConfigName="bare")
+        assert (await api.settled())["EndpointStatus"] == "InService"
+
+    runner.run(make())
+    return api
+
+
+async def test_a_component_has_as_many_containers_as_copies(bare: Api) -> None:
+    assert bare.containers.there == {}
+    await bare("CreateInferenceComponent", **COMPONENT)
+    found = await bare.settled("c", "InferenceComponent")
+    assert found["InferenceComponentStatus"] == "InService"
+    assert (found["EndpointName"], found["VariantName"]) == ("e", "v")
+    (first,) = bare.urls("c", "inference-component")
+
+    for copies in (3, 2, 0):
+        wanted = {"InferenceComponentName": "c", "DesiredRuntimeConfig": {"CopyCount": copies}}
+        await bare("UpdateInferenceComponentRuntimeConfig", **wanted)
+        found = await bare.settled("c", "InferenceComponent")
+        assert found["RuntimeConfig"]["CurrentCopyCount"] == copies
+        urls = bare.urls("c", "inference-component")
+        assert len(urls) == copies
+        assert copies == 0 or urls[0] == first
+
+    with pytest.raises(ValidationRefused, match="it has inference components"):
+        await bare("DeleteEndpoint", EndpointName="e")
+    await bare("DeleteInferenceComponent", InferenceComponentName="c")
+    async with asyncio.timeout(10):
+        while (await bare("ListInferenceComponents"))["InferenceComponents"]:
+            await asyncio.sleep(0.01)
+    await bare.delete()
+    assert bare.containers.there == {}
+
+
+async def test_a_component_is_refused_where_the_variant_has_a_model(api: Api) -> None:
+    await api.deploy("one")
+    await api.settled()
+
+    with pytest.raises(ValidationRefused, match="has a model of its own"):
+        await api("CreateInferenceComponent", **COMPONENT)
+
+
+async def test_components_are_listed_by_their_endpoint(bare: Api) -> None:
+    await bare("CreateInferenceComponent", **COMPONENT)
+
+    async def names(**query: str) -> list[str]:
+        found = await bare("ListInferenceComponents", **query)
+        return [one["InferenceComponentName"] for one in found["InferenceComponents"]]
+
+    assert await names(EndpointNameEquals="e", VariantNameEquals="v") == ["c"]
+    assert await names(EndpointNameEquals="f") == []
+    await bare.settled("c", "InferenceComponent")
+
+
+async def test_lists_filter_sort_and_go_on(api: Api) -> None:
+    for number in range(5):
+        await api("CreateModel", **model_body(f"model-{number}"))
+
+    async def listed(**query: Any) -> tuple[list[str], str | None]:
+        found = await api("ListModels", SortBy="Name", SortOrder="Ascending", **query)
+        return [one["ModelName"] for one in found["Models"]], found.get("NextToken")
+
+    names, token = await listed(MaxResults=2)
+    assert names == ["model-0", "model-1"]
+    rest = await listed(MaxResults=100, NextToken=token)
+    assert rest == (["model-2", "model-3", "model-4"], None)
+    assert await listed(CreationTimeAfter=time.time() + 60) == ([], None)
+    assert await listed(NameContains="el-3") == (["model-3"], None)
+
+
+@pytest.mark.parametrize(*cases(__file__, "missing"))
+async def test_what_is_not_there_cannot_be_used(
+    api: Api, operation: str, body: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationRefused, match="Could not find"):
+        await api(operation, **body)
+
+
+async def test_the_log_of_a_container_is_a_stream_of_the_endpoints_group(api: Api) -> None:
+    await api.deploy("one")
+    await api.settled()
+    table = logs.operations(api.services)
+
+    found = await table["FilterLogEvents"](GROUP)
+
+    (event,) = found["events"]
+    assert (event["message"], event["timestamp"]) == (LOST, 1795428000123)
+    assert event["logStreamName"] == "AllTraffic/000000000000"
+    streams = await table["DescribeLogStreams"](GROUP)
+    assert [one["logStreamName"] for one in streams["logStreams"]] == [event["logStreamName"]]
+    stream = {**GROUP, "logStreamName": event["logStreamName"]}
+    read = await table["GetLogEvents"](stream)
+    assert [one["message"] for one in read["events"]] == [LOST]
+    again = await table["GetLogEvents"]({**stream, "nextToken": read["nextForwardToken"]})
+    assert (again["events"], again["nextForwardToken"]) == ([], "f/1")
+    later = await table["FilterLogEvents"]({**GROUP, "startTime": 1795428000124})
+    assert later["events"] == []
+    with pytest.raises(LogMissing):
+        await table["FilterLogEvents"]({"logGroupName": "/aws/sagemaker/Endpoints/other"})
+
+
+async def test_the_log_of_an_endpoint_that_failed_is_kept(api: Api, tmp_path: Path) -> None:
+    await api.deploy("one", FAIL="1")
+    await api.settled()
+
+    found = await logs.operations(api.services)["FilterLogEvents"](GROUP)
+
+    assert [one["message"] for one in found["events"]] == [LOST]
+    await api.delete()
+    assert list((tmp_path / "endpoints").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("large", "need 3.0 GiB of disk"), ("full", "no space left")]
+)
+async def test_data_that_do_not_fit_on_the_disk_fail_the_endpoint_and_leave_nothing(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
     def fetch(data: ModelData, folder: Path, *_: object) -> None:
         folder.mkdir(parents=True)
@@ -676,17 +532,14 @@ def test_data_that_do_not_fit_on_the_disk_fail_the_endpoint_and_leave_nothing(
         raise DiskTooSmall(3 * GIB, GIB, folder)
 
     monkeypatch.setattr(fleet, "fetch_data", fetch)
+    body = model_body(name)
+    body["PrimaryContainer"]["ModelDataUrl"] = f"s3://bucket/{name}"
+    await api("CreateModel", **body)
+    await api("CreateEndpointConfig", **config_body(name))
+    await api("CreateEndpoint", EndpointName="e", EndpointConfigName=name)
 
-    async def test(api: Api) -> None:
-        for name, told in (("large", "need 3.0 GiB of disk"), ("full", "no space left")):
-            body = model_body(name)
-            body["PrimaryContainer"]["ModelDataUrl"] = f"s3://bucket/{name}"
-            await api("CreateModel", **body)
-            await api("CreateEndpointConfig", **config_body(name))
-            await api("CreateEndpoint", EndpointName=name, EndpointConfigName=name)
-            found = await api.settled(name)
-            assert found["EndpointStatus"] == "Failed"
-            assert told in found["FailureReason"]
-        assert not list((tmp_path / "endpoints").rglob("half"))
+    found = await api.settled()
 
-    run(tmp_path, containers, test)
+    assert found["EndpointStatus"] == "Failed"
+    assert told in found["FailureReason"]
+    assert not list((tmp_path / "endpoints").rglob("half"))

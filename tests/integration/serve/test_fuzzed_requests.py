@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 from collections.abc import Iterator
@@ -12,32 +11,14 @@ import pytest
 
 from packager.sagemaker.shapes import service_model, skeleton
 from packager.serve.operations.table import OperationTable
+from tests.faults.documents.mutations import damage
 from tests.support.api_server import ApiServer
 from tests.support.raw_requests import post
 
 BODIES = 25  # of each operation
 VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    1,
-    2**63,
-    1e300,
-    -1e300,
-    1795448668.849,
-    "",
-    "one",
-    "a" * 300,
-    "\x00\n\u202e",
-    "s3://bucket/prefix/",
-    "arn:aws:sagemaker:us-east-1:000000000000:optimization-job/one",
-    "arn:aws:sagemaker:us-east-1:000000000000:x",
-    "ml.g5.xlarge",
-    [],
-    {},
-    [{}],
-    {"a": "b"},
+    *(None, True, 0, -1, 1, 2**63, 1e300, -1e300, 1795448668.849, [], {}, [{}], {"a": "b"}),
+    *("", "one", "a" * 300, "\x00\n\u202e", "s3://bucket/prefix/", "ml.g5.xlarge"),
 )
 
 
@@ -86,20 +67,6 @@ def text_of(pattern: str, chosen: random.Random) -> str:
     return chosen.choice(["one", "two", "three", "tiny:1", "lmi"])
 
 
-def spoilt(value: Any, chosen: random.Random) -> Any:
-    """Replace, remove or add one member somewhere."""
-    if isinstance(value, dict) and value and chosen.random() < 0.7:
-        name = chosen.choice(list(value))
-        if chosen.random() < 0.15:
-            return {key: one for key, one in value.items() if key != name}
-        return {**value, name: spoilt(value[name], chosen)}
-    if isinstance(value, dict) and chosen.random() < 0.3:
-        return {**value, "Wish": 1}
-    if isinstance(value, list) and value and chosen.random() < 0.7:
-        return [*value[:-1], spoilt(value[-1], chosen)]
-    return copy.deepcopy(chosen.choice(VALUES))
-
-
 def test_every_operation_answers_or_refuses_whatever_it_is_asked(server: ApiServer) -> None:
     chosen = random.Random(2026)
     names = OperationTable(server.services).names()
@@ -108,12 +75,12 @@ def test_every_operation_answers_or_refuses_whatever_it_is_asked(server: ApiServ
     for _ in range(BODIES):
         for name in names:
             shape = service_model()["shapes"][service_model()["operations"][name]["input"]["shape"]]
-            body = good(shape, chosen)
-            if chosen.random() < 0.5:
-                body = spoilt(body, chosen)
-            answer = post(server.port, json.dumps(body).encode(), target=f"SageMaker.{name}")
+            body = json.dumps(good(shape, chosen)).encode()
+            if chosen.random() < 0.7:
+                body = damage(body, chosen)
+            answer = post(server.port, body, target=f"SageMaker.{name}")
             kind = answer.document.get("__type", "answered") if answer.body else "nothing"
-            assert answer.status in (200, 400, 503), (name, body, server.failures)
+            assert answer.status in (200, 400, 413, 503), (name, body[:2000], server.failures)
             seen[kind] = seen.get(kind, 0) + 1
 
     assert server.failures == []

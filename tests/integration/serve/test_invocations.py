@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
 from packager.serve import bodies, runtime
+from packager.serve.endpoints.traffic import Server as Container
+from tests.support.cases import document, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
+from tests.support.free_ports import free_port
 from tests.support.hosting_server import Server
 from tests.support.serve_services import config_body, hosting_operations, model_body
-
-LOG_GROUP = "/aws/sagemaker/Endpoints/e"
 
 
 @pytest.fixture
@@ -42,17 +44,27 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def endpoint(server: Server) -> Server:
     """A server with the endpoint `e` of one variant."""
     server.ask("CreateModel", **model_body("one"))
-    server.ask("CreateEndpointConfig", **config_body("one"))
-    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="one")
-    wait(server, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+    create_endpoint(server, config_body("one"))
     return server
 
 
-def wait(server: Server, operation: str, member: str, **body: Any) -> None:
+@pytest.fixture
+def container(endpoint: Server) -> Container:
+    return endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0]
+
+
+def create_endpoint(server: Server, config: dict[str, Any]) -> None:
+    server.ask("CreateEndpointConfig", **config)
+    name = config["EndpointConfigName"]
+    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName=name)
+    wait(server, "Endpoint", "e")
+
+
+def wait(server: Server, kind: str, name: str) -> None:
     async def ready() -> None:
+        describe = hosting_operations(server.services)[f"Describe{kind}"]
         async with asyncio.timeout(20):
-            describe = hosting_operations(server.services)[operation]
-            while (await describe(body))[member] != "InService":
+            while (await describe({f"{kind}Name": name}))[f"{kind}Status"] != "InService":
                 await asyncio.sleep(0.01)
 
     server.call(ready())
@@ -69,6 +81,16 @@ def client(server: Server) -> Any:
     )
 
 
+def invoke(server: Server, body: bytes = b"{}", **members: Any) -> dict[str, Any]:
+    """Invoke the endpoint; return the answer with its body read."""
+    answer = client(server).invoke_endpoint(EndpointName="e", Body=body, **members)
+    return {**answer, "Body": answer["Body"].read()}
+
+
+def name_of(answer: dict[str, Any]) -> str:
+    return str(json.loads(answer["Body"])["name"])
+
+
 def refused(server: Server, body: bytes = b"{}", **members: Any) -> dict[str, Any]:
     with pytest.raises(ClientError) as error:
         client(server).invoke_endpoint(**{"EndpointName": "e", "Body": body, **members})
@@ -76,12 +98,24 @@ def refused(server: Server, body: bytes = b"{}", **members: Any) -> dict[str, An
     return answer
 
 
+@contextmanager
+def listening(**environment: str) -> Iterator[str]:
+    """Serve a model on this machine's loopback; yield its address."""
+    found = ModelServer("127.0.0.1", 0, {"NAME": "another service", **environment})
+    threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{found.server_address[1]}"
+    finally:
+        found.shutdown()
+        found.server_close()
+
+
 def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(
     endpoint: Server,
 ) -> None:
-    answer = client(endpoint).invoke_endpoint(
-        EndpointName="e",
-        Body=b'{"inputs": "hi"}',
+    answer = invoke(
+        endpoint,
+        b'{"inputs": "hi"}',
         ContentType="application/json",
         Accept="application/jsonlines",
         CustomAttributes="trace=7",
@@ -91,7 +125,7 @@ def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(
     assert answer["ContentType"] == "application/json"
     assert answer["InvokedProductionVariant"] == "AllTraffic"
     assert answer["CustomAttributes"] == "seen"
-    seen = json.loads(answer["Body"].read())
+    seen = json.loads(answer["Body"])
     assert seen["body"] == '{"inputs": "hi"}'
     headers = {name.lower(): value for name, value in seen["headers"].items()}
     assert headers["content-type"] == "application/json"
@@ -101,72 +135,34 @@ def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(
     assert not {"authorization", "x-amz-date", "x-amz-security-token"} & headers.keys()
 
 
-@pytest.mark.parametrize(
-    ("status", "side", "code"),
-    [
-        (400, "client", "CLIENT_ERROR_FROM_MODEL"),
-        (499, "client", "CLIENT_ERROR_FROM_MODEL"),
-        (500, "server", "INTERNAL_FAILURE_FROM_MODEL"),
-        (503, "server", "INTERNAL_FAILURE_FROM_MODEL"),
-    ],
-)
-def test_an_error_of_the_container_is_a_model_error(
-    endpoint: Server, status: int, side: str, code: str
+@pytest.mark.parametrize("row", document(__file__, "refused"), ids=lambda row: row["id"])
+def test_what_fails_is_told_as_aws_tells_it(
+    endpoint: Server, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
 ) -> None:
-    answer = refused(endpoint, json.dumps({"status": status}).encode())
+    monkeypatch.setattr(runtime, "ANSWER_S", row.get("answer_s", runtime.ANSWER_S))
 
-    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 424
-    assert answer["Error"]["Code"] == "ModelError"
-    assert answer["OriginalStatusCode"] == status
-    assert answer["OriginalMessage"] == '{"error":"a bad wish"}'
-    assert answer["LogStreamArn"] == (f"arn:aws:logs:us-east-1:000000000000:log-group:{LOG_GROUP}")
-    assert answer["Error"]["Message"] == (
-        f'Received {side} error ({status}) from primary with message "{{"error":"a bad wish"}}". '
-        f"See the log group {LOG_GROUP} in account 000000000000 for more information."
-    )
+    answer = refused(endpoint, row.get("body", "{}").encode(), **row.get("members", {}))
+
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == row["status"]
+    assert shows(answer, row["shows"]), answer
+    assert answer.get("OriginalMessage", "").startswith(row.get("begins", ""))
+    assert row.get("says", "") in answer["Error"]["Message"]
 
 
 @pytest.mark.parametrize("operation", ["invoke_endpoint", "invoke_endpoint_with_response_stream"])
 def test_a_container_cannot_have_the_server_ask_others(endpoint: Server, operation: str) -> None:
     """What listens on this machine's loopback is reached by the server, and not by containers."""
-    secret = ModelServer("127.0.0.1", 0, {"NAME": "another service"})
-    threading.Thread(target=secret.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        body = json.dumps({"redirect": f"http://127.0.0.1:{secret.server_address[1]}/"}).encode()
-        with pytest.raises(ClientError) as error:
-            getattr(client(endpoint), operation)(EndpointName="e", Body=body)
-    finally:
-        secret.shutdown()
-        secret.server_close()
+    with listening() as secret, pytest.raises(ClientError) as error:
+        body = json.dumps({"redirect": f"{secret}/"}).encode()
+        getattr(client(endpoint), operation)(EndpointName="e", Body=body)
 
     assert error.value.response["Error"]["Code"] == "ModelError"
     assert error.value.response["OriginalStatusCode"] == 302
 
 
 def test_a_health_check_follows_no_redirect(server: Server) -> None:
-    asked = ModelServer("127.0.0.1", 0, {"NAME": "another service"})
-    threading.Thread(target=asked.serve_forever, args=(0.01,), daemon=True).start()
-    away = ModelServer("127.0.0.1", 0, {"PING_TO": f"http://127.0.0.1:{asked.server_address[1]}/"})
-    threading.Thread(target=away.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        fleet = server.services.endpoints._fleet
-        healthy = server.call(fleet.answers(f"http://127.0.0.1:{away.server_address[1]}"))
-    finally:
-        for one in (asked, away):
-            one.shutdown()
-            one.server_close()
-
-    assert not healthy
-
-
-def test_an_endpoint_that_is_not_there_is_a_validation_error(endpoint: Server) -> None:
-    answer = refused(endpoint, EndpointName="other")
-
-    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 400
-    assert answer["Error"] == {
-        "Code": "ValidationError",
-        "Message": "Endpoint other of account 000000000000 not found.",
-    }
+    with listening() as asked, listening(PING_TO=f"{asked}/") as away:
+        assert not server.call(server.services.endpoints._fleet.answers(away))
 
 
 def test_an_endpoint_that_is_not_in_service_takes_no_request(server: Server) -> None:
@@ -180,47 +176,25 @@ def test_an_endpoint_that_is_not_in_service_takes_no_request(server: Server) -> 
 def test_the_largest_body_passes_and_one_byte_more_does_not(endpoint: Server) -> None:
     largest = b'{"size": 1}'.ljust(6 * 1024 * 1024)
 
-    answer = client(endpoint).invoke_endpoint(EndpointName="e", Body=largest)
-    assert answer["Body"].read() == b"x"
-
+    assert invoke(endpoint, largest)["Body"] == b"x"
     refusal = refused(endpoint, largest + b" ")
     assert refusal["ResponseMetadata"]["HTTPStatusCode"] == 413
     assert refusal["Error"]["Message"] == "The request's body has more than 6291456 bytes."
 
 
-def test_the_largest_answer_passes_and_one_byte_more_is_a_model_error(endpoint: Server) -> None:
-    answer = client(endpoint).invoke_endpoint(EndpointName="e", Body=b'{"size": 6291456}')
-    assert len(answer["Body"].read()) == 6291456
-
-    too_large = refused(endpoint, b'{"size": 6291457}')
-    assert too_large["OriginalMessage"] == "the answer has more than 6291456 bytes"
+def test_the_largest_answer_passes(endpoint: Server) -> None:
+    assert len(invoke(endpoint, b'{"size": 6291456}')["Body"]) == 6291456
 
 
-def test_a_container_that_takes_too_long_is_a_model_error(
-    endpoint: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runtime, "ANSWER_S", 0.2)
+def test_a_container_that_is_gone_is_a_model_error(endpoint: Server, container: Container) -> None:
+    container.url = f"http://127.0.0.1:{free_port()}"
 
-    answer = refused(endpoint, b'{"sleep": 2}')
-
-    assert (answer["Error"]["Code"], answer["OriginalStatusCode"]) == ("ModelError", 0)
-    assert answer["OriginalMessage"].startswith("Your invocation timed out while waiting")
+    told = "the connection to the container failed: ClientConnectorError"
+    assert refused(endpoint)["OriginalMessage"] == told
 
 
-def test_a_container_that_is_gone_is_a_model_error(endpoint: Server) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    pool = endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"]
-    pool.servers[0].url = f"http://127.0.0.1:{port}"
-
-    assert refused(endpoint)["OriginalMessage"] == (
-        "the connection to the container failed: ClientConnectorError"
-    )
-
-
-def test_no_container_that_is_ready_is_unavailable(endpoint: Server) -> None:
-    endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0].is_ready = False
+def test_no_container_that_is_ready_is_unavailable(endpoint: Server, container: Container) -> None:
+    container.is_ready = False
 
     answer = refused(endpoint)
 
@@ -233,28 +207,18 @@ def test_a_request_chooses_its_variant(server: Server) -> None:
         server.ask("CreateModel", **model_body(name))
     a = {"VariantName": "a", "ModelName": "one", "InitialVariantWeight": 1.0}
     b = {"VariantName": "b", "ModelName": "two", "InitialVariantWeight": 0.0}
-    server.ask("CreateEndpointConfig", **config_body("both", a, b))
-    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="both")
-    wait(server, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+    create_endpoint(server, config_body("both", a, b))
 
-    def name_of(**members: str) -> list[str]:
-        answer = client(server).invoke_endpoint(EndpointName="e", Body=b"{}", **members)
-        return [answer["InvokedProductionVariant"], json.loads(answer["Body"].read())["name"]]
+    first, second = invoke(server), invoke(server, TargetVariant="b")
 
-    assert name_of() == ["a", "one"]
-    assert name_of(TargetVariant="b") == ["b", "two"]
-    assert refused(server, TargetVariant="c")["Error"]["Message"] == (
-        "Variant c was not found in endpoint e."
-    )
+    assert (first["InvokedProductionVariant"], name_of(first)) == ("a", "one")
+    assert (second["InvokedProductionVariant"], name_of(second)) == ("b", "two")
 
 
 def test_a_request_names_its_component(server: Server) -> None:
     server.ask("CreateModel", **model_body("one"))
     role = "arn:aws:iam::000000000000:role/packager"
-    config = config_body("bare", {"VariantName": "v"}, ExecutionRoleArn=role)
-    server.ask("CreateEndpointConfig", **config)
-    server.ask("CreateEndpoint", EndpointName="e", EndpointConfigName="bare")
-    wait(server, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+    create_endpoint(server, config_body("bare", {"VariantName": "v"}, ExecutionRoleArn=role))
     server.ask(
         "CreateInferenceComponent",
         InferenceComponentName="c",
@@ -262,32 +226,12 @@ def test_a_request_names_its_component(server: Server) -> None:
         Specification={"ModelName": "one"},
         RuntimeConfig={"CopyCount": 1},
     )
-    wait(
-        server,
-        "DescribeInferenceComponent",
-        "InferenceComponentStatus",
-        InferenceComponentName="c",
-    )
+    wait(server, "InferenceComponent", "c")
 
-    answer = client(server).invoke_endpoint(
-        EndpointName="e", Body=b"{}", InferenceComponentName="c"
-    )
-
-    assert json.loads(answer["Body"].read())["name"] == "one"
-    assert refused(server, InferenceComponentName="d")["Error"]["Message"] == (
-        "Inference component d of endpoint e was not found."
-    )
-    assert refused(server)["Error"]["Message"].startswith(
-        "Inference Component Name header is required"
-    )
-
-
-@pytest.mark.parametrize("member", ["TargetModel", "TargetContainerHostname"])
-def test_a_wish_that_cannot_be_had_is_refused(endpoint: Server, member: str) -> None:
-    answer = refused(endpoint, **{member: "m"})
-
-    assert answer["Error"]["Code"] == "ValidationError"
-    assert "is not supported by packager serve" in answer["Error"]["Message"]
+    assert name_of(invoke(server, InferenceComponentName="c")) == "one"
+    other, none = refused(server, InferenceComponentName="d"), refused(server)
+    assert other["Error"]["Message"] == "Inference component d of endpoint e was not found."
+    assert none["Error"]["Message"].startswith("Inference Component Name header is required")
 
 
 def stream(server: Server, body: bytes) -> Any:
@@ -301,34 +245,29 @@ def test_a_stream_arrives_while_the_container_writes_it(endpoint: Server) -> Non
 
     assert answer["ContentType"] == "text/event-stream"
     assert answer["InvokedProductionVariant"] == "AllTraffic"
-    assert [event["PayloadPart"]["Bytes"] for event in answer["Body"]] == [
-        b"data: 0\n\n",
-        b"data: 1\n\n",
-        b"data: 2\n\n",
-    ]
+    parts = [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+    assert parts == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
 
 
-def test_a_stream_that_breaks_off_ends_with_its_reason(endpoint: Server) -> None:
-    answer = stream(endpoint, b'{"stream": 5, "gap": 0.05, "cut": 1}')
-
-    parts = []
-    with pytest.raises(EventStreamError) as error:
-        parts += [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
-
-    assert error.value.response["Error"]["Code"] == "ModelStreamError"
-    assert error.value.response["Error"]["Message"].startswith("the connection to the container")
-
-
-def test_a_stream_that_takes_too_long_ends_with_its_reason(
-    endpoint: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("body", "most_s", "told"),
+    [
+        (b'{"stream": 5, "gap": 0.05, "cut": 1}', 60.0, "the connection to the container"),
+        (b'{"stream": 50, "gap": 0.1}', 0.5, "the stream took too long"),
+    ],
+    ids=["breaks off", "takes too long"],
+)
+def test_a_stream_that_ends_early_ends_with_its_reason(
+    endpoint: Server, monkeypatch: pytest.MonkeyPatch, body: bytes, most_s: float, told: str
 ) -> None:
-    monkeypatch.setattr(runtime, "STREAM_S", 0.5)
-    answer = stream(endpoint, b'{"stream": 50, "gap": 0.1}')
+    monkeypatch.setattr(runtime, "STREAM_S", most_s)
+    answer = stream(endpoint, body)
 
     with pytest.raises(EventStreamError) as error:
         list(answer["Body"])
 
-    assert error.value.response["Error"]["Message"] == "the stream took too long"
+    assert error.value.response["Error"]["Code"] == "ModelStreamError"
+    assert error.value.response["Error"]["Message"].startswith(told)
 
 
 def test_an_error_before_a_stream_is_a_model_error(endpoint: Server) -> None:
@@ -339,10 +278,11 @@ def test_an_error_before_a_stream_is_a_model_error(endpoint: Server) -> None:
     assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 424
 
 
-def test_a_client_that_leaves_a_stream_leaves_no_request_behind(endpoint: Server) -> None:
+def test_a_client_that_leaves_a_stream_leaves_no_request_behind(
+    endpoint: Server, container: Container
+) -> None:
     answer = stream(endpoint, b'{"stream": 200, "gap": 0.02}')
     next(iter(answer["Body"]))
-    container = endpoint.services.endpoints.pools("endpoint", "e")["AllTraffic"].servers[0]
     assert container.in_flight == 1
 
     answer["Body"].close()
@@ -353,8 +293,7 @@ def test_a_client_that_leaves_a_stream_leaves_no_request_behind(endpoint: Server
 def test_no_request_fails_while_an_endpoint_is_updated(endpoint: Server) -> None:
     endpoint.ask("CreateModel", **model_body("two"))
     endpoint.ask("CreateEndpointConfig", **config_body("two"))
-    own = client(endpoint)
-    stop = threading.Event()
+    own, stop = client(endpoint), threading.Event()
 
     def load(number: int) -> list[str]:
         names = []
@@ -369,46 +308,47 @@ def test_no_request_fails_while_an_endpoint_is_updated(endpoint: Server) -> None
         try:
             for name in ("two", "one", "two"):
                 endpoint.ask("UpdateEndpoint", EndpointName="e", EndpointConfigName=name)
-                wait(endpoint, "DescribeEndpoint", "EndpointStatus", EndpointName="e")
+                wait(endpoint, "Endpoint", "e")
         finally:
             stop.set()
         names = [name for one in loads for name in one.result()]
 
     assert set(names) == {"one", "two"}
-    answer = own.invoke_endpoint(EndpointName="e", Body=b"{}")
-    assert json.loads(answer["Body"].read())["name"] == "two"
+    assert name_of(invoke(endpoint)) == "two"
 
 
-def test_a_client_that_vanishes_while_a_stream_is_written_is_no_error(endpoint: Server) -> None:
-    body = b'{"stream": 400, "gap": 0.001}'
+@contextmanager
+def sent(endpoint: Server, path: str, length: int, body: bytes) -> Iterator[socket.socket]:
+    """Send a request by hand, of a length that its body may not have."""
     port = int(endpoint.url.rpartition(":")[2])
+    head = f"POST /endpoints/e/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n"
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(
-            b"POST /endpoints/e/invocations-response-stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-        )
+        connection.sendall(head.encode() + b"\r\n" + body)
+        yield connection
+
+
+def test_a_client_that_vanishes_while_a_stream_is_written_is_no_error(
+    endpoint: Server, container: Container
+) -> None:
+    body = b'{"stream": 400, "gap": 0.001}'
+    with sent(endpoint, "invocations-response-stream", len(body), body) as connection:
         assert connection.recv(1024)
         reset = struct.pack("ii", 1, 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
 
-    (pool,) = endpoint.services.endpoints.pools("endpoint", "e").values()
-    endpoint.call(pool.servers[0].drained(20))
-    assert pool.servers[0].in_flight == 0
+    assert endpoint.call(container.drained(20))
+    assert container.in_flight == 0
 
 
-def test_a_client_that_leaves_within_a_body_is_no_error_of_the_container(endpoint: Server) -> None:
-    port = int(endpoint.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(
-            b"POST /endpoints/e/invocations HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            b"Content-Length: 100\r\n\r\n{"
-        )
+def test_a_client_that_leaves_within_a_body_is_no_error_of_the_container(
+    endpoint: Server, container: Container
+) -> None:
+    with sent(endpoint, "invocations", 100, b"{") as connection:
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1024):
             pass
 
-    (pool,) = endpoint.services.endpoints.pools("endpoint", "e").values()
-    endpoint.call(pool.servers[0].drained(20))
+    assert endpoint.call(container.drained(20))
 
 
 def test_answers_that_would_take_all_memory_are_told_to_come_back(
@@ -417,9 +357,9 @@ def test_answers_that_would_take_all_memory_are_told_to_come_back(
     monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 100_000)
 
     for _ in range(3):  # what an answer took is given back
-        assert client(endpoint).invoke_endpoint(EndpointName="e", Body=b'{"size": 90000}')
+        assert invoke(endpoint, b'{"size": 90000}')
     told = refused(endpoint, b'{"size": 100000}')
 
     assert told["Error"]["Code"] == "ServiceUnavailable"
     assert told["ResponseMetadata"]["HTTPStatusCode"] == 503
-    assert client(endpoint).invoke_endpoint(EndpointName="e", Body=b'{"size": 90000}')
+    assert invoke(endpoint, b'{"size": 90000}')

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import tarfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,6 +20,7 @@ from packager.sagemaker.hosting import ModelData
 from packager.serve.endpoints import disk, model_data
 from packager.serve.endpoints.disk import DiskTooSmall
 from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
+from tests.support.cases import document
 from tests.support.doubles.s3 import Bucket, bucket_server
 
 
@@ -65,52 +67,44 @@ def link(name: str, target: str) -> tarfile.TarInfo:
     return member
 
 
-@pytest.mark.parametrize("uri", ["m/tiny/", "m/tiny"], ids=["slash", "without"])
-def test_a_prefix_is_a_tree(bucket: Bucket, tmp_path: Path, uri: str) -> None:
-    bucket.put("m/tiny/config.json", b"{}")
-    bucket.put("m/tiny/sub/a.bin", b"a")
-    bucket.put("m/tiny-other/b.bin", b"b")
-
-    found = fetch(f"{bucket.url}/{uri}", "prefix", tmp_path / "data")
-
-    assert found == {"config.json": b"{}", "sub/a.bin": b"a"}
-
-
-def test_an_object_keeps_its_name(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("m/weights.bin", b"w")
-
-    assert fetch(f"{bucket.url}/m/weights.bin", "object", tmp_path / "data") == {
-        "weights.bin": b"w"
-    }
-
-
-def test_an_archive_is_unpacked(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("m.tar.gz", archive((plain("config.json"), b"{}"), (plain("code/a.py"), b"x")))
-
-    assert fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data") == {
-        "config.json": b"{}",
-        "code/a.py": b"x",
-    }
-
-
-@pytest.mark.parametrize(
-    "members",
-    [
-        pytest.param([(plain("../escaped"), b"x")], id="parent"),
-        pytest.param([(link("a", "/etc"), b""), (plain("a/escaped"), b"x")], id="link"),
-        pytest.param([(link("a", "../.."), b""), (plain("a/escaped"), b"x")], id="upwards"),
-    ],
-)
-def test_an_archive_writes_nothing_outside_its_folder(
-    bucket: Bucket, tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
+@pytest.mark.parametrize("row", document(__file__, "fetched"), ids=lambda row: row["id"])
+def test_data_of_a_bucket_are_files_in_a_folder(
+    bucket: Bucket, tmp_path: Path, row: dict[str, Any]
 ) -> None:
-    bucket.put("m.tar.gz", archive(*members))
+    for key, text in row.get("objects", {}).items():
+        bucket.put(key, text.encode("latin-1"))
+    if "archive" in row:
+        members = (
+            (link(one["name"], one["link"]) if "link" in one else plain(one["name"]), one)
+            for one in row["archive"]
+        )
+        packed = archive(*((member, one.get("text", "").encode()) for member, one in members))
+        bucket.put("m.tar.gz", packed)
+    folder = tmp_path / "a/b/data"
 
-    with pytest.raises(ModelRefused, match="no usable tar"):
-        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "a/b/data")
+    if "refused" in row:
+        with pytest.raises((ModelRefused, NotFound), match=row["refused"]):
+            fetch(f"{bucket.url}/{row['uri']}", row["kind"], folder)
+    else:
+        found = fetch(f"{bucket.url}/{row['uri']}", row["kind"], folder)
+        assert found == {name: text.encode() for name, text in row["files"].items()}
 
-    outside = [one for one in tmp_path.rglob("escaped") if "data" not in one.parts]
-    assert outside == []
+    links = {str(one.relative_to(folder)): str(one.readlink()) for one in links_in(folder)}
+    assert row.get("links", links) == links
+    assert [one for one in tmp_path.rglob("escaped") if "data" not in one.parts] == []
+
+
+def links_in(folder: Path) -> list[Path]:
+    return [one for one in folder.rglob("*") if one.is_symlink()]
+
+
+def test_a_header_that_does_not_end_is_not_read_into_memory(bucket: Bucket, tmp_path: Path) -> None:
+    attributes = tarfile.TarInfo("attributes")
+    attributes.type = tarfile.XHDTYPE
+    bucket.put("m.tar.gz", archive((attributes, b"0" * 1024 * 1024)))
+
+    with pytest.raises(ModelRefused, match="a header of it is too long"):
+        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
 
 
 def test_an_archive_of_links_beyond_the_longest_path_writes_nothing_outside(
@@ -133,25 +127,6 @@ def test_an_archive_of_links_beyond_the_longest_path_writes_nothing_outside(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_a_link_within_an_archive_is_kept(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("m.tar.gz", archive((link("b/now", "../a"), b""), (plain("a"), b"x")))
-
-    assert fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data") == {
-        "a": b"x",
-        "b/now": b"x",
-    }
-    assert (tmp_path / "data/b/now").readlink() == Path("../a")
-
-
-def test_a_header_that_does_not_end_is_not_read_into_memory(bucket: Bucket, tmp_path: Path) -> None:
-    attributes = tarfile.TarInfo("attributes")
-    attributes.type = tarfile.XHDTYPE
-    bucket.put("m.tar.gz", archive((attributes, b"0" * 1024 * 1024)))
-
-    with pytest.raises(ModelRefused, match="a header of it is too long"):
-        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
-
-
 def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,20 +135,6 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused(
 
     with pytest.raises(ModelRefused, match="holds too much"):
         fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
-
-
-@pytest.mark.parametrize("data", [b"no archive", b"\x1f\x8b\x08\x00broken"])
-def test_what_is_no_archive_is_refused(bucket: Bucket, tmp_path: Path, data: bytes) -> None:
-    bucket.put("m.tar.gz", data)
-
-    with pytest.raises(ModelRefused, match="no usable tar"):
-        fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
-
-
-@pytest.mark.parametrize(("uri", "kind"), [("none/", "prefix"), ("none.bin", "object")])
-def test_nothing_is_told(bucket: Bucket, tmp_path: Path, uri: str, kind: str) -> None:
-    with pytest.raises(NotFound, match=uri):
-        fetch(f"{bucket.url}/{uri}", kind, tmp_path / "data")
 
 
 def test_a_key_that_leaves_the_folder_is_refused(bucket: Bucket, tmp_path: Path) -> None:
@@ -207,17 +168,6 @@ def test_every_user_may_read_the_data(bucket: Bucket, tmp_path: Path) -> None:
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o755
 
 
-class Disk:
-    """A disk that others may fill; `free` is what is left of 100 GiB."""
-
-    def __init__(self, *free: int) -> None:
-        self.free = list(free)
-
-    def usage(self, _: Path) -> tuple[int, int, int]:
-        left = self.free.pop(0) if len(self.free) > 1 else self.free[0]
-        return _Usage(100 * GIB, 0, left)
-
-
 class _Usage(NamedTuple):
     total: int
     used: int
@@ -225,7 +175,9 @@ class _Usage(NamedTuple):
 
 
 def disk_of(monkeypatch: pytest.MonkeyPatch, *free: int) -> None:
-    monkeypatch.setattr(disk.shutil, "disk_usage", Disk(*free).usage)
+    """Let others fill a disk of 100 GiB: what is free at each look; the last stays."""
+    left = itertools.chain(free, itertools.repeat(free[-1]))
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: _Usage(100 * GIB, 0, next(left)))
 
 
 @pytest.mark.parametrize(("uri", "kind"), [("m/tiny/", "prefix"), ("m/tiny/b", "object")])

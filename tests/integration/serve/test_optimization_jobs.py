@@ -14,6 +14,7 @@ from packager.jobs import database
 from packager.jobs.values import Job
 from packager.sagemaker.settings import JobSettings
 from tests.support.api_server import REGION, ApiServer, optimization_body
+from tests.support.cases import cases, document
 
 COMPILE = [
     {"ModelCompilationConfig": {"OverrideEnvironment": {"OPTION_TENSOR_PARALLEL_DEGREE": "2"}}}
@@ -57,12 +58,8 @@ def test_a_list_that_takes_long_is_answered_from_a_thread(
         client.create_optimization_job(**optimization_body(f"job-{number}"))
     monkeypatch.setattr(database, "_QUICK_STEPS", 10)
 
-    listed = client.list_optimization_jobs(
-        NameContains="job-", SortBy="Name", SortOrder="Ascending"
-    )
-
-    names = [job["OptimizationJobName"] for job in listed["OptimizationJobSummaries"]]
-    assert names == ["job-0", "job-1", "job-2"]
+    query = {"NameContains": "job-", "SortBy": "Name", "SortOrder": "Ascending"}
+    assert names(client.list_optimization_jobs(**query)) == ["job-0", "job-1", "job-2"]
 
 
 def test_a_name_is_used_once(client: Any) -> None:
@@ -103,24 +100,7 @@ def test_a_stopped_job_says_so(client: Any) -> None:
     assert told["OptimizationEndTime"] >= told["CreationTime"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"DeploymentInstanceType": "ml.x9.large"}, "deploymentInstanceType"),
-        ({"StoppingCondition": {"MaxRuntimeInSeconds": 0}}, "maxRuntimeInSeconds"),
-        ({"OptimizationConfigs": [{}]}, "optimizationConfigs"),
-        ({"OutputConfig": {"S3OutputLocation": "gs://bucket/x"}}, "s3OutputLocation"),
-        (
-            {
-                "OptimizationConfigs": [
-                    {"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_WISH": "x"}}}
-                ]
-            },
-            "OPTION_WISH",
-        ),
-    ],
-    ids=["instance", "number", "union", "pattern", "wish"],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_the_api_does_not_allow_makes_no_job(
     server: ApiServer, changes: dict[str, Any], said: str
 ) -> None:
@@ -150,31 +130,21 @@ def numbered(*numbers: int) -> list[str]:
     return [f"job-{number}" for number in numbers]
 
 
-def test_lists_are_sorted_as_asked(client: Any, many: list[Job]) -> None:
-    def listed(**order: str) -> list[str]:
-        return names(client.list_optimization_jobs(**order))
+def test_lists_are_filtered_and_sorted_as_asked(client: Any, many: list[Job]) -> None:
+    found = {
+        row["id"]: names(client.list_optimization_jobs(**row["query"]))
+        for row in document(__file__, "lists")
+    }
 
-    assert listed() == numbered(0, 1, 2, 3, 4, 5, 6)
-    assert listed(SortOrder="Descending") == numbered(6, 5, 4, 3, 2, 1, 0)
-    assert listed(SortBy="Name", SortOrder="Descending") == numbered(6, 5, 4, 3, 2, 1, 0)
-    assert listed(SortBy="Status")[-2:] == numbered(2, 3)
+    assert found == {row["id"]: numbered(*row["found"]) for row in document(__file__, "lists")}
+    assert names(client.list_optimization_jobs(LastModifiedTimeAfter=many[2].modified)) == ["job-3"]
 
 
-def test_every_filter_is_applied(client: Any, many: list[Job]) -> None:
-    def listed(**filters: Any) -> list[str]:
-        return names(client.list_optimization_jobs(**filters))
-
-    assert listed(NameContains="b-4") == numbered(4)
-    assert listed(StatusEquals="STOPPED") == numbered(2, 3)
-    assert listed(StatusEquals="STARTING") == numbered(0, 1, 4, 5, 6)
-    assert listed(StatusEquals="COMPLETED") == []
-    assert listed(OptimizationContains="Compilation") == numbered(0, 3, 6)
-    assert listed(OptimizationContains="quantization") == numbered(1, 2, 4, 5)
-    assert listed(StatusEquals="STOPPED", OptimizationContains="Compilation") == numbered(3)
-    assert listed(CreationTimeAfter=datetime(2100, 1, 1, tzinfo=UTC)) == []
-    assert listed(CreationTimeBefore=datetime(2100, 1, 1, tzinfo=UTC)) == numbered(*range(7))
-    assert listed(LastModifiedTimeBefore=datetime(2000, 1, 1, tzinfo=UTC)) == []
-    assert listed(LastModifiedTimeAfter=many[2].modified) == numbered(3)
+@pytest.mark.parametrize("token", ["x", "e30=", "[]" * 2000], ids=["short", "empty", "long"])
+def test_a_token_of_nowhere_is_refused(client: Any, token: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        client.list_optimization_jobs(NextToken=token)
+    assert code_of(refused) == "ValidationException"
 
 
 def test_pages_show_every_job_once(client: Any, many: list[Job]) -> None:
@@ -189,28 +159,16 @@ def test_pages_show_every_job_once(client: Any, many: list[Job]) -> None:
     assert found[0] == numbered(0, 3)
 
 
-def test_a_token_of_nowhere_is_refused(client: Any, many: list[Job]) -> None:
-    for token in ("x", "e30=", "[]" * 2000):
-        with pytest.raises(ClientError) as refused:
-            client.list_optimization_jobs(NextToken=token)
-        assert code_of(refused) == "ValidationException"
-
-
 def test_tags_are_those_of_the_request_and_of_later_ones(client: Any) -> None:
     tags = [{"Key": "team", "Value": "a"}, {"Key": "cost", "Value": "1"}]
-    arn = client.create_optimization_job(**optimization_body("one", Tags=tags))[
-        "OptimizationJobArn"
-    ]
+    later = [{"Key": "team", "Value": "b"}, {"Key": "x", "Value": ""}]
+    made = client.create_optimization_job(**optimization_body("one", Tags=tags))
+    arn = made["OptimizationJobArn"]
 
-    client.add_tags(
-        ResourceArn=arn, Tags=[{"Key": "team", "Value": "b"}, {"Key": "x", "Value": ""}]
-    )
+    client.add_tags(ResourceArn=arn, Tags=later)
     client.delete_tags(ResourceArn=arn, TagKeys=["cost", "none"])
 
-    assert client.list_tags(ResourceArn=arn)["Tags"] == [
-        {"Key": "team", "Value": "b"},
-        {"Key": "x", "Value": ""},
-    ]
+    assert client.list_tags(ResourceArn=arn)["Tags"] == later
 
 
 def test_tags_have_their_limits(client: Any) -> None:
@@ -219,12 +177,13 @@ def test_tags_have_their_limits(client: Any) -> None:
 
     with pytest.raises(client.exceptions.ResourceLimitExceeded):
         client.add_tags(ResourceArn=arn, Tags=[{"Key": "more", "Value": ""}])
-    with pytest.raises(client.exceptions.ResourceNotFound):
-        client.list_tags(ResourceArn=arn.replace("/one", "/two"))
-    with pytest.raises(client.exceptions.ResourceNotFound):
-        client.list_tags(ResourceArn=arn.replace(":000000000000:", ":111111111111:"))
-    with pytest.raises(client.exceptions.ResourceNotFound):
-        client.list_tags(ResourceArn=arn.replace("optimization-job/one", "training-job/one"))
+    for ours, other in (
+        ("/one", "/two"),
+        ("000000000000", "111111111111"),
+        ("optimization-", "training-"),
+    ):
+        with pytest.raises(client.exceptions.ResourceNotFound):
+            client.list_tags(ResourceArn=arn.replace(ours, other))
 
 
 def test_the_operator_decides_account_and_region_of_arns(tmp_path: Path) -> None:

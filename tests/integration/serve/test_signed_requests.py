@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from packager.serve.server import tls_context
 from packager.serve.sigv4 import AccessKey
 from tests.conftest import need
 from tests.support.api_server import ApiServer, optimization_body
-from tests.support.raw_requests import RawAnswer, post
+from tests.support.raw_requests import JSON, RawAnswer, post
 
 ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
+CREATE = "CreateOptimizationJob"
+BODY = json.dumps(optimization_body("one")).encode()
 
 
 @pytest.fixture
@@ -31,25 +33,29 @@ def server(tmp_path: Path) -> Iterator[ApiServer]:
         yield running
 
 
-def signed_headers(server: ApiServer, body: bytes, operation: str) -> dict[str, str]:
-    headers = {
-        "X-Amz-Target": f"SageMaker.{operation}",
-        "Content-Type": "application/x-amz-json-1.1",
-    }
-    request = AWSRequest(method="POST", url=f"{server.url}/", data=body, headers=headers)
-    SigV4Auth(Credentials(ALICE.id, ALICE.secret), "sagemaker", "us-east-1").add_auth(request)
+def signed(
+    server: ApiServer,
+    operation: str,
+    body: bytes,
+    *,
+    service: str = "sagemaker",
+    region: str = "us-east-1",
+) -> dict[str, str]:
+    """Return what an AWS client sends with a body: the target, and the signature's headers."""
+    ours = {"X-Amz-Target": f"SageMaker.{operation}", "Content-Type": JSON}
+    request = AWSRequest(method="POST", url=f"{server.url}/", data=body, headers=ours)
+    SigV4Auth(Credentials(ALICE.id, ALICE.secret), service, region).add_auth(request)
+    found = dict(request.headers.items())
     return {
-        name.replace("-", "_"): value if isinstance(value, str) else value.decode()
-        for name, value in request.headers.items()
-        if name in ("Authorization", "X-Amz-Date")
+        "target": ours["X-Amz-Target"],
+        "Authorization": found["Authorization"],
+        "X_Amz_Date": found["X-Amz-Date"],
     }
 
 
-def create(server: ApiServer, name: str, **headers: str) -> RawAnswer:
-    body = json.dumps(optimization_body(name)).encode()
-    operation = "CreateOptimizationJob"
-    given = {**signed_headers(server, body, operation), **headers}
-    return post(server.port, body, target=f"SageMaker.{operation}", **given)
+def create(server: ApiServer, **headers: str) -> RawAnswer:
+    """Send a signed request that makes the job `one`, with other headers than were signed."""
+    return post(server.port, BODY, **{**signed(server, CREATE, BODY), **headers})
 
 
 def jobs(server: ApiServer) -> list[str]:
@@ -66,27 +72,31 @@ def test_whoever_signs_with_a_configured_key_is_answered(server: ApiServer) -> N
     assert " alice CreateOptimizationJob 200 " in server.requests[0]
 
 
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "sagemaker": lambda client: client.create_optimization_job(**optimization_body("one")),
+    "logs": lambda client: client.describe_log_streams(logGroupName="x"),
+    "sts": lambda client: client.get_caller_identity(),
+    "sagemaker-runtime": lambda client: client.invoke_endpoint(EndpointName="a", Body=b"x"),
+}
+
+
+@pytest.mark.parametrize("service", CALLS)
 @pytest.mark.parametrize(
     ("key", "code"),
     [
         (AccessKey("MALLORY1", ALICE.secret), "UnrecognizedClientException"),
         (AccessKey(ALICE.id, "another-secret-of-hers"), "InvalidSignatureException"),
     ],
+    ids=["unknown key", "another secret"],
 )
-def test_another_key_does_nothing(server: ApiServer, key: AccessKey, code: str) -> None:
-    for service, call in (
-        ("sagemaker", lambda client: client.create_optimization_job(**optimization_body("one"))),
-        ("logs", lambda client: client.describe_log_streams(logGroupName="x")),
-        ("sts", lambda client: client.get_caller_identity()),
-        (
-            "sagemaker-runtime",
-            lambda client: client.invoke_endpoint(EndpointName="a", Body=b"x"),
-        ),
-    ):
-        with pytest.raises(ClientError) as refused:
-            call(server.client(service, key=key))
-        assert refused.value.response["Error"]["Code"] == code
-        assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+def test_another_key_does_nothing(
+    server: ApiServer, service: str, key: AccessKey, code: str
+) -> None:
+    with pytest.raises(ClientError) as refused:
+        CALLS[service](server.client(service, key=key))
+
+    assert refused.value.response["Error"]["Code"] == code
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
     assert jobs(server) == []
 
 
@@ -104,25 +114,20 @@ def test_an_invocation_is_signed_as_well(server: ApiServer) -> None:
 
 
 def test_an_unsigned_request_does_nothing(server: ApiServer) -> None:
-    answer = create(server, "one", Authorization="")
+    answer = create(server, Authorization="")
 
-    assert (answer.status, answer.document["__type"]) == (
-        403,
-        "MissingAuthenticationTokenException",
-    )
+    told = (answer.status, answer.document["__type"])
+    assert told == (403, "MissingAuthenticationTokenException")
     assert jobs(server) == []
 
 
 def test_a_request_is_taken_once(server: ApiServer) -> None:
-    body = json.dumps(optimization_body("one")).encode()
-    headers = signed_headers(server, body, "CreateOptimizationJob")
-    target = "SageMaker.CreateOptimizationJob"
+    given = signed(server, CREATE, BODY)
 
-    first = post(server.port, body, target=target, **headers)
-    client = server.client("sagemaker", key=ALICE)
-    client.stop_optimization_job(OptimizationJobName="one")
-    client.delete_optimization_job(OptimizationJobName="one")
-    again = post(server.port, body, target=target, **headers)
+    first = post(server.port, BODY, **given)
+    server.jobs.stop("optimization", "one")
+    server.jobs.delete("optimization", "one")
+    again = post(server.port, BODY, **given)
 
     assert first.status == 200
     assert (again.status, again.document["__type"]) == (403, "InvalidSignatureException")
@@ -132,15 +137,12 @@ def test_a_request_is_taken_once(server: ApiServer) -> None:
 
 def test_a_request_is_taken_once_by_the_next_server_too(tmp_path: Path) -> None:
     with ApiServer(tmp_path, keys=[ALICE], on_loopback=False) as server:
-        body = json.dumps(optimization_body("one")).encode()
-        headers = signed_headers(server, body, "CreateOptimizationJob")
-        host = f"127.0.0.1:{server.port}"
-        target = "SageMaker.CreateOptimizationJob"
-        assert post(server.port, body, target=target, **headers).status == 200
+        given = {**signed(server, CREATE, BODY), "Host": f"127.0.0.1:{server.port}"}
+        assert post(server.port, BODY, **given).status == 200
         server.jobs.stop("optimization", "one")
         server.jobs.delete("optimization", "one")
     with ApiServer(tmp_path, keys=[ALICE], on_loopback=False) as server:
-        again = post(server.port, body, target=target, Host=host, **headers)
+        again = post(server.port, BODY, **given)
 
         assert (again.status, again.document["__type"]) == (403, "InvalidSignatureException")
         assert jobs(server) == []
@@ -148,55 +150,45 @@ def test_a_request_is_taken_once_by_the_next_server_too(tmp_path: Path) -> None:
 
 def test_equal_requests_that_only_read_are_answered(server: ApiServer) -> None:
     """A client that polls twice within a second signs twice alike."""
-    headers = signed_headers(server, b"{}", "ListOptimizationJobs")
+    given = signed(server, "ListOptimizationJobs", b"{}")
 
     for _ in range(3):
-        assert post(server.port, b"{}", **headers).status == 200
+        assert post(server.port, b"{}", **given).status == 200
 
 
 @pytest.mark.parametrize("minutes", [-6, 6])
 def test_a_wrong_clock_is_told(tmp_path: Path, minutes: int) -> None:
     now = datetime.now(UTC) + timedelta(minutes=minutes)
     with ApiServer(tmp_path, keys=[ALICE], on_loopback=False, now=now) as server:
-        answer = create(server, "one")
+        answer = create(server)
 
         assert (answer.status, answer.document["__type"]) == (403, "InvalidSignatureException")
         assert "clock" in answer.document["message"]
         assert server.jobs.unfinished() == ()
 
 
-def test_a_changed_body_or_target_does_nothing(server: ApiServer) -> None:
-    body = json.dumps(optimization_body("one")).encode()
-    headers = signed_headers(server, body, "DescribeOptimizationJob")
-
-    other = post(server.port, body, target="SageMaker.CreateOptimizationJob", **headers)
-    changed = create(server, "one", Content_Type="application/x-amz-json-1.1 ; a=b")
-
-    assert other.document["__type"] == changed.document["__type"] == "InvalidSignatureException"
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"target": "SageMaker.StopOptimizationJob"},
+        {"Content_Type": f"{JSON} ; a=b"},
+    ],
+    ids=["target", "type"],
+)
+def test_a_request_that_was_changed_does_nothing(
+    server: ApiServer, changed: dict[str, str]
+) -> None:
+    assert create(server, **changed).document["__type"] == "InvalidSignatureException"
     assert jobs(server) == []
 
 
-def test_signing_for_another_service_or_region_does_nothing(server: ApiServer) -> None:
-    body = json.dumps(optimization_body("one")).encode()
-    for service, region in (("logs", "us-east-1"), ("sagemaker", "eu-west-1")):
-        request = AWSRequest(
-            method="POST",
-            url=f"{server.url}/",
-            data=body,
-            headers={
-                "X-Amz-Target": "SageMaker.CreateOptimizationJob",
-                "Content-Type": "application/x-amz-json-1.1",
-            },
-        )
-        SigV4Auth(Credentials(ALICE.id, ALICE.secret), service, region).add_auth(request)
-        answer = post(
-            server.port,
-            body,
-            target="SageMaker.CreateOptimizationJob",
-            Authorization=request.headers["Authorization"],
-            X_Amz_Date=request.headers["X-Amz-Date"],
-        )
-        assert answer.document["__type"] == "InvalidSignatureException"
+@pytest.mark.parametrize("scope", [{"service": "logs"}, {"region": "eu-west-1"}], ids=str)
+def test_signing_for_another_service_or_region_does_nothing(
+    server: ApiServer, scope: dict[str, str]
+) -> None:
+    answer = post(server.port, BODY, **signed(server, CREATE, BODY, **scope))
+
+    assert answer.document["__type"] == "InvalidSignatureException"
     assert jobs(server) == []
 
 

@@ -24,6 +24,7 @@ from packager.deploy.kubernetes.objects import deployment_object
 from packager.deploy.kubernetes.rollout import status_of
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import AccessDenied
+from tests.support.cases import cases
 from tests.support.cluster_deployments import VLLM
 
 SCALED = KubernetesWanted(scaler="hpa", max_replicas=9)
@@ -197,19 +198,7 @@ def test_what_is_being_deleted_is_not_applied_over() -> None:
     assert "Deployment" not in kept.applied
 
 
-@pytest.mark.parametrize(
-    ("phase", "observed", "state"),
-    [
-        ("DeploymentPending", 2, "creating"),
-        ("DeploymentInProgress", 2, "creating"),
-        ("DeploymentComplete", 2, "ready"),
-        ("DeploymentComplete", 1, "updating"),  # of the deployment before
-        ("DeploymentFailed", 2, "failed"),
-        ("DeletionInProgress", 2, "ending"),
-        ("DeletionComplete", 2, "ending"),
-        ("DeletionFailed", 2, "failed"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "phases"))
 def test_phases_of_hyperpod_are_those_of_its_definition(
     phase: str, observed: int, state: str
 ) -> None:

@@ -11,19 +11,9 @@ from packager.deploy.sagemaker.history import (
     needs_text,
     specification_of,
 )
+from tests.support.cases import document
 
-SPECIFICATION = {
-    "ModelName": "llama-11111111",
-    "StartupParameters": {
-        "ContainerStartupHealthCheckTimeoutInSeconds": 600,
-        "ModelDataDownloadTimeoutInSeconds": 900,
-    },
-    "ComputeResourceRequirements": {
-        "NumberOfAcceleratorDevicesRequired": 4.0,
-        "MinMemoryRequiredInMb": 16384,
-    },
-    "DataCacheConfig": {"EnableCaching": True},
-}
+SPECIFICATION = document(__file__, "specification")
 
 
 def test_what_was_never_in_service_is_not_gone_back_to() -> None:
@@ -42,16 +32,7 @@ def test_what_was_never_in_service_is_not_gone_back_to() -> None:
 def test_a_component_gets_back_what_it_asked_for() -> None:
     text = needs_text(SPECIFICATION)
     assert len(text) <= 256
-    bigger = {
-        **SPECIFICATION,
-        "ModelName": "llama-22222222",
-        "ComputeResourceRequirements": {
-            "NumberOfAcceleratorDevicesRequired": 8.0,
-            "MinMemoryRequiredInMb": 99999,
-            "MaxMemoryRequiredInMb": 120000,
-        },
-        "Container": {"DeployedImage": {}},  # which AWS describes, and takes from nobody
-    }
+    bigger = document(__file__, "bigger")
     assert specification_of("llama-11111111", text, bigger) == SPECIFICATION
 
 

@@ -12,13 +12,14 @@ import yaml
 from packager.catalog.instances import find_instance
 from packager.check.manifests import read_kubernetes
 from packager.check.yaml_nodes import parse_yaml
-from packager.core.deployment import DeployedWeights, Deployment
-from packager.deploy.checks import SecretInFile, check_planned, refuse_odd_image
+from packager.core.deployment import Deployment
+from packager.deploy.checks import check_planned, refuse_odd_image
 from packager.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.deploy.kubernetes.documents import NotReadBack, render_object
 from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey, parse_version
 from packager.errors import UsageError
-from tests.support.cluster_deployments import CPU, GIB, LMI, NEURON, PAIRS, SGLANG, TGI, VLLM
+from tests.support.cases import cases
+from tests.support.cluster_deployments import GIB, PAIRS, VLLM
 from tests.support.cluster_schemas import check_document
 
 VERSIONS = [f"1.{minor}" for minor in range(31, 38)]
@@ -93,39 +94,11 @@ def test_two_nodes_become_groups_with_ranks() -> None:
     assert selector["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
 
 
-def test_sagemakers_images_are_told_their_rank_by_variables() -> None:
-    """Their entry point makes the command line; nobody else knows it."""
-    found = rendered(replace(SGLANG, nodes=2, variables="SM_SGLANG_"), KubernetesWanted())
-    template = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
-    server = template["workerTemplate"]["spec"]["containers"][0]
-    assert server["env"][-3:] == [
-        {"name": "SM_SGLANG_NNODES", "value": "2"},
-        {"name": "SM_SGLANG_NODE_RANK", "value": "$(LWS_WORKER_INDEX)"},
-        {"name": "SM_SGLANG_DIST_INIT_ADDR", "value": "$(LWS_LEADER_ADDRESS):20000"},
-    ]
-    assert "command" not in server
-
-
-def test_sglang_finds_the_first_node_by_its_own_option() -> None:
-    found = rendered(replace(SGLANG, nodes=2, command=WORDS), KubernetesWanted())
-    template = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
-    words = template["workerTemplate"]["spec"]["containers"][0]["command"]
-    assert words[-2:] == ["--dist-init-addr", "$(LWS_LEADER_ADDRESS):20000"]
-
-
-@pytest.mark.parametrize(
-    ("deployment", "devices", "nodes"),
-    [
-        (VLLM, {"nvidia.com/gpu": "8"}, "p5.48xlarge"),
-        (TGI, {"nvidia.com/gpu": "1"}, "g6.xlarge"),
-        (NEURON, {"aws.amazon.com/neuron": "1"}, "inf2.8xlarge"),
-        (replace(NEURON, devices=1), {"aws.amazon.com/neuroncore": "1"}, "inf2.8xlarge"),
-        (CPU, {}, ""),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "devices"))
 def test_devices_are_asked_for_as_their_plugins_count_them(
-    deployment: Deployment, devices: dict[str, str], nodes: str
+    pair: str, changes: dict[str, int], devices: dict[str, str], nodes: str
 ) -> None:
+    deployment = replace(PAIRS[pair], **changes)  # type: ignore[arg-type]
     asked = server(deployment)["resources"]
     assert asked.get("limits", {}) == devices
     assert {name: asked["requests"][name] for name in devices} == devices
@@ -136,65 +109,6 @@ def test_devices_are_asked_for_as_their_plugins_count_them(
 def test_tolerations_are_those_of_the_cloud() -> None:
     azure = replace(VLLM, instance=replace(VLLM.instance, cloud="azure"))
     assert [one["key"] for one in pod(azure)["tolerations"]] == ["nvidia.com/gpu", "sku"]
-    neuron = pod(replace(NEURON, devices=1))["tolerations"]
-    assert [one["key"] for one in neuron] == ["aws.amazon.com/neuron"]
-    assert "tolerations" not in pod(CPU)
-
-
-def test_storage_holds_the_image_once_for_all_pods_of_a_node() -> None:
-    assert server(VLLM)["resources"]["requests"]["ephemeral-storage"] == f"{38 * 1024}Mi"
-    eight = server(replace(VLLM, devices=1))["resources"]["requests"]
-    assert eight["ephemeral-storage"] == f"{8 * 1024 + 30 * 128}Mi"
-    assert eight["cpu"] == "18"  # three quarters of 192, for eight pods
-
-
-def test_a_pod_has_a_quarter_more_time_than_is_predicted() -> None:
-    probe = server(VLLM)["startupProbe"]
-    assert probe["periodSeconds"] * probe["failureThreshold"] == 750
-    # Pulling is no part of the probe, but of the rollout.
-    spec = rendered(VLLM, KubernetesWanted())["Deployment"]["spec"]
-    assert spec["progressDeadlineSeconds"] == 1125 + 750 + 120
-
-
-def test_grace_has_the_drain_after_endpoints_forgot_the_pod() -> None:
-    assert pod(VLLM)["terminationGracePeriodSeconds"] == 35
-    assert server(VLLM)["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
-    assert "deploy-grace-short" in codes(VLLM, KubernetesWanted(grace_s=30))
-    assert "deploy-grace-short" not in codes(VLLM, KubernetesWanted(grace_s=35))
-
-
-@pytest.mark.parametrize(("grace_s", "slept"), [(1, 1), (3, 1), (9, 4), (10, 5), (600, 5)])
-def test_no_pod_waits_longer_than_it_lives(grace_s: int, slept: int) -> None:
-    found = server(VLLM, KubernetesWanted(grace_s=grace_s))
-    assert found["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
-
-
-def test_a_short_startup_budget_is_warned_of() -> None:
-    assert "deploy-startup-short" in codes(VLLM, KubernetesWanted(budget_s=300))
-    assert "deploy-startup-short" not in codes(VLLM)
-
-
-def test_pods_run_as_the_images_user_with_nothing_more() -> None:
-    assert pod(VLLM)["securityContext"] == {
-        "runAsNonRoot": True,
-        "runAsUser": 10001,
-        "runAsGroup": 10001,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    assert server(VLLM)["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert pod(VLLM)["automountServiceAccountToken"] is False
-
-
-@pytest.mark.parametrize(
-    ("deployment", "code"), [(LMI, "deploy-runs-as-root"), (TGI, "deploy-user-name")]
-)
-def test_users_that_kubelets_cannot_check_are_named(deployment: Deployment, code: str) -> None:
-    assert "runAsNonRoot" not in pod(deployment)["securityContext"]
-    assert code in codes(deployment)
 
 
 def test_a_read_only_root_has_its_writable_directories() -> None:
@@ -203,61 +117,6 @@ def test_a_read_only_root_has_its_writable_directories() -> None:
     assert mounts.keys() == {"/dev/shm", "/home/model", "/tmp"}
     assert volumes[mounts["/tmp"]]["emptyDir"] == {}
     assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "8Gi"}
-
-    baked = replace(VLLM, read_only_root=False)
-    assert [one["mountPath"] for one in server(baked)["volumeMounts"]] == ["/dev/shm"]
-    assert server(baked)["securityContext"]["readOnlyRootFilesystem"] is False
-
-
-def test_a_home_that_nobody_names_is_writable() -> None:
-    home = {"name": "HOME", "value": "/tmp"}
-    assert home in server(VLLM)["env"]
-    for named in (replace(VLLM, home="/home/model"), replace(VLLM, read_only_root=False)):
-        assert home not in server(named).get("env", [])
-    assert home not in server(VLLM, KubernetesWanted(writable_root=True)).get("env", [])
-    own = server(VLLM, KubernetesWanted(env={"HOME": "/home/model"}))["env"]
-    assert [one["value"] for one in own if one["name"] == "HOME"] == ["/home/model"]
-
-
-def test_weights_come_from_a_claim_or_a_view() -> None:
-    bare = replace(VLLM, weights=DeployedWeights(kind="mounted", uri="s3://b/p/"))
-    assert "deploy-weights-unmounted" in codes(bare)
-    claimed = pod(bare, KubernetesWanted(claim="weights"))
-    assert claimed["volumes"][-1]["persistentVolumeClaim"] == {
-        "claimName": "weights",
-        "readOnly": True,
-    }
-    view = KubernetesWanted(weights_image="r.example/w:1", version=(1, 35))
-    assert server(bare, view)["volumeMounts"][-1] == {
-        "name": "model",
-        "mountPath": "/opt/ml/model",
-        "readOnly": True,
-        "subPath": "opt/packager/model",
-    }
-
-
-@pytest.mark.parametrize(
-    ("version", "code"),
-    [((1, 32), "deploy-image-volume"), ((1, 33), "deploy-image-volume-gate")],
-)
-def test_image_volumes_need_a_new_enough_cluster(version: tuple[int, int], code: str) -> None:
-    wanted = KubernetesWanted(weights_image="r.example/w:1", version=version)
-    bare = replace(VLLM, weights=DeployedWeights(kind="mounted", uri="s3://b/p/"))
-    assert code in codes(bare, wanted)
-    assert not codes(bare, replace(wanted, version=(1, 35))) & {code}
-
-
-def test_secrets_are_named_and_never_shown() -> None:
-    text = "".join(file.text for file in KubernetesDeployer().render(VLLM, EVERYTHING).files)
-    assert '"hub"' in text
-    reference = {"secretKeyRef": {"name": "hub", "key": "token"}}
-    assert {"name": "HF_TOKEN", "valueFrom": reference} in server(VLLM, EVERYTHING)["env"]
-    given = KubernetesWanted(env={"HF_TOKEN": "hf_" + "x" * 34})
-    with pytest.raises(SecretInFile, match="HF_TOKEN") as raised:
-        KubernetesDeployer().render(VLLM, given)
-    assert "hf_x" not in str(raised.value)
-    with pytest.raises(SecretInFile):
-        KubernetesDeployer().render(replace(VLLM, env=given.env), KubernetesWanted())
 
 
 def expanded(text: str) -> str:
@@ -284,49 +143,6 @@ def test_the_house_reads_its_own_manifests() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deployment", "wanted", "code"),
-    [
-        (LMI, KubernetesWanted(scaler="hpa", max_replicas=2), "deploy-no-queue-metric"),
-        (replace(NEURON, instance=VLLM.instance), KubernetesWanted(), "deploy-device-kind"),
-        (replace(VLLM, devices=16), KubernetesWanted(), "deploy-device-count"),
-        (replace(VLLM, image="oci:out"), KubernetesWanted(), "deploy-image-local"),
-        (replace(TGI, nodes=2, command=WORDS), KubernetesWanted(), "deploy-nodes-engine"),
-        (replace(VLLM, nodes=2), KubernetesWanted(), "deploy-nodes-command"),
-    ],
-)
-def test_wrong_pairs_render_nothing(
-    deployment: Deployment, wanted: KubernetesWanted, code: str
-) -> None:
-    made = KubernetesDeployer().render(deployment, wanted)
-    assert code in {one.code for one in made.findings if one.severity == "error"}
-    assert made.files == ()
-
-
-def test_shared_memory_of_less_than_the_devices_need_is_warned_of() -> None:
-    assert "deploy-shm-small" in codes(VLLM, KubernetesWanted(shm_bytes=GIB))
-    assert "deploy-shm-small" not in codes(VLLM)
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        KubernetesWanted(namespace="No_Such"),
-        KubernetesWanted(pull_secret="a/b"),
-        KubernetesWanted(claim="../x"),
-        KubernetesWanted(env={"A-B": "1"}),
-        KubernetesWanted(secrets={"A": SecretKey("ok", "no/slash")}),
-        KubernetesWanted(node_selector={"a": "b c"}),
-        KubernetesWanted(scaler="hpa"),
-        KubernetesWanted(scaler="keda", max_replicas=2),
-        KubernetesWanted(replicas=3, max_replicas=2),
-    ],
-)
-def test_what_the_api_would_refuse_is_refused(wanted: KubernetesWanted) -> None:
-    with pytest.raises(UsageError):
-        KubernetesDeployer().render(VLLM, wanted)
-
-
-@pytest.mark.parametrize(
     "address", ["http://ada:a-secret@p:9090", "http://p/?token=a-secret", "p:9090", "http://"]
 )
 def test_no_file_shows_the_password_of_a_prometheus(address: str) -> None:
@@ -348,56 +164,7 @@ def test_unknown_versions_are_refused(text: str) -> None:
         parse_version(text)
 
 
-def test_the_autoscaler_owns_the_number_of_replicas() -> None:
-    spec = rendered(VLLM, KubernetesWanted(scaler="hpa", max_replicas=2))
-    assert "replicas" not in spec["Deployment"]["spec"]
-    metric = spec["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["metric"]
-    assert metric == {"name": "vllm_num_requests_waiting"}
-
-
-def test_the_autoscaler_owns_the_number_of_groups() -> None:
-    found = rendered(TWO, KubernetesWanted(scaler="hpa", max_replicas=2))
-    assert "replicas" not in found["LeaderWorkerSet"]["spec"]
-    alone = rendered(TWO, KubernetesWanted(replicas=2))
-    assert alone["LeaderWorkerSet"]["spec"]["replicas"] == 2
-
-
-@pytest.mark.parametrize(("budget_s", "settled_s"), [(60, 300), (1800, 1800), (86400, 3600)])
-def test_an_autoscaler_settles_for_an_hour_at_most(budget_s: int, settled_s: int) -> None:
-    wanted = KubernetesWanted(scaler="hpa", max_replicas=2, budget_s=budget_s)
-    behavior = rendered(VLLM, wanted)["HorizontalPodAutoscaler"]["spec"]["behavior"]
-    assert behavior["scaleDown"]["stabilizationWindowSeconds"] == settled_s
-
-
-def test_a_server_that_crashes_keeps_no_node_from_being_drained() -> None:
-    spec = rendered(VLLM, KubernetesWanted())["PodDisruptionBudget"]["spec"]
-    assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    assert spec["maxUnavailable"] == 1
-
-
-def test_an_update_without_a_free_node_ends_the_old_pod_first() -> None:
-    spec = rendered(VLLM, KubernetesWanted(surge=False))["Deployment"]["spec"]
-    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "yes",
-        "on",
-        "null",
-        "~",
-        "1e3",
-        "0x1F",
-        "- a",
-        "a: b",
-        "é\n\t",
-        "{{ x }}",
-        "#no",
-        "",
-        "2026-01-01",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "texts"))
 def test_text_stays_text_in_yaml(value: str) -> None:
     document = {"on": value, "y": {value: [value]}, "list": [{"a": {}}, {}, [value]], "no": None}
     text = render_object("one.yaml", document).text
@@ -419,27 +186,18 @@ def test_an_image_with_a_password_in_its_name_is_refused_and_not_repeated(name: 
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "slept", "is_short"), [(3, 1, True), (34, 5, True), (35, 5, False)]
+    ("grace_s", "slept", "is_short"),
+    [(1, 1, True), (3, 1, True), (9, 4, True), (10, 5, True), (34, 5, True), (35, 5, False)],
 )
-def test_what_precedes_the_sigterm_is_in_the_grace(
+def test_a_pod_waits_no_longer_than_it_lives_and_what_precedes_the_sigterm_is_in_the_grace(
     grace_s: int, slept: int, is_short: bool
 ) -> None:
-    found = rendered(VLLM, KubernetesWanted(grace_s=grace_s))
-    server = found["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    assert server["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
-    assert ("deploy-grace-short" in codes(VLLM, KubernetesWanted(grace_s=grace_s))) is is_short
+    wanted = KubernetesWanted(grace_s=grace_s)
+    assert server(VLLM, wanted)["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
+    assert ("deploy-grace-short" in codes(VLLM, wanted)) is is_short
 
 
-@pytest.mark.parametrize(
-    ("planned", "instance", "found"),
-    [
-        ("ml.g5.12xlarge", "ml.g6.12xlarge", ["note deploy-device-other"]),
-        ("ml.g5.12xlarge", "ml.g4dn.12xlarge", ["warning deploy-device-memory"]),
-        ("ml.p5.48xlarge", "ml.g4dn.12xlarge", ["error deploy-device-memory"]),  # 40 GB on 16
-        ("ml.g5.12xlarge", "ml.g5.24xlarge", []),
-        ("ml.g5.12xlarge", "ml.inf2.8xlarge", []),  # refused as another kind
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "others"))
 def test_another_device_than_was_planned_for_is_told(
     planned: str, instance: str, found: list[str]
 ) -> None:

@@ -19,6 +19,7 @@ from packager.errors import Unavailable
 from packager.serve.eventstream import CONTENT_TYPE, exception_message, payload_parts
 from packager.serve.sigv4 import AccessKey, SignedRequest, Verifier
 from packager.serving.routes import BrokenStream, Connection
+from tests.support.cases import cases
 
 KEY = AccessKey("AKIDEXAMPLE", "a-secret")
 BODY = b'{"messages": []}'
@@ -120,23 +121,7 @@ class Services:
         return list(self.found)
 
 
-@pytest.mark.parametrize(
-    ("main", "path", "asked"),
-    [
-        (of_kind("Deployment"), "/v1/models", "llama:http/proxy/v1/models"),
-        (of_kind("LeaderWorkerSet"), "/invocations", "llama:http/proxy/invocations"),
-        (
-            of_kind("InferenceService", predictor={"containers": [{}]}),
-            "/invocations",
-            "llama-predictor:80/proxy/invocations",
-        ),
-        (
-            of_kind("InferenceService", predictor={"model": {"storageUri": "oci://x"}}),
-            "/v1/chat/completions",
-            "llama-predictor:80/proxy/openai/v1/chat/completions",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "services"))
 def test_each_kind_has_its_service(main: dict[str, Any], path: str, asked: str) -> None:
     way = find_way(Services(), main, "models")  # type: ignore[arg-type]
     assert way.path("models", path) == f"/api/v1/namespaces/models/services/{asked}"

@@ -12,46 +12,34 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 from cfnlint.api import ManualArgs, lint
 
-from packager.catalog.instances import find_instance
 from packager.core.deployment import DeployedWeights, Deployment
 from packager.deploy.checks import SecretInFile
-from packager.deploy.sagemaker.bodies import Request, requests_of
+from packager.deploy.sagemaker.bodies import requests_of
 from packager.deploy.sagemaker.cloudformation import DynamicReference, NotInTemplate
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
-from packager.findings import errors_in
 from packager.sagemaker.shapes import input_faults
-from tests.support.deployments import CU12, CU13, GIB, PAIRS, ROLE, deployment
+from tests.support.cases import document
+from tests.support.deployments import PAIRS, ROLE, deployment
+from tests.unit.deploy.test_contract import wanted
 
 WANTED = SageMakerWanted(role_arn=ROLE)
-EVERYTHING: dict[str, Any] = {
-    "max_instances": 4,
-    "alarms": ("errors",),
-    "capture_uri": "s3://bucket/captured",
-    "metrics": True,
-    "tags": {"team": "search"},
-    "subnets": ("subnet-0123456789abcdef0", "subnet-0123456789abcdef1"),
-    "security_groups": ("sg-0123456789abcdef0",),
-    "kms_key": "alias/key",
-}
+TYPES = ("ml.g5.xlarge", "ml.g6e.12xlarge")
 MOUNTED = DeployedWeights(kind="mounted", uri="s3://models/llama/")
-SHAPES = {
-    "plain": WANTED,
-    "everything": replace(WANTED, **EVERYTHING),
-    "component": replace(WANTED, components=True, max_instances=4, copies=2, min_instances=0),
-    "canary": replace(WANTED, update="canary", alarms=("errors", "latency")),
-    "linear": replace(WANTED, update="linear"),
-    "rolling": replace(WANTED, update="rolling"),
-}
+SHAPES = {name: wanted("sagemaker", one) for name, one in document(__file__, "shapes").items()}
 
 
-def bodies(made: Deployment, wanted: SageMakerWanted = WANTED) -> dict[str, Any]:
-    return {request.operation: request.body for request in requests_of(made, wanted)}
+def bodies(made: Deployment, asked: SageMakerWanted = WANTED) -> dict[str, Any]:
+    return {request.operation: request.body for request in requests_of(made, asked)}
 
 
-def variant(made: Deployment, wanted: SageMakerWanted = WANTED) -> Any:
-    return bodies(made, wanted)["CreateEndpointConfig"]["ProductionVariants"][0]
+def variant(made: Deployment, asked: SageMakerWanted = WANTED) -> Any:
+    return bodies(made, asked)["CreateEndpointConfig"]["ProductionVariants"][0]
+
+
+def variables(count: int, size: int = 1) -> dict[str, str]:
+    return {f"NAME_{number}": "x" * size for number in range(count)}
 
 
 @pytest.fixture(scope="module")
@@ -75,32 +63,10 @@ def test_every_body_is_one_that_aws_models(pair: str, shape: str, scaling: Servi
     [("vllm-g5", "everything"), ("neuron-inf2", "component"), ("vllm-cpu", "rolling")],
 )
 def test_a_template_is_one_that_cfn_lint_takes(pair: str, shape: str) -> None:
-    wanted = replace(SHAPES[shape], metrics=False)
-    (file,) = SageMakerDeployer("cloudformation").render(deployment(pair), wanted).files
+    asked = replace(SHAPES[shape], metrics=False)
+    (file,) = SageMakerDeployer("cloudformation").render(deployment(pair), asked).files
 
     assert [str(one) for one in lint(file.text, config=ManualArgs(regions=["eu-west-1"]))] == []
-
-
-@pytest.mark.parametrize(
-    ("pair", "ami", "health", "volume"),
-    [
-        ("vllm-g5", CU13, 1560, None),  # 1.5 x 480 s, and 831 s to pull
-        ("sglang-g6e", CU13, 3600, None),
-        ("tgi-p4d", CU12, 3600, None),
-        ("lmi-p5", CU13, 3600, None),
-        ("neuron-inf2", None, 1560, 61),
-        ("vllm-cpu", None, 780, None),
-    ],
-)
-def test_ami_times_and_disk_follow_from_image_and_instance(
-    pair: str, ami: str | None, health: int, volume: int | None
-) -> None:
-    found = variant(deployment(pair))
-
-    assert found.get("InferenceAmiVersion") == ami
-    assert found["ContainerStartupHealthCheckTimeoutInSeconds"] == health
-    assert found.get("VolumeSizeInGB") == volume
-    assert found["InstanceType"] == PAIRS[pair][2]
 
 
 def test_equal_content_has_one_name_and_other_content_another() -> None:
@@ -109,126 +75,27 @@ def test_equal_content_has_one_name_and_other_content_another() -> None:
 
     assert json.dumps(once) == json.dumps(again)
     assert once["CreateModel"]["ModelName"] != other["CreateModel"]["ModelName"]
-    assert (
-        once["CreateEndpointConfig"]["EndpointConfigName"]
-        != other["CreateEndpointConfig"]["EndpointConfigName"]
-    )
+    configs = {one["CreateEndpointConfig"]["EndpointConfigName"] for one in (once, other)}
+    assert len(configs) == 2
     assert once["CreateEndpoint"]["EndpointName"] == other["CreateEndpoint"]["EndpointName"]
-
-
-def test_a_mounted_tree_is_an_uncompressed_prefix_with_its_own_time() -> None:
-    weights = replace(MOUNTED, draft_uri="s3://models/draft/")
-    made = deployment(weights=weights, env={"SM_VLLM_MODEL": "/opt/ml/model"})
-
-    container = bodies(made)["CreateModel"]["PrimaryContainer"]
-
-    prefix = {"S3DataType": "S3Prefix", "CompressionType": "None"}
-    assert container["ModelDataSource"] == {
-        "S3DataSource": {"S3Uri": "s3://models/llama/", **prefix}
-    }
-    assert container["AdditionalModelDataSources"] == [
-        {
-            "ChannelName": "draft_model",
-            "S3DataSource": {"S3Uri": "s3://models/draft/", **prefix},
-        }
-    ]
-    assert container["Environment"] == {"SM_VLLM_MODEL": "/opt/ml/model"}
-    assert variant(made)["ModelDataDownloadTimeoutInSeconds"] == 420  # 15 GiB at 60 MB/s, x 1.5
-
-
-def test_an_image_of_another_registry_is_pulled_through_the_vpc() -> None:
-    made = deployment(image="harbor.example/team/model:1")
-    wanted = replace(WANTED, subnets=("subnet-1",), security_groups=("sg-1",))
-
-    assert bodies(made, wanted)["CreateModel"]["PrimaryContainer"]["ImageConfig"] == {
-        "RepositoryAccessMode": "Vpc"
-    }
-    assert "ImageConfig" not in bodies(deployment(), wanted)["CreateModel"]["PrimaryContainer"]
 
 
 def test_each_pool_has_the_image_of_its_instance_type() -> None:
     other = deployment("sglang-g6e", image=deployment().image.replace("model@", "large@"))
-    wanted = replace(WANTED, pools=(other,))
+    asked = replace(WANTED, pools=(other,))
 
-    requests = requests_of(deployment(), wanted)
+    requests = requests_of(deployment(), asked)
     models = [one.body for one in requests if one.operation == "CreateModel"]
-    found = variant(deployment(), wanted)
+    found = variant(deployment(), asked)
 
-    assert [one["PrimaryContainer"]["Image"] for one in models] == [
-        deployment().image,
-        other.image,
-    ]
+    images = [one["PrimaryContainer"]["Image"] for one in models]
+    assert images == [deployment().image, other.image]
     assert found["InstancePools"] == [
-        {
-            "InstanceType": "ml.g5.xlarge",
-            "ModelNameOverride": models[0]["ModelName"],
-            "Priority": 1,
-        },
-        {
-            "InstanceType": "ml.g6e.12xlarge",
-            "ModelNameOverride": models[1]["ModelName"],
-            "Priority": 2,
-        },
+        {"InstanceType": instance, "ModelNameOverride": one["ModelName"], "Priority": number}
+        for number, (one, instance) in enumerate(zip(models, TYPES, strict=True), 1)
     ]
     assert "InstanceType" not in found
     assert found["ContainerStartupHealthCheckTimeoutInSeconds"] == 3600  # of the slower one
-
-
-@pytest.mark.parametrize(("pair", "devices"), [("vllm-g5", 1), ("lmi-p5", 8), ("neuron-inf2", 1)])
-def test_a_component_asks_for_chips_and_keeps_image_and_weights(pair: str, devices: int) -> None:
-    wanted = replace(WANTED, components=True)
-
-    found = bodies(deployment(pair), wanted)["CreateInferenceComponent"]["Specification"]
-
-    needs = found["ComputeResourceRequirements"]
-    assert needs["NumberOfAcceleratorDevicesRequired"] == devices
-    assert needs["MinMemoryRequiredInMb"] == 8192
-    assert found["DataCacheConfig"] == {"EnableCaching": True}
-    assert "ModelName" not in variant(deployment(pair), wanted)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "resource", "dimension", "target"),
-    [
-        (
-            SageMakerWanted(role_arn=ROLE, max_instances=4),
-            "endpoint/my-model/variant/AllTraffic",
-            "sagemaker:variant:DesiredInstanceCount",
-            44.8,  # 70 % of a batch of 64
-        ),
-        (
-            SageMakerWanted(role_arn=ROLE, max_instances=4, components=True, target=5),
-            "inference-component/my-model-model",
-            "sagemaker:inference-component:DesiredCopyCount",
-            5.0,
-        ),
-    ],
-)
-def test_what_scales_follows_requests_at_once(
-    wanted: SageMakerWanted, resource: str, dimension: str, target: float
-) -> None:
-    found = bodies(deployment(), wanted)
-
-    assert found["RegisterScalableTarget"] == {
-        "ServiceNamespace": "sagemaker",
-        "ResourceId": resource,
-        "ScalableDimension": dimension,
-        "MinCapacity": 1,
-        "MaxCapacity": 4,
-    }
-    policy = found["PutScalingPolicy"]["TargetTrackingScalingPolicyConfiguration"]
-    assert policy["TargetValue"] == target
-
-
-def test_an_alarm_takes_an_update_back() -> None:
-    found = bodies(deployment(), SHAPES["canary"])["CreateEndpoint"]["DeploymentConfig"]
-
-    assert found["AutoRollbackConfiguration"] == {
-        "Alarms": [{"AlarmName": "errors"}, {"AlarmName": "latency"}]
-    }
-    routing = found["BlueGreenUpdatePolicy"]["TrafficRoutingConfiguration"]
-    assert routing["CanarySize"] == {"Type": "CAPACITY_PERCENT", "Value": 10}
-    assert "DeploymentConfig" not in bodies(deployment())["CreateEndpoint"]
 
 
 def test_times_are_predictions_with_a_margin_inside_the_limits() -> None:
@@ -240,19 +107,11 @@ def test_times_are_predictions_with_a_margin_inside_the_limits() -> None:
     assert download_s(deployment(weights=MOUNTED, model_bytes=1)) == 60
 
 
-@pytest.mark.parametrize("form", ["api", "cloudformation"])
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"HF_TOKEN": "hf_" + "a1" * 17},
-        {"AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"},
-        {"OPTION_X": '{"api_key": "sk-0123456789abcdef0123456789abcdef"}'},
-    ],
-)
-def test_no_file_is_rendered_with_a_credential(form: Any, env: dict[str, str]) -> None:
+def test_no_template_is_rendered_with_a_credential() -> None:
+    token = "hf_" + "a1" * 17
     with pytest.raises(SecretInFile) as refused:
-        SageMakerDeployer(form).render(deployment(env=env), WANTED)
-    assert next(iter(env.values())) not in f"{refused.value}{refused.value.hint}"
+        SageMakerDeployer("cloudformation").render(deployment(env={"HF_TOKEN": token}), WANTED)
+    assert token not in f"{refused.value}{refused.value.hint}"
 
 
 def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
@@ -261,99 +120,36 @@ def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
         SageMakerDeployer("cloudformation").render(deployment(weights=weights), WANTED)
 
 
-def found_codes(made: Deployment, wanted: SageMakerWanted = WANTED) -> list[tuple[str, str]]:
-    found = SageMakerDeployer().check(made, wanted)
-    return [(one.severity, one.code) for one in found]
-
-
-@pytest.mark.parametrize("pair", PAIRS)
-def test_images_on_their_own_instances_have_no_error(pair: str) -> None:
-    assert errors_in(tuple(SageMakerDeployer().check(deployment(pair), WANTED))) == ()
-
-
-LONG = {f"NAME_{number}": "x" for number in range(17)}
-
-
 @pytest.mark.parametrize(
-    ("made", "wanted", "found"),
+    ("made", "asked", "found"),
     [
-        (deployment(instance=find_instance("gr6.4xlarge")), WANTED, "deploy-instance-hosting"),
-        (deployment(nodes=2), WANTED, "deploy-nodes"),
-        (deployment(), replace(WANTED, ami=CU12), "deploy-ami-cuda"),
-        (deployment("tgi-p4d"), replace(WANTED, ami=CU13), "deploy-ami-cuda"),
-        (deployment("neuron-inf2"), replace(WANTED, ami=CU13), "deploy-ami-kind"),
-        (deployment(), replace(WANTED, ami="al2-of-mine"), "deploy-request"),
-        (deployment(), replace(WANTED, role_arn="me"), "deploy-request"),
-        (deployment(image="r.example/" + "x" * 260), WANTED, "deploy-request"),
-        (deployment(name="x" * 64), WANTED, "deploy-request"),
-        (deployment(env={"A" * 1025: "x"}), WANTED, "sagemaker-limit"),
-        (deployment(env={"A": "ü" * 600}), WANTED, "sagemaker-limit"),
-        (deployment(env={f"N{n}": "x" for n in range(101)}), WANTED, "sagemaker-limit"),
-        (deployment(env={f"N{n}": "x" * 1000 for n in range(33)}), WANTED, "sagemaker-limit"),
-        (deployment(), replace(WANTED, volume_gb=100), "deploy-volume"),
-        (deployment(image_bytes=300 * GIB), WANTED, "deploy-disk-small"),
-        (deployment("neuron-inf2", image_bytes=600 * GIB), WANTED, "deploy-disk-small"),
-        (deployment(), replace(WANTED, min_instances=1), "deploy-scaling"),
-        (deployment(), replace(WANTED, min_instances=0, max_instances=2), "deploy-scaling"),
-        (deployment(max_batch=None), replace(WANTED, max_instances=2), "deploy-scaling"),
-        (deployment(), replace(WANTED, instances=3, max_instances=2), "deploy-scaling"),
-        (deployment(), replace(WANTED, pools=(deployment(),)), "deploy-pools"),
+        (deployment(env=variables(101)), WANTED, ("error", "sagemaker-limit")),
+        (deployment(env=variables(33, 1000)), WANTED, ("error", "sagemaker-limit")),
         (
-            deployment(),
-            replace(WANTED, pools=(deployment("tgi-p4d"),)),
-            "deploy-ami-cuda",
+            deployment(env=variables(17)),
+            replace(WANTED, components=True),
+            ("warning", "sagemaker-limit"),
         ),
-        (deployment(weights=DeployedWeights(kind="mounted")), WANTED, "deploy-weights-missing"),
-        (deployment(platform="linux/arm64"), WANTED, "deploy-architecture"),
-        (deployment(devices=2), WANTED, "deploy-device-count"),
-        (deployment("vllm-cpu", cuda="13.0"), WANTED, "deploy-device-kind"),
-        (deployment(family="neuron", cuda=""), WANTED, "deploy-device-kind"),
+        (
+            deployment(max_batch=None),
+            replace(WANTED, max_instances=2),
+            ("error", "deploy-scaling"),
+        ),
     ],
+    ids=["too many", "too much", "more than a component has", "no batch to scale by"],
 )
-def test_a_wrong_pair_is_refused(made: Deployment, wanted: SageMakerWanted, found: str) -> None:
-    assert ("error", found) in found_codes(made, wanted)
-
-
-@pytest.mark.parametrize(
-    ("made", "wanted", "found"),
-    [
-        (deployment(image="oci:out"), WANTED, "deploy-image-local"),
-        (deployment(image="r.example/m:1"), WANTED, "deploy-image-registry"),
-        (deployment("neuron-inf2", image_bytes=250 * GIB), WANTED, "deploy-disk-tight"),
-        (deployment(drain_s=90, grace_s=95), WANTED, "deploy-grace-short"),
-        (deployment(), replace(WANTED, health_s=60), "deploy-startup-short"),
-        (deployment(load_s=4000.0), WANTED, "deploy-startup-limit"),
-        (deployment(env=LONG), replace(WANTED, components=True), "sagemaker-limit"),
-        (deployment(memory_bytes=400 * GIB), WANTED, "deploy-memory-small"),
-    ],
-)
-def test_what_may_go_wrong_is_warned_of(
-    made: Deployment, wanted: SageMakerWanted, found: str
+def test_variables_and_scaling_have_limits(
+    made: Deployment, asked: SageMakerWanted, found: tuple[str, str]
 ) -> None:
-    assert ("warning", found) in found_codes(made, wanted)
-    assert "error" not in [severity for severity, _ in found_codes(made, wanted)]
-
-
-def test_a_model_of_its_own_may_have_more_variables_than_a_component() -> None:
-    assert ("warning", "sagemaker-limit") not in found_codes(deployment(env=LONG))
+    assert found in [(one.severity, one.code) for one in SageMakerDeployer().check(made, asked)]
 
 
 def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:
     rendered = SageMakerDeployer().render(deployment(), SHAPES["component"])
 
-    assert [file.path for file in rendered.files] == [
-        "01-create-model.json",
-        "02-create-endpoint-config.json",
-        "03-create-endpoint.json",
-        "04-create-inference-component.json",
-        "05-register-scalable-target.json",
-        "06-put-scaling-policy.json",
-    ]
-    for file, request in zip(
-        rendered.files, requests_of(deployment(), SHAPES["component"]), strict=True
-    ):
-        assert json.loads(file.text) == request.body
-    assert isinstance(request, Request)
+    requests = requests_of(deployment(), SHAPES["component"])
+    assert [file.path for file in rendered.files] == document(__file__, "files")["of_a_component"]
+    assert [json.loads(file.text) for file in rendered.files] == [one.body for one in requests]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -16,6 +17,7 @@ from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, StillStarting, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound
+from tests.support.cases import cases
 from tests.support.deployments import ROLE, deployment
 
 WANTED = SageMakerWanted(role_arn=ROLE, components=True)
@@ -110,17 +112,11 @@ def test_an_endpoint_has_the_tag_before_anything_scales_it() -> None:
     assert ours.sent[0][1]["Tags"][0]["Key"] == SCALES_TAG
 
 
-@pytest.mark.parametrize(
-    ("wanted", "kind"),
-    [
-        (SageMakerWanted(role_arn=ROLE, components=True, copies=3), "update"),
-        (SageMakerWanted(role_arn=ROLE, components=True, copies=2), "same"),
-        (SageMakerWanted(role_arn=ROLE, components=True, max_instances=9), "same"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "copies"))
 def test_copies_are_changed_unless_something_scales_them(
-    wanted: SageMakerWanted, kind: str
+    changes: dict[str, int], kind: str
 ) -> None:
+    wanted = replace(WANTED, **changes)  # type: ignore[arg-type]
     ours = account(copies=2, **{"arn:component": OWNER_TAG})
     request = next(
         one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -69,13 +70,7 @@ def test_the_text_begins_with_the_version_and_ends_with_what_is_absent() -> None
         Extra(name="zstd", packages={"zstandard": "0.25.0"}),
         Extra(name="ray", packages={"ray": None}),
     )
-    found = describe_installation()
-    lines = installation_lines(
-        installation.Installation(
-            **{name: getattr(found, name) for name in found.__slots__ if name != "extras"},
-            extras=extras,
-        )
-    )
+    lines = installation_lines(replace(describe_installation(), extras=extras))
 
     assert lines[0] == f"packager {__version__}"
     assert lines[-2:] == ["extras     zstd (zstandard 0.25.0)", "absent     ray"]
@@ -92,15 +87,9 @@ def test_an_extra_of_another_package_is_looked_up_there(site: Path) -> None:
 
 
 def test_what_is_needed_anyway_belongs_to_no_extra(site: Path) -> None:
-    install(
-        site,
-        "ours",
-        "1",
-        "Provides-Extra: s3",
-        "Requires-Dist: click>=8; python_version >= '3.0'",
-        "Requires-Dist: click>=8",
-        "Requires-Dist: boto3; extra == 's3'",
-    )
+    needed = ("Requires-Dist: click>=8; python_version >= '3.0'", "Requires-Dist: click>=8")
+    extra = ("Provides-Extra: s3", "Requires-Dist: boto3; extra == 's3'")
+    install(site, "ours", "1", *needed, *extra)
 
     assert dict(packages_of_extra("ours", "s3")) == {"boto3": None}
 
@@ -109,26 +98,28 @@ def test_extras_for_developers_are_not_told() -> None:
     names = set(metadata.metadata("packager").get_all("Provides-Extra") or ())
     assert {"test", "lint"} <= names
 
-    assert {extra.name for extra in describe_installation().extras} == names - {
-        "test",
-        "lint",
-        "docs",
-    }
+    found = {extra.name for extra in describe_installation().extras}
+    assert found == names - {"test", "lint", "docs"}
 
 
 def test_a_checkout_that_pip_has_not_seen_has_no_extras(site: Path) -> None:
     assert describe_installation().extras == ()
 
 
-def test_another_byte_in_a_table_is_another_digest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "packager"
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Take a directory for that of packager."""
+    found = tmp_path / "packager"
+    found.mkdir()
+    monkeypatch.setattr(installation, "PACKAGE", found)
+    monkeypatch.setattr(share, "PACKAGE", found)
+    return found
+
+
+def test_another_byte_in_a_table_is_another_digest(package: Path) -> None:
     table = package / "catalog" / "data" / "rows.csv"
     table.parent.mkdir(parents=True)
     table.write_text("a,1\n")
-    monkeypatch.setattr(installation, "PACKAGE", package)
-    monkeypatch.setattr(share, "PACKAGE", package)
 
     before = data_digest()
     (package / "catalog" / "code.py").write_text("pass\n")
@@ -138,14 +129,10 @@ def test_another_byte_in_a_table_is_another_digest(
 
 
 def test_templates_and_containers_have_the_names_of_a_checkout_in_a_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, package: Path
 ) -> None:
-    package = tmp_path / "packager"
     (tmp_path / "templates" / "deploy").mkdir(parents=True)
     (tmp_path / "templates" / "deploy" / "a.j2").write_text("a\n")
-    package.mkdir()
-    monkeypatch.setattr(installation, "PACKAGE", package)
-    monkeypatch.setattr(share, "PACKAGE", package)
     in_checkout = data_digest()
 
     (package / "_share").mkdir()

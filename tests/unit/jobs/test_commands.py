@@ -10,50 +10,16 @@ import pytest
 from packager.cli.app import app
 from packager.jobs.commands import SHOW_PROGRESS, WITHOUT_FORMAT, arguments_of
 from packager.jobs.values import Stage
+from tests.support.cases import cases
 
 FOLDER = Path("/state/jobs/1")
 
 
-@pytest.mark.parametrize(
-    ("words", "arguments"),
-    [
-        (
-            ("build", "--record", "{job}/record.json"),
-            ["build", "--record", "/state/jobs/1/record.json"]
-            + ["--format", "json", "--progress", "json"],
-        ),
-        (("plan", "--format", "text"), ["plan", "--format", "text"]),
-        (("plan", "--format=text"), ["plan", "--format=text"]),
-        (
-            ("build", "--progress=none", "--format", "json"),
-            ["build", "--progress=none", "--format", "json"],
-        ),
-        (
-            ("draft", "train", "--model", "x"),
-            ["draft", "train", "--model", "x", "--format", "json", "--progress", "json"],
-        ),
-        (("tools", "path", "x"), ["tools", "path", "x"]),
-        (("draft", "measure", "x"), ["draft", "measure", "x", "--format", "json"]),
-        (
-            ("bench", "--", "--format"),
-            ["bench", "--format", "json", "--progress", "json", "--", "--format"],
-        ),
-    ],
-    ids=[
-        "folder",
-        "format",
-        "format=",
-        "progress",
-        "group",
-        "no format",
-        "no progress",
-        "end of options",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "commands"))
 def test_commands_print_for_programs_unless_they_say_how(
-    words: tuple[str, ...], arguments: list[str]
+    words: list[str], arguments: list[str]
 ) -> None:
-    assert arguments_of(Stage("x", words), FOLDER) == arguments
+    assert arguments_of(Stage("x", tuple(words)), FOLDER) == arguments
 
 
 def test_the_commands_that_show_progress_are_known() -> None:

@@ -16,6 +16,7 @@ from packager.jobs import kubernetes
 from packager.jobs.kubernetes import PodSize, render_job
 from packager.jobs.values import Job, Limits, Stage
 from packager.warmup.cluster import Cluster
+from tests.support.cases import document, shows
 from tests.support.job_values import NOON, new_job
 
 VERSIONS = ("1.31", "1.33", "1.37")
@@ -64,23 +65,19 @@ def documents(
 def test_the_manifests_are_valid(version: str, size: PodSize, changes: dict[str, Any]) -> None:
     limited = job(limits=Limits(run_s=3600))
     for given, files in ((limited, FILES), (job(), {})):
-        for document in documents(given, files, size, **changes):
-            kubernetes_validate.validate(document, version, strict=True)
+        for one in documents(given, files, size, **changes):
+            kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_stages_run_in_order_in_one_pod() -> None:
-    _, manifest = documents()
+def test_stages_limits_size_and_lasting_failures_are_those_of_the_job() -> None:
+    size = PodSize(cpus=8, memory_bytes=2**36, gpus=2)
+
+    _, manifest = documents(job(limits=Limits(run_s=3600)), size=size)
+
+    assert shows(manifest["spec"], document(__file__, "spec")), manifest
     pod = manifest["spec"]["template"]["spec"]
-
-    [train], [build] = pod["initContainers"], pod["containers"]
-    assert (train["name"], build["name"]) == ("1-train", "2-build")
-    assert train["command"] == build["command"] == ["packager"]
-    assert train["args"] == (
-        ["draft", "train", "--output", "/var/lib/packager-job/head"]
-        + ["--format", "json", "--progress", "json"]
-    )
-    assert {"name": "OMP_NUM_THREADS", "value": "$$(nproc)$$$$"} in train["env"]
-    assert "s3://b/$$(x)$$$$y" in build["args"]  # Kubernetes would put a variable there
+    assert {"name": "OMP_NUM_THREADS", "value": "$$(nproc)$$$$"} in pod["initContainers"][0]["env"]
+    assert "s3://b/$$(x)$$$$y" in pod["containers"][0]["args"]  # else it would be a variable
 
 
 def test_a_job_of_one_stage_has_no_init_containers_and_no_empty_config_map() -> None:
@@ -118,23 +115,6 @@ def test_names_are_those_that_kubernetes_takes() -> None:
     assert len(documents(long)[1]["metadata"]["name"]) <= 52
     with pytest.raises(UsageError, match="is not a name that Kubernetes takes"):
         documents(namespace="Team_A")
-
-
-def test_limits_size_and_lasting_failures_are_those_of_the_job() -> None:
-    size = PodSize(cpus=8, memory_bytes=2**36, gpus=2)
-    _, manifest = documents(job(limits=Limits(run_s=3600)), size=size)
-    spec = manifest["spec"]
-
-    assert spec["activeDeadlineSeconds"] == 3600
-    assert spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"] == [
-        *(2, 3, 4, 5, 7, 8, 65, 66, 70, 76, 77)
-    ]
-    [build] = spec["template"]["spec"]["containers"]
-    assert build["resources"] == {
-        "requests": {"cpu": "8", "memory": "68719476736", "nvidia.com/gpu": "2"},
-        "limits": {"memory": "68719476736", "nvidia.com/gpu": "2"},
-    }
-    assert spec["template"]["spec"]["tolerations"][0]["key"] == "nvidia.com/gpu"
 
 
 def test_files_that_no_config_map_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packager.jobs import output
 from packager.jobs.output import Interpreter, Log, Tail, error_lines, event_lines, failure_text
+from tests.support.cases import cases
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -53,42 +54,21 @@ def test_what_is_no_text_is_replaced(tmp_path: Path) -> None:
     assert list(Tail(path, 0).lines()) == ["a\ufffdb", ""]
 
 
-def test_events_are_told_from_lines() -> None:
-    reader = Interpreter()
-    event = {"event": "layer", "layer": 0}
-
-    assert reader.take("warning: slow") == (["warning: slow"], None)
-    assert reader.take(json.dumps(event)) == ([], event)
-    assert reader.take('{"event": broken') == (['{"event": broken'], None)
-    assert reader.take('{"other": 1}') == (['{"other": 1}'], None)
-
-
-def test_an_error_in_several_lines_is_one() -> None:
-    reader = Interpreter()
-    error = {"error": "UsageError", "message": "no", "hint": "", "exit_code": 2}
-    lines = json.dumps(error, indent=2).split("\n")
-
-    taken = [reader.take(line)[0] for line in lines]
-
-    assert taken == [*[[]] * 5, ["error: no"]]
-    assert reader.error == error
-
-
-@pytest.mark.parametrize("lines", [["{", '  "a": 1', "}"], ["{", "nonsense", "}"]])
-def test_another_object_is_only_lines(lines: list[str]) -> None:
+@pytest.mark.parametrize(*cases(__file__, "takes"))
+def test_events_and_errors_are_told_from_lines(
+    lines: list[str],
+    told: list[str] | None,
+    event: dict[str, Any] | None,
+    error: dict[str, Any] | None,
+    rest: list[str] | None,
+) -> None:
     reader = Interpreter()
 
-    taken = [line for one in lines for line in reader.take(one)[0]]
+    taken = [reader.take(line) for line in lines]
 
-    assert taken == lines
-    assert reader.error is None
-
-
-def test_an_object_that_never_ends_is_given_up() -> None:
-    reader = Interpreter()
-    reader.take("{")
-
-    assert reader.rest() == ["{"]
+    assert [line for shown, _ in taken for line in shown] == (told or [])
+    assert [one for _, one in taken if one is not None] == ([event] if event else [])
+    assert (reader.error, reader.rest()) == (error, rest or [])
     assert reader.take("later") == (["later"], None)
 
 
@@ -137,19 +117,7 @@ def test_a_reason_is_printable_and_names_nobody() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("event", "lines"),
-    [
-        ({"event": "step", "step": "plan", "state": "started", "detail": ""}, ["plan: begun"]),
-        ({"event": "step", "step": "plan", "state": "running", "detail": ""}, []),
-        (
-            {"event": "step", "step": "plan", "state": "finished", "detail": "g5", "seconds": 2},
-            ["plan: g5, 2.0 s"],
-        ),
-        ({"event": "step", "step": 7, "state": "started", "detail": ""}, []),
-        ({"event": "total", "bytes": 1, "total": 2}, []),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "events"))
 def test_the_log_has_steps_that_begin_and_end(event: dict[str, object], lines: list[str]) -> None:
     assert event_lines(event) == lines
 

@@ -15,6 +15,7 @@ from packager.jobs.progress import (
     take_event,
     write_progress,
 )
+from tests.support.cases import cases
 
 
 def step(name: str, state: str, **more: Any) -> dict[str, Any]:
@@ -61,24 +62,7 @@ def test_a_step_that_runs_twice_is_listed_twice() -> None:
     assert [one.is_finished for one in progress.steps] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("events", "share", "left_s"),
-    [
-        ([], None, None),
-        ([step("plan", "started")], None, None),
-        ([step("copy", "running", bytes=25, total=100, eta_s=3)], 0.25, 3.0),
-        ([step("train", "running", seconds=30, eta_s=90)], 0.25, 90.0),
-        ([{"event": "total", "bytes": 5, "total": 20, "rate": 1, "eta_s": 15}], 0.25, 15.0),
-        (
-            [
-                {"event": "total", "bytes": 5, "total": 20, "rate": 1, "eta_s": 15},
-                {"event": "image", "layers": 2, "total": 40},
-            ],
-            0.0,
-            None,
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "shares"))
 def test_share_and_time_left(
     events: list[dict[str, Any]], share: float | None, left_s: float | None
 ) -> None:
@@ -87,16 +71,7 @@ def test_share_and_time_left(
     assert (progress.share, progress.left_s) == (share, left_s)
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        {},
-        {"event": "step"},
-        {"event": "step", "step": 5, "state": "started"},
-        {"event": "step", "step": "a", "state": "lost"},
-        {"event": "total", "bytes": "5", "total": 20},
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "others"))
 def test_what_is_no_event_changes_nothing(event: dict[str, Any]) -> None:
     assert take_event(Progress(), event) == Progress()
 

@@ -10,6 +10,7 @@ import stat
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from packager.jobs.errors import (
 )
 from packager.jobs.store import JobStore
 from packager.jobs.values import JobQuery, Limits, NewJob, Stage
+from tests.support.cases import cases
 from tests.support.job_values import NOON, Clock, new_job
 
 
@@ -103,20 +105,7 @@ def test_a_deleted_name_can_be_used_again_and_its_id_is_not(store: JobStore) -> 
     assert not first.folder.exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../x",
-        "/etc/x",
-        "",
-        "a/../../x",
-        "log.txt",
-        "lock",
-        ".1-build.status",
-        "a\0b",
-        "progress.json",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "files"))
 def test_files_outside_the_folder_or_of_the_runner_are_refused(store: JobStore, name: str) -> None:
     with pytest.raises(JobInvalid):
         store.create(new_job(files={name: b""}))
@@ -154,26 +143,16 @@ def test_a_job_that_is_not_there_is_missing(store: JobStore, name: str) -> None:
     assert store.find(name) == ()
 
 
-def test_lists_are_newest_first_and_filtered(store: JobStore) -> None:
+@pytest.mark.parametrize(*cases(__file__, "lists"))
+def test_lists_are_newest_first_and_filtered(
+    store: JobStore, query: dict[str, Any], found: list[str]
+) -> None:
     for name in ("llama-1", "qwen-1", "llama-2"):
         store.create(new_job(name))
     store.create(new_job("load", kind="benchmark"))
     store.stop("optimization", "qwen-1")
 
-    assert names(store) == ["load", "llama-2", "qwen-1", "llama-1"]
-    assert names(store, descending=False) == ["llama-1", "qwen-1", "llama-2", "load"]
-    assert names(store, kind="optimization") == ["llama-2", "qwen-1", "llama-1"]
-    assert names(store, name_contains="llama") == ["llama-2", "llama-1"]
-    assert names(store, name_contains="%") == []
-    assert names(store, name_contains="\udc80") == []
-    assert names(store, statuses=frozenset({"stopped", "failed"})) == ["qwen-1"]
-    assert names(store, sort_by="name", descending=False) == [
-        "llama-1",
-        "llama-2",
-        "load",
-        "qwen-1",
-    ]
-    assert names(store, sort_by="status") == ["qwen-1", "load", "llama-2", "llama-1"]
+    assert names(store, **query) == found
 
 
 def test_lists_are_filtered_by_time(store: JobStore) -> None:
@@ -211,27 +190,7 @@ def test_pages_have_each_job_once_while_jobs_come_and_go(
     assert seen == whole
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "x",
-        "WzFd",
-        "é",
-        "W" * 5000,
-        "WyJuYW1lIix0cnVlLCJhIiwxXQ==",
-        "WyJjcmVhdGVkIix0cnVlLCJhIiwxXQ==",
-        "WyJjcmVhdGVkIixmYWxzZSw1LDFd",
-    ],
-    ids=[
-        "no base64",
-        "short",
-        "not ASCII",
-        "long",
-        "another order",
-        "another type",
-        "another direction",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "tokens"))
 def test_tokens_of_other_lists_are_refused(store: JobStore, token: str) -> None:
     with pytest.raises(PageTokenInvalid):
         store.list(JobQuery(after=token))
@@ -383,12 +342,8 @@ def test_folders_that_a_killed_process_left_are_swept_and_new_ones_are_not(store
 
     store.sweep()
 
-    assert [path.exists() for path in (old, young, foreign, kept.folder)] == [
-        False,
-        True,
-        True,
-        True,
-    ]
+    there = [path.exists() for path in (old, young, foreign, kept.folder)]
+    assert there == [False, True, True, True]
 
 
 @pytest.mark.parametrize("damage", ["text", "middle", "row"])

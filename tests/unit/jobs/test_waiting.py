@@ -12,6 +12,7 @@ from packager.jobs.folders import watching
 from packager.jobs.report import show_document, show_lines
 from packager.jobs.store import JobStore
 from packager.jobs.waiting import QueuePlace, place_in_queue
+from tests.support.cases import cases
 from tests.support.job_values import NOON, new_job
 
 
@@ -31,22 +32,13 @@ def test_the_place_in_the_queue_counts_what_was_made_before(store: JobStore) -> 
     assert place_in_queue(store, second) == QueuePlace(1, 1, ("a",))
 
 
-@pytest.mark.parametrize(
-    ("place", "text", "is_behind"),
-    [
-        (QueuePlace(1, 1, ()), "place 1 of 1 in the queue", False),
-        (QueuePlace(2, 3, ()), "place 2 of 3 in the queue", True),
-        (QueuePlace(1, 1, ("x",)), "place 1 of 1 in the queue, behind 'x'", True),
-        (
-            QueuePlace(1, 2, ("a", "b", "c", "d", "e")),
-            "place 1 of 2 in the queue, behind 'a' and 'b' and 'c' and 2 more",
-            True,
-        ),
-    ],
-    ids=["alone", "second", "behind-one", "behind-many"],
-)
-def test_a_place_is_told(place: QueuePlace, text: str, is_behind: bool) -> None:
-    assert (place.text, place.is_behind) == (text, is_behind)
+@pytest.mark.parametrize(*cases(__file__, "places"))
+def test_a_place_is_told(
+    place: int, queued: int, running: list[str], text: str, is_behind: bool
+) -> None:
+    found = QueuePlace(place, queued, tuple(running))
+
+    assert (found.text, found.is_behind) == (text, is_behind)
 
 
 def test_what_is_waited_for_is_said_once_and_again_when_it_changes(

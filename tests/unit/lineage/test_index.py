@@ -27,60 +27,69 @@ def of(**changes: object) -> Callable[[], Fragment]:
     return lambda: record_fragment(record(**changes))
 
 
+def take(index: LineageIndex, **reads: Callable[[], Fragment]) -> tuple[str, ...]:
+    """Bring an index up to date with documents at these places."""
+    return index.update([document(place, read) for place, read in reads.items()])
+
+
+def endpoint() -> Fragment:
+    served = {"active": {"variants": [{"server": {"image": "tiny:1"}}]}}
+    return endpoint_fragment("endpoint", "live", "InService", served)
+
+
+OTHER = "sha256:" + "99" * 32
+
+
 @pytest.fixture(params=[True, False], ids=["on the disk", "in memory"])
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> LineageIndex:
     return LineageIndex(tmp_path / "lineage.sqlite" if request.param else None)
 
 
 def test_an_artifact_shows_all_images_that_it_went_into(index: LineageIndex) -> None:
-    other = "sha256:" + "99" * 32
-    index.update([document("a", of()), document("b", of(digest=other))])
+    take(index, a=of(), b=of(digest=OTHER))
 
     graph = index.graph([f"artifact:{KEY}"])
 
-    assert {node.id for node in graph.after(f"artifact:{KEY}")} == {
-        f"image:{IMAGE}",
-        f"image:{other}",
-    }
+    images = {node.id for node in graph.after(f"artifact:{KEY}")}
+    assert images == {f"image:{IMAGE}", f"image:{OTHER}"}
 
 
 def test_what_came_of_the_same_data_elsewhere_is_no_part_of_it(index: LineageIndex) -> None:
-    other = "sha256:" + "99" * 32
-    index.update([document("a", of()), document("b", of(digest=other))])
+    take(index, a=of(), b=of(digest=OTHER))
 
     graph = index.graph([f"image:{IMAGE}"])
 
-    assert f"image:{other}" not in graph.nodes
+    assert f"image:{OTHER}" not in graph.nodes
 
 
 @pytest.mark.parametrize(
     "name", ["tiny:1", "docker:tiny:1", IMAGE, "a1a1a1", "sha256:a1a1a1a1", "tiny"]
 )
 def test_an_image_is_found_by(index: LineageIndex, name: str) -> None:
-    index.update([document("a", of())])
+    take(index, a=of())
 
     assert index.find(name) == (f"image:{IMAGE}",)
 
 
 @pytest.mark.parametrize("name", ["a1", "tin", "sha256:", "%", "f" * 64])
 def test_nothing_is_found_by(index: LineageIndex, name: str) -> None:
-    index.update([document("a", of())])
+    take(index, a=of())
 
     assert index.find(name) == ()
 
 
 def test_a_document_that_changes_or_goes_is_taken_in_anew(index: LineageIndex) -> None:
-    index.update([document("a", of()), document("kept:b", of(digest="sha256:" + "99" * 32))])
+    index.update([document("a", of()), document("kept:b", of(digest=OTHER))])
     index.update([document("a", of(served_name="renamed"), stamp="2")])
 
     assert index.find("renamed") == (f"image:{IMAGE}",)
-    assert index.find("999999") == ("image:sha256:" + "99" * 32,)
+    assert index.find("999999") == (f"image:{OTHER}",)
     index.update([])
     assert index.find(IMAGE) == ()
 
 
 def test_an_unchanged_document_is_not_read_again(index: LineageIndex) -> None:
-    index.update([document("a", of())])
+    take(index, a=of())
 
     def refuse() -> Fragment:
         raise AssertionError
@@ -92,8 +101,7 @@ def test_what_cannot_be_read_is_told_each_time(index: LineageIndex) -> None:
     def broken() -> Fragment:
         raise NotStrict("it is not JSON")
 
-    assert index.update([document("a", broken)]) == ("a: it is not JSON",)
-    assert index.update([document("a", broken)]) == ("a: it is not JSON",)
+    assert take(index, a=broken) == take(index, a=broken) == ("a: it is not JSON",)
 
 
 @pytest.mark.parametrize("data", [b"", b"no database", b"SQLite format 3\x00" + b"\xff" * 4096])
@@ -102,7 +110,7 @@ def test_a_damaged_index_is_made_again(tmp_path: Path, data: bytes) -> None:
     place.write_bytes(data)
 
     index = LineageIndex(place)
-    index.update([document("a", of())])
+    take(index, a=of())
 
     assert index.find(IMAGE) == (f"image:{IMAGE}",)
 
@@ -133,19 +141,10 @@ def test_several_processes_may_bring_it_up_to_date_at_once(tmp_path: Path) -> No
 
 
 def test_a_job_an_image_an_endpoint_and_its_benchmark_are_one_line(index: LineageIndex) -> None:
-    served = {"active": {"variants": [{"server": {"image": "tiny:1"}}]}}
     target = {"BenchmarkTarget": {"Endpoint": {"Identifier": "arn:aws:x:endpoint/live"}}}
-    index.update(
-        [
-            document("a", of()),
-            document(
-                "j",
-                lambda: job_fragment("optimization", "opt", "completed", {}, [f"image:{IMAGE}"]),
-            ),
-            document("e", lambda: endpoint_fragment("endpoint", "live", "InService", served)),
-            document("m", lambda: job_fragment("benchmark", "load", "completed", target, [])),
-        ]
-    )
+    job = job_fragment("optimization", "opt", "completed", {}, [f"image:{IMAGE}"])
+    measured = job_fragment("benchmark", "load", "completed", target, [])
+    take(index, a=of(), j=lambda: job, e=endpoint, m=lambda: measured)
 
     graph = index.graph(index.find("load"))
 
@@ -161,18 +160,8 @@ def test_a_head_that_a_job_trained_is_the_artifact_of_its_training(index: Lineag
         edges=(Edge("step:t", "artifact:t"), Edge("data:chats", "step:t")),
         aliases=((f"model:{weights_identity(head)}", "artifact:t"),),
     )
-    index.update(
-        [
-            document("t", lambda: made),
-            document("a", of()),
-            document(
-                "j",
-                lambda: job_fragment(
-                    "optimization", "opt", "completed", {}, [f"image:{IMAGE}"], head
-                ),
-            ),
-        ]
-    )
+    job = job_fragment("optimization", "opt", "completed", {}, [f"image:{IMAGE}"], head)
+    take(index, t=lambda: made, a=of(), j=lambda: job)
 
     graph = index.graph([f"image:{IMAGE}"])
 
@@ -180,14 +169,7 @@ def test_a_head_that_a_job_trained_is_the_artifact_of_its_training(index: Lineag
 
 
 def test_a_name_of_several_images_stands_for_none_of_them(index: LineageIndex) -> None:
-    served = {"active": {"variants": [{"server": {"image": "tiny:1"}}]}}
-    index.update(
-        [
-            document("a", of()),
-            document("b", of(digest="sha256:" + "99" * 32)),
-            document("e", lambda: endpoint_fragment("endpoint", "live", "InService", served)),
-        ]
-    )
+    take(index, a=of(), b=of(digest=OTHER), e=endpoint)
 
     (image,) = index.graph(["endpoint:live"]).before("endpoint:live")
 
@@ -195,7 +177,7 @@ def test_a_name_of_several_images_stands_for_none_of_them(index: LineageIndex) -
 
 
 def test_a_record_of_ours_wins_over_a_claim(index: LineageIndex) -> None:
-    index.update([document("a", of())])
+    take(index, a=of())
     claim = record_fragment(record(served_name="better"), claimed=True)
 
     node = index.graph([f"image:{IMAGE}"], [claim]).nodes[f"image:{IMAGE}"]
@@ -204,14 +186,9 @@ def test_a_record_of_ours_wins_over_a_claim(index: LineageIndex) -> None:
 
 
 def test_things_that_came_from_each_other_end_the_search(index: LineageIndex) -> None:
-    ring = Fragment(
-        nodes=tuple(Node(id=f"model:{one}", kind="model", label=one) for one in "abc"),
-        edges=(
-            Edge("model:a", "model:b"),
-            Edge("model:b", "model:c"),
-            Edge("model:c", "model:a"),
-        ),
-    )
+    nodes = tuple(Node(id=f"model:{one}", kind="model", label=one) for one in "abc")
+    edges = tuple(Edge(f"model:{one}", f"model:{other}") for one, other in ("ab", "bc", "ca"))
+    ring = Fragment(nodes=nodes, edges=edges)
 
     graph = index.graph(["model:a"], [ring])
 

@@ -8,6 +8,7 @@ import pytest
 
 from packager.core.documents import NotStrict
 from packager.lineage.records import record_fragment
+from tests.support.cases import cases
 from tests.support.lineage_records import IMAGE, KEY, record
 
 
@@ -89,15 +90,7 @@ def test_what_is_no_record_is_refused(document: dict[str, Any]) -> None:
         record_fragment(document)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"steps": "all", "model": [], "base": 1, "images": {}, "layers": None},
-        {"steps": [1, {"key": {}}], "draft": "x", "bench": [], "quality": {"quality": 3}},
-        {"request": [], "served_name": {"a": 1}},
-    ],
-    ids=["top", "deeper", "names"],
-)
+@pytest.mark.parametrize(*cases(__file__, "types"))
 def test_fields_of_other_types_are_as_good_as_missing(changes: dict[str, Any]) -> None:
     assert f"image:{IMAGE}" in {node.id for node in record_fragment(record(**changes)).nodes}
 

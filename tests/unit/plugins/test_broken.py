@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from packager.errors import UsageError
-from packager.plugins.rows import BrokenPlugin, departures
+from packager.plugins.rows import BrokenPlugin, Table, departures
 from packager.plugins.tables import (
     BASES,
     COMPILERS,
@@ -22,6 +22,7 @@ from packager.plugins.tables import (
 )
 from packager.ports import Quantizer
 from packager.wiring import find_compilers, find_quantizer
+from tests.support.cases import cases
 
 Install = Callable[..., None]
 
@@ -33,10 +34,14 @@ class Good:
     def check(self, facts, plan): return ()
     def step(self, facts, plan): raise NotImplementedError
 """
-LACKS = GOOD.replace("    def step(self, facts, plan): raise NotImplementedError\n", "")
-OTHER = GOOD.replace("def check(self, facts, plan)", "def check(self, facts)")
-MORE = GOOD.replace("def check(self, facts, plan)", "def check(self, facts, plan, extra)")
-FAILS = GOOD + "    def __init__(self): raise RuntimeError('no licence')\n"
+MODULES = {
+    "good": GOOD,
+    "lacks": GOOD.replace("    def step(self, facts, plan): raise NotImplementedError\n", ""),
+    "other": GOOD.replace("def check(self, facts, plan)", "def check(self, facts)"),
+    "more": GOOD.replace("def check(self, facts, plan)", "def check(self, facts, plan, extra)"),
+    "fails": GOOD + "    def __init__(self): raise RuntimeError('no licence')\n",
+    "does not load": "raise SystemError('wrong libc')",
+}
 
 
 @pytest.fixture
@@ -63,23 +68,11 @@ def test_one_that_keeps_its_port_is_used(install: Install) -> None:
     assert find_quantizer("good").name == "good"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("value", "module", "reason"),
-    [
-        ("nowhere:Good", GOOD, "nowhere:Good: No module named 'nowhere'"),
-        ("from_elsewhere:Bad", GOOD, "has no attribute 'Bad'"),
-        ("from_elsewhere", GOOD, "is module, not something that makes a plug-in"),
-        ("from_elsewhere:Good", "raise SystemError('wrong libc')", "wrong libc"),
-        ("from_elsewhere:Good", LACKS, "it has no 'step', which Quantizer asks for"),
-        ("from_elsewhere:Good", OTHER, "'check' cannot be called with (facts, plan)"),
-        ("from_elsewhere:Good", MORE, "'check' cannot be called with (facts, plan)"),
-        ("from_elsewhere:Good", FAILS, "no licence"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "broken"))
 def test_a_broken_one_is_refused_by_name(
     install: Install, value: str, module: str, reason: str
 ) -> None:
-    install("packager.quantizers", "demo", value, module)
+    install("packager.quantizers", "demo", value, MODULES[module])
 
     with pytest.raises(BrokenPlugin) as refused:
         QUANTIZERS.find("demo").make()
@@ -90,21 +83,11 @@ def test_a_broken_one_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("table", "group"),
-    [
-        (SOURCES, "packager.sources"),
-        (FAMILIES, "packager.families"),
-        (BASES, "packager.bases"),
-        (SINKS, "packager.sinks"),
-        (COMPILERS, "packager.compilers"),
-    ],
+    "table", [SOURCES, FAMILIES, BASES, SINKS, COMPILERS], ids=lambda table: table.kind
 )
-def test_every_open_table_refuses_a_broken_one(
-    install: Install,
-    table: Any,
-    group: str,
-) -> None:
-    install(group, "demo", "nowhere:Demo")
+def test_every_open_table_refuses_a_broken_one(install: Install, table: Table[Any]) -> None:
+    assert table.group
+    install(table.group, "demo", "nowhere:Demo")
 
     with pytest.raises(BrokenPlugin, match=f"{table.kind} 'demo' from elsewhere"):
         table.find("demo")

@@ -42,79 +42,58 @@ from packager.plugins.tables import (
 )
 from tests.support.commandline import ROOT
 
-TARGETS = {
-    "oci": "oci:out",
-    "registry": "r.example/model:1",
-    "docker": "docker:model:1",
-    "dir": "dir:out",
-    "s3": "s3://bucket/prefix",
-}
-
 # What makes an implementation of each kind, what it must be, and a page that has its name.
 Make = Callable[[Any, str, Path], object]
-KINDS: dict[str, tuple[Table[Any], Make | None, type, str]] = {
-    "source": (
-        SOURCES,
-        lambda row, *_: row.make(SourceContext()),
-        ports.ModelSource,
-        "docs/sources.md",
-    ),
-    "family": (
-        FAMILIES,
-        lambda row, *_: row.make(),
-        ports.ContainerFamily,
-        "docs/adding-a-family.md",
-    ),
-    "base": (
-        BASES,
-        lambda row, *_: row.make(BaseContext(clients=RegistryClients)),
-        ports.BaseSource,
-        "docs/build.md",
-    ),
-    "output": (
-        SINKS,
-        lambda row, name, place: row.make(parse_target(TARGETS[name], SINKS), sink_context(place)),
-        ports.ImageSink,
-        "docs/build.md",
-    ),
-    "quantizer": (QUANTIZERS, lambda row, *_: row.make(), ports.Quantizer, "docs/quantization.md"),
-    "compiler": (COMPILERS, lambda row, *_: row.make(), ports.Compiler, "docs/compilation.md"),
-    "platform": (DEPLOYERS, lambda row, *_: row.make(), ports.Deployer, "docs/deploy.md"),
-    "executor": (
-        EXECUTORS,
-        lambda row, _, place: row.make(executor_context(place)),
-        ports.Executor,
-        "docs/tools.md",
-    ),
-    "layout": (TREES, lambda row, *_: row.make(), ports.TreeReader, "docs/cache.md"),
-    # These open a cluster or an image at once: mypy alone says that they keep their port.
-    "fleet": (FLEETS, None, Fleet, "docs/warm-up.md"),
-    "image": (IMAGES, None, object, "docs/layers.md"),
-}
 
 
-def sink_context(place: Path) -> SinkContext:
-    return SinkContext(
-        reader=BlobReader(), clients=RegistryClients, state_file=place / "digests.sqlite"
+def plain(row: Any, *_: object) -> object:
+    return row.make()
+
+
+def of_source(row: Any, *_: object) -> object:
+    return row.make(SourceContext())
+
+
+def of_base(row: Any, *_: object) -> object:
+    return row.make(BaseContext(clients=RegistryClients))
+
+
+def of_output(row: Any, name: str, place: Path) -> object:
+    targets = {"registry": "r.example/model:1", "s3": "s3://bucket/prefix"}
+    target = parse_target(targets.get(name, f"{name}:model"), SINKS)
+    state = place / "digests.sqlite"
+    return row.make(
+        target, SinkContext(reader=BlobReader(), clients=RegistryClients, state_file=state)
     )
 
 
-def executor_context(place: Path) -> ExecutorContext:
+def of_executor(row: Any, _: str, place: Path) -> object:
     def never(*given: object) -> Any:
         pytest.fail(f"asked for {given}")
 
     cluster = ClusterContext(address="", given={}, version="1", exchange=never, in_image=never)
-    return ExecutorContext(
-        environments=never,  # type: ignore[arg-type]
-        work_dir=place,
-        log_dir=place,
-        read=never,
-        environment={},
-        load_image=never,
-        cluster=lambda: cluster,
-        find_tool=never,
-        capacity=dict,
+    asked = ("environments", "read", "load_image", "find_tool")
+    places = {"work_dir": place, "log_dir": place}
+    unasked: Any = dict.fromkeys(asked, never)
+    return row.make(
+        ExecutorContext(**unasked, **places, environment={}, cluster=lambda: cluster, capacity=dict)
     )
+
+
+KINDS: dict[str, tuple[Table[Any], Make | None, type, str]] = {
+    "source": (SOURCES, of_source, ports.ModelSource, "docs/sources.md"),
+    "family": (FAMILIES, plain, ports.ContainerFamily, "docs/adding-a-family.md"),
+    "base": (BASES, of_base, ports.BaseSource, "docs/build.md"),
+    "output": (SINKS, of_output, ports.ImageSink, "docs/build.md"),
+    "quantizer": (QUANTIZERS, plain, ports.Quantizer, "docs/quantization.md"),
+    "compiler": (COMPILERS, plain, ports.Compiler, "docs/compilation.md"),
+    "platform": (DEPLOYERS, plain, ports.Deployer, "docs/deploy.md"),
+    "executor": (EXECUTORS, of_executor, ports.Executor, "docs/tools.md"),
+    "layout": (TREES, plain, ports.TreeReader, "docs/cache.md"),
+    # These open a cluster or an image at once: mypy alone says that they keep their port.
+    "fleet": (FLEETS, None, Fleet, "docs/warm-up.md"),
+    "image": (IMAGES, None, object, "docs/layers.md"),
+}
 
 
 def rows() -> Iterator[Any]:

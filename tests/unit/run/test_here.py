@@ -10,6 +10,7 @@ from packager.catalog.instances import find_instance
 from packager.core.instance import LOCAL, Instance
 from packager.core.units import GIB
 from packager.run.here import NotThisMachine, why_not_here
+from tests.support.cases import cases
 
 PROCESSOR = Instance(
     name=LOCAL,
@@ -41,42 +42,15 @@ def test_what_is_planned_for_this_machine_runs_here() -> None:
 
 def test_an_instance_that_this_machine_is_runs_here() -> None:
     """Also where its operating system keeps back some of the memory of the data sheet."""
-    assert (
-        why_not_here(find_instance("ml.g5.xlarge"), replace(ONE_GPU, device_bytes=21 * GIB)) == ""
-    )
+    kept_back = replace(ONE_GPU, device_bytes=21 * GIB)
+    assert why_not_here(find_instance("ml.g5.xlarge"), kept_back) == ""
     assert why_not_here(find_instance("ml.g5.xlarge"), ONE_GPU) == ""
     assert why_not_here(find_instance("ml.g4dn.xlarge"), ONE_GPU) == ""
 
 
-@pytest.mark.parametrize(
-    ("instance", "here", "reason"),
-    [
-        (
-            "8xH100-80",
-            PROCESSOR,
-            "that has 8 x H100 with 80.0 GiB each, "
-            "this machine has no accelerator and 24.0 GiB of memory",
-        ),
-        (
-            "ml.g5.12xlarge",
-            ONE_GPU,
-            "that has 4 x A10G with 22.4 GiB each, "
-            "this machine has 1 x NVIDIA A10G with 22.5 GiB each",
-        ),
-        (
-            "1xH100-80",
-            ONE_GPU,
-            "that has 1 x H100 with 80.0 GiB each, "
-            "this machine has 1 x NVIDIA A10G with 22.5 GiB each",
-        ),
-        (
-            "ml.g6.xlarge",
-            ONE_GPU,
-            "that has compute capability 8.9, this machine 8.6",
-        ),
-    ],
-)
-def test_what_this_machine_lacks_is_the_reason(instance: str, here: Instance, reason: str) -> None:
+@pytest.mark.parametrize(*cases(__file__, "reasons"))
+def test_what_this_machine_lacks_is_the_reason(instance: str, has_gpu: bool, reason: str) -> None:
+    here = ONE_GPU if has_gpu else PROCESSOR
     assert why_not_here(find_instance(instance), here) == reason
 
 

@@ -12,6 +12,7 @@ from docker.errors import ImageNotFound
 
 from packager.errors import NotFound, UsageError
 from packager.run.images import PackagedImage, find_packaged
+from tests.support.cases import cases
 
 DIGEST = "sha256:" + "1" * 64
 LABELS = {
@@ -54,22 +55,13 @@ def test_another_image_of_the_name_is_not_run_for_the_digest(tmp_path: Path) -> 
         find_packaged(engine_with("tiny:1", LABELS), f"tiny:1@{DIGEST}", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (None, "'tiny:1' was not built by packager"),
-        ({}, "'tiny:1' was not built by packager"),
-        (
-            {**LABELS, "dev.packager.record": '{"request": {"weights": "mounted"}}'},
-            "'tiny:1' has no weights",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_cannot_run_is_refused(
-    labels: dict[str, str] | None, message: str, tmp_path: Path
+    labels: dict[str, str] | None, record: str | None, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        find_packaged(engine_with("tiny:1", labels), "docker:tiny:1", tmp_path)
+        ours = {**LABELS, "dev.packager.record": record} if record else labels
+        find_packaged(engine_with("tiny:1", ours), "docker:tiny:1", tmp_path)
 
 
 @pytest.mark.parametrize("record", ["", "[]", "{", '{"request": 3}'])

@@ -7,21 +7,10 @@ import pytest
 from packager.errors import UsageError
 from packager.images.registry.reference import parse_reference
 from packager.run.names import check_name, container_name, image_name, run_name
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("served", "name"),
-    [
-        ("tiny-llama", "tiny-llama"),
-        ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"),
-        ("org/name/", "name"),
-        ("my model", "my-model"),
-        ("模型", "model"),
-        ("-.x.-", "x"),
-        ("a" * 80, "a" * 63),
-        ("", "model"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "runs"))
 def test_a_run_is_named_after_the_last_part_of_its_model(served: str, name: str) -> None:
     assert run_name(served) == name
     assert check_name(name) == name
@@ -33,15 +22,7 @@ def test_a_name_that_docker_refuses_is_refused_first(name: str) -> None:
         check_name(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "image"),
-    [
-        ("tiny-llama", "packager-run/tiny-llama:latest"),
-        ("Llama-3.1-8B", "packager-run/llama-3-1-8b:latest"),
-        ("a__.b", "packager-run/a-b:latest"),
-        ("_", "packager-run/model:latest"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "images"))
 def test_an_image_has_a_name_that_registries_take(name: str, image: str) -> None:
     assert image_name(name) == image
     assert parse_reference(image).tag == "latest"

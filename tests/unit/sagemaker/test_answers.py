@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-from packager.core.record import (
-    BuildRecord,
-    RecordedBase,
-    RecordedImage,
-    RecordedModel,
-    RecordedTree,
-    Transfer,
-)
-from packager.core.request import BuildRequest
+from packager.core.record import BuildRecord, RecordedBase, RecordedImage, RecordedTree
 from packager.jobs.values import Job, JobStatus
 from packager.sagemaker.answers import describe, finished_model, job_arn, recommended_image, summary
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import answer_faults
+from tests.support.cases import cases, document
+from tests.support.lineage_records import build_record
 from tests.support.sagemaker_bodies import AWQ, EAGLE_OWN_DATA, MODELS, compilation, sharding
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333", images="docker:jobs")
@@ -43,82 +36,66 @@ def _job(body: dict[str, Any] = AWQ, status: JobStatus = "queued", **changed: An
     )
 
 
-def _record(*images: RecordedImage) -> BuildRecord:
-    return BuildRecord(
-        packager_version="1",
-        request=BuildRequest(model="m", instance="local"),
-        model=RecordedModel(source="s3", name="tiny"),
-        base=RecordedBase(reference="host/base:1", digest=DIGEST, platform="linux/amd64"),
-        family="vllm",
-        engine="vllm",
-        engine_version="0.27.1",
-        tp_degree=1,
-        served_name="tiny",
-        shape={},
-        created="",
-        digest=DIGEST,
-        layers=(),
-        images=images,
-        transfer=Transfer(),
-        seconds=1.0,
-    )
-
-
 BUILT = RecordedImage(target="docker:jobs:a", name="jobs:a", digest=DIGEST)
 
 
-def test_a_queued_job_repeats_what_was_asked_for() -> None:
-    assert describe(_job(), SETTINGS) == {
-        **AWQ,
-        "OptimizationJobArn": "arn:aws:sagemaker:eu-west-1:111122223333:optimization-job/"
-        "modelbuilderjob-3f2a",
-        "OptimizationJobStatus": "STARTING",
-        "CreationTime": 1795435200.25,
-        "LastModifiedTime": 1795435200.25,
-        "OptimizationOutput": {},
+def record_of(row: dict[str, Any]) -> BuildRecord:
+    """Return a build of images of these names and of trees, upon a base."""
+    images = (
+        RecordedImage(target=f"docker:{one}", name=one, digest=DIGEST) for one in row["images"]
+    )
+    trees = (
+        RecordedTree(target="s3://b/m", name="s3://b/m", digest=DIGEST, files=1, size=1, **one)
+        for one in row.get("trees", ())
+    )
+    record = build_record(images=tuple(images), trees=tuple(trees))
+    if row.get("from_scratch"):
+        base = RecordedBase(reference="scratch", digest="", platform="linux/amd64")
+        record = record.model_copy(update={"base": base})
+    return record
+
+
+@pytest.mark.parametrize("row", document(__file__, "results"), ids=lambda row: row["id"])
+def test_a_result_names_its_image_and_how_to_serve_it(row: dict[str, Any]) -> None:
+    record, digest = record_of(row["record"]), DIGEST
+    made = {"ModelName": "made", "ExecutionRoleArn": "arn", "PrimaryContainer": row["container"]}
+
+    assert recommended_image(record) == row["image"].replace("{digest}", digest)
+    assert finished_model(made, record)["PrimaryContainer"] == {
+        **row["container"],
+        **row["serves"],
+        "Image": row["serves"]["Image"].replace("{digest}", digest),
     }
 
 
-def test_a_complete_job_names_the_image_by_its_digest() -> None:
-    done = _job(status="completed", started=NOON, ended=NOON)
-    answer = describe(done, SETTINGS, _record(BUILT))
-
-    assert answer["OptimizationOutput"] == {"RecommendedInferenceImage": f"jobs:a@{DIGEST}"}
-    assert answer["OptimizationEndTime"] == 1795435200.25
-
-
-def test_of_files_alone_the_base_is_recommended() -> None:
-    assert recommended_image(_record()) == f"host/base:1@{DIGEST}"
-
-
-def test_of_a_tree_without_a_base_the_image_that_serves_it_is_recommended() -> None:
-    tree = RecordedTree(
-        target="s3://b/m", name="s3://b/m", digest=DIGEST, files=1, size=1, image="host/lmi:0.36"
-    )
-    scratch = RecordedBase(reference="scratch", digest="", platform="linux/amd64")
-    record = _record().model_copy(update={"base": scratch, "trees": (tree,)})
-
-    assert recommended_image(record) == "host/lmi:0.36"
-
-
-def test_no_image_is_recommended_before_the_end() -> None:
-    assert describe(_job(status="running"), SETTINGS, _record(BUILT))["OptimizationOutput"] == {}
-
-
-@pytest.mark.parametrize(
-    ("status", "told"),
-    [
-        ("queued", "STARTING"),
-        ("running", "INPROGRESS"),
-        ("stopping", "STOPPING"),
-        ("completed", "COMPLETED"),
-        ("failed", "FAILED"),
-        ("stopped", "STOPPED"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "statuses"))
 def test_every_state_has_the_name_of_the_service(status: JobStatus, told: str) -> None:
     assert status in get_args(JobStatus)
     assert describe(_job(status=status), SETTINGS)["OptimizationJobStatus"] == told
+
+
+def test_a_queued_job_repeats_what_was_asked_for() -> None:
+    assert describe(_job(), SETTINGS) == {**AWQ, **document(__file__, "queued")}
+
+
+def test_a_complete_job_has_its_end_and_its_image_and_a_running_one_neither() -> None:
+    done = describe(_job(status="completed", started=NOON, ended=NOON), SETTINGS, RECORD)
+    running = describe(_job(status="running"), SETTINGS, RECORD)
+
+    assert done["OptimizationOutput"] == {"RecommendedInferenceImage": f"jobs:a@{DIGEST}"}
+    assert done["OptimizationEndTime"] == 1795435200.25
+    assert running["OptimizationOutput"] == {}
+    assert not running.keys() & {"OptimizationStartTime", "OptimizationEndTime"}
+
+
+def test_a_list_names_techniques_as_its_filter_does() -> None:
+    both = [*AWQ["OptimizationConfigs"], *EAGLE_OWN_DATA["OptimizationConfigs"]]
+
+    listed = summary(_job({**AWQ, "OptimizationConfigs": both}), SETTINGS)
+    assert listed["OptimizationTypes"] == ["Quantization", "SpeculativeDecoding"]
+
+
+RECORD = build_record(images=(BUILT,))
 
 
 def test_a_reason_is_shortened_and_printable() -> None:
@@ -138,64 +115,8 @@ def test_botocore_finds_no_fault_in_an_answer(body: dict[str, Any], status: JobS
     job = _job(body, status, started=NOON, ended=NOON, failure="why")
     listed = {"OptimizationJobSummaries": [summary(job, SETTINGS)]}
 
-    answer = describe(job, SETTINGS, _record(BUILT))
+    answer = describe(job, SETTINGS, RECORD)
     assert answer_faults("DescribeOptimizationJob", answer) == ()
     assert answer_faults("ListOptimizationJobs", listed) == ()
     created = {"OptimizationJobArn": job_arn(job.name, SETTINGS)}
     assert answer_faults("CreateOptimizationJob", created) == ()
-
-
-def test_a_list_names_techniques_as_its_filter_does() -> None:
-    both = [*AWQ["OptimizationConfigs"], *EAGLE_OWN_DATA["OptimizationConfigs"]]
-
-    assert summary(_job({**AWQ, "OptimizationConfigs": both}), SETTINGS)["OptimizationTypes"] == [
-        "Quantization",
-        "SpeculativeDecoding",
-    ]
-
-
-def test_an_image_with_a_long_name_is_told_by_its_digest() -> None:
-    long = replace_name("x" * 250)
-
-    assert recommended_image(_record(long)) == DIGEST
-
-
-def replace_name(name: str) -> RecordedImage:
-    return BUILT.model_copy(update={"name": name})
-
-
-def test_a_job_without_a_start_has_no_times_of_one() -> None:
-    answer = describe(replace(_job(), started=None), SETTINGS)
-
-    assert not answer.keys() & {"OptimizationStartTime", "OptimizationEndTime"}
-
-
-MADE = {"ModelName": "made", "ExecutionRoleArn": "arn", "PrimaryContainer": {"ModelDataSource": {}}}
-
-
-def test_a_model_of_files_alone_is_told_how_to_serve_them() -> None:
-    tree = RecordedTree(
-        target="s3://b/m",
-        name="s3://b/m",
-        digest=DIGEST,
-        files=1,
-        size=1,
-        image="host/lmi:0.36",
-        env={"OPTION_DTYPE": "bf16"},
-    )
-    record = _record().model_copy(update={"trees": (tree,)})
-
-    assert finished_model(MADE, record) == {
-        **MADE,
-        "PrimaryContainer": {
-            "ModelDataSource": {},
-            "Image": "host/lmi:0.36",
-            "Environment": {"OPTION_DTYPE": "bf16"},
-        },
-    }
-
-
-def test_a_model_of_an_image_of_ours_needs_no_settings() -> None:
-    made = finished_model({**MADE, "PrimaryContainer": {}}, _record(BUILT))
-
-    assert made["PrimaryContainer"] == {"Image": f"jobs:a@{DIGEST}"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packager.jobs.values import JobStatus, Stage
+from packager.jobs.values import JobStatus
 from packager.sagemaker.benchmarks import (
     describe_benchmark,
     make_benchmark,
@@ -21,13 +21,13 @@ from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.workloads import WorkloadConfig, read_workload_config
 from tests.support.ai_jobs import (
     CREATED,
-    ROLE,
     SYNTHETIC,
     benchmark_body,
     faults_of,
     stored,
     workload_body,
 )
+from tests.support.cases import cases, document
 
 ADDRESS = "http://127.0.0.1:49153"
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
@@ -57,24 +57,12 @@ def test_a_job_is_one_benchmark_of_the_containers_own_port() -> None:
     )
 
     assert (job.kind, job.name, job.tags) == ("benchmark", "bench-1", {"team": "a b"})
-    assert job.stages == (
-        Stage(
-            "bench",
-            (
-                "bench",
-                "http://127.0.0.1:49153",
-                "--workload-spec",
-                "{job}/workload.json",
-                "--endpoint",
-                "invocations",
-                "--output",
-                "s3://bucket/benchmarks/bench-1/",
-                "--format",
-                "json",
-                "--progress",
-                "json",
-            ),
-        ),
+    (stage,) = job.stages
+    assert stage.name == "bench"
+    assert stage.arguments == (
+        *("bench", "http://127.0.0.1:49153", "--workload-spec", "{job}/workload.json"),
+        *("--endpoint", "invocations", "--output", "s3://bucket/benchmarks/bench-1/"),
+        *("--format", "json", "--progress", "json"),
     )
     assert json.loads(job.files["workload.json"]) == SYNTHETIC
 
@@ -87,130 +75,47 @@ def test_a_data_set_is_sent_and_a_path_that_the_workload_states_is_kept() -> Non
     assert "--endpoint" not in path.arguments
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "found"),
-    [
-        pytest.param({"Identifier": "tiny"}, ("tiny", ""), id="a name"),
-        pytest.param(
-            {"Identifier": "arn:aws:sagemaker:us-east-1:111122223333:endpoint/tiny"},
-            ("tiny", ""),
-            id="an ARN",
-        ),
-        pytest.param(
-            {"Identifier": "tiny", "InferenceComponents": [{"Identifier": "copy"}]},
-            ("tiny", "copy"),
-            id="a component",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "targets"))
 def test_the_target_is_an_endpoint_or_a_component(
-    endpoint: dict[str, Any], found: tuple[str, str]
+    endpoint: dict[str, Any], found: list[str]
 ) -> None:
-    assert target_of({"BenchmarkTarget": {"Endpoint": endpoint}}) == found
+    assert list(target_of({"BenchmarkTarget": {"Endpoint": endpoint}})) == found
 
 
 MLFLOW = {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/a"}
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        pytest.param({"BenchmarkTarget": {}}, "BenchmarkTarget.Endpoint is missing", id="none"),
-        pytest.param(
-            {"BenchmarkTarget": {"Endpoint": {"Identifier": "a", "TargetContainerHostname": "b"}}},
-            "TargetContainerHostname is not taken here: an endpoint's model has one container",
-            id="a container",
-        ),
-        pytest.param(
-            {
-                "BenchmarkTarget": {
-                    "Endpoint": {
-                        "Identifier": "a",
-                        "InferenceComponents": [{"Identifier": "b"}, {"Identifier": "c"}],
-                    }
-                }
-            },
-            "2 inference components, expected one",
-            id="components",
-        ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://b/p", "MlflowConfig": MLFLOW}},
-            "OutputConfig.MlflowConfig is not taken here: nothing is sent to MLflow",
-            id="mlflow",
-        ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "https://bucket/p"}},
-            "OutputConfig.S3OutputLocation 'https://bucket/p' is not a place in S3",
-            id="https",
-        ),
-        pytest.param(
-            {"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]},
-            "the tag 'a' is given twice",
-            id="tags",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_cannot_be_measured_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):
         make_benchmark(benchmark_body(**more), a_workload(), ADDRESS)
 
 
+@pytest.mark.parametrize(*cases(__file__, "workloads"))
+def test_a_workload_that_cannot_be_sent_is_refused(
+    parameters: dict[str, Any] | None, channels: list[str] | None, message: str
+) -> None:
+    spec = SYNTHETIC if parameters is None else {**SYNTHETIC, "parameters": parameters}
+
+    with pytest.raises(ValidationRefused, match=message):
+        read_workload_config(workload_body(spec, channels=tuple(channels or ())))
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        pytest.param({"AIWorkloadConfigName": "a"}, "WorkloadSpec.Inline is missing", id="none"),
-        pytest.param(
-            workload_body({**SYNTHETIC, "parameters": {"gpu": 1}}),
-            "'gpu' is not a parameter of a workload that is done here",
-            id="unknown",
-        ),
-        pytest.param(
-            workload_body("{"),
-            "AIWorkloadConfigs.WorkloadSpec.Inline: it cannot be read",
-            id="text",
-        ),
-        pytest.param(
-            workload_body({**SYNTHETIC, "parameters": {"custom_dataset_type": "openai-chat"}}),
-            "are those of a data set, and none is named",
-            id="no data",
-        ),
-        pytest.param(
-            workload_body(channels=("s3://b/1", "s3://b/2")), "has 2 channels, expected one", id="2"
-        ),
-        pytest.param(
-            workload_body(channels=("s3://bucket",)),
-            "the data set 's3://bucket' is not a place in S3",
-            id="bucket",
-        ),
-        pytest.param(workload_body("a: \ud800"), "is not Unicode text", id="half a letter"),
-        pytest.param(
-            workload_body({**SYNTHETIC, "parameters": {"tokenizer": "/etc"}}),
-            "the tokenizer '/etc' is not the id of a model on a hub",
-            id="a path",
-        ),
-        pytest.param(
-            workload_body({**SYNTHETIC, "parameters": {"tokenizer": "../../other"}}),
-            "the tokenizer '../../other' is not the id",
-            id="a path upwards",
-        ),
+        ({"AIWorkloadConfigName": "a"}, "WorkloadSpec.Inline is missing"),
+        (workload_body("{"), "AIWorkloadConfigs.WorkloadSpec.Inline: it cannot be read"),
+        (workload_body("a: \ud800"), "is not Unicode text"),
     ],
+    ids=["none", "text", "half a letter"],
 )
-def test_a_workload_that_cannot_be_sent_is_refused(body: dict[str, Any], message: str) -> None:
+def test_a_workload_that_is_no_document_is_refused(body: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):
         read_workload_config(body)
 
 
-@pytest.mark.parametrize(
-    ("status", "shown"),
-    [
-        ("queued", "InProgress"),
-        ("running", "InProgress"),
-        ("stopping", "Stopping"),
-        ("completed", "Completed"),
-        ("failed", "Failed"),
-        ("stopped", "Stopped"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "statuses"))
 def test_statuses_are_the_apis(status: JobStatus, shown: str) -> None:
     job = stored(make_benchmark(benchmark_body(), a_workload(), ADDRESS), status)
 
@@ -233,30 +138,8 @@ def test_an_answer_names_the_jobs_own_place_and_has_amazons_shape() -> None:
     answer = describe_benchmark(job, SETTINGS)
 
     assert faults_of("DescribeAIBenchmarkJob", answer) == ""
-    assert answer == {
-        "AIBenchmarkJobName": "bench-1",
-        "AIBenchmarkJobArn": "arn:aws:sagemaker:eu-west-1:111122223333:ai-benchmark-job/bench-1",
-        "AIBenchmarkJobStatus": "Failed",
-        "FailureReason": "x" * 1024,
-        "BenchmarkTarget": {"Endpoint": {"Identifier": "tiny"}},
-        "OutputConfig": {
-            "S3OutputLocation": "s3://bucket/benchmarks/bench-1/",
-            "CloudWatchLogs": [
-                {
-                    "LogGroupArn": "arn:aws:logs:eu-west-1:111122223333:log-group:"
-                    "/aws/sagemaker/AIBenchmarkJobs",
-                    "LogStreamName": "bench-1",
-                }
-            ],
-        },
-        "AIWorkloadConfigIdentifier": "arn:aws:sagemaker:eu-west-1:111122223333:"
-        "ai-workload-config/chat",
-        "RoleArn": ROLE,
-        "CreationTime": 1795428000.123,
-        "StartTime": 1795428000.123,
-        "EndTime": 1795428090.123,
-        "Tags": [{"Key": "team", "Value": "a"}],
-    }
+    assert answer.pop("FailureReason") == "x" * 1024
+    assert answer == document(__file__, "answer")
     summary = summarize_benchmark(job, SETTINGS)
     assert faults_of("ListAIBenchmarkJobs", {"AIBenchmarkJobs": [summary]}) == ""
     assert summary["AIWorkloadConfigName"] == "chat"
@@ -267,20 +150,7 @@ def test_bodies_of_these_tests_are_amazons() -> None:
     assert faults_of("CreateAIWorkloadConfig", workload_body(), way="input") == ""
 
 
-WORDS = (
-    "",
-    "0",
-    "-1",
-    "1e999",
-    "\x00",
-    "{{",
-    "&a *a",
-    "true",
-    "null",
-    "\U0001f600",
-    "s3://",
-    "a" * 99,
-)
+WORDS = ("", "0", "-1", "1e999", "\x00", "{{", "&a *a", "true", "null", "\U0001f600", "s3://")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -289,7 +159,7 @@ def test_any_workload_is_taken_or_refused_by_type(seed: int) -> None:
     text = json.dumps(SYNTHETIC)
     for _ in range(10):
         place, length = chance.randrange(len(text)), chance.choice((0, 1, 5, 40))
-        broken = text[:place] + chance.choice(WORDS) + text[place + length :]
+        broken = text[:place] + chance.choice((*WORDS, "a" * 99)) + text[place + length :]
         try:
             found = read_workload_config(workload_body(broken))
         except ValidationRefused as error:

@@ -10,6 +10,7 @@ import pytest
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
+from tests.support.cases import cases
 from tests.support.sagemaker_bodies import (
     AWQ,
     DJL,
@@ -37,49 +38,17 @@ def _make(body: dict[str, Any], config: Mapping[str, Any] | None = None, **setti
     )
 
 
-def _with(image: str, instance: str = "ml.g5.12xlarge", **variables: str) -> dict[str, Any]:
-    body = quantization(**variables)
-    config = {**body["OptimizationConfigs"][0]["ModelQuantizationConfig"], "Image": image}
-    return {
-        **body,
-        "DeploymentInstanceType": instance,
-        "OptimizationConfigs": [{"ModelQuantizationConfig": config}],
-    }
+def _with(image: str, **variables: str) -> dict[str, Any]:
+    config = {"OverrideEnvironment": variables, "Image": image}
+    return {**AWQ, "OptimizationConfigs": [{"ModelQuantizationConfig": config}]}
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        (_with(TGI_33, OPTION_SPECULATIVE_DRAFT_MODEL="eagle:s3://models/head/"), "TGI"),
-        (_with(TGI_33, OPTION_SPECULATIVE_DRAFT_MODEL="eagle3:s3://models/head/"), "TGI"),
-        (_with(TGI_33, OPTION_QUANTIZE="nvfp4"), "NVFP4"),
-        (
-            _with(LMI_28, OPTION_SPECULATIVE_DRAFT_MODEL="ngram", PIPELINE_PARALLEL_DEGREE="2"),
-            "",
-        ),
-        (_with(LMI_28, OPTION_KV_CACHE_DTYPE="fp8", OPTION_DTYPE="bf16"), ""),
-        (
-            quantization(
-                SM_SGLANG_MAX_RUNNING_REQUESTS="4",
-                OPTION_SPECULATIVE_DRAFT_MODEL="medusa:s3://models/heads/",
-            ),
-            "SGLang",
-        ),
-        (quantization(SM_SGLANG_MAX_RUNNING_REQUESTS="4", OPTION_QUANTIZE="mxfp4"), ""),
-    ],
-    ids=[
-        "eagle-tgi",
-        "eagle3-tgi",
-        "nvfp4-tgi",
-        "draft-pp",
-        "kv-fp8",
-        "medusa-sglang",
-        "mxfp4-there",
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "rules"))
 def test_what_a_rule_refuses_is_refused_before_there_is_a_job(
-    body: dict[str, Any], words: str
+    image: str | None, variables: dict[str, str], words: str | None
 ) -> None:
+    body = _with({"tgi": TGI_33, "lmi": LMI_28}[image], **variables) if image else None
+    body = body or quantization(**variables)
     if words:
         assert words in _refusal(body)
     else:

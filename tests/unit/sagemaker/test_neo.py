@@ -17,16 +17,9 @@ from packager.sagemaker.neo import (
     read_wish,
     request_of,
 )
+from tests.support.cases import cases, document
 
-VARIABLES = {
-    "SM_NEO_EXECUTION_CONTEXT": "1",
-    "SM_NEO_INPUT_MODEL_DIR": "/opt/ml/model/input",
-    "SM_NEO_COMPILED_MODEL_DIR": "/opt/ml/model/compiled",
-    "SM_NEO_COMPILATION_ERROR_FILE": "/opt/ml/compilation/errors/errors.json",
-    "SM_NEO_CACHE_DIR": "/opt/ml/compilation/cache",
-    "SM_NEO_HF_CACHE_DIR": "/opt/ml/compilation/cache",
-    "COMPILER_OPTIONS": "{}",
-}
+VARIABLES: dict[str, str] = document(__file__, "context")
 CONTEXT = read_context(VARIABLES)
 
 
@@ -57,15 +50,7 @@ def test_the_directories_are_those_of_the_variables() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "SM_NEO_EXECUTION_CONTEXT",
-        "SM_NEO_INPUT_MODEL_DIR",
-        "SM_NEO_COMPILED_MODEL_DIR",
-        "SM_NEO_COMPILATION_ERROR_FILE",
-    ],
-)
+@pytest.mark.parametrize("name", list(VARIABLES)[:4])
 @pytest.mark.parametrize("value", [None, ""], ids=["missing", "empty"])
 def test_a_variable_that_is_needed_is_named(name: str, value: str | None) -> None:
     variables = {**VARIABLES, name: value or ""}
@@ -86,54 +71,11 @@ def test_options_of_the_compiler_are_not_ignored(text: str, said: str) -> None:
         read_context({**VARIABLES, "COMPILER_OPTIONS": text})
 
 
-@pytest.mark.parametrize(
-    ("text", "variables", "expected"),
-    [
-        ("", {}, {"quantize": "awq"}),
-        ("option.quantize=fp8\n", {}, {"quantize": "fp8"}),
-        ("option.quantize=fp8\n", {"OPTION_QUANTIZE": "awq"}, {"quantize": "awq"}),
-        (
-            "option.quantize=awq\noption.awq_block_size=64\noption.awq_zero_point=false\n",
-            {},
-            {"quantize": "awq,group=64,symmetric"},
-        ),
-        (
-            "option.quantize=fp8\noption.fp8_scheme=FP8_DYNAMIC\noption.fp8_ignore=lm_head,gate\n",
-            {"OPTION_CALIB_SIZE": "128"},
-            {
-                "quantize": "fp8,dynamic",
-                "quantize_ignore": ["lm_head", "gate"],
-                "calibration_samples": 128,
-            },
-        ),
-        (
-            "option.tensor_parallel_degree=max\noption.max_model_len=2048\n",
-            {},
-            {"quantize": "awq", "tp_degree": 4, "max_total_tokens": 2048},
-        ),
-        ("option.model_id=/opt/ml/model/input\n", {}, {"quantize": "awq"}),
-        ("option.output_formatter=json\noption.predict_timeout=9\n", {}, {"quantize": "awq"}),
-        ("", {"SERVING_LOAD_MODELS": "ALL", "AWS_REGION": "us-east-1"}, {"quantize": "awq"}),
-    ],
-    ids=[
-        *("nothing", "the file", "a variable beats the file", "options of AWQ", "options of FP8"),
-        *("degrees and lengths", "its own place", "of the server", "other variables"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "quantizations"))
 def test_a_quantization_is_asked_for_by(
     text: str, variables: dict[str, str], expected: dict[str, Any]
 ) -> None:
     assert request(text, **variables) == expected
-
-
-def test_a_sharding_has_its_degree_and_the_file_beats_variables() -> None:
-    text = (
-        "option.load_format=sagemaker_fast_model_loader\n"
-        "option.tensor_parallel_degree=2\n"
-        "option.max_model_len=512\n"
-    )
-
-    assert request(text, OPTION_MAX_MODEL_LEN="1024") == {"tp_degree": 2, "max_total_tokens": 512}
 
 
 def test_a_compilation_is_for_the_image_that_has_its_engine() -> None:
@@ -143,112 +85,38 @@ def test_a_compilation_is_for_the_image_that_has_its_engine() -> None:
     assert "tensorrtllm" in found["container_version"]
 
 
+@pytest.mark.parametrize(*cases(__file__, "results"))
+def test_the_result_keeps_the_models_settings_and_loses_the_jobs(
+    text: str, variables: dict[str, str] | None, kept: dict[str, str]
+) -> None:
+    assert result(text, **(variables or {})) == {"engine": "Python", **kept}
+
+
 @pytest.mark.parametrize("feature", ["trtllm", "vllm,trtllm"])
 def test_a_container_of_tensorrt_compiles(feature: str) -> None:
     assert read_wish("", {"SERVING_FEATURES": feature}).technique == "compile"
 
 
-@pytest.mark.parametrize(
-    ("text", "variables", "said"),
-    [
-        ("option.quantize=gptq\n", {}, "invalid quantization method 'gptq': expected awq or fp8"),
-        ("", {"OPTION_QUANTIZE": "smoothquant"}, "invalid quantization method 'smoothquant'"),
-        (
-            "option.load_format=sagemaker_fast_model_loader\noption.quantize=awq\n",
-            {},
-            "exclude each other",
-        ),
-        ("option.load_format=sagemaker_fast_model_loader\n", {}, "it is ''"),
-        (
-            "option.load_format=sagemaker_fast_model_loader\n",
-            {"OPTION_TENSOR_PARALLEL_DEGREE": "0"},
-            "it is '0'",
-        ),
-        ("option.model_id=org/other\n", {}, "is another model than the one in"),
-        ("option.bogus=1\n", {}, "'OPTION_BOGUS' is not a setting"),
-        ("option.speculative_draft_model=/opt/draft\n", {}, "a draft model is no part"),
-        ("option.max_model_len : 5\n", {}, "line 1"),
-        ("option.dtype=b\\u0066\n", {}, "line 1"),
-        ("option.hf_token=abc\n", {}, "looks like a secret"),
-    ],
-    ids=[
-        *("gptq", "smoothquant", "shard and quantize", "no degree", "degree 0", "another model"),
-        *("unknown", "a draft", "a colon", "an escape", "a secret"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_cannot_be_followed_is_refused(
     text: str, variables: dict[str, str], said: str
 ) -> None:
     with pytest.raises(InputConfiguration, match=said):
         request(text, **variables)
-
-
-def test_the_result_keeps_the_models_settings_and_loses_the_jobs() -> None:
-    text = (
-        "engine=Python\noption.model_id=/opt/ml/model/input\noption.quantize=awq\n"
-        "option.awq_block_size=128\noption.calib_max_seq_length=64\noption.max_model_len=2048\noption.rolling_batch=vllm\n"
-    )
-
-    assert result(text, OPTION_DTYPE="fp16") == {
-        "engine": "Python",
-        "option.max_model_len": "2048",
-        "option.rolling_batch": "vllm",
-        "option.dtype": "fp16",
-    }
+        result(text, **variables)
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
-    [("option.tensor_parallel_degree=2\n", "2"), ("", None)],
-    ids=["given", "not given"],
-)
-def test_the_result_has_a_degree_only_where_the_job_has_one(text: str, kept: str | None) -> None:
-    assert result(text).get("option.tensor_parallel_degree") == kept
-
-
-@pytest.mark.parametrize(
-    ("entry", "kept"), [("djl_python.huggingface", False), ("https://example.com/model.py", True)]
-)
-def test_an_entry_point_stays_where_it_is_an_address(entry: str, kept: bool) -> None:
-    assert ("option.entryPoint" in result(f"option.entryPoint={entry}\n")) is kept
-
-
-@pytest.mark.parametrize("method", ["awq", "fp8"])
-def test_the_result_names_no_quantization(method: str) -> None:
-    """Engines read it from config.json; named as well, they leave their fastest kernels out."""
-    assert "option.quantize" not in result(f"option.quantize={method}\n")
-
-
-def test_a_value_that_readers_take_differently_is_not_written() -> None:
-    with pytest.raises(InputConfiguration, match="take differently"):
-        result("", OPTION_CHAT_TEMPLATE="a\\b")
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "told"),
     [
-        (
-            InputConfiguration("wrong", hint="do that"),
-            {"error": "InputConfiguration('wrong; do that')"},
-        ),
-        (
-            UsageError("no such instance", hint=""),
-            {"error": "InputConfiguration('no such instance')"},
-        ),
-        (
-            PackagerError("broke", hint="try"),
-            {"error": "OptimizationFatalError('broke; try')"},
-        ),
-        (ValueError("bug"), {"error": "OptimizationFatalError('bug')"}),
-        (KeyboardInterrupt(), {"error": "OptimizationFatalError('KeyboardInterrupt')"}),
-        (
-            PlanRejected(()),
-            {"error": "OptimizationFatalError('the plan is rejected: no reason given')"},
-        ),
+        (InputConfiguration("wrong", hint="do that"), "InputConfiguration('wrong; do that')"),
+        (UsageError("no such instance", hint=""), "InputConfiguration('no such instance')"),
+        (PackagerError("broke", hint="try"), "OptimizationFatalError('broke; try')"),
+        (ValueError("bug"), "OptimizationFatalError('bug')"),
+        (KeyboardInterrupt(), "OptimizationFatalError('KeyboardInterrupt')"),
+        (PlanRejected(()), "OptimizationFatalError('the plan is rejected: no reason given')"),
     ],
     ids=["input", "usage", "ours", "a bug", "interrupted", "a plan"],
 )
-def test_the_error_file_names_what_clients_know(
-    error: BaseException, expected: dict[str, str]
-) -> None:
-    assert error_document(error) == expected
+def test_the_error_file_names_what_clients_know(error: BaseException, told: str) -> None:
+    assert error_document(error) == {"error": told}

@@ -13,22 +13,24 @@ from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import service_model
+from tests.support.cases import cases, document, shows
 from tests.support.sagemaker_bodies import (
     AWQ,
-    DJL,
     EAGLE_BUILT_IN_DATA,
     EAGLE_OWN_DATA,
     EAGLE_OWN_HEAD,
-    MODEL_WITH_HEAD,
     MODELS,
     SDK_TAGS,
-    compilation,
     quantization,
-    sharding,
 )
 
 SETTINGS = JobSettings(images="docker:jobs")
-LOCAL = JobSettings(images="docker:jobs", instance="local", base="embedded:vllm-cpu")
+BODIES = {
+    "awq": AWQ,
+    "own data": EAGLE_OWN_DATA,
+    "own head": EAGLE_OWN_HEAD,
+    "built-in data": EAGLE_BUILT_IN_DATA,
+}
 
 
 def _made(body: dict[str, Any], settings: JobSettings = SETTINGS) -> NewJob:
@@ -40,76 +42,10 @@ def _request(body: dict[str, Any], settings: JobSettings = SETTINGS) -> dict[str
     return read
 
 
-def _commands(body: dict[str, Any], settings: JobSettings = SETTINGS) -> list[str]:
-    return [" ".join(stage.arguments) for stage in _made(body, settings).stages]
-
-
 def _refusal(body: dict[str, Any], settings: JobSettings = SETTINGS) -> str:
     with pytest.raises(ValidationRefused) as caught:
         _made(body, settings)
     return str(caught.value)
-
-
-def test_the_body_of_the_sdk_builds_a_quantized_image_and_its_files() -> None:
-    job = _made({**AWQ, "Tags": SDK_TAGS})
-
-    assert (job.kind, job.name) == ("optimization", "modelbuilderjob-3f2a")
-    assert [" ".join(stage.arguments) for stage in job.stages] == [
-        "build --request {job}/request.json --output s3://results/out/ "
-        "--output docker:jobs:modelbuilderjob-3f2a --record {job}/record.json"
-    ]
-    assert json.loads(job.files["request.json"]) == {
-        "instance": "ml.g5.12xlarge",
-        "model": "s3://models/tiny/",
-        "quantize": "awq",
-        "region": "us-east-1",
-    }
-    assert job.limits == Limits(run_s=36000)
-    assert job.tags == {"Key": "OptimizationJobName", "Value": "modelbuilderjob-3f2a"}
-    assert job.document == {**AWQ, "Tags": SDK_TAGS}
-
-
-def test_a_head_is_trained_on_the_users_data_and_built_in() -> None:
-    assert _commands(EAGLE_OWN_DATA) == [
-        "draft train --model s3://models/qwen3-32b/ --method eagle3 --data s3://datasets/chats/ "
-        "--output {job}/head",
-        "build --request {job}/request.json --draft eagle3:{job}/head "
-        "--output s3://results/eagle/ --output docker:jobs:eagle-own-data "
-        "--record {job}/record.json",
-    ]
-    assert _request(EAGLE_OWN_DATA) == {
-        "instance": "ml.p5.48xlarge",
-        "model": "s3://models/qwen3-32b/",
-        "region": "us-east-1",
-        "family": "lmi",
-        "container_version": "0.36.0-lmi28.0.0-cu130",
-    }
-
-
-def test_a_head_of_the_users_own_is_trained_on() -> None:
-    assert _commands(EAGLE_OWN_HEAD)[0] == (
-        "draft train --model s3://models/qwen3-32b/ --method eagle3 --data s3://datasets/chats/ "
-        "--from s3://models/qwen3-eagle/ --output {job}/head"
-    )
-
-
-def test_without_data_a_head_is_trained_on_the_texts_that_packager_brings() -> None:
-    assert _commands(EAGLE_BUILT_IN_DATA)[0] == (
-        "draft train --model s3://models/qwen3-32b/ --method eagle3 --data default "
-        "--output {job}/head"
-    )
-
-
-def test_data_that_a_manifest_lists_is_marked() -> None:
-    source = {"S3Uri": "s3://datasets/chats.manifest", "S3DataType": "ManifestFile"}
-    config = {
-        "ModelSpeculativeDecodingConfig": {"Technique": "EAGLE", "TrainingDataSource": source}
-    }
-
-    assert (
-        "--data manifest:s3://datasets/chats.manifest "
-        in _commands({**EAGLE_OWN_DATA, "OptimizationConfigs": [config]})[0]
-    )
 
 
 def test_a_head_and_quantization_are_stacked() -> None:
@@ -121,126 +57,38 @@ def test_a_head_and_quantization_are_stacked() -> None:
     assert techniques(body) == ("Quantization", "SpeculativeDecoding")
 
 
-@pytest.mark.parametrize(
-    ("environment", "fields"),
-    [
-        ({}, {"quantize": "awq"}),
-        ({"OPTION_QUANTIZE": "fp8"}, {"quantize": "fp8"}),
-        (
-            {"OPTION_QUANTIZE": "fp8", "OPTION_FP8_SCHEME": "FP8_DYNAMIC"},
-            {"quantize": "fp8,dynamic"},
-        ),
-        (
-            {
-                "OPTION_QUANTIZE": "fp8",
-                "OPTION_FP8_SCHEME": "FP8",
-                "OPTION_FP8_IGNORE": "lm_head, re:.*gate",
-                "OPTION_CALIB_SIZE": "64",
-            },
-            {
-                "quantize": "fp8,static",
-                "quantize_ignore": ["lm_head", "re:.*gate"],
-                "calibration_samples": 64,
-            },
-        ),
-        (
-            {
-                "OPTION_QUANTIZE": "awq",
-                "OPTION_AWQ_BLOCK_SIZE": "64",
-                "OPTION_AWQ_ZERO_POINT": "false",
-                "OPTION_AWQ_WEIGHT_BIT_WIDTH": "4",
-                "OPTION_AWQ_MM_VERSION": "GEMM",
-                "OPTION_AWQ_IGNORE_LAYERS": "visual,lm_head",
-            },
-            {
-                "quantize": "awq,group=64,symmetric",
-                "quantize_ignore": ["re:.*visual.*", "re:.*lm_head.*"],
-            },
-        ),
-        (
-            {"OPTION_QUANTIZE": "smoothquant", "OPTION_SMOOTHQUANT_ALPHA": "0.7"},
-            {"quantize": "smoothquant,strength=0.7"},
-        ),
-        ({"OPTION_Q_FORMAT": "int4_awq"}, {"quantize": "awq"}),
-        ({"HF_MODEL_QUANTIZE": "fp8"}, {"quantize": "fp8"}),
-        (
-            {
-                "OPTION_TENSOR_PARALLEL_DEGREE": "max",
-                "OPTION_MAX_MODEL_LEN": "4096",
-                "OPTION_MAX_ROLLING_BATCH_SIZE": "32",
-                "OPTION_DTYPE": "fp16",
-                "OPTION_KV_CACHE_DTYPE": "fp8",
-                "OPTION_GPU_MEMORY_UTILIZATION": "0.8",
-                "OPTION_ROLLING_BATCH": "lmi-dist",
-                "MAX_BATCH_PREFILL_TOKENS": "8192",
-            },
-            {
-                "quantize": "awq",
-                "tp_degree": 4,
-                "max_total_tokens": 4096,
-                "max_batch": 32,
-                "dtype": "float16",
-                "kv_dtype": "fp8",
-                "gpu_memory_utilization": 0.8,
-                "max_prefill_tokens": 8192,
-            },
-        ),
-        (
-            {"HF_MODEL_ID": "/opt/ml/model", "SM_NUM_GPUS": "2", "MAX_INPUT_LENGTH": "8000"},
-            {"quantize": "awq", "tp_degree": 2, "max_input_tokens": 8000},
-        ),
-        (
-            {"OPTION_SPECULATIVE_DRAFT_MODEL": "org/small", "OPTION_SPECULATIVE_LENGTH": "4"},
-            {"quantize": "awq", "draft": "org/small", "speculative_tokens": 4},
-        ),
-        (
-            {
-                "OPTION_SPECULATIVE_CONFIG": '{"method":"eagle3","model":"s3://heads/own/",'
-                '"num_speculative_tokens":3}'
-            },
-            {"quantize": "awq", "draft": "eagle3:s3://heads/own/", "speculative_tokens": 3},
-        ),
-        (
-            {"OPTION_SPECULATIVE_MODEL": "[ngram]"},
-            {"quantize": "awq", "draft": "ngram"},
-        ),
-        (
-            {"OPTION_ENABLE_PREFIX_CACHING": "true", "ENABLE_CUDA_GRAPHS": "false"},
-            {
-                "quantize": "awq",
-                "engine_options": {"enable-prefix-caching": "true", "enforce-eager": "true"},
-            },
-        ),
-        (
-            {"SM_VLLM_MAX_LOGPROBS": "2", "SM_VLLM_MAX_MODEL_LEN": "512"},
-            {
-                "quantize": "awq",
-                "family": "vllm",
-                "max_total_tokens": 512,
-                "engine_options": {"max-logprobs": "2"},
-            },
-        ),
-        (
-            {"SM_SGLANG_CONTEXT_LENGTH": "512", "SM_SGLANG_MODEL_PATH": "/opt/ml/model"},
-            {"quantize": "awq", "family": "sglang", "max_total_tokens": 512},
-        ),
-        (
-            {"OPTION_CALIB_DATASET": "s3://datasets/texts/"},
-            {"quantize": "awq", "calibration": "s3://datasets/texts/"},
-        ),
-        (
-            {
-                "SERVING_FAIL_FAST": "true",
-                "SAGEMAKER_CONTAINER_LOG_LEVEL": "20",
-                "OPTION_DTYPE": "",
-            },
-            {"quantize": "awq"},
-        ),
-    ],
-    ids=lambda value: (
-        "-".join(value) if isinstance(value, dict) and "quantize" not in value else ""
-    ),
-)
+@pytest.mark.parametrize("row", document(__file__, "jobs"), ids=lambda row: row["id"])
+def test_a_document_becomes_commands_and_a_request(row: dict[str, Any]) -> None:
+    body = {**BODIES[row.get("body", "awq")], **row.get("changed", {})}
+    settings = JobSettings(**{"images": "docker:jobs", **row.get("settings", {})})
+    models = {**MODELS, **row.get("models", {})}
+
+    job = make_job(body, settings, find_model=models.get)
+
+    documents = {name: json.loads(data) for name, data in job.files.items()}
+    commands = [" ".join(stage.arguments) for stage in job.stages]
+    assert commands == row.get("commands", commands)
+    for text in row.get("says", ()):
+        assert text in "\n".join(commands)
+    for text in row.get("says_not", ()):
+        assert text not in "\n".join(commands)
+    assert documents["request.json"] == row.get("request_is", documents["request.json"])
+    assert shows(documents["request.json"], row.get("request", {})), documents
+    assert not {*row.get("lacks", ())} & documents["request.json"].keys()
+    assert documents.get("model.json") == row.get("model", documents.get("model.json"))
+    assert shows(dict(job.stages[-1].environment), row.get("environment", {}))
+
+
+def test_a_job_has_the_limits_and_tags_of_its_document() -> None:
+    job = _made({**AWQ, "Tags": SDK_TAGS})
+
+    assert (job.kind, job.name) == ("optimization", "modelbuilderjob-3f2a")
+    assert job.limits == Limits(run_s=36000)
+    assert job.tags == {"Key": "OptimizationJobName", "Value": "modelbuilderjob-3f2a"}
+    assert job.document == {**AWQ, "Tags": SDK_TAGS}
+
+
+@pytest.mark.parametrize(*cases(__file__, "variables"))
 def test_every_variable_becomes_a_field(
     environment: dict[str, str], fields: dict[str, Any]
 ) -> None:
@@ -249,47 +97,7 @@ def test_every_variable_becomes_a_field(
     assert _request(quantization(**environment)) == {**same, **fields}
 
 
-@pytest.mark.parametrize(
-    ("environment", "told"),
-    [
-        (
-            {"OPTION_QUANTZE": "awq"},
-            "'OPTION_QUANTZE' is not a setting that an optimization here has: did you mean "
-            "'OPTION_QUANTIZE'?",
-        ),
-        ({"HF_MODEL_QUANTISE": "awq"}, "did you mean 'HF_MODEL_QUANTIZE'?"),
-        ({"LD_PRELOAD": "/x.so"}, "'LD_PRELOAD' is not a setting that an optimization here has"),
-        ({"OPTION_QUANTIZE": "int4"}, "Value 'int4' of 'OPTION_QUANTIZE' is not supported"),
-        ({"OPTION_QUANTIZE": "awq", "QUANTIZE": "fp8"}, "'QUANTIZE' asks for 'fp8' beside 'awq'"),
-        ({"OPTION_AWQ_WEIGHT_BIT_WIDTH": "3"}, "expected 4"),
-        ({"OPTION_FP8_SCHEME": "FP8"}, "is an option of another method than 'awq'"),
-        ({"OPTION_MAX_MODEL_LEN": "0"}, "expected a whole number from 1 on"),
-        ({"OPTION_MAX_MODEL_LEN": "2147483648"}, "expected a whole number from 1 on"),
-        ({"OPTION_MAX_MODEL_LEN": "１２"}, "expected a whole number from 1 on"),
-        (
-            {"OPTION_MAX_MODEL_LEN": "1024", "OPTION_N_POSITIONS": "2048"},
-            "'OPTION_N_POSITIONS' asks for 2048, and 'OPTION_MAX_MODEL_LEN' for 1024",
-        ),
-        ({"OPTION_DTYPE": "fp32"}, "Value 'fp32' of 'OPTION_DTYPE' is not supported"),
-        ({"OPTION_TRUST_REMOTE_CODE": "true"}, "expected false"),
-        ({"OPTION_ROLLING_BATCH": "trtllm"}, "needs ModelCompilationConfig"),
-        ({"OPTION_ENTRYPOINT": "model.py"}, "Value 'model.py' of 'OPTION_ENTRYPOINT'"),
-        ({"OPTION_ENABLE_PREFIX_CACHING": "maybe"}, "refuses 'maybe'"),
-        ({"HF_MODEL_ID": "org/other"}, "Value 'org/other' of 'HF_MODEL_ID'"),
-        ({"HF_TOKEN": "hf_abc"}, "looks like a secret"),
-        ({"OPTION_CALIB_DATASET": "/etc/passwd"}, "neither s3://BUCKET/PREFIX nor"),
-        ({"OPTION_SPECULATIVE_DRAFT_MODEL": "./draft"}, "neither s3://BUCKET/PREFIX nor"),
-        (
-            {"OPTION_SPECULATIVE_DRAFT_MODEL": "/opt/ml/additional-model-data-sources/draft/"},
-            "is a channel that the model of the job does not have",
-        ),
-        ({"OPTION_SPECULATIVE_CONFIG": "{"}, "'OPTION_SPECULATIVE_CONFIG' cannot be read"),
-        ({"OPTION_SPECULATIVE_CONFIG": '{"method":"eagle3"}'}, "Value 'eagle3'"),
-        ({"OPTION_GPU_MEMORY_UTILIZATION": "1.5"}, "a share below 1"),
-        ({"SM_VLLM_DTYPE": "auto", "SM_SGLANG_DTYPE": "auto"}, "is for 'sglang', others are for"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
+@pytest.mark.parametrize(*cases(__file__, "wishes"))
 def test_a_wish_that_cannot_be_followed_is_refused_by_name(
     environment: dict[str, str], told: str
 ) -> None:
@@ -300,212 +108,12 @@ def test_a_secret_is_not_repeated() -> None:
     assert "hf_abc" not in _refusal(quantization(HF_TOKEN="hf_abc"))
 
 
-@pytest.mark.parametrize(
-    ("body", "compiler"),
-    [
-        (compilation("ml.inf2.8xlarge", OPTION_TENSOR_PARALLEL_DEGREE="2"), "neuron"),
-        (compilation("ml.trn1n.32xlarge"), "neuron"),
-        (compilation(), "vllm_cache"),
-        (compilation(OPTION_ROLLING_BATCH="trtllm"), "tensorrt_llm"),
-    ],
-    ids=["inf2", "trn1n", "gpu", "trtllm"],
-)
-def test_models_are_compiled_for_the_devices_of_the_instance(
-    body: dict[str, Any], compiler: str
-) -> None:
-    assert _request(body)["compile"] == compiler
-
-
-def test_an_image_of_lmi_decides_on_family_and_version() -> None:
-    image = f"{DJL.replace('us-west-2', 'eu-west-1')}:0.33.0-lmi15.0.0-cu128"
-    config = {"ModelQuantizationConfig": {"Image": image}}
-    found = _request({**AWQ, "OptimizationConfigs": [config]})
-
-    assert (found["family"], found["container_version"]) == ("lmi", "0.33.0-lmi15.0.0-cu128")
-
-
-def test_an_image_of_tensorrt_llm_compiles_with_it() -> None:
-    config = {"ModelCompilationConfig": {"Image": f"{DJL}:0.33.0-tensorrtllm0.21.0-cu128"}}
-
-    assert _request({**AWQ, "OptimizationConfigs": [config]})["compile"] == "tensorrt_llm"
-
-
-def test_sharding_fixes_how_the_weights_are_split() -> None:
-    assert _request(sharding(OPTION_TENSOR_PARALLEL_DEGREE="4"))["tp_degree"] == 4
-
-
-def test_sharding_into_an_open_format_splits_the_weights_ahead_of_time() -> None:
-    asked = sharding(OPTION_TENSOR_PARALLEL_DEGREE="4", OPTION_LOAD_FORMAT="sharded_state")
-
-    assert _request(asked)["load_format"] == "sharded_state"
-    assert "load_format" not in _request(sharding(OPTION_TENSOR_PARALLEL_DEGREE="4"))
-
-
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"OptimizationConfigs": []}, "OptimizationConfigs has no technique"),
-        (
-            {"OptimizationConfigs": [*AWQ["OptimizationConfigs"]] * 2},
-            "OptimizationConfigs has more than one ModelQuantizationConfig",
-        ),
-        (
-            {
-                "OptimizationConfigs": [
-                    *AWQ["OptimizationConfigs"],
-                    *sharding()["OptimizationConfigs"],
-                ]
-            },
-            "ModelShardingConfig cannot be combined with another technique",
-        ),
-        (
-            {
-                "OptimizationConfigs": [
-                    *compilation()["OptimizationConfigs"],
-                    *EAGLE_OWN_DATA["OptimizationConfigs"],
-                ]
-            },
-            "ModelCompilationConfig cannot be combined with ModelSpeculativeDecodingConfig",
-        ),
-        (
-            {"DeploymentInstanceType": "ml.inf2.8xlarge"},
-            "ModelQuantizationConfig is not supported on 'ml.inf2.8xlarge'",
-        ),
-        (
-            {"OptimizationConfigs": sharding()["OptimizationConfigs"]},
-            "ModelShardingConfig needs OPTION_TENSOR_PARALLEL_DEGREE",
-        ),
-        (
-            {"OptimizationConfigs": sharding(OPTION_QUANTIZE="awq")["OptimizationConfigs"]},
-            "ModelShardingConfig cannot quantize",
-        ),
-        ({"ModelSource": {}}, "ModelSource must have exactly one of S3 and SageMakerModel"),
-        ({"ModelSource": {"S3": {}}}, "ModelSource.S3 has no S3Uri"),
-        ({"ModelSource": {"S3": {"S3Uri": "https://x/y"}}}, "is not s3://BUCKET/PREFIX"),
-        (
-            {
-                "ModelSource": {
-                    "S3": {"S3Uri": "s3://models/a", "ModelAccessConfig": {"AcceptEula": False}}
-                }
-            },
-            "AcceptEula is false",
-        ),
-        (
-            {"ModelSource": {"SageMakerModel": {"ModelName": "nothing"}}},
-            'Could not find model "nothing".',
-        ),
-        (
-            {"OutputConfig": {"S3OutputLocation": "https://results.example/x"}},
-            "OutputConfig.S3OutputLocation",
-        ),
-        (
-            {"StoppingCondition": {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 30}},
-            "MaxWaitTimeInSeconds 30 must be greater than or equal to MaxRuntimeInSeconds 60",
-        ),
-        ({"Tags": [{"Key": "aws:own", "Value": ""}]}, "'aws:' is reserved"),
-        (
-            {"OptimizationConfigs": [{"ModelQuantizationConfig": {"Image": "nginx:latest"}}]},
-            "Image 'nginx:latest' is not one that packager can configure",
-        ),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_the_service_refuses_is_refused(changed: dict[str, Any], told: str) -> None:
     assert told in _refusal({**AWQ, **changed})
 
 
-def test_where_the_operator_builds_for_another_machine_degrees_and_images_are_left_out() -> None:
-    config = {
-        "ModelQuantizationConfig": {
-            "Image": f"{DJL}:0.36.0-lmi28.0.0-cu130",
-            "OverrideEnvironment": {"OPTION_TENSOR_PARALLEL_DEGREE": "4"},
-        }
-    }
-
-    assert _request({**AWQ, "OptimizationConfigs": [config]}, LOCAL) == {
-        "base": "embedded:vllm-cpu",
-        "instance": "local",
-        "model": "s3://models/tiny/",
-        "quantize": "awq",
-        "region": "us-east-1",
-    }
-
-
-def test_an_empty_base_leaves_the_image_that_is_named() -> None:
-    config = {"ModelQuantizationConfig": {"Image": f"{DJL}:0.36.0-lmi28.0.0-cu130"}}
-    body = {**AWQ, "OptimizationConfigs": [config]}
-
-    empty = _request(body, JobSettings(base="scratch"))
-    own = _request(body, JobSettings(base="docker:own:1"))
-
-    assert (empty["family"], empty["container_version"]) == ("lmi", "0.36.0-lmi28.0.0-cu130")
-    assert not {"family", "container_version"} & own.keys()
-
-
-def test_what_is_compiled_is_made_for_files_beside_the_image() -> None:
-    """One build writes both, and files are compiled for one place of the model."""
-    assert _request(compilation(), SETTINGS)["weights"] == "mounted"
-    assert "weights" not in _request(compilation(), JobSettings())
-    assert "weights" not in _request(AWQ, SETTINGS)
-
-
-def test_the_operator_says_where_steps_run() -> None:
-    ray = JobSettings(executor="ray", address="10.0.0.1:6379", training=("--max-steps", "6"))
-    request, commands = _request(EAGLE_OWN_DATA, ray), _commands(EAGLE_OWN_DATA, ray)
-
-    assert (request["executor"], request["address"]) == ("ray", "10.0.0.1:6379")
-    assert commands[0].endswith("--executor ray --address 10.0.0.1:6379 --max-steps 6")
-    assert "docker:" not in commands[1]
-
-
-@pytest.mark.parametrize(
-    ("images", "output"),
-    [
-        ("docker:team/jobs", "docker:team/jobs:modelbuilderjob-3f2a"),
-        ("localhost:5000/jobs", "localhost:5000/jobs:modelbuilderjob-3f2a"),
-        ("oci:/srv/images", "oci:/srv/images:modelbuilderjob-3f2a"),
-    ],
-)
-def test_images_are_tagged_with_the_name_of_the_job(images: str, output: str) -> None:
-    assert output in _made(AWQ, JobSettings(images=images)).stages[0].arguments
-
-
-def test_what_a_registered_model_sets_counts_less_than_what_the_job_sets() -> None:
-    container = {
-        **MODEL_WITH_HEAD["PrimaryContainer"],
-        "Environment": {"OPTION_MAX_MODEL_LEN": "1024", "OPTION_DTYPE": "bf16"},
-    }
-    model = {**MODEL_WITH_HEAD, "PrimaryContainer": container}
-    body = {
-        **EAGLE_OWN_HEAD,
-        "OptimizationEnvironment": {"OPTION_MAX_MODEL_LEN": "2048"},
-    }
-    job = make_job(body, SETTINGS, find_model={"qwen3-32b-eagle": model}.get)
-    request = json.loads(job.files["request.json"])
-
-    assert (request["max_total_tokens"], request["dtype"]) == (2048, "bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("container", "told"),
-    [
-        ({"ModelDataUrl": "s3://models/a/model.tar.gz"}, "is an archive"),
-        ({}, "has no ModelDataSource and names no HF_MODEL_ID"),
-        ({"Environment": {"HF_MODEL_ID": "/etc"}}, "has no ModelDataSource and names no"),
-        (
-            {
-                "ModelDataSource": {
-                    "S3DataSource": {
-                        "S3Uri": "s3://models/a/",
-                        "S3DataType": "S3Prefix",
-                        "CompressionType": "Gzip",
-                    }
-                }
-            },
-            "compression type None",
-        ),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "models"))
 def test_a_registered_model_without_plain_files_is_refused(
     container: dict[str, Any], told: str
 ) -> None:
@@ -515,90 +123,8 @@ def test_a_registered_model_without_plain_files_is_refused(
     assert told in str(caught.value)
 
 
-def test_a_registered_model_may_be_one_of_a_hub() -> None:
-    container = {"Environment": {"HF_MODEL_ID": "org/model"}}
-    job = make_job(EAGLE_OWN_DATA, SETTINGS, find_model=lambda _: {"PrimaryContainer": container})
-
-    assert json.loads(job.files["request.json"])["model"] == "org/model"
-
-
 def test_the_catalog_knows_every_instance_that_a_job_may_name() -> None:
     names = service_model()["shapes"]["OptimizationJobDeploymentInstanceType"]["enum"]
 
     assert len(names) >= 54
     assert {find_instance(name).name for name in names} == set(names)
-
-
-def test_a_result_becomes_a_model_of_its_own() -> None:
-    output = {**AWQ["OutputConfig"], "SageMakerModel": {"ModelName": "made"}}
-    job = _made({**AWQ, "OutputConfig": output}, JobSettings(region="eu-west-1"))
-
-    assert " ".join(job.stages[-1].arguments) == (
-        "jobs register-model --model {job}/model.json --record {job}/record.json "
-        "--region eu-west-1 --account 000000000000"
-    )
-    assert json.loads(job.files["model.json"]) == {
-        "ModelName": "made",
-        "ExecutionRoleArn": AWQ["RoleArn"],
-        "PrimaryContainer": {
-            "ModelDataSource": {
-                "S3DataSource": {
-                    "S3Uri": "s3://results/out/",
-                    "S3DataType": "S3Prefix",
-                    "CompressionType": "None",
-                }
-            }
-        },
-    }
-
-
-def test_an_image_of_ours_has_the_files_inside() -> None:
-    output = {**AWQ["OutputConfig"], "SageMakerModel": {"ModelName": "made"}}
-    job = _made({**AWQ, "OutputConfig": output})
-
-    assert json.loads(job.files["model.json"])["PrimaryContainer"] == {}
-
-
-@pytest.mark.parametrize(
-    ("made", "told"),
-    [
-        (
-            {"ModelName": "qwen3-32b"},
-            "Cannot create already existing model "
-            '"arn:aws:sagemaker:us-east-1:000000000000:model/qwen3-32b".',
-        ),
-        ({}, "OutputConfig.SageMakerModel has no ModelName"),
-    ],
-)
-def test_a_result_needs_a_name_that_no_model_has(made: dict[str, str], told: str) -> None:
-    output = {**AWQ["OutputConfig"], "SageMakerModel": made}
-
-    assert told in _refusal({**AWQ, "OutputConfig": output})
-
-
-def test_a_compiled_model_is_made_of_its_image_and_its_files() -> None:
-    output = {**AWQ["OutputConfig"], "SageMakerModel": {"ModelName": "made"}}
-
-    compiled = _made({**compilation(), "OutputConfig": output}, SETTINGS)
-    quantized = _made({**AWQ, "OutputConfig": output}, SETTINGS)
-
-    container = json.loads(compiled.files["model.json"])["PrimaryContainer"]
-    assert container["ModelDataSource"]["S3DataSource"]["S3Uri"] == "s3://results/out/"
-    assert json.loads(quantized.files["model.json"])["PrimaryContainer"] == {}
-
-
-def test_what_a_technique_sets_wins_over_what_the_job_sets() -> None:
-    body = {
-        **quantization(OPTION_MAX_MODEL_LEN="2048"),
-        "OptimizationEnvironment": {"OPTION_MAX_MODEL_LEN": "1024", "OPTION_DTYPE": "fp16"},
-    }
-
-    assert _request(body)["max_total_tokens"] == 2048
-    assert _request(body)["dtype"] == "float16"
-
-
-def test_the_files_are_encrypted_with_the_key_that_is_named() -> None:
-    output = {**AWQ["OutputConfig"], "KmsKeyId": "alias/own"}
-    [stage] = _made({**AWQ, "OutputConfig": output}).stages
-
-    assert stage.environment == {"PACKAGER_S3_KMS_KEY": "alias/own"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from tests.support.ai_jobs import (
     stored,
     workload_body,
 )
+from tests.support.cases import cases, document
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
 G5, G6 = "ml.g5.xlarge", "ml.g6.xlarge"
@@ -45,75 +47,19 @@ def a_workload(**parameters: Any) -> WorkloadConfig:
     return read_workload_config(workload_body(spec))
 
 
-def arguments(body: dict[str, Any], settings: JobSettings = SETTINGS) -> list[tuple[str, ...]]:
-    return [one.arguments for one in make_recommendation(body, a_workload(), settings).stages]
+@pytest.mark.parametrize("row", document(__file__, "tunes"), ids=lambda row: row["id"])
+def test_a_job_is_one_tune_for_each_instance_type(row: dict[str, Any]) -> None:
+    body = recommendation_body(row.get("metric", "throughput"), **row.get("body", {}))
+    settings = replace(SETTINGS, **row.get("settings", {}))
 
+    job = make_recommendation(body, a_workload(), settings)
 
-def test_a_job_is_one_tune_for_each_instance_type() -> None:
-    body = recommendation_body(
-        "cost",
-        InferenceSpecification={"Framework": "VLLM"},
-        ComputeSpec={"InstanceTypes": [G5, G6, G5]},
-    )
-
-    first, second = arguments(body)
-
-    assert first == (
-        *("tune", "--instance", "ml.g5.xlarge"),
-        *("--model", "s3://bucket/models/tiny/"),
-        *("--goal", "cost"),
-        *("--family", "vllm"),
-        *("--workload-spec", "{job}/workload.json"),
-        *("--format", "json", "--progress", "json"),
-        *("--journal", "{job}/journal-1.jsonl"),
-        *("--figures", "{job}/figures-1.json"),
-        *("--output", "s3://bucket/recommendations/rec-1/ml.g5.xlarge/"),
-    )
-    assert second[2] == "ml.g6.xlarge"
-    assert "{job}/journal-2.jsonl" in second
-    assert instance_types(make_recommendation(body, a_workload(), SETTINGS)) == (G5, G6)
-
-
-@pytest.mark.parametrize(
-    ("metric", "goal"), [("ttft-ms", "latency"), ("throughput", "throughput"), ("cost", "cost")]
-)
-def test_a_metric_is_a_goal(metric: str, goal: str) -> None:
-    (only,) = arguments(recommendation_body(metric))
-
-    assert only[5:7] == ("--goal", goal)
-    assert only[2] == "local"
-
-
-def test_a_model_that_is_to_stay_as_it_is_is_neither_quantized_nor_given_a_draft() -> None:
-    (plain,) = arguments(recommendation_body(OptimizeModel=False))
-    (free,) = arguments(recommendation_body(OptimizeModel=True))
-
-    assert [word for word in plain if word not in free] == [
-        "--vary",
-        "quantize=none",
-        "--vary",
-        "draft=none",
-    ]
-
-
-def test_the_servers_own_instance_is_tuned_for_once_under_the_name_that_was_asked_for() -> None:
-    body = recommendation_body(ComputeSpec={"InstanceTypes": [G5, G6]})
-    settings = JobSettings(
-        instance="local", base="embedded:vllm-cpu", images="docker:built", executor="docker"
-    )
-
-    (only,) = arguments(body, settings)
-
-    assert only[2] == "local"
-    assert only[-8:] == (
-        *("--output", "s3://bucket/recommendations/rec-1/local/"),
-        *("--output", "docker:built:rec-1-local"),
-        *("--base", "embedded:vllm-cpu"),
-        *("--executor", "docker"),
-    )
-    assert instance_types(make_recommendation(body, a_workload(), settings)) == (G5,)
-    anywhere = make_recommendation(recommendation_body(), a_workload(), settings)
-    assert instance_types(anywhere) == ("",)
+    tunes = [" ".join(stage.arguments) for stage in job.stages]
+    assert len(tunes) == len(row["says"])
+    for tune, texts in zip(tunes, row["says"], strict=True):
+        assert [text for text in texts if text not in tune] == []
+        assert [text for text in row.get("says_not", ()) if text in tune] == []
+    assert list(instance_types(job)) == row.get("types", list(instance_types(job)))
 
 
 @pytest.mark.parametrize(
@@ -131,61 +77,17 @@ def test_the_image_is_one_that_can_be_started(images: tuple[str, ...], shown: st
     assert found["DeploymentConfiguration"]["ImageUri"] == shown
 
 
-ADAPTERS = {"S3Uris": [{"AdapterId": "a", "S3Uri": "s3://b/a"}]}
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        pytest.param({"AdapterSource": ADAPTERS}, "AdapterSource is not taken", id="adapters"),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://b", "ModelPackageGroupIdentifier": "a"}},
-            "ModelPackageGroupIdentifier is not taken here: there is no registry of models",
-            id="a group of packages",
-        ),
-        pytest.param(
-            {"ComputeSpec": {"CapacityReservationConfig": {"MlReservationArns": ["a"]}}},
-            "CapacityReservationConfig is not taken here: nothing is reserved",
-            id="reservations",
-        ),
-        pytest.param(
-            {"PerformanceTarget": {"Constraints": []}}, "has 0 metrics, expected one", id="none"
-        ),
-        pytest.param(
-            {"PerformanceTarget": {"Constraints": [{"Metric": "cost"}, {"Metric": "ttft-ms"}]}},
-            "has 2 metrics, expected one of ttft-ms, throughput, cost",
-            id="two",
-        ),
-        pytest.param(
-            {"ModelSource": {"S3": {"S3Uri": "https://host/model"}}},
-            "'https://host/model' is not a place in S3",
-            id="a model elsewhere",
-        ),
-        pytest.param(
-            {"ModelSource": {"S3": {"S3Uri": "s3://bucket/{job}/"}}},
-            "'s3://bucket/{job}/' is not a place in S3",
-            id="a model in the job's folder",
-        ),
-        pytest.param(
-            {"ModelSource": {"S3": {"S3Uri": "s3://bucket/a\0b"}}}, "is not a place", id="NUL"
-        ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://bucket/{job}/"}},
-            "S3OutputLocation 's3://bucket/{job}/' is not a place",
-            id="results in the job's folder",
-        ),
-        pytest.param(
-            {"OutputConfig": {"S3OutputLocation": "s3://bucket/\ud800"}},
-            "is not a place",
-            id="no text",
-        ),
-        pytest.param({"ModelSource": {}}, "ModelSource.S3.S3Uri '' is not a place", id="no model"),
-        pytest.param({"OutputConfig": {}}, "S3OutputLocation '' is not a place", id="no place"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "refused"))
 def test_what_is_not_done_here_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):
         make_recommendation(recommendation_body(**more), a_workload(), SETTINGS)
+
+
+def test_results_at_a_place_that_is_no_text_are_refused() -> None:
+    body = recommendation_body(OutputConfig={"S3OutputLocation": "s3://bucket/\ud800"})
+
+    with pytest.raises(ValidationRefused, match="is not a place"):
+        make_recommendation(body, a_workload(), SETTINGS)
 
 
 def test_a_workload_of_a_rate_is_refused() -> None:
@@ -196,19 +98,14 @@ def test_a_workload_of_a_rate_is_refused() -> None:
 
 
 def a_load(tokens_s: float, usd: float | None = None) -> BenchLoad:
-    return BenchLoad(
-        concurrency=8,
-        requests=32,
-        answered=32,
-        seconds=10.0,
-        metrics={
-            "request_throughput": Metric(unit="requests/sec", avg=tokens_s / 100),
-            "output_token_throughput": Metric(unit="tokens/sec", avg=tokens_s),
-            "request_latency": Metric(unit="ms", avg=1000.0, p50=900.0, p90=1200.0, p99=1500.5),
-            "time_to_first_token": Metric(unit="ms", avg=50.0, p50=45.0),
-        },
-        prices=Prices(usd_hour=1.0, output=usd) if usd else None,
-    )
+    stated = BenchLoad.model_validate(document(__file__, "load"))
+    metrics = {
+        "request_throughput": Metric(unit="requests/sec", avg=tokens_s / 100),
+        "output_token_throughput": Metric(unit="tokens/sec", avg=tokens_s),
+        **stated.metrics,
+    }
+    prices = Prices(usd_hour=1.0, output=usd) if usd else None
+    return stated.model_copy(update={"metrics": metrics, "prices": prices})
 
 
 def a_report(
@@ -275,71 +172,13 @@ DRAFTED = a_report(
 def test_the_best_candidate_is_a_recommendation_with_what_was_measured() -> None:
     (found,) = recommendations([Tuned("ml.g5.xlarge", DRAFTED, 2)], "rec-1", SETTINGS)
 
-    assert found == {
-        "RecommendationDescription": "--quantize awq --draft ngram: the best of 2 measured for "
-        "throughput on ml.g5.xlarge; 1.50 times the output tokens/s of the model as it is.",
-        "OptimizationDetails": [
-            {
-                "OptimizationType": "SpeculativeDecoding",
-                "OptimizationConfig": {"draft": "ngram", "speculative_tokens": "4"},
-            },
-            {
-                "OptimizationType": "KernelTuning",
-                "OptimizationConfig": {"quantize": "awq", "max-num-seqs": "16"},
-            },
-        ],
-        "ModelDetails": {
-            "ModelPackageArn": "arn:aws:sagemaker:eu-west-1:111122223333:model-package/rec-1/2",
-            "InferenceSpecificationName": "recommendation-2",
-            "InstanceDetails": [
-                {"InstanceType": "ml.g5.xlarge", "InstanceCount": 1, "CopyCountPerInstance": 1}
-            ],
-        },
-        "DeploymentConfiguration": {
-            "ImageUri": "packager-tune:best@sha256:01",
-            "InstanceType": "ml.g5.xlarge",
-            "InstanceCount": 1,
-            "CopyCountPerInstance": 1,
-            "EnvironmentVariables": {},
-        },
-        "ExpectedPerformance": [
-            {"Metric": metric, "Stat": stat, "Value": value, "Unit": unit}
-            for metric, stat, value, unit in (
-                ("RequestThroughput", "avg", "3", "requests/sec"),
-                ("OutputTokenThroughput", "avg", "300", "tokens/sec"),
-                ("RequestLatency", "avg", "1000", "ms"),
-                ("RequestLatency", "p50", "900", "ms"),
-                ("RequestLatency", "p90", "1200", "ms"),
-                ("RequestLatency", "p99", "1500.5", "ms"),
-                ("TimeToFirstToken", "avg", "50", "ms"),
-                ("TimeToFirstToken", "p50", "45", "ms"),
-            )
-        ],
-    }
+    assert found == document(__file__, "best")
 
 
-@pytest.mark.parametrize(
-    ("reports", "order"),
-    [
-        pytest.param(
-            [a_report({"a": 100.0}), a_report({"b": 300.0})], "ba", id="most tokens a second"
-        ),
-        pytest.param(
-            [a_report({"a": 100.0}), a_report({"b": 300.0}, keeps_limits=False)],
-            "ab",
-            id="limits first",
-        ),
-        pytest.param(
-            [
-                a_report({"a": 100.0}, goal="cost", usd=1),
-                a_report({"b": 300.0}, goal="cost", usd=9),
-            ],
-            "ab",
-            id="fewest dollars",
-        ),
-    ],
-)
-def test_the_best_instance_comes_first(reports: list[TuneReport], order: str) -> None:
+@pytest.mark.parametrize(*cases(__file__, "best_first"))
+def test_the_best_instance_comes_first(measured: list[dict[str, Any]], order: str) -> None:
+    reports = [a_report({one["name"]: one["speed"]}, **one.get("more", {})) for one in measured]
+
     found = recommendations((Tuned("", report) for report in reports), "rec-1", SETTINGS)
 
     assert "".join(one["RecommendationDescription"][0] for one in found) == order

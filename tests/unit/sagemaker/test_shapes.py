@@ -21,6 +21,7 @@ from packager.sagemaker.shapes import (
     service_model,
     skeleton,
 )
+from tests.support.cases import cases, document
 from tests.support.sagemaker_bodies import AWQ, SDK_TAGS
 
 CREATE = "CreateOptimizationJob"
@@ -58,35 +59,7 @@ def test_all_faults_are_told_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"OptimizationJobName": "a" * 64}, "Member must have length less than or equal to 63"),
-        ({"RoleArn": "arn"}, "Member must have length greater than or equal to 20"),
-        ({"DeploymentInstanceType": "ml.m5.large"}, "Member must satisfy enum value set: [ml.p4d"),
-        ({"MaxInstanceCount": 0}, "Value '0' at 'maxInstanceCount'"),
-        ({"OptimizationConfigs": [{}]}, "'optimizationConfigs.1.member' failed to satisfy"),
-        (
-            {"OptimizationConfigs": [{"ModelShardingConfig": {}, "ModelQuantizationConfig": {}}]},
-            "Member must have exactly one of its members set",
-        ),
-        (
-            {"OptimizationConfigs": [{"ModelQuantizationConfig": {"Images": "x"}}]},
-            "Unknown parameter in input at "
-            "'optimizationConfigs.1.member.modelQuantizationConfig': \"Images\", must be one of: "
-            "Image, OverrideEnvironment",
-        ),
-        ({"Encryption": {}}, 'Unknown parameter in input: "Encryption"'),
-        ({"OptimizationEnvironment": {" ": "x"}}, "Map keys must satisfy constraint: [Member"),
-        ({"OptimizationEnvironment": {"A": "b" * 257}}, "at 'optimizationEnvironment.A.member'"),
-        (
-            {"OptimizationEnvironment": {str(number): "" for number in range(26)}},
-            "Member must have length less than or equal to 25",
-        ),
-        ({"Tags": [{"Key": "a!", "Value": ""}]}, "Value 'a!' at 'tags.1.member.key'"),
-        ({"OutputConfig": {}}, "Value null at 'outputConfig.s3OutputLocation'"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "constraints"))
 def test_every_constraint_is_checked(changed: dict[str, Any], told: str) -> None:
     assert told in _refusal(**changed)
 
@@ -97,29 +70,7 @@ def test_letters_of_every_alphabet_are_letters_in_tags() -> None:
     assert read_input(CREATE, {**AWQ, "Tags": tags})["Tags"] == tags
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        (
-            {"StoppingCondition": {"MaxRuntimeInSeconds": "36000"}},
-            "STRING_VALUE at 'stoppingCondition.maxRuntimeInSeconds' can not be converted to an "
-            "Integer",
-        ),
-        (
-            {"MaxInstanceCount": True},
-            "TRUE_VALUE at 'maxInstanceCount' can not be converted to an Integer",
-        ),
-        (
-            {"MaxInstanceCount": 2**31},
-            "NUMBER_VALUE at 'maxInstanceCount' can not be converted to an Integer",
-        ),
-        (
-            {"OptimizationJobName": ["a"]},
-            "START_ARRAY at 'optimizationJobName' can not be converted to a String",
-        ),
-        ({"Tags": {}}, "START_OBJECT at 'tags' can not be converted to a list"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "types"))
 def test_values_of_another_type_are_another_error(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(SerializationRefused) as caught:
         read_input(CREATE, {**AWQ, **changed})
@@ -196,18 +147,6 @@ def test_a_skeleton_has_every_member() -> None:
     assert made["StoppingCondition"]["MaxRuntimeInSeconds"] == 0
 
 
-SERVED = [
-    *("CreateOptimizationJob", "DescribeOptimizationJob", "ListOptimizationJobs"),
-    *("StopOptimizationJob", "DeleteOptimizationJob"),
-    *("CreateModel", "DescribeModel", "ListModels", "DeleteModel"),
-    *("CreateEndpointConfig", "DescribeEndpointConfig", "ListEndpointConfigs"),
-    *("CreateEndpoint", "DescribeEndpoint", "ListEndpoints", "UpdateEndpoint", "DeleteEndpoint"),
-    *("CreateInferenceComponent", "DescribeInferenceComponent", "ListInferenceComponents"),
-    *("CreateAIWorkloadConfig", "CreateAIBenchmarkJob", "CreateAIRecommendationJob"),
-    *("AddTags", "ListTags", "DeleteTags"),
-]
-
-
 def _patterns(name: str, seen: set[str]) -> dict[str, int]:
     """Return the patterns below a shape, with the longest text that each is tried on."""
     if name in seen:
@@ -227,7 +166,7 @@ def _patterns(name: str, seen: set[str]) -> dict[str, int]:
 
 def test_no_text_of_a_stranger_keeps_a_pattern_busy() -> None:
     patterns: dict[str, int] = {}
-    for operation in SERVED:
+    for operation in document(__file__, "no_text")["operations"]:
         if "input" in service_model()["operations"][operation]:
             patterns |= _patterns(service_model()["operations"][operation]["input"]["shape"], set())
     assert len(patterns) > 30
@@ -237,21 +176,7 @@ def test_no_text_of_a_stranger_keeps_a_pattern_busy() -> None:
         compiled = compiled_pattern(pattern)
         assert compiled is not None, pattern
         size = min(longest, shapes.LONGEST_MATCHED)
-        for piece in (
-            "a",
-            "-",
-            "a-",
-            " ",
-            "a ",
-            "/",
-            "a/",
-            "arn:aws:",
-            ".",
-            "0",
-            "s3://a",
-            "1.",
-            "a.",
-        ):
+        for piece in document(__file__, "no_text")["pieces"]:
             text = (piece * size)[: size - 1] + "\x00"
             started = time.process_time()
             compiled.fullmatch(text)

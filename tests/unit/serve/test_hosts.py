@@ -7,26 +7,13 @@ import pytest
 from packager.errors import UsageError
 from packager.serve.hosts import Listen, check_host, check_origin, parse_listen
 from packager.serve.refusals import ForeignHost
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "listen", "loopback"),
-    [
-        ("127.0.0.1:8470", Listen("127.0.0.1", 8470), True),
-        ("localhost:0", Listen("127.0.0.1", 0), True),
-        (":8470", Listen("127.0.0.1", 8470), True),
-        ("[::1]:1", Listen("::1", 1), True),
-        ("127.8.9.1:1", Listen("127.8.9.1", 1), True),
-        ("0.0.0.0:8443", Listen("0.0.0.0", 8443), False),
-        ("[::]:8443", Listen("::", 8443), False),
-        ("10.0.0.5:1", Listen("10.0.0.5", 1), False),
-        ("build.example:1", Listen("build.example", 1), False),
-        ("[::ffff:127.0.0.1]:1", Listen("::ffff:127.0.0.1", 1), False),
-    ],
-)
-def test_an_address_is_read_and_judged(text: str, listen: Listen, loopback: bool) -> None:
-    assert parse_listen(text) == listen
-    assert listen.is_loopback is loopback
+@pytest.mark.parametrize(*cases(__file__, "addresses"))
+def test_an_address_is_read_and_judged(text: str, host: str, port: int, loopback: bool) -> None:
+    assert parse_listen(text) == Listen(host, port)
+    assert Listen(host, port).is_loopback is loopback
 
 
 @pytest.mark.parametrize(
@@ -54,19 +41,7 @@ def test_names_of_this_machine_are_answered(host: str) -> None:
     check_host(host)
 
 
-@pytest.mark.parametrize(
-    "host",
-    [
-        None,
-        "",
-        "rebound.example:8470",
-        "10.0.0.1",
-        "0.0.0.0",
-        "localhost.example",
-        "127.0.0.1.nip.io",
-    ]
-    + ["a@127.0.0.1@evil.example", "[::1", "notlocalhost"],
-)
+@pytest.mark.parametrize(*cases(__file__, "strangers"))
 def test_a_name_that_was_pointed_at_this_machine_is_refused(host: str | None) -> None:
     with pytest.raises(ForeignHost):
         check_host(host)
@@ -79,19 +54,7 @@ def test_programs_and_our_own_pages_are_answered() -> None:
     check_origin("GET", "127.0.0.1:8470", None, "none")
 
 
-@pytest.mark.parametrize(
-    ("origin", "site"),
-    [
-        ("http://evil.example", "cross-site"),
-        ("http://127.0.0.1:9999", "same-site"),
-        ("https://localhost:8470", None),
-        ("null", None),
-        ("http://[", None),
-        ("", None),
-        (None, "cross-site"),
-        (None, "same-site"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "origins"))
 def test_pages_of_other_origins_are_refused(origin: str | None, site: str | None) -> None:
     with pytest.raises(ForeignHost):
         check_origin("POST", "127.0.0.1:8470", origin, site)

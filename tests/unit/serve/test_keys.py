@@ -9,6 +9,7 @@ import pytest
 from packager.errors import NotFound, PackagerError
 from packager.serve.keys import KeysInvalid, read_keys, take_keys
 from packager.serve.sigv4 import AccessKey
+from tests.support.cases import cases
 
 SECRET = "3e9f2b71c0d84a5596e1f7d2"
 
@@ -62,20 +63,7 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
     assert "chmod 600" in refused.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "has no keys"),
-        ("no section", "not in the format"),
-        ("[a]\naws_access_key_id = ONE1\n", "lacks 'aws_secret_access_key'"),
-        (section("a", "ONE1") + "aws_session_token = x\n", "unknown setting 'aws_session_token'"),
-        (section("a", "ONE1") + section("a", "TWO2"), "not in the format"),
-        (section("a", "ONE1") + section("b", "ONE1"), "there twice"),
-        (section("a", "x"), "access key id"),
-        (section("a", "with space"), "access key id"),
-        (section("a", "ONE1", "short"), "too short"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "faults"))
 def test_what_is_wrong_with_a_file_is_told_without_its_secrets(
     tmp_path: Path, text: str, said: str
 ) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from botocore.auth import SigV4Auth
@@ -22,12 +22,14 @@ from packager.serve.refusals import (
     UnknownKey,
 )
 from packager.serve.sigv4 import AccessKey, Claim, SignedRequest, Verifier
+from tests.support.cases import document
 
 ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
 BOB = AccessKey("BOB0001", "77b0c9d1e3f54f6a8b2c4d5e", "bob")
 TARGET = "SageMaker.DescribeOptimizationJob"
 BODY = b'{"OptimizationJobName":"one"}'
 SAGEMAKER = frozenset({"sagemaker"})
+REFUSALS = (InvalidSignature, IncompleteSignature, MissingSignature, UnknownKey)
 
 
 def verifier(**changes: object) -> Verifier:
@@ -95,61 +97,47 @@ def test_what_botocore_signs_is_accepted() -> None:
     assert verify(signed(key=BOB)).key == BOB
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://127.0.0.1:8470/endpoints/tiny-1/invocations",
-        "http://127.0.0.1:8470/endpoints/a%20b/invocations",
-        "http://127.0.0.1:8470/?b=2&a=1&a-c=0&a=0",
-        "http://127.0.0.1:8470/x~y_z.w?empty=&sign=%2F%20",
-    ],
-)
-def test_paths_and_queries_are_canonical_as_botocore_has_them(url: str) -> None:
-    verify(signed(url=url, headers=()))
-
-
 @given(st.binary(max_size=300), st.text(st.characters(codec="ascii", categories=["L", "N", "P"])))
 def test_every_body_and_value_is_signed_alike(body: bytes, value: str) -> None:
     headers = (("X-Amz-Target", TARGET), ("X-Amz-Meta", f"a  {value} \t b"))
     verify(signed(body=body, headers=headers))
 
 
-TAMPERED = {
-    "method": lambda request: replace(request, method="GET"),
-    "path": lambda request: replace(request, target="/endpoints/x/invocations"),
-    "query": lambda request: replace(request, target="/?a=1"),
-    "body": lambda request: replace(request, body=BODY.replace(b"one", b"two")),
-    "no body": lambda request: replace(request, body=b""),
-    "host": lambda request: with_header(request, "Host", "127.0.0.1:9999"),
-    "target": lambda request: with_header(
-        request, "X-Amz-Target", "SageMaker.DeleteOptimizationJob"
-    ),
-    "content type": lambda request: with_header(request, "Content-Type", "text/plain"),
-    "date": lambda request: with_header(
-        request,
-        "X-Amz-Date",
-        f"{datetime.now(UTC) + timedelta(seconds=60):%Y%m%dT%H%M%SZ}",
-    ),
-    "signature": lambda request: with_header(
-        request, "Authorization", authorization(request)[:-64] + "0" * 64
-    ),
-    "key": lambda request: edited(request, ALICE.id, BOB.id),
-    "payload hash": lambda request: with_header(request, "X-Amz-Content-Sha256", "0" * 64),
-}
+@pytest.mark.parametrize("row", document(__file__, "requests"), ids=lambda row: row["id"])
+def test_what_was_signed_is_what_counts(row: dict[str, Any]) -> None:
+    """Refused for the reason that is stated, or accepted."""
+    request = signed(**_keyed(row.get("signed", {})))
+    for name, value in row.get("sets", {}).items():
+        request = with_header(request, name, value or None)
+    for old, new in row.get("edits", ()):
+        request = edited(request, old, new)
+    changed = {name: row["is"][name] for name in ("method", "target") if name in row.get("is", {})}
+    request = replace(request, **changed)
+    if "body" in row.get("is", {}):
+        request = replace(request, body=row["is"]["body"].encode())
+
+    if "refused" not in row:
+        verify(request)
+        return
+    kinds = {one.__name__: one for one in REFUSALS}
+    with pytest.raises(kinds[row["refused"]], match=row.get("says")):
+        verify(request)
 
 
-@pytest.mark.parametrize("part", TAMPERED)
-def test_a_request_that_was_changed_on_the_way_is_refused(part: str) -> None:
-    request = signed()
-    with pytest.raises((InvalidSignature, IncompleteSignature)):
-        verify(TAMPERED[part](request))
-
-    verify(request)
+def _keyed(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is signed, with its headers in pairs and the key of somebody else's secret."""
+    pairs = {"headers": list(given["headers"].items())} if "headers" in given else {}
+    other = {"key": AccessKey(ALICE.id, BOB.secret)} if given.get("secret") == "of another" else {}
+    return {name: one for name, one in given.items() if name != "secret"} | pairs | other
 
 
-def test_another_s_secret_signs_nothing() -> None:
-    with pytest.raises(InvalidSignature, match="does not match"):
-        verify(signed(key=AccessKey(ALICE.id, BOB.secret)))
+def test_a_request_of_another_minute_or_signature_is_refused() -> None:
+    request, later = signed(), datetime.now(UTC) + timedelta(seconds=60)
+    forged = authorization(request)[:-64] + "0" * 64
+
+    for name, value in (("X-Amz-Date", f"{later:%Y%m%dT%H%M%SZ}"), ("Authorization", forged)):
+        with pytest.raises(InvalidSignature):
+            verify(with_header(request, name, value))
 
 
 def test_an_unknown_key_is_refused_before_the_body_is_needed() -> None:
@@ -157,11 +145,6 @@ def test_an_unknown_key_is_refused_before_the_body_is_needed() -> None:
 
     with pytest.raises(UnknownKey):
         verifier().claim(request.headers, SAGEMAKER)
-
-
-def test_a_session_token_is_refused() -> None:
-    with pytest.raises(UnknownKey):
-        verify(signed(token="of-a-session"))
 
 
 @pytest.mark.parametrize(
@@ -181,13 +164,6 @@ def test_clocks_may_differ_by_five_minutes(shift_s: int, refusal: str) -> None:
         verify(request, checks)
 
 
-def test_region_and_service_are_those_of_this_server() -> None:
-    with pytest.raises(InvalidSignature, match="region 'us-east-1'"):
-        verify(signed(region="eu-west-1"))
-    with pytest.raises(InvalidSignature, match="service sagemaker"):
-        verify(signed(service="s3"))
-
-
 def test_services_without_regions_are_signed_for_the_first() -> None:
     checks = verifier(region="eu-west-1")
     request = signed(service="iam")
@@ -195,31 +171,6 @@ def test_services_without_regions_are_signed_for_the_first() -> None:
     checks.prove(checks.claim(request.headers, {"iam", "sts"}), request)
     with pytest.raises(InvalidSignature, match="region"):
         verify(signed(), checks)
-
-
-@pytest.mark.parametrize("name", ["X-Amz-Target", "X-Amz-Extra", "X-Amzn-SageMaker-Target-Variant"])
-def test_a_header_with_a_meaning_cannot_be_added_unsigned(name: str) -> None:
-    request = signed(headers=())
-
-    with pytest.raises(IncompleteSignature, match=name.lower()):
-        verify(with_header(request, name, "x"))
-
-
-@pytest.mark.parametrize("name", ["Content-Type", "Accept"])
-def test_what_a_container_is_told_has_to_be_signed(name: str) -> None:
-    request = signed(url="http://127.0.0.1:8470/endpoints/e/invocations", headers=())
-
-    with pytest.raises(IncompleteSignature, match=f"{name.lower()!r} has to be signed"):
-        verify(with_header(request, name, "text/csv"))
-
-    verify(with_header(request, "Accept", "*/*"))  # of programs that ask for nothing
-
-
-def test_headers_that_proxies_add_need_no_signature() -> None:
-    request = with_header(signed(), "X-Forwarded-For", "10.0.0.1")
-    request = with_header(request, "X-Amzn-Trace-Id", "Root=1-2")
-
-    verify(with_header(request, "amz-sdk-invocation-id", "1"))
 
 
 @pytest.mark.parametrize(
@@ -234,69 +185,12 @@ def test_a_header_that_is_there_twice_is_refused(name: str) -> None:
         verify(doubled)
 
 
-def test_a_request_without_authorization_is_told_so() -> None:
-    with pytest.raises(MissingSignature):
-        verify(with_header(signed(), "Authorization", None))
-
-
-def test_a_signature_in_the_address_counts_for_nothing() -> None:
-    request = with_header(signed(), "Authorization", None)
-    query = "?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=" + "0" * 64
-
-    with pytest.raises(MissingSignature):
-        verify(replace(request, target=f"/{query}"))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256"),
-        ("AWS4-HMAC-SHA256", "Bearer"),
-        ("aws4_request", "aws5_request"),
-        ("/us-east-1", ""),
-        ("Credential=", "credential="),
-        (", Signature=", ", Signature=a, Signature="),
-        ("host;", "Host;"),
-        ("host;", ""),
-        ("x-amz-date;", ""),
-        ("host;", "host;host;"),
-        ("content-type;host;", "host;content-type;"),
-        ("content-type;", "content-type;missing;"),
-        ("SignedHeaders=", "SignedHeaders=;"),
-    ],
-)
-def test_an_authorization_of_another_form_is_refused(old: str, new: str) -> None:
-    with pytest.raises(IncompleteSignature):
-        verify(edited(signed(), old, new))
-
-
-@pytest.mark.parametrize("date", ["", "20260101", "20261399T000000Z", "20260101T000000", "²"])
-def test_a_date_of_another_form_is_refused(date: str) -> None:
-    with pytest.raises(IncompleteSignature):
-        verify(with_header(signed(), "X-Amz-Date", date))
-
-
 def test_the_date_of_the_credential_is_that_of_the_request() -> None:
     request = signed()
     day = dict(request.headers)["X-Amz-Date"][:8]
 
     with pytest.raises(InvalidSignature, match="date of the credential"):
         verify(edited(request, f"/{day}/", "/20200101/"))
-
-
-def test_an_unsigned_payload_is_refused() -> None:
-    request = signed(
-        headers=(("X-Amz-Target", TARGET), ("X-Amz-Content-SHA256", "UNSIGNED-PAYLOAD"))
-    )
-
-    with pytest.raises(InvalidSignature, match="body"):
-        verify(request)
-
-
-def test_a_payload_hash_of_the_right_body_is_fine() -> None:
-    digest = hashlib.sha256(BODY).hexdigest()
-
-    verify(signed(headers=(("X-Amz-Target", TARGET), ("X-Amz-Content-SHA256", digest))))
 
 
 @given(st.text(max_size=200))

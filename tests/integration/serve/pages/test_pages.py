@@ -7,30 +7,30 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from packager.core.record import (
-    BuildRecord,
-    RecordedBase,
-    RecordedImage,
-    RecordedModel,
-    RecordedTree,
-    Transfer,
-)
-from packager.core.request import BuildRequest
-from packager.errors import UsageError
+from packager.core.record import RecordedImage, RecordedTree
 from packager.sagemaker.refusals import ResourceInUse
 from packager.serve.pages.commands import Commands
 from packager.serve.pages.job_views import job_path
 from packager.serve.services import ServeServices
+from tests.support.cases import cases, document, shows
+from tests.support.lineage_records import build_record
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
 from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
 
 HOSTILE = "\"><script>alert(1)</script>'{{7*7}}"
 ESCAPED = "&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;{{7*7}}"
 FILES = "s3://results/tiny/"
+HERE = {
+    "name": "tiny",
+    "model": "examples/tiny-llama",
+    "instance": "ml.g5.xlarge",
+    "output": "oci:out",
+}
 PAGES = (
     "/ui/jobs",
     "/ui/jobs/optimization/llama-01",
@@ -115,13 +115,6 @@ def test_a_filter_that_nobody_offered_lets_all_pass(visitor: Visitor) -> None:
     assert text.count("<tr data-job=") == 50
 
 
-def test_a_running_job_is_looked_at_again_without_script(visitor: Visitor) -> None:
-    refresh = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
-
-    assert refresh in visitor.get("/ui/jobs/optimization/llama-01")[2]
-    assert refresh not in visitor.get("/ui/jobs/optimization/llama-00")[2]
-
-
 def test_hostile_names_documents_and_logs_stay_text(visitor: Visitor, jobs: MadeUpJobs) -> None:
     job = jobs.create(
         new_job(HOSTILE, document={"model": HOSTILE, "instance": HOSTILE}, tags={HOSTILE: HOSTILE})
@@ -158,37 +151,34 @@ def test_a_job_is_stopped_and_deleted_by_forms(visitor: Visitor, jobs: MadeUpJob
     assert ("optimization", "llama-00") not in jobs.jobs
 
 
-def test_a_job_that_runs_is_not_deleted(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, _, text = visitor.post("/ui/jobs/optimization/llama-01/delete", {})
-
-    assert status == 400
-    assert "has not ended" in text
-    assert ("optimization", "llama-01") in jobs.jobs
+def test_a_form_that_is_too_large_is_refused(visitor: Visitor) -> None:
+    assert visitor.post("/ui/jobs/new", {"model": "x" * 300_000})[0] == 413
 
 
-@pytest.mark.parametrize(
-    ("fields", "headers"),
-    [
-        ({"token": ""}, {}),
-        ({"token": "0" * 64}, {}),
-        ({"token": "ü"}, {}),
-        ({}, {"Origin": "http://evil.example"}),
-        ({}, {"Origin": "null"}),
-        ({}, {"Origin": ""}),
-        ({}, {"Sec_Fetch_Site": "cross-site"}),
-        ({}, {"Sec_Fetch_Site": "same-site"}),
-    ],
-    ids=[
-        "no token",
-        "wrong token",
-        "odd token",
-        "other origin",
-        "sandboxed",
-        "no origin",
-        "cross-site",
-        "other port",
-    ],
-)
+@pytest.mark.parametrize("row", document(__file__, "visits"), ids=lambda row: row["id"])
+def test_a_visitor_is_shown_what_is_there_and_told_what_is_not_done(
+    visitor: Visitor, api: MadeUpApi, jobs: MadeUpJobs, row: dict[str, Any]
+) -> None:
+    """`fields` are a form's; `answers` and `refuses` are the API's, which is `asked` and `sent`."""
+    api.answers |= row.get("answers", {})
+    api.answers |= {name: ResourceInUse(told) for name, told in row.get("refuses", {}).items()}
+    before = set(jobs.jobs)
+    if "fields" in row:
+        status, headers, text = visitor.post(row["path"], row["fields"])
+    else:
+        status, headers, text = visitor.get(row["path"], **row.get("headers", {}))
+
+    text = text.replace("\r\n", "\n")
+    assert status == row.get("status", 200)
+    assert [part for part in row.get("has", ()) if part not in text] == []
+    assert [part for part in row.get("lacks", ()) if part in text] == []
+    assert headers.get("location") == row.get("location")
+    assert [name for name, _ in api.asked] == row.get("asked", [name for name, _ in api.asked])
+    assert "sent" not in row or shows(api.asked[0][1], row["sent"])
+    assert set(jobs.jobs) == before
+
+
+@pytest.mark.parametrize(*cases(__file__, "forms"))
 def test_a_form_of_another_site_does_nothing(
     visitor: Visitor, jobs: MadeUpJobs, fields: dict[str, str], headers: dict[str, str]
 ) -> None:
@@ -209,121 +199,8 @@ def test_a_token_of_another_session_does_nothing(visitor: Visitor, jobs: MadeUpJ
     assert jobs.get("optimization", "llama-01").status == "running"
 
 
-def test_a_form_that_is_too_large_is_refused(visitor: Visitor) -> None:
-    assert visitor.post("/ui/jobs/new", {"model": "x" * 300_000})[0] == 413
-
-
-def test_a_name_of_a_stranger_is_no_host_of_the_pages(visitor: Visitor) -> None:
-    status, _, text = visitor.get("/ui/jobs", Host="evil.example")
-
-    assert status == 403
-    assert "llama" not in text
-
-
-def test_a_new_job_goes_through_the_api(visitor: Visitor, api: MadeUpApi) -> None:
-    status, headers, _ = visitor.post(
-        "/ui/jobs/new",
-        {
-            "name": "awq-1",
-            "model": "s3://models/llama/",
-            "instance": "ml.g5.xlarge",
-            "quantize": "awq",
-            "output": "s3://results/llama/",
-            "draft": "none",
-            "hours": "1",
-            "do": "create",
-        },
-    )
-
-    assert (status, headers["location"]) == (303, "/ui/jobs/optimization/awq-1")
-    [(name, body)] = api.asked
-    assert name == "CreateOptimizationJob"
-    assert body["StoppingCondition"] == {"MaxRuntimeInSeconds": 3600}
-
-
-def test_what_the_api_refuses_is_told_and_the_form_is_kept(
-    visitor: Visitor, api: MadeUpApi
-) -> None:
-    api.answers["CreateOptimizationJob"] = ResourceInUse("the name is taken")
-    status, _, text = visitor.post(
-        "/ui/jobs/new",
-        {
-            "name": "awq-1",
-            "model": "s3://models/llama/",
-            "instance": "ml.g5.xlarge",
-            "quantize": "awq",
-            "output": "s3://results/llama/",
-            "do": "create",
-        },
-    )
-
-    assert status == 400
-    assert "the name is taken" in text
-    assert 'value="s3://models/llama/"' in text
-
-
-def test_wrong_fields_are_told_beside_them(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, _, text = visitor.post(
-        "/ui/jobs/new", {"name": "a b", "model": "s3://m/x", "instance": "", "do": "create"}
-    )
-
-    assert status == 400
-    assert 'aria-invalid="true" aria-describedby="name-wrong"' in text
-    assert '<p class="wrong" id="instance-wrong"><b>Wrong:</b> choose an instance type' in text
-    assert '<li><a href="#name">Name</a>: write 1 to 63' in text
-    assert len(jobs.jobs) == 50
-
-
-def test_a_plan_is_shown_before_a_job_is_made(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, _, text = visitor.post(
-        "/ui/jobs/new",
-        {
-            "name": "tiny",
-            "model": "examples/tiny-llama",
-            "instance": "ml.g5.xlarge",
-            "quantize": "fp8",
-            "output": "oci:out",
-            "hours": "1",
-            "do": "plan",
-        },
-    )
-
-    assert status == 200
-    assert "tiny-llama fits on ml.g5.xlarge" in text
-    assert "shape-chosen" in text
-    assert "packager plan" in text
-    assert len(jobs.jobs) == 50
-
-
-def test_a_plan_that_is_refused_tells_its_findings(visitor: Visitor) -> None:
-    status, _, text = visitor.post(
-        "/ui/jobs/new",
-        {
-            "name": "tiny",
-            "model": "examples/tiny-llama",
-            "instance": "ml.inf2.xlarge",
-            "quantize": "awq",
-            "output": "oci:out",
-            "do": "plan",
-        },
-    )
-
-    assert status == 200
-    assert "Refused" in text
-    assert "quantize-unsupported" in text
-
-
 def test_a_job_of_a_directory_is_kept_with_its_request(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, headers, _ = visitor.post(
-        "/ui/jobs/new",
-        {
-            "name": "tiny",
-            "model": "examples/tiny-llama",
-            "instance": "ml.g5.xlarge",
-            "output": "oci:out",
-            "do": "create",
-        },
-    )
+    status, headers, _ = visitor.post("/ui/jobs/new", {**HERE, "do": "create"})
 
     assert (status, headers["location"]) == (303, "/ui/jobs/command/tiny")
     job = jobs.get("command", "tiny")
@@ -373,45 +250,16 @@ def test_events_of_a_list_are_those_of_its_jobs(visitor: Visitor) -> None:
     assert text.endswith("event: end\ndata: {}\n\n")
 
 
-def test_a_job_that_is_missing_has_no_events(visitor: Visitor) -> None:
-    assert visitor.get("/ui/jobs/optimization/none/events")[0] == 404
-
-
 def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_path: Path) -> None:
-    listed = [
-        {
-            "kind": "quantized-checkpoint",
-            "key": "ab" * 32,
-            "shown": "abababababab",
-            "model": HOSTILE,
-            "bytes": 5_282_345,
-            "built_at": 1_795_447_462,
-            "used_at": 1_795_447_462,
-            "build_s": 5.961,
-            "pinned": True,
-            "signed": False,
-        }
-    ]
     program = tmp_path / "program"
     program.write_text(
         "#!/bin/sh\n"
         f"if [ $2 = ls ]; then cat {tmp_path}/ls.json; else cat {tmp_path}/stats.json; fi\n"
     )
     program.chmod(0o755)
-    (tmp_path / "ls.json").write_text(json.dumps(listed))
-    (tmp_path / "stats.json").write_text(
-        json.dumps(
-            {
-                "place": "/cache",
-                "capability": "read-write",
-                "entries": 1,
-                "bytes": 5_282_345,
-                "failures": 0,
-                "totals": [{"event": "hit", "count": 3, "seconds": 90.0}],
-                "hit_rate": 0.75,
-            }
-        )
-    )
+    listed = {**document(__file__, "entry"), "model": HOSTILE}
+    (tmp_path / "ls.json").write_text(json.dumps([listed]))
+    (tmp_path / "stats.json").write_text(json.dumps(document(__file__, "statistics")))
     commands = Commands(program=(str(program),))
     with served(lambda: pages_app(services, commands=commands)) as address:
         _, _, text = Visitor(address).get("/ui/caches")
@@ -423,99 +271,24 @@ def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_pa
     assert "<td>pinned</td>" in text
 
 
-def test_a_command_that_fails_is_told(services: ServeServices) -> None:
-    commands = Commands(program=("/bin/sh", "-c", "echo 'error: the disk is gone' >&2; exit 1"))
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo 'error: the disk is gone' >&2; exit 1", "the disk is gone"),
+        ("exec sleep 600", "took longer than 0.2 s"),
+    ],
+    ids=["fails", "hangs"],
+)
+def test_a_command_that_gives_nothing_is_told(
+    services: ServeServices, script: str, told: str
+) -> None:
+    limit_s = 0.2 if "sleep" in script else 600.0
+    commands = Commands(program=("/bin/sh", "-c", script), limit_s=limit_s)
     with served(lambda: pages_app(services, commands=commands)) as address:
         status, _, text = Visitor(address).get("/ui/caches")
 
     assert status == 500
-    assert "the disk is gone" in text
-
-
-def test_a_command_that_hangs_is_ended(services: ServeServices) -> None:
-    commands = Commands(program=("/bin/sh", "-c", "exec sleep 600"), limit_s=0.2)
-    with served(lambda: pages_app(services, commands=commands)) as address:
-        status, _, text = Visitor(address).get("/ui/caches")
-
-    assert status == 500
-    assert "took longer than 0.2 s" in text
-
-
-def test_an_endpoint_is_made_of_a_model_and_a_configuration(
-    visitor: Visitor, api: MadeUpApi
-) -> None:
-    status, headers, _ = visitor.post(
-        "/ui/endpoints/new",
-        {"name": "tiny", "image": "demo/llm:tiny", "environment": "A=1\nB=x=y\n"},
-    )
-
-    assert (status, headers["location"]) == (303, "/ui/endpoints/tiny")
-    assert [name for name, _ in api.asked] == [
-        "CreateModel",
-        "CreateEndpointConfig",
-        "CreateEndpoint",
-    ]
-    container = api.asked[0][1]["PrimaryContainer"]
-    assert container == {"Image": "demo/llm:tiny", "Environment": {"A": "1", "B": "x=y"}}
-
-
-def test_an_endpoint_that_is_refused_leaves_nothing_behind(
-    visitor: Visitor, api: MadeUpApi
-) -> None:
-    api.answers["CreateEndpoint"] = UsageError("no room")
-    status, _, text = visitor.post("/ui/endpoints/new", {"name": "tiny", "image": "demo/llm"})
-
-    assert status == 400
-    assert "no room" in text
-    assert [name for name, _ in api.asked][3:] == ["DeleteEndpointConfig", "DeleteModel"]
-
-
-def test_an_endpoint_is_shown_with_its_failure(visitor: Visitor, api: MadeUpApi) -> None:
-    api.answers["DescribeEndpoint"] = {
-        "EndpointName": "tiny",
-        "EndpointStatus": "Failed",
-        "EndpointConfigName": "tiny",
-        "CreationTime": 1_795_447_462,
-        "FailureReason": HOSTILE,
-    }
-    _, _, text = visitor.get("/ui/endpoints/tiny")
-
-    assert ESCAPED in text
-    assert "Try a prompt" not in text
-
-
-def test_an_endpoint_without_a_container_says_so(visitor: Visitor, api: MadeUpApi) -> None:
-    api.answers["DescribeEndpoint"] = {
-        "EndpointName": "tiny",
-        "EndpointStatus": "InService",
-        "EndpointConfigName": "tiny",
-        "CreationTime": 1_795_447_462,
-    }
-    status, _, text = visitor.post("/ui/endpoints/tiny/ask", {"prompt": "one\ntwo <b>"})
-
-    assert status == 400
-    assert "no container that answers now" in text
-    assert ">one\ntwo &lt;b&gt;</textarea>" in text.replace("\r\n", "\n")
-
-
-def test_an_endpoint_is_deleted_with_what_was_made_for_it(visitor: Visitor, api: MadeUpApi) -> None:
-    api.answers["DescribeEndpoint"] = {"EndpointConfigName": "tiny"}
-    status, _, _ = visitor.post("/ui/endpoints/tiny/delete", {})
-
-    assert status == 303
-    assert [name for name, _ in api.asked] == [
-        "DescribeEndpoint",
-        "DeleteEndpoint",
-        "DeleteEndpointConfig",
-        "DeleteModel",
-    ]
-
-
-def test_a_job_that_has_no_result_is_not_deployed(visitor: Visitor) -> None:
-    status, _, text = visitor.get("/ui/endpoints/new?kind=optimization&job=llama-01")
-
-    assert status == 409
-    assert "it has no result" in text
+    assert told in text
 
 
 @pytest.mark.parametrize(("weights", "data"), [("mounted", FILES), ("baked", "")], ids=str)
@@ -523,26 +296,10 @@ def test_an_image_that_reads_its_model_is_deployed_with_the_files(
     visitor: Visitor, jobs: MadeUpJobs, weights: str, data: str
 ) -> None:
     digest = f"sha256:{'ab' * 32}"
-    record = BuildRecord(
-        packager_version="1",
-        request=BuildRequest.model_validate(
-            {"model": "m", "instance": "local", "weights": weights}
-        ),
-        model=RecordedModel(source="s3", name="tiny"),
-        base=RecordedBase(reference="host/base:1", digest=digest, platform="linux/amd64"),
-        family="vllm",
-        engine="vllm",
-        engine_version="0.27.1",
-        tp_degree=1,
-        served_name="tiny",
-        shape={},
-        created="",
-        digest=digest,
-        layers=(),
+    record = build_record(
+        request={"model": "m", "instance": "local", "weights": weights},
         images=(RecordedImage(target="docker:jobs:a", name="jobs:a", digest=digest),),
         trees=(RecordedTree(target=FILES, name=FILES, digest=digest, files=1, size=1),),
-        transfer=Transfer(),
-        seconds=1.0,
     )
     job = jobs.get("optimization", "llama-00")
     job.record.write_text(record.model_dump_json(), encoding="utf-8")

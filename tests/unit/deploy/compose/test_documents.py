@@ -12,33 +12,17 @@ import pytest
 import yaml
 
 from packager.catalog.instances import find_instance
-from packager.core.deployment import DeployedWeights
-from packager.deploy.checks import SecretInFile
 from packager.deploy.compose.composers import container_options
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import config_digest, parse_document, server_services
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import UsageError
+from tests.support.cases import cases
 from tests.support.deployments import PAIRS
 from tests.support.deployments import deployment as a_deployment
 from tests.support.places import DATA
 
 SCHEMA = json.loads((DATA / "deploy/compose-spec.json").read_bytes())
-HOSTILE = [
-    "$HOME ${PATH:-x} $$",
-    "a: b # c",
-    "- x\n- y\n",
-    "'\"\\",
-    "yes",
-    "0x1F",
-    "1e3",
-    "~",
-    "{a: 1}",
-    "&a *a !!python/object:os.system",
-    "\u2028\x85\ttab",
-    "",
-    "${",
-]
 
 
 def rendered(**changes: Any) -> dict[str, str]:
@@ -76,7 +60,7 @@ def test_files_are_what_the_specification_allows(pair: str) -> None:
     assert document == interpolated(document)
 
 
-@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize(*cases(__file__, "hostile"))
 def test_values_reach_the_container_as_they_were_given(value: str) -> None:
     document = read(
         wanted=ComposeWanted(env={"HOSTILE": value}), env={"ALSO": value}, image=f"r.test/{value}x"
@@ -91,11 +75,6 @@ def test_what_is_read_back_is_what_was_meant() -> None:
     text = rendered(env={"PRICE": "5$ and $$"})["compose.yaml"]
 
     assert parse_document(text)["services"]["server-a1"]["environment"] == {"PRICE": "5$ and $$"}
-
-
-def test_no_credential_is_in_a_file() -> None:
-    with pytest.raises(SecretInFile, match="HF_TOKEN"):
-        rendered(wanted=ComposeWanted(env={"HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyz012345"}))
 
 
 def test_credentials_are_named_by_variable_or_by_file() -> None:
@@ -137,63 +116,6 @@ def test_neuron_devices_are_those_of_the_replicas_cores() -> None:
         ["/dev/neuron0:/dev/neuron0", "/dev/neuron1:/dev/neuron1"],
         ["/dev/neuron2:/dev/neuron2", "/dev/neuron3:/dev/neuron3"],
     ]
-
-
-def test_a_server_is_told_what_the_image_needs() -> None:
-    deployment = a_deployment(
-        grace_s=70,
-        start_period_s=540,
-        shm_bytes=4 * 1024**3,
-        user="10001",
-        read_only_root=True,
-        writable=("/home/own",),
-        health_path="/health",
-    )
-
-    [server] = server_services(deployment, ComposeWanted(), "a").values()
-
-    assert server["stop_grace_period"] == "70s"
-    assert server["shm_size"] == 4 * 1024**3
-    assert (server["user"], server["read_only"]) == ("10001", True)
-    assert server["tmpfs"] == ["/tmp:exec,mode=1777", "/home/own:exec,mode=1777"]
-    assert server["healthcheck"]["start_period"] == "540s"
-    assert "GET /health HTTP" in server["healthcheck"]["test"][-1]
-    assert server["cap_drop"] == ["ALL"]
-
-
-def test_weights_that_are_mounted_are_read_only() -> None:
-    deployment = a_deployment(weights=DeployedWeights(kind="mounted"))
-    wanted = ComposeWanted(model_dir="/srv/model")
-
-    [server] = server_services(deployment, wanted, "a").values()
-
-    assert server["volumes"] == [
-        {"type": "bind", "source": "/srv/model", "target": "/opt/ml/model", "read_only": True}
-    ]
-    codes = {one.code for one in ComposeDeployer().check(deployment, wanted)}
-    assert "deploy-weights-missing" not in codes
-    without = {one.code for one in ComposeDeployer().check(deployment, ComposeWanted())}
-    assert "deploy-weights-missing" in without
-
-
-@pytest.mark.parametrize(
-    ("changes", "wanted", "severity", "code"),
-    [
-        ({"devices": 1}, ComposeWanted(replicas=2), "error", "deploy-device-count"),
-        ({"devices": 1}, ComposeWanted(), "note", "deploy-update-waits"),
-        ({"nodes": 2}, ComposeWanted(), "error", "deploy-nodes"),
-        ({}, ComposeWanted(host="0.0.0.0"), "warning", "deploy-open-port"),
-        ({}, ComposeWanted(model_dir="/m"), "warning", "deploy-weights-unused"),
-    ],
-)
-def test_what_one_machine_cannot_do_is_found(
-    changes: dict[str, Any], wanted: ComposeWanted, severity: str, code: str
-) -> None:
-    deployment = a_deployment(**{"instance": find_instance("ml.g5.xlarge"), **changes})
-
-    found = ComposeDeployer().check(deployment, wanted)
-
-    assert (severity, code) in {(one.severity, one.code) for one in found}
 
 
 def test_the_digest_tells_servers_apart_and_not_their_generation() -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ class Machine:
         self.running: dict[str, Container] = {}
         self.interrupted = False  # the next time that something is removed
         self.containers = self
+        self.networks = SimpleNamespace(list=lambda **_: [])
 
     def list(self, **_: Any) -> list[Container]:
         return list(self.running.values())

@@ -6,6 +6,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from packager.serve.pages.guard import COOKIE, Guard, PageRefused
+from tests.support.cases import cases
 
 
 class Transport:
@@ -48,16 +49,7 @@ def test_names_that_strangers_point_here_are_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-@pytest.mark.parametrize(
-    ("mode", "kind", "may"),
-    [
-        ("navigate", "document", True),
-        ("navigate", "iframe", False),
-        ("no-cors", "image", False),
-        ("no-cors", "script", False),
-        ("cors", "empty", False),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "loads"))
 def test_another_site_may_link_to_pages_and_not_load_them(
     site: str, mode: str, kind: str, may: bool
 ) -> None:

@@ -8,21 +8,11 @@ from pathlib import Path
 import pytest
 
 from packager.serve.pages.job_views import duration, facts_of, job_path, stages_of, state_of
+from tests.support.cases import cases
 from tests.support.made_up_jobs import BEGAN, PROGRESS, MadeUpJobs, new_job
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min"),
-        (200, "3 min 20 s"),
-        (7200, "2 h"),
-        (7501, "2 h 5 min"),
-        (-3, "0 s"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "times"))
 def test_times_are_for_people(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from packager.serve.pages.wish import (
     read_wish,
     request_of,
 )
+from tests.support.cases import cases, document, shows
 
 SETTINGS = JobSettings()
 IN_BUCKETS = Wish(
@@ -34,49 +36,35 @@ def here(model: Path, **changes: str) -> Wish:
 
 
 def test_a_model_in_a_bucket_is_asked_for_as_clients_of_the_api_ask() -> None:
-    assert document_of(IN_BUCKETS, SETTINGS) == {
-        "OptimizationJobName": "llama-awq",
-        "RoleArn": "arn:aws:iam::000000000000:role/packager",
-        "ModelSource": {"S3": {"S3Uri": "s3://models/llama/"}},
-        "DeploymentInstanceType": "ml.g5.12xlarge",
-        "OptimizationConfigs": [
-            {"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "awq"}}}
-        ],
-        "OutputConfig": {"S3OutputLocation": "s3://results/llama/"},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 36000},
-    }
+    assert document_of(IN_BUCKETS, SETTINGS) == document(__file__, "in_buckets")
 
 
-@pytest.mark.parametrize(
-    "wish",
-    [
-        IN_BUCKETS,
-        replace(IN_BUCKETS, quantize="fp8"),
-        replace(IN_BUCKETS, quantize="", compile="on"),
-        replace(IN_BUCKETS, draft="own", draft_ref="s3://models/small/"),
-        replace(IN_BUCKETS, quantize="", draft="train", data="s3://data/chats/"),
-        replace(IN_BUCKETS, calibration="s3://data/texts/"),
-    ],
-    ids=["awq", "fp8", "compiled", "own draft", "trained head", "own texts"],
-)
-def test_the_api_takes_the_document(wish: Wish) -> None:
-    document = document_of(wish, SETTINGS)
+@pytest.mark.parametrize("row", document(__file__, "jobs"), ids=lambda row: row["id"])
+def test_a_form_becomes_a_request_and_commands(tmp_path: Path, row: dict[str, Any]) -> None:
+    (tmp_path / "chats.jsonl").write_text("{}")
+    form = {name: text.replace("{here}", str(tmp_path)) for name, text in row["form"].items()}
+    settings = JobSettings(**row.get("settings", {}))
 
-    assert document is not None
-    assert make_job(document, SETTINGS).kind == "optimization"
+    job = build_job(replace(IN_BUCKETS, model=str(tmp_path), **form), settings)
+
+    request = json.loads(job.files["request.json"])
+    commands = [" ".join(stage.arguments) for stage in job.stages]
+    assert (job.kind, job.limits.run_s) == ("command", 36000)
+    assert shows(request, {"model": str(tmp_path), **row.get("request", {})}), request
+    assert not {*row.get("lacks", ())} & request.keys()
+    stated = [text.replace("{here}", str(tmp_path)) for text in row.get("commands", commands)]
+    assert commands == stated
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": "org/name"},
-        {"output": "oci:out"},
-        {"draft": "auto"},
-        {"draft": "ngram"},
-        {"quantize": ""},
-    ],
-    ids=["hub", "image", "recommended draft", "n-grams", "nothing to do"],
-)
+@pytest.mark.parametrize(*cases(__file__, "documents"))
+def test_the_api_takes_the_document(changes: dict[str, str]) -> None:
+    found = document_of(replace(IN_BUCKETS, **changes), SETTINGS)
+
+    assert found is not None
+    assert make_job(found, SETTINGS).kind == "optimization"
+
+
+@pytest.mark.parametrize(*cases(__file__, "requests"))
 def test_what_the_api_cannot_say_is_a_request_of_packager(changes: dict[str, str]) -> None:
     assert document_of(replace(IN_BUCKETS, **changes), SETTINGS) is None
 
@@ -92,90 +80,11 @@ def test_a_directory_means_the_same_wherever_the_job_runs(
     assert request["model"] == str(tmp_path / "model")
 
 
-def test_a_job_is_built_with_what_the_operator_set(tmp_path: Path) -> None:
-    settings = JobSettings(
-        instance="local", images="docker:demo/llm", base="scratch", options=("--no-cache",)
-    )
-    job = build_job(here(tmp_path, draft="ngram"), settings)
-
-    assert job.kind == "command"
-    assert json.loads(job.files["request.json"]) == {
-        "model": str(tmp_path),
-        "instance": "local",
-        "outputs": ["oci:out", "docker:demo/llm:llama-awq"],
-        "quantize": "awq",
-        "draft": "ngram",
-        "base": "scratch",
-    }
-    assert [stage.arguments for stage in job.stages] == [
-        (
-            *("build", "--request", "{job}/request.json", "--record", "{job}/record.json"),
-            *("--progress", "json", "--no-cache"),
-        )
-    ]
-    assert job.limits.run_s == 36000
-
-
-def test_a_head_is_trained_before_the_build(tmp_path: Path) -> None:
-    chats = tmp_path / "chats.jsonl"
-    chats.write_text("{}")
-    job = build_job(here(tmp_path, draft="train", data=str(chats)), SETTINGS)
-
-    train, build = job.stages
-    assert train.arguments == (
-        *("draft", "train", "--model", str(tmp_path), "--method", "eagle3"),
-        *("--data", str(chats), "--output", "{job}/head", "--progress", "json"),
-    )
-    assert build.arguments[3:5] == ("--draft", "eagle3:{job}/head")
-
-
-def test_what_is_compiled_is_made_for_files_beside_the_image(tmp_path: Path) -> None:
-    settings = JobSettings(images="docker:demo/llm")
-
-    both = request_of(replace(here(tmp_path, compile="on"), output="s3://results/a/"), settings)
-    images = request_of(here(tmp_path, compile="on"), settings)
-
-    assert both["weights"] == "mounted"
-    assert "weights" not in images
-
-
-def test_the_operator_says_how_a_head_is_trained(tmp_path: Path) -> None:
-    settings = JobSettings(training=("--max-steps", "20"))
-
-    train, _ = build_job(here(tmp_path, draft="train"), settings).stages
-
-    assert train.arguments[-4:] == ("--max-steps", "20", "--progress", "json")
-
-
 def test_a_form_that_is_right_has_no_faults() -> None:
     assert faults_of(IN_BUCKETS, SETTINGS) == {}
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "words"),
-    [
-        ({"name": "a b"}, "name", "1 to 63 letters"),
-        ({"name": "a" * 64}, "name", "1 to 63 letters"),
-        ({"model": ""}, "model", "s3://BUCKET/PREFIX"),
-        ({"model": "./missing"}, "model", "there is no directory './missing'"),
-        ({"model": "gs://bucket/x"}, "model", "gs://bucket/x"),
-        ({"instance": ""}, "instance", "choose an instance type"),
-        ({"instance": "ml.g5.huge"}, "instance", "did you mean 'ml.g5.xlarge'"),
-        ({"quantize": "int3"}, "quantize", "choose a method"),
-        ({"draft": "magic"}, "draft", "choose one"),
-        ({"draft": "own", "draft_ref": ""}, "draft_ref", "s3://BUCKET/PREFIX"),
-        ({"draft": "own", "draft_ref": "eagle3:./none"}, "draft_ref", "no directory './none'"),
-        ({"draft": "train", "data": "none.jsonl"}, "data", "there is no file 'none.jsonl'"),
-        ({"calibration": "none.jsonl"}, "calibration", "there is no file 'none.jsonl'"),
-        ({"calibration": "default", "quantize": ""}, "calibration", "choose a method"),
-        ({"output": ""}, "output", "where the result goes"),
-        ({"output": "s3://"}, "output", "s3://BUCKET/PREFIX"),
-        ({"output": "oci:"}, "output", "names no directory"),
-        ({"hours": "0"}, "hours", "a number of hours"),
-        ({"hours": "nan"}, "hours", "a number of hours"),
-        ({"hours": "673"}, "hours", "at most 672"),
-    ],
-)
+@pytest.mark.parametrize(*cases(__file__, "faults"))
 def test_what_is_wrong_is_told_beside_its_field(
     changes: dict[str, str], field: str, words: str
 ) -> None:
