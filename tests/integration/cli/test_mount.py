@@ -20,8 +20,11 @@ from packager.images.mounts.syscalls import unmount
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
+
+cases = cases_of(__file__)
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 
@@ -213,22 +216,7 @@ def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountabl
     assert "shows this image already" in again.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "told"),
-    [
-        (("mount", "oci:out"), 2, "an image and a directory are needed"),
-        (("mount", "oci:none", "mnt"), 66, "there is no directory"),
-        (("mount", "oci:out", "nowhere"), 66, "mkdir -p"),
-        (("mount", "oci:out", "out"), 2, "it is not empty"),
-        (("mount", "127.0.0.1:1/tiny:1", "mnt"), 2, "is not a layout on this machine"),
-        (("mount", "--list", "oci:out"), 2, "--list takes no image"),
-        (("mount", "oci:out", "mnt", "--node-cache", "none"), 66, "is not there"),
-        (("unmount", "mnt"), 2, "no mount that packager made"),
-        (("node-cache", "oci:out", "out/oci-layout/cache"), 74, "cannot write"),
-        (("node-cache", "oci:none", "cache"), 66, "there is no directory"),
-    ],
-    ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
-)
+@cases("what_cannot_be_done_is_told")
 def test_what_cannot_be_done_is_told(
     packager: Packager,
     layout: Path,

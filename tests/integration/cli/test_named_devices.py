@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, Packager
+
+cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 
@@ -56,14 +59,7 @@ def test_what_is_no_price_is_refused(packager: Packager, price: str) -> None:
     assert done.status == 2
 
 
-@pytest.mark.parametrize(
-    ("spellings", "label"),
-    [
-        (("2xh100-sxm5-80gb", "2xH100"), "2xH100-80"),
-        (("g5.xlarge", "ml.g5.xlarge"), "ml.g5.xlarge"),
-    ],
-    ids=["devices", "EC2's name"],
-)
+@cases("two_spellings_build_the_same_image_and_its_label_is_canonical")
 def test_two_spellings_build_the_same_image_and_its_label_is_canonical(
     packager: Packager, tmp_path: Path, spellings: tuple[str, ...], label: str
 ) -> None:

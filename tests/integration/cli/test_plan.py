@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, Packager
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 
@@ -119,21 +122,7 @@ def test_a_refused_plan_has_a_page_with_what_fits_instead(packager: Packager) ->
     assert "--tp-degree 1</span></code>" in done.out
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--quantize", "none"),
-        ("--kv-dtype", "auto"),
-        ("--weights", "baked"),
-        ("--pp-degree", "1"),
-        ("--max-prefill-tokens", "2048"),
-        ("--goal", "throughput"),
-        ("--region", "us-west-2"),
-        ("--compile", "off"),
-        ("--draft", "none"),
-    ],
-    ids=lambda pair: pair[0],
-)
+@cases("every_option_of_a_request_is_taken")
 def test_every_option_of_a_request_is_taken(packager: Packager, options: tuple[str, str]) -> None:
     done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *options)
 

@@ -15,8 +15,11 @@ from packager.architectures.spellings import find_architecture, is_native
 from packager.core.model import ModelFiles
 from packager.findings import errors_in
 from tests.support import mtp_models, zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B
 from tests.unit.architectures.test_profile import JSON
+
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize(
@@ -164,17 +167,7 @@ def test_only_what_quantizers_pack_counts_as_linear() -> None:
     assert profile.linear_parameters == profile.parameters - embeddings - gates - norms
 
 
-@pytest.mark.parametrize(
-    ("stated", "weight_format"),
-    [
-        ({"quant_method": "fbgemm_fp8"}, "fp8_w8a8"),
-        ({"quant_method": "mxfp4"}, "mxfp4"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4_w4a4"),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8_w8a8"),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, ""),
-    ],
-    ids=lambda value: value["quant_method"] if isinstance(value, dict) else value,
-)
+@cases("later_formats_are_recognised")
 def test_later_formats_are_recognised(stated: dict[str, Any], weight_format: str) -> None:
     config = LLAMA_3_8B | {"quantization_config": stated}
 

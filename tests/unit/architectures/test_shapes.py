@@ -18,10 +18,13 @@ from packager.engines.supported_models import check_listed
 from packager.findings import errors_in
 from packager.models.contents import refuse_own_code
 from packager.models.refusals import CodeNeeded
+from tests.support.case_tables import cases_of
 from tests.support.engine_plans import plan_for
 from tests.support.shapes import config_of, models, plain
 from tests.support.zoo import config_only
 from tests.unit.architectures.test_profile import JSON
+
+cases = cases_of(__file__)
 
 # Everything else is planned by the default container, vLLM 0.27.1 on NVIDIA.
 NO_TEXT = "model-not-generative"
@@ -74,29 +77,7 @@ def test_published_models_are_planned_or_rightly_refused() -> None:
     assert len({config_of(name)["architectures"][0] for name in verdicts}) == 95
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Qwen/Qwen3.5-35B-A3B",
-        "Qwen/Qwen3.5-122B-A10B",
-        "Qwen/Qwen3.5-397B-A17B",
-        "deepseek-ai/DeepSeek-V4-Flash",
-        "facebook/opt-66b",
-        "EleutherAI/gpt-j-6b",
-        "mosaicml/mpt-7b",
-        "bigcode/starcoder",
-        "state-spaces/mamba-2.8b-hf",
-        "mistralai/Mamba-Codestral-7B-v0.1",
-        "llava-hf/llava-1.5-7b-hf",
-        "MiniMaxAI/MiniMax-M2.5",
-        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-        "nvidia/Nemotron-H-56B-Base-8K",
-        "moonshotai/Kimi-K2-Instruct",
-        "moonshotai/Kimi-K2.5",
-        "microsoft/Phi-3.5-MoE-instruct",
-        "XiaomiMiMo/MiMo-V2-Flash",
-    ],
-)
+@cases("a_published_config_is_not_refused_for_what_it_leaves_out")
 def test_a_published_config_is_not_refused_for_what_it_leaves_out(name: str) -> None:
     assert verdict(name) == "planned"
 
@@ -174,28 +155,7 @@ def test_active_parameters_are_those_that_the_publisher_states(
     assert close((profile.active_parameters - less) / 1e9, active)
 
 
-@pytest.mark.parametrize(
-    ("name", "per_token", "cached", "state"),
-    [
-        ("Qwen/Qwen3.5-27B", 65_536, 16, 48 * 3_207_168),
-        ("ibm-granite/granite-4.0-h-small", 16_384, 4, 36 * 2_147_840),
-        ("ai21labs/AI21-Jamba-1.5-Mini", 16_384, 4, 28 * 311_296),
-        ("ibm-ai-platform/Bamba-9B", 12_288, 3, 29 * 2_147_840),
-        ("LiquidAI/LFM2-1.2B", 12_288, 6, 10 * 8_192),
-        ("LiquidAI/LFM2-8B-A1B", 12_288, 6, 18 * 8_192),
-        ("nvidia/Nemotron-H-56B-Base-8K", 40_960, 10, 54 * 8_511_488),
-        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 6_144, 6, 23 * 2_134_016),
-        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 12_288, 12, 48 * 8_499_200),
-        ("tiiuae/Falcon-H1-7B-Instruct", 45_056, 44, 44 * 1_594_368),
-        ("Zyphra/Zamba2-7B", 372_736, 13, 81 * 962_048),
-        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", 8_064, 7, 20 * 2_170_880),
-        ("moonshotai/Kimi-K3", 27_648, 24, 69 * 6_512_640),
-        ("MiniMaxAI/MiniMax-Text-01", 40_960, 10, 70 * 4_194_304),
-        ("state-spaces/mamba-2.8b-hf", 0, 0, 64 * 194_560),
-        ("tiiuae/falcon-mamba-7b", 0, 0, 64 * 311_296),
-        ("mistralai/Mamba-Codestral-7B-v0.1", 0, 0, 64 * 2_158_592),
-    ],
-)
+@cases("only_layers_that_attend_keep_a_cache_and_the_others_a_state")
 def test_only_layers_that_attend_keep_a_cache_and_the_others_a_state(
     name: str, per_token: int, cached: int, state: int
 ) -> None:
@@ -205,89 +165,7 @@ def test_only_layers_that_attend_keep_a_cache_and_the_others_a_state(
     assert (profile.cached_layers, profile.state_bytes) == (cached, state)
 
 
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [
-        ("meta-llama/Meta-Llama-3.1-8B", ()),
-        (
-            "google/gemma-3-27b-it",
-            (
-                KvGroup(kind="sliding", layers=52, kv_heads=16, head_dim=128, window_tokens=1024),
-                KvGroup(kind="full", layers=10, kv_heads=16, head_dim=128),
-            ),
-        ),
-        (
-            "openai/gpt-oss-120b",
-            (
-                KvGroup(kind="sliding", layers=18, kv_heads=8, head_dim=64, window_tokens=128),
-                KvGroup(kind="full", layers=18, kv_heads=8, head_dim=64),
-            ),
-        ),
-        (
-            "meta-llama/Llama-4-Scout-17B-16E-Instruct",
-            (
-                KvGroup(kind="chunked", layers=36, kv_heads=8, head_dim=128, window_tokens=8192),
-                KvGroup(kind="full", layers=12, kv_heads=8, head_dim=128),
-            ),
-        ),
-        (
-            "allenai/Olmo-3-7B-Instruct",
-            (
-                KvGroup(kind="sliding", layers=24, kv_heads=32, head_dim=128, window_tokens=4096),
-                KvGroup(kind="full", layers=8, kv_heads=32, head_dim=128),
-            ),
-        ),
-        (
-            "LGAI-EXAONE/EXAONE-4.0-32B",
-            (
-                KvGroup(kind="sliding", layers=48, kv_heads=8, head_dim=128, window_tokens=4096),
-                KvGroup(kind="full", layers=16, kv_heads=8, head_dim=128),
-            ),
-        ),
-        ("LGAI-EXAONE/EXAONE-4.0-1.2B", ()),  # no window
-        (
-            "bigcode/starcoder2-15b",
-            (KvGroup(kind="sliding", layers=40, kv_heads=4, head_dim=128, window_tokens=4096),),
-        ),
-        (
-            "XiaomiMiMo/MiMo-V2-Flash",
-            (
-                KvGroup(kind="full", layers=9, kv_heads=4, head_dim=192, value_dim=128),
-                KvGroup(
-                    kind="sliding",
-                    layers=39,
-                    kv_heads=8,
-                    head_dim=192,
-                    value_dim=128,
-                    window_tokens=128,
-                ),
-            ),
-        ),
-        (
-            "google/gemma-4-26B-A4B",
-            (
-                KvGroup(kind="sliding", layers=25, kv_heads=8, head_dim=256, window_tokens=1024),
-                KvGroup(kind="full", layers=5, kv_heads=2, head_dim=512),
-            ),
-        ),
-        (  # the last 15 of 35 layers read what earlier ones keep
-            "google/gemma-3n-E4B-it",
-            (
-                KvGroup(kind="sliding", layers=16, kv_heads=2, head_dim=256, window_tokens=512),
-                KvGroup(kind="full", layers=4, kv_heads=2, head_dim=256),
-            ),
-        ),
-        (
-            "deepseek-ai/DeepSeek-V3.2",
-            (
-                KvGroup(kind="mla", layers=61, kv_heads=1, head_dim=576),
-                KvGroup(kind="mla", layers=61, kv_heads=1, head_dim=66),  # of the indexer
-            ),
-        ),
-        ("mistralai/Mistral-Large-Instruct-2407", ()),  # its window is null
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@cases("layers_that_keep_the_same_are_one_group")
 def test_layers_that_keep_the_same_are_one_group(name: str, groups: tuple[KvGroup, ...]) -> None:
     assert profile_of(name).kv_groups == groups
 
@@ -380,28 +258,7 @@ def test_what_the_language_model_states_wins_over_what_nests_it() -> None:
     assert make_profile(replace(model, config=nested))[0].hidden_size == 4096
 
 
-@pytest.mark.parametrize(
-    ("name", "experts"),
-    [
-        ("Qwen/Qwen3-VL-30B-A3B-Instruct", (128, 8, 768)),
-        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", (128, 8, 768)),
-        ("zai-org/GLM-4.5-Air", (128, 8, 1408)),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", (16, 1, 8192)),
-        ("tencent/Hunyuan-A13B-Instruct", (64, 8, 3072)),  # one number for each layer
-        ("baidu/ERNIE-4.5-300B-A47B-PT", (64, 8, 3584)),
-        ("microsoft/Phi-3.5-MoE-instruct", (16, 2, 6400)),
-        ("google/gemma-4-26B-A4B", (128, 8, 704)),
-        ("google/gemma-3-27b-it", (0, 0, 0)),
-        ("nvidia/Gemma-4-31B-IT-NVFP4", (0, 0, 0)),
-        ("ibm-granite/granite-4.0-h-small", (72, 10, 768)),
-        ("ibm-granite/granite-4.0-h-micro", (0, 0, 0)),  # states 0
-        ("ai21labs/AI21-Jamba-1.5-Mini", (16, 2, 14336)),
-        ("XiaomiMiMo/MiMo-V2-Flash", (256, 8, 2048)),
-        ("nvidia/Nemotron-H-56B-Base-8K", (0, 0, 0)),  # its class assumes 8
-        ("databricks/dbrx-instruct", (16, 4, 10752)),  # in ffn_config
-        ("moonshotai/Kimi-K3", (896, 16, 3072)),
-    ],
-)
+@cases("a_mixture_of_experts_is_recognised_without_a_row_of_its_own")
 def test_a_mixture_of_experts_is_recognised_without_a_row_of_its_own(
     name: str, experts: tuple[int, int, int]
 ) -> None:

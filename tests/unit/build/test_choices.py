@@ -18,8 +18,11 @@ from packager.core.techniques import Quantization
 from packager.performance.presets import Candidate
 from packager.performance.ranking import RankedInstance, rank
 from packager.wiring import parse_model_reference
+from tests.support.case_tables import cases_of
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on, quality_report
+
+cases = cases_of(__file__)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HUB = BuildRequest(model="meta-llama/Meta-Llama-3-8B-Instruct", instance="ml.g5.xlarge")
@@ -179,16 +182,7 @@ def test_a_page_is_traced_by_revision_or_by_what_was_read() -> None:
     assert model_identity(replace(local, tensors=local.tensors[:-1])) != model_identity(local)
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("org/name@main", "org/name"),
-        ("hf://org/name@main", "org/name"),
-        ("/home/me/mine", "mine"),
-        ("models/mine/", "mine"),
-        ("./models/mine@2", "mine@2"),
-    ],
-)
+@cases("a_model_that_was_not_read_has_its_own_name")
 def test_a_model_that_was_not_read_has_its_own_name(model: str, name: str) -> None:
     asked = HUB.model_copy(update={"model": model})
 

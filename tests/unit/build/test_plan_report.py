@@ -30,21 +30,16 @@ from packager.performance.startup import image_of_plan, predict_startup
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES
+from tests.support.case_tables import cases_of
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
+
+cases = cases_of(__file__)
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
 
 
-@pytest.mark.parametrize(
-    ("version", "variant", "words"),
-    [
-        ("", "", "vllm image, vllm 0.32.0"),
-        ("0.36.0", "", "vllm 0.36.0 with vllm 0.32.0"),
-        ("0.36.0", "upstream", "vllm upstream 0.36.0 with vllm 0.32.0"),
-    ],
-    ids=["no version", "version", "variant"],
-)
+@cases("a_container_reads_well_with_and_without_a_version")
 def test_a_container_reads_well_with_and_without_a_version(
     version: str, variant: str, words: str
 ) -> None:
@@ -280,14 +275,7 @@ def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> N
     assert "tokens of KV cache" in plan_html(shown)
 
 
-@pytest.mark.parametrize(
-    ("family", "beyond"),
-    [
-        ("vllm", "when the cache is full, the latest is preempted and computed again"),
-        ("sglang", "when the cache is full, the latest is retracted and computed again"),
-        ("tgi", "beyond MAX_CONCURRENT_REQUESTS are refused"),
-    ],
-)
+@cases("a_plan_says_how_many_requests_fit_and_what_happens_to_more")
 def test_a_plan_says_how_many_requests_fit_and_what_happens_to_more(
     family: str, beyond: str
 ) -> None:
@@ -355,14 +343,7 @@ def test_what_the_host_must_have_is_told() -> None:
     assert page_document(page)["container"]["least_driver"] == "580"
 
 
-@pytest.mark.parametrize(
-    ("drain_s", "after_s", "words", "grace_s"),
-    [
-        (25, 5, "running requests get 25 s after SIGTERM; give the container a grace period", 30),
-        (0, 5, "running requests are lost at SIGTERM: take traffic away before it", 30),
-        (None, 20, "running requests end first, however long they take", 45),
-    ],
-)
+@cases("what_stopping_does_to_requests_is_told", drain_s=None)
 def test_what_stopping_does_to_requests_is_told(
     drain_s: int | None, after_s: int, words: str, grace_s: int
 ) -> None:

@@ -9,6 +9,9 @@ from packager.catalog.instances import find_instance, instances
 from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
 from packager.core.units import GIB, MIB
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 def test_a_gpu_has_its_figures_and_what_joins_it_to_the_others() -> None:
@@ -71,21 +74,7 @@ def test_figures_nobody_published_are_left_out() -> None:
     assert accelerator_of(find_instance("ml.c7i.xlarge")).bandwidth_bytes_s == 0.0
 
 
-@pytest.mark.parametrize(
-    ("driver_name", "name"),
-    [
-        ("NVIDIA A10G", "A10G"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA L40S", "L40S"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
-        ("NVIDIA A100-SXM4-40GB", "A100-40"),
-        ("NVIDIA A100 80GB PCIe", "A100-80-PCIe"),
-        ("NVIDIA H100 PCIe", "H100-PCIe"),
-        ("NVIDIA H100 NVL", "H100-NVL"),
-        ("Tesla T4", "T4"),
-        ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
-    ],
-)
+@cases("names_that_drivers_give_are_recognised")
 def test_names_that_drivers_give_are_recognised(driver_name: str, name: str) -> None:
     assert accelerator_name(driver_name) == name
 

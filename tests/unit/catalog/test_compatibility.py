@@ -12,6 +12,9 @@ from packager.catalog.containers import containers, find_container, version_name
 from packager.catalog.instances import find_instance
 from packager.core.catalog import SITUATION_KEYS, Rule
 from packager.findings import errors_in
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 NOTHING = {
     "quantize": "",
@@ -197,16 +200,7 @@ def test_an_fp8_cache_before_ada_is_refused_only_where_flashinfer_does_not_read_
     assert errors({**asked, "kv_dtype": "auto"}) == []
 
 
-@pytest.mark.parametrize(
-    ("scheme", "version", "found"),
-    [
-        ("NVFP4A16", "0.14.0", ["nvfp4a16-before-ampere-in-vllm"]),
-        ("NVFP4A16", "0.16.0", []),
-        ("NVFP4A16", "0.27.1", []),
-        ("MXFP4", "0.27.1", ["microscaling-before-ampere"]),
-        ("MXFP8", "0.27.1", ["microscaling-before-ampere"]),
-    ],
-)
+@cases("of_4_bit_floats_turing_unpacks_nvfp4_alone")
 def test_of_4_bit_floats_turing_unpacks_nvfp4_alone(
     scheme: str, version: str, found: list[str]
 ) -> None:
@@ -222,14 +216,7 @@ def test_of_4_bit_floats_turing_unpacks_nvfp4_alone(
     assert errors(asked) == found
 
 
-@pytest.mark.parametrize(
-    ("instance", "expected"),
-    [
-        ("ml.p5.48xlarge", ["nvfp4-needs-blackwell"]),
-        ("ml.g7e.2xlarge", []),
-        ("ml.p6-b200.48xlarge", []),
-    ],
-)
+@cases("nvfp4_begins_with_blackwell")
 def test_nvfp4_begins_with_blackwell(instance: str, expected: list[str]) -> None:
     assert errors(situation(instance, quantize="nvfp4", scheme="NVFP4")) == expected
 
@@ -342,30 +329,12 @@ def test_medusa_left_vllm_with_0_33(version: str, expected: list[str]) -> None:
     assert errors(asked) == expected
 
 
-@pytest.mark.parametrize(
-    ("lmi", "expected"),
-    [
-        ("13", []),
-        ("15", []),
-        ("16", ["draft-model-missing-in-vllm"]),
-        ("19", ["draft-model-missing-in-vllm"]),
-        ("20", []),
-        ("28", []),
-    ],
-)
+@cases("a_draft_model_is_missing_between_vllm_0_10_and_0_15")
 def test_a_draft_model_is_missing_between_vllm_0_10_and_0_15(lmi: str, expected: list[str]) -> None:
     assert errors(situation("ml.p4d.24xlarge", "lmi", lmi, draft="draft_model")) == expected
 
 
-@pytest.mark.parametrize(
-    ("architecture", "lmi", "expected"),
-    [
-        ("LlamaForCausalLM", "15", ["eagle3-before-vllm"]),
-        ("LlamaForCausalLM", "16", []),
-        ("Qwen3ForCausalLM", "28", []),
-        ("MixtralForCausalLM", "23", ["eagle3-model-not-listed"]),
-    ],
-)
+@cases("eagle3_depends_on_the_engine_and_the_architecture")
 def test_eagle3_depends_on_the_engine_and_the_architecture(
     architecture: str, lmi: str, expected: list[str]
 ) -> None:
@@ -374,15 +343,7 @@ def test_eagle3_depends_on_the_engine_and_the_architecture(
     assert errors(asked) == expected
 
 
-@pytest.mark.parametrize(
-    ("version", "scheme", "expected"),
-    [
-        ("0.32.0", "W4A16", ["vllm-bloom-packed"]),
-        ("0.32.0", "W8A8-FP8", []),
-        ("0.32.0", "W8A8-INT8", []),
-        ("0.31.0", "W4A16", []),
-    ],
-)
+@cases("packed_weights_of_bloom_are_mixed_up_by_newer_versions")
 def test_packed_weights_of_bloom_are_mixed_up_by_newer_versions(
     version: str, scheme: str, expected: list[str]
 ) -> None:
@@ -562,19 +523,7 @@ def test_conditions(wanted: Any, actual: Any, holds: bool) -> None:
     assert (matching([rule(quantize=wanted)], {"quantize": actual}) != ()) is holds
 
 
-@pytest.mark.parametrize(
-    ("wanted", "actual", "holds"),
-    [
-        (">=0.33", "0.33.0", True),
-        (">=0.33", "0.9.2", False),
-        (">=0.10,<0.15", "0.14.0", True),
-        (">=0.10,<0.15", "0.15.1", False),
-        (">=1.3", "1.3.0rc20", False),
-        ("<0.27.1", "0.27.0+4bdc8a78", True),
-        (">0.6.3", "0.6.3.post1", True),
-        (">=0.33", "nightly", False),
-    ],
-)
+@cases("versions_are_compared_as_versions")
 def test_versions_are_compared_as_versions(wanted: str, actual: str, holds: bool) -> None:
     assert (matching([rule(engine_version=wanted)], {"engine_version": actual}) != ()) is holds
 
@@ -596,14 +545,7 @@ def test_no_way_out_names_a_compiler_that_does_not_exist() -> None:
     assert named <= {"off", "auto"}
 
 
-@pytest.mark.parametrize(
-    ("architecture", "release", "code"),
-    [
-        ("GptOssForCausalLM", "15", "gpt-oss-before-vllm"),
-        ("Qwen3NextForCausalLM", "15", "qwen3-next-before-vllm"),
-        ("Qwen3MoeForCausalLM", "14", "qwen3-before-vllm"),
-    ],
-)
+@cases("an_architecture_newer_than_the_engine_is_refused")
 def test_an_architecture_newer_than_the_engine_is_refused(
     architecture: str, release: str, code: str
 ) -> None:

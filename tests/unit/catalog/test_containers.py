@@ -11,6 +11,9 @@ from packager.catalog.containers import (
     find_container,
 )
 from packager.core.facts import ContainerFacts
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 def test_vllm_is_the_default_family_on_cpu_and_gpu() -> None:
@@ -108,15 +111,7 @@ def test_an_unknown_version_gets_the_known_ones() -> None:
     assert "28, 27, 26" in error.value.hint
 
 
-@pytest.mark.parametrize(
-    ("region", "registry"),
-    [
-        ("us-east-1", "763104351884.dkr.ecr.us-east-1.amazonaws.com"),
-        ("eu-south-1", "692866216735.dkr.ecr.eu-south-1.amazonaws.com"),
-        ("cn-north-1", "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn"),
-        ("us-gov-west-1", "442386744353.dkr.ecr.us-gov-west-1.amazonaws.com"),
-    ],
-)
+@cases("each_region_has_its_account")
 def test_each_region_has_its_account(region: str, registry: str) -> None:
     found = find_container("tgi", "nvidia", region=region)
 

@@ -14,7 +14,10 @@ from packager.cli.completion.candidates import Candidate, Question, complete
 from packager.cli.completion.shells import Line, quoted, split_line
 from packager.cli.completion.values import GROUPS, Values
 from packager.plugins.tables import COMPILERS, FAMILIES
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 REAL = json.loads(INDEX.read_text(encoding="utf-8"))
 SMALL = {
@@ -45,34 +48,7 @@ def texts(*words: str) -> list[str]:
     return [one.text for one in complete(SMALL, before, text, things)]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("",), ["get", "go"]),
-        (("ge",), ["get"]),
-        (("--",), ["--help"]),
-        (("get", ""), ["one", "two"]),
-        (("get", "one", "a"), ["apple"]),
-        (("get", "one", "apple", "p"), ["pear"]),
-        (("get", "--as", ""), ["text", "json"]),
-        (("get", "--as", "j"), ["json"]),
-        (("get", "--as=j"), ["--as=json"]),
-        (("get", "--a"), ["--as", "--add", "--all"]),
-        (("get", "--as", "text", "--a"), ["--add", "--all"]),
-        (("get", "--add", "x", "--all", "--a"), ["--as", "--add"]),
-        (("get", "--all", "t"), ["two"]),
-        (("get", "--strict", "t"), ["two"]),
-        (("get", "--strict=t"), ["--strict=ties"]),
-        (("get", "-"), ["--as", "--add", "--all", "--strict", "-h"]),
-        (("get", "--as", "-"), []),
-        (("get", "--", "-"), []),
-        (("get", "--", "t"), ["two"]),
-        (("go", ""), ["--fast"]),
-        (("go", "x"), []),
-        (("nothing", ""), []),
-    ],
-    ids=" ".join,
-)
+@cases("what_may_come_next_is_offered")
 def test_what_may_come_next_is_offered(words: tuple[str, ...], expected: list[str]) -> None:
     assert texts(*words) == expected
 
@@ -89,31 +65,7 @@ def test_a_kind_of_value_is_asked_with_what_stands_before() -> None:
     assert asked == [Question(kind="thing", text="ap", command="get", options={"--as": "text"})]
 
 
-@pytest.mark.parametrize(
-    ("line", "words", "text", "typed", "quote"),
-    [
-        ("packager pl", ("packager",), "pl", "pl", ""),
-        ("packager plan ", ("packager", "plan"), "", "", ""),
-        ("A=1 B= packager x", ("packager",), "x", "x", ""),
-        ("cd y; packager x", ("packager",), "x", "x", ""),
-        ("a 'b c' d\\ e", ("a", "b c"), "d e", "d\\ e", ""),
-        ('a "b \\"c', ("a",), 'b "c', '"b \\"c', '"'),
-        ("a 'b c", ("a",), "b c", "'b c", "'"),
-        ("a ''", ("a",), "", "''", ""),
-        ("", (), "", "", ""),
-    ],
-    ids=[
-        "word",
-        "blank",
-        "assignments",
-        "second",
-        "quotes",
-        "open",
-        "open single",
-        "empty",
-        "none",
-    ],
-)
+@cases("a_line_is_split_as_a_shell_does")
 def test_a_line_is_split_as_a_shell_does(
     line: str, words: tuple[str, ...], text: str, typed: str, quote: str
 ) -> None:
@@ -256,20 +208,7 @@ def test_keys_of_the_cache_are_short(
     assert offered(f"packager cache ls {given}--kind q") == ["quantized-checkpoint "]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("packager tools install llm", "llmcompressor "),
-        ("packager list famil", "families "),
-        ("packager explain does-not", "does-not-fit "),
-        ("packager plan --quantize smooth", "smoothquant "),
-        ("packager plan --region us-west-2", "us-west-2 "),
-        ("packager plan --draft eagle3", "eagle3:"),
-        ("packager completion fi", "fish "),
-        ("packager cache expl", "explain "),
-    ],
-    ids=lambda text: text.split()[-1],
-)
+@cases("values_of_a_kind_are_offered")
 def test_values_of_a_kind_are_offered(line: str, expected: str) -> None:
     assert expected in offered(line)
 

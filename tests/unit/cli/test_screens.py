@@ -21,8 +21,11 @@ from packager.core.events import (
     StepEvent,
 )
 from packager.reports.cells import cell_width
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
 from tests.support.screens import Screen
+
+cases = cases_of(__file__)
 
 EXPECTED = ROOT / "tests" / "golden" / "screens"
 WIDTHS = (40, 80, 200)
@@ -295,17 +298,7 @@ def test_hundreds_of_jobs_fit_the_window() -> None:
     assert lines[-1].endswith("more")
 
 
-@pytest.mark.parametrize(
-    ("environment", "does"),
-    [
-        ({"TERM": "xterm-256color"}, True),
-        ({"TERM": "xterm", "XTERM_VERSION": "XTerm(379)"}, False),
-        ({"TERM": "linux"}, False),
-        ({"TERM": "screen-256color"}, False),
-        ({"TERM": "screen-256color", "TMUX": "/tmp/tmux-0/default,1,0"}, True),
-    ],
-    ids=str,
-)
+@cases("most_terminals_wrap_old_lines_anew")
 def test_most_terminals_wrap_old_lines_anew(environment: dict[str, str], does: bool) -> None:
     assert does_rewrap(environment) == does
 

@@ -29,8 +29,11 @@ from packager.planning.recipe import make_recipe, needed_tools
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.wiring.techniques import find_sharder
 from tests.support import shapes
+from tests.support.case_tables import cases_of
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
+
+cases = cases_of(__file__)
 
 SHARDER = StateSharder()
 TOOL = ToolFacts(name="vllm-shards", worker="ab" * 32, requirements="cd" * 32, packages={})
@@ -140,16 +143,7 @@ def test_the_step_is_told_what_decides_parameters_and_not_how_much_is_served() -
     assert key_of(key_for(sharded_facts(max_batch=77))) == key_of(key_for(sharded_facts()))
 
 
-@pytest.mark.parametrize(
-    ("name", "degree"),
-    [
-        ("meta-llama/Meta-Llama-3.1-8B", 4),  # dense
-        ("microsoft/phi-4", 2),  # fused projections
-        ("mistralai/Mixtral-8x7B-v0.1", 8),  # experts
-        ("deepseek-ai/DeepSeek-V2-Lite", 8),  # one latent for all heads
-        ("ibm-granite/granite-4.0-h-small", 8),  # Mamba beside attention
-    ],
-)
+@cases("models_of_every_kind_are_split")
 def test_models_of_every_kind_are_split(name: str, degree: int) -> None:
     facts = sharded_facts(shapes.plain(name), "ml.p4d.24xlarge", tp_degree=degree)
 

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from packager.cli.options import make_request, request_options
 from packager.core.command_line import command_text, flag_of, named_fields, request_words
 from packager.core.request import BuildRequest
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 # A value of each field that has an option of `packager plan`, unlike its default.
 VALUES: dict[str, Any] = {
@@ -116,13 +119,6 @@ def test_options_name_their_fields() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        ("tp_degree", "--tp-degree"),
-        ("outputs", "--output"),
-        ("engine_options", "--engine-option"),
-    ],
-)
+@cases("flags_are_spelled_as_on_the_command_line")
 def test_flags_are_spelled_as_on_the_command_line(name: str, flag: str) -> None:
     assert flag_of(name) == flag

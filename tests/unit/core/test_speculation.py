@@ -7,28 +7,13 @@ from typing import Any
 import pytest
 
 from packager.core.speculation import Acceptance, Demands, Sameness
+from tests.support.case_tables import cases_of
 from tests.support.report_values import load_figures, speculation_report
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("demanded", "missed"),
-    [
-        ({}, []),
-        ({"identical": "ties"}, ["1 of 8 answers differ from the plain ones"]),
-        ({"identical": "strict"}, ["1 of 8 answers differ from the plain ones"]),
-        ({"min_acceptance_length": 2.345}, []),
-        ({"min_acceptance_length": 2.5}, ["acceptance length 2.35 is under 2.5"]),
-        ({"min_speedup": 1.1}, []),
-        ({"min_speedup": 1.5}, ["speed-up 1.1 at concurrency 4 is under 1.5"]),
-        (
-            {"min_speedup": 3},
-            [
-                "speed-up 2 at concurrency 1 is under 3",
-                "speed-up 1.1 at concurrency 4 is under 3",
-            ],
-        ),
-    ],
-)
+
+@cases("what_is_missed_is_said_with_the_figure")
 def test_what_is_missed_is_said_with_the_figure(
     demanded: dict[str, Any], missed: list[str]
 ) -> None:
@@ -78,15 +63,7 @@ def test_without_a_plain_server_there_is_no_speed_up() -> None:
     assert missed == ["speed-up (no number) at concurrency 1 is under 0.5"]
 
 
-@pytest.mark.parametrize(
-    ("failed", "plain_failed", "missed"),
-    [
-        (2, 0, ["2 of 8 prompts were answered by one server alone"]),
-        (0, 2, ["2 of 8 prompts were answered by one server alone"]),
-        (2, 2, []),
-    ],
-    ids=["by-the-plain-one", "by-that-with-a-draft", "by-none"],
-)
+@cases("an_answer_and_none_are_not_identical")
 def test_an_answer_and_none_are_not_identical(
     failed: int, plain_failed: int, missed: list[str]
 ) -> None:
@@ -102,25 +79,7 @@ def test_an_answer_and_none_are_not_identical(
     assert list(Demands(identical="ties").missed_by(report)) == missed
 
 
-@pytest.mark.parametrize(
-    ("ties", "unknown", "identical", "missed"),
-    [
-        (2, 0, "ties", []),
-        (2, 0, "strict", ["2 of 8 answers differ from the plain ones, 2 at a tie"]),
-        (1, 0, "ties", ["2 of 8 answers differ from the plain ones, 1 at a tie"]),
-        (
-            1,
-            1,
-            "ties",
-            [
-                "2 of 8 answers differ from the plain ones, 1 at a tie, "
-                "1 where the plain server does not tell"
-            ],
-        ),
-        (1, 1, "any", []),
-    ],
-    ids=["ties", "ties-strictly", "one-is-no-tie", "one-is-unknown", "nothing-demanded"],
-)
+@cases("ties_are_allowed_and_counted_except_strictly")
 def test_ties_are_allowed_and_counted_except_strictly(
     ties: int, unknown: int, identical: Any, missed: list[str]
 ) -> None:

@@ -18,6 +18,9 @@ from packager.core.text import (
     json_text,
     quoted_lines,
 )
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize(
@@ -53,19 +56,7 @@ def test_what_a_terminal_obeys_or_hides_is_escaped(text: str, escaped: str) -> N
     assert escape(text) == escaped
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "org/model-7B",
-        "C:\\models\\new",
-        "Müller & Søn — “größer”",
-        "通义千问 モデル 모델",
-        "модель",
-        "模型\u3000大",
-        "12\u202f000\u00a0€",
-        "🤗 👩\u200d💻 ❤\ufe0f 👍🏽 🏳\ufe0f\u200d🌈",
-    ],
-)
+@cases("ordinary_names_are_left_as_they_are")
 def test_ordinary_names_are_left_as_they_are(text: str) -> None:
     assert escape(text) == text
 
@@ -127,17 +118,7 @@ def test_json_keeps_readable_letters() -> None:
     assert json_text(["größe\u202e🤗"]) == '[\n  "größe\\u202e🤗"\n]'
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("'https://user:secret@host/a'", "'https://***@host/a'"),
-        ("tcp://token@127.0.0.1:1", "tcp://***@127.0.0.1:1"),
-        ("http://user:p@ss:word@host:80/a@b", "http://***@host:80/a@b"),
-        ("proxy http://u:p@a and http://v:q@b", "proxy http://***@a and http://***@b"),
-        ("'user:secret@127.0.0.1:1/team/model:1'", "'***@127.0.0.1:1/team/model:1'"),
-        ("hf://user:secret@127.0.0.1:1/name", "hf://***@127.0.0.1:1/name"),
-    ],
-)
+@cases("whoever_logs_in_is_not_shown")
 def test_whoever_logs_in_is_not_shown(text: str, shown: str) -> None:
     assert hide_userinfo(text) == shown
 

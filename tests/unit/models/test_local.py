@@ -19,6 +19,7 @@ from packager.errors import ModelRefused, NotFound, PackagerError, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
+from tests.support.case_tables import cases_of
 from tests.support.doubles.models import (
     llama_tensors,
     safetensors_bytes,
@@ -26,6 +27,8 @@ from tests.support.doubles.models import (
     write_model,
     write_safetensors,
 )
+
+cases = cases_of(__file__)
 
 SHARDS = (
     "model-00001-of-00003.safetensors",
@@ -358,18 +361,7 @@ def test_code_that_engines_have_themselves_is_not_needed(tmp_path: Path) -> None
     assert found.left_out == {"modeling_deepseek.py": "code is not packaged"}
 
 
-@pytest.mark.parametrize(
-    ("architecture", "model_type"),
-    [
-        ("MiniMaxM2ForCausalLM", "minimax_m2"),
-        ("NemotronHForCausalLM", "nemotron_h"),
-        ("DeepseekV3ForCausalLM", "kimi_k2"),
-        ("KimiK25ForConditionalGeneration", "kimi_k25"),
-        ("PhiMoEForCausalLM", "phimoe"),
-        ("ExaoneForCausalLM", "exaone"),
-        ("BertForMaskedLM", "nomic_bert"),  # refused later, as an encoder
-    ],
-)
+@cases("the_code_in_auto_map_is_no_obstacle_where_an_engine_has_the_class")
 def test_the_code_in_auto_map_is_no_obstacle_where_an_engine_has_the_class(
     tmp_path: Path, architecture: str, model_type: str
 ) -> None:
@@ -519,16 +511,7 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
     refused(model, "is both in 'model-00001-of-00002.*and in 'model-00002")
 
 
-@pytest.mark.parametrize(
-    ("shard", "why"),
-    [
-        ("../other.safetensors", "not beside it"),
-        ("/etc/passwd", "not beside it"),
-        ("sub/x.safetensors", "not beside it"),
-        ("weights.bin", "not a safetensors file"),
-        ("gone.safetensors", "lacks 'gone.safetensors'"),
-    ],
-)
+@cases("an_index_may_only_name_shards_beside_it")
 def test_an_index_may_only_name_shards_beside_it(model: Path, shard: str, why: str) -> None:
     edit_index(model, lambda weight_map: weight_map.update({"lm_head.weight": shard}))
     refused(model, why)

@@ -33,7 +33,10 @@ from packager.models.local import LocalSource
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.reference import parse_model_reference
+from tests.support.case_tables import cases_of
 from tests.support.doubles.models import safetensors_bytes, write_model
+
+cases = cases_of(__file__)
 
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization, before zip archives
 LONG = "text " * 14_000  # 70 kB
@@ -264,15 +267,7 @@ def test_a_stream_that_wants_gigabytes_of_memory_is_refused() -> None:
     assert kind_of(lzma.compress(call(0), filters=filters)) == "a pickle, compressed with xz"
 
 
-@pytest.mark.parametrize(
-    ("format", "name"),
-    [
-        (tarfile.PAX_FORMAT, "pax"),
-        (tarfile.GNU_FORMAT, "gnu"),
-        (tarfile.USTAR_FORMAT, "ustar"),
-    ],
-    ids=["pax", "gnu", "ustar"],
-)
+@cases("a_tar_of_old_torch_is_recognised")
 def test_a_tar_of_old_torch_is_recognised(format: int, name: str) -> None:
     assert kind_of(torch_tar(format)) == "a tar archive, as torch.save once wrote it"
 

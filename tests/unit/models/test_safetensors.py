@@ -23,7 +23,10 @@ from packager.models.safetensors import (
     read_header,
     read_weights_header,
 )
+from tests.support.case_tables import cases_of
 from tests.support.doubles.models import safetensors_bytes
+
+cases = cases_of(__file__)
 
 ONE = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}}
 
@@ -301,18 +304,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "spelled"),
-    [
-        ("日本", '"日本"'),
-        ("日本", r'"\u65e5\u672c"'),
-        ("😀", r'"\ud83d\ude00"'),
-        ('a"b', r'"a\"b"'),
-        ("a/b", r'"a\/b"'),
-        ("w", '"w"'),
-    ],
-    ids=["UTF-8", "escapes", "a pair of surrogates", "a quotation mark", "a slash", "plain"],
-)
+@cases("names_and_metadata_are_read_as_json_spells_them")
 @pytest.mark.parametrize("blank", ["", " ", "\n\t "], ids=["tight", "blanks", "lines"])
 def test_names_and_metadata_are_read_as_json_spells_them(
     tmp_path: Path, name: str, spelled: str, blank: str

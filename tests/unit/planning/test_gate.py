@@ -25,8 +25,11 @@ from packager.drafts.models import check_model
 from packager.errors import PlanRejected
 from packager.findings import Finding
 from tests.support import quantized, zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.support.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
+
+cases = cases_of(__file__)
 
 SMALL = TINY | {"num_hidden_layers": 1}
 EXPLAINED = set(tomllib.loads(TABLE.read_text(encoding="utf-8")))
@@ -294,14 +297,7 @@ def test_plain_weights_on_the_list_of_ignored_ones_pass(ignore: list[str]) -> No
     assert codes(model) == []
 
 
-@pytest.mark.parametrize(
-    ("form", "key", "entry"),
-    [
-        ("awq", "modules_to_not_convert", "layers.2.self_attn.o_proj"),
-        ("modelopt-nvfp4", "exclude_modules", "model.layers.2.*.o_proj"),
-        ("deepseek-fp8", "modules_to_not_convert", "model.layers.2.self_attn.o_proj"),
-    ],
-)
+@cases("each_writers_own_list_of_ignored_modules_is_read")
 def test_each_writers_own_list_of_ignored_modules_is_read(form: str, key: str, entry: str) -> None:
     assert codes(arriving(form, plain=("layers.2.self_attn.o_proj",))) == ["quantization-plain"]
     assert codes(arriving(form, plain=("layers.2.self_attn.o_proj",), **{key: [entry]})) == []
@@ -440,16 +436,7 @@ def test_nvfp4_weights_alone_are_planned_for_gpus_without_fp4_arithmetic() -> No
         plan_of(arriving("ct-nvfp4"), "g6.xlarge")
 
 
-@pytest.mark.parametrize(
-    ("form", "weight_format", "bits"),
-    [
-        ("ct-w8a8", "int8_w8a8", 8),
-        ("ct-w4a16", "w4a16", 4),
-        ("ct-mxfp4", "mxfp4", 4),
-        ("ct-nvfp4", "nvfp4_w4a4", 4),
-        ("auto-round", "w4a16", 4),
-    ],
-)
+@cases("formats_are_told_by_their_weights_and_inputs")
 def test_formats_are_told_by_their_weights_and_inputs(
     form: str, weight_format: str, bits: int
 ) -> None:

@@ -24,6 +24,7 @@ from packager.findings import Finding, errors_in
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.sizing.precision import precision_word
+from tests.support.case_tables import cases_of
 from tests.support.headers import (
     AWQ_G128,
     FAMILIES,
@@ -38,6 +39,8 @@ from tests.support.headers import (
     plan_of,
 )
 from tests.support.quantized import arriving
+
+cases = cases_of(__file__)
 
 NO_ARTIFACTS = Artifacts(model=())
 
@@ -210,18 +213,7 @@ def test_the_four_bit_checkpoint_fits_where_the_whole_one_does_not() -> None:
     assert (plan.tp_degree, plan.precision, plan.dtype) == (4, "w4a16", "fp16")
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ({"max_input_tokens": 200, "max_total_tokens": 100}, "shape-contradiction"),
-        ({"max_input_tokens": 100, "max_total_tokens": 100}, "shape-contradiction"),
-        ({"max_total_tokens": 513}, "shape-over-positions"),
-        ({"max_input_tokens": 512}, "shape-over-positions"),
-        ({"max_total_tokens": 1}, "shape-too-small"),
-        ({"tp_degree": 2}, "tp-not-allowed"),
-    ],
-    ids=str,
-)
+@cases("an_impossible_request_is_refused_with_a_hint")
 def test_an_impossible_request_is_refused_with_a_hint(asked: dict[str, int], code: str) -> None:
     (error,) = errors_in(rejection(model_of(TINY), LOCAL_CPU, **asked))
 
@@ -281,14 +273,7 @@ def test_a_processor_without_bf16_is_slow_but_serves_the_same() -> None:
     assert "dtype-emulated" in codes(plan.findings)
 
 
-@pytest.mark.parametrize(
-    ("instance", "code"),
-    [
-        ("p3.2xlarge", "format-unsupported"),
-        ("c7i.4xlarge", "format-unproven"),
-        ("g5.xlarge", None),
-    ],
-)
+@cases("kernels_for_a_quantized_checkpoint_are_checked", code=None)
 def test_kernels_for_a_quantized_checkpoint_are_checked(instance: str, code: str | None) -> None:
     model = awq_model_of(TINY)
     try:

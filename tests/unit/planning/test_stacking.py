@@ -13,7 +13,10 @@ from packager.core.plan import Plan
 from packager.core.techniques import Draft, DraftKind, Quantization
 from packager.findings import Finding
 from packager.planning.stacking import check_situation, check_stack, situation_of
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, awq_model_of, model_of, plan_of
+
+cases = cases_of(__file__)
 
 GPUS = ("p4d", "p4de", "p5", "g5", "g6")
 NEURON = ("inf2", "trn1", "trn1n")
@@ -61,15 +64,7 @@ def test_fp8_is_weights_only_before_ada(instance: str) -> None:
     assert errors(check_stack(stored, rules())) == set()
 
 
-@pytest.mark.parametrize(
-    ("of_model", "found"),
-    [
-        ({}, set()),
-        ({"attention": "mla", "head_dim": 192}, {"fp8-kv-latent"}),
-        ({"head_dim": 96}, {"fp8-kv-head-size"}),
-    ],
-    ids=["heads-128", "mla", "heads-96"],
-)
+@cases("an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep")
 def test_an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep(
     of_model: dict[str, Any], found: set[str]
 ) -> None:
@@ -121,15 +116,7 @@ def test_a_quantized_checkpoint_cannot_be_quantized_again() -> None:
     assert "already-quantized" in errors(check_stack(again, rules()))
 
 
-@pytest.mark.parametrize(
-    ("method", "version", "codes"),
-    [
-        ("awq", "v1", set()),
-        ("awq", "v2", {"tgi-medusa-v2-quantized"}),
-        ("gptq", "v2", {"tgi-medusa-v2-quantized"}),
-        ("", "v2", set()),
-    ],
-)
+@cases("only_first_version_medusa_heads_stand_on_packed_weights_in_tgi")
 def test_only_first_version_medusa_heads_stand_on_packed_weights_in_tgi(
     method: str, version: str, codes: set[str]
 ) -> None:

@@ -37,6 +37,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
 )
 from tests.support import heads, zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -46,6 +47,8 @@ from tests.support.headers import (
     facts_of,
     model_of,
 )
+
+cases = cases_of(__file__)
 
 LLAMA_8B, LLAMA_70B = model_of(LLAMA_3_8B), model_of(LLAMA_3_70B)
 MIXTRAL = zoo.mixtral()
@@ -172,14 +175,7 @@ def test_the_device_decides_what_fp8_means(instance: str, scheme: str, word: str
     assert (plan.quantization.scheme, plan.precision) == (scheme, word)
 
 
-@pytest.mark.parametrize(
-    ("instance", "method", "code"),
-    [
-        ("p3.8xlarge", "fp8", "quantize-unsupported"),
-        ("inf2.48xlarge", "awq", "quantize-unsupported"),
-        ("g5.12xlarge", "int3", "quantize-unknown"),
-    ],
-)
+@cases("a_method_that_the_device_cannot_serve_is_refused")
 def test_a_method_that_the_device_cannot_serve_is_refused(
     instance: str, method: str, code: str
 ) -> None:
@@ -350,34 +346,12 @@ def test_a_state_of_linear_attention_is_counted_by_the_batch() -> None:
     assert budget.state_bytes == 4 * profile.state_bytes
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, None),
-        ("none", None),
-        ("auto", None),
-        ("org/small", DraftRequest(kind="draft_model", reference="org/small")),
-        ("eagle:org/head", DraftRequest(kind="eagle", reference="org/head")),
-        ("eagle3:./head", DraftRequest(kind="eagle3", reference="./head")),
-        ("medusa:org/heads@main", DraftRequest(kind="medusa", reference="org/heads@main")),
-        ("ngram", DraftRequest(kind="ngram")),
-        ("ngram:6", DraftRequest(kind="ngram", tokens=6)),
-    ],
-)
+@cases("a_draft_is_read_as_it_is_written", expected=None, text=None)
 def test_a_draft_is_read_as_it_is_written(text: str | None, expected: DraftRequest | None) -> None:
     assert parse_draft(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("draft", "code"),
-    [
-        ("ngram:x", "draft-unreadable"),
-        ("ngram:99", "draft-unreadable"),
-        ("eagle:", "draft-unreadable"),
-        ("lookahead:org/x", "draft-unreadable"),
-        ("org/small", "draft-unknown"),  # nobody looked it up
-    ],
-)
+@cases("a_draft_that_is_none_is_refused")
 def test_a_draft_that_is_none_is_refused(draft: str, code: str) -> None:
     error = rejected(LLAMA_8B, "g5.12xlarge", draft=draft)
 
@@ -511,16 +485,7 @@ def test_70b_does_not_fit_two_neuron_cores() -> None:
         neuron_plan(LLAMA_70B, "inf2.xlarge")
 
 
-@pytest.mark.parametrize(
-    ("asked", "nearest"),
-    [
-        ({"max_total_tokens": 65536}, "--max-total-tokens 32768"),
-        ({"max_total_tokens": 65536}, "--quantize awq"),
-        ({"max_total_tokens": 131072, "quantize": "awq"}, "--max-total-tokens 65536"),
-        ({"tp_degree": 8}, "--tp-degree 1"),
-    ],
-    ids=str,
-)
+@cases("the_nearest_plan_is_one_that_fits")
 def test_the_nearest_plan_is_one_that_fits(asked: dict[str, Any], nearest: str) -> None:
     found = rejected(LONG_8B, "g5.xlarge", **asked).nearest
 

@@ -33,6 +33,7 @@ from packager.plugins.tables import FAMILIES
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sizing.schemes import quantized_weight_bytes
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LOCAL_CPU,
@@ -44,6 +45,8 @@ from tests.support.headers import (
 )
 from tests.support.places import ROOT
 from tests.support.quantized import arriving
+
+cases = cases_of(__file__)
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
@@ -92,15 +95,7 @@ def compressed(layout: str, weights: Mapping[str, Any], **more: Any) -> ModelFil
 STATIC = arriving("ct-fp8-static")
 
 
-@pytest.mark.parametrize(
-    ("method", "code"),
-    [
-        ("fp8,static", "cpu-fp8-static"),
-        ("fp8,static,kv", "cpu-fp8-static"),
-        ("fp8,block", "cpu-fp8-block"),
-        ("nvfp4", "cpu-nvfp4"),
-    ],
-)
+@cases("what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else")
 def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
     method: str, code: str
 ) -> None:
@@ -108,19 +103,7 @@ def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
     assert errors(model_of(TINY), "ml.g6.xlarge", quantize=method) == []
 
 
-@pytest.mark.parametrize(
-    ("method", "instance", "scheme", "activations"),
-    [
-        ("mxfp4", "ml.g5.xlarge", "MXFP4A16", None),
-        ("mxfp4", "ml.p5.48xlarge", "MXFP4A16", None),
-        ("mxfp4", "ml.p6-b200.48xlarge", "MXFP4", ("fp4_e2m1", "group")),
-        ("mxfp4", "ml.g7e.2xlarge", "MXFP4", ("fp4_e2m1", "group")),
-        ("mxfp8", "ml.g5.xlarge", "MXFP8A16", None),
-        ("mxfp8", "ml.p5.48xlarge", "MXFP8A16", None),
-        ("mxfp8", "ml.p6-b200.48xlarge", "MXFP8", ("fp8_e4m3", "group")),
-        ("w4afp8", "ml.p5.48xlarge", "W4AFP8", ("fp8_e4m3", "token")),
-    ],
-)
+@cases("the_device_decides_whether_activations_are_quantized_and_the_key_says_so", activations=None)
 def test_the_device_decides_whether_activations_are_quantized_and_the_key_says_so(
     method: str, instance: str, scheme: str, activations: tuple[str, str] | None
 ) -> None:
@@ -157,17 +140,7 @@ def test_devices_without_a_kernel_for_a_format_are_refused_and_told_of_another(
     assert error.hint == "`--quantize awq`, or another instance"
 
 
-@pytest.mark.parametrize(
-    ("method", "version", "expected"),
-    [
-        ("mxfp4", "18", "does not load MXFP4 weights of compressed-tensors; the first version"),
-        ("mxfp4", "19", ""),
-        ("mxfp8", "24", "does not load MXFP8 weights of compressed-tensors; the first version"),
-        ("mxfp8", "25", ""),
-        ("w4afp8", "18", "does not load INT4 weights with FP8 activations; the first version"),
-        ("w4afp8", "19", ""),
-    ],
-)
+@cases("engines_older_than_a_format_are_refused_with_the_first_that_reads_it")
 def test_engines_older_than_a_format_are_refused_with_the_first_that_reads_it(
     method: str, version: str, expected: str
 ) -> None:
@@ -194,18 +167,7 @@ def test_experts_in_mxfp4_need_a_newer_engine_than_other_layers(
     assert [finding.code for finding in found] == codes
 
 
-@pytest.mark.parametrize(
-    ("family", "method", "code"),
-    [
-        ("sglang", "mxfp4", "sglang-formats"),
-        ("sglang", "mxfp8", "sglang-formats"),
-        ("sglang", "w4afp8", "sglang-formats"),
-        ("sglang", "nvfp4", "sglang-formats"),
-        ("tgi", "mxfp4", "engine-lacks-quantization"),
-        ("tgi", "mxfp8", "engine-lacks-quantization"),
-        ("tgi", "w4afp8", "tgi-w4afp8"),
-    ],
-)
+@cases("other_engines_are_given_no_format_that_they_do_not_read")
 def test_other_engines_are_given_no_format_that_they_do_not_read(
     family: str, method: str, code: str
 ) -> None:
@@ -347,14 +309,7 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
     assert planned(quantize="fp8") == []
 
 
-@pytest.mark.parametrize(
-    ("base", "codes"),
-    [
-        ("embedded:vllm-cpu", ["base-lacks-packages"]),
-        ("oci:mine", []),
-        (None, ["base-lacks-packages"]),  # the base that is taken then
-    ],
-)
+@cases("a_model_that_sees_is_not_built_on_a_base_without_torchvision", base=None)
 def test_a_model_that_sees_is_not_built_on_a_base_without_torchvision(
     base: str | None, codes: list[str]
 ) -> None:
@@ -365,14 +320,7 @@ def test_a_model_that_sees_is_not_built_on_a_base_without_torchvision(
     assert errors(model_of(TINY), LOCAL_CPU, base=base) == []
 
 
-@pytest.mark.parametrize(
-    ("method", "code"),
-    [
-        ("awq", "cpu-experts-zero-points"),
-        ("gptq,asymmetric", "cpu-experts-zero-points-asked"),
-        ("rtn,asymmetric", "cpu-experts-zero-points-asked"),
-    ],
-)
+@cases("experts_with_zero_points_are_not_read_on_processors_with_amx_either")
 def test_experts_with_zero_points_are_not_read_on_processors_with_amx_either(
     method: str, code: str
 ) -> None:
@@ -485,17 +433,7 @@ def test_tgi_is_told_that_the_weights_are_awq() -> None:
     assert (plan.quantization.checkpoint_format, plan.container.family) == ("awq", "tgi")
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ("awq,strength=1", "quantize-option"),
-        ("awq,symmetric,asymmetric", "quantize-option"),
-        ("fp8,static,block", "quantize-option"),
-        ("fp8,kv=1", "quantize-option"),
-        ("smoothquant,strength=2", "quantize-option"),
-        ("awq,group=96", "quantize-group"),
-    ],
-)
+@cases("options_that_cannot_be_are_refused_before_any_work")
 def test_options_that_cannot_be_are_refused_before_any_work(asked: str, code: str) -> None:
     assert errors(model_of(TINY), "ml.g6.xlarge", quantize=asked) == [code]
 
@@ -620,18 +558,7 @@ def test_the_worker_is_told_where_scales_move_and_the_key_says_so() -> None:
     assert "folds" not in step_of(model_of(TINY), "ml.g6.xlarge", quantize="fp8").parameters
 
 
-@pytest.mark.parametrize(
-    ("asked", "kept"),
-    [
-        ("fp8", 0),
-        ("rtn", 0),
-        ("awq", 16.06e9),
-        ("gptq", 16.06e9),
-        ("smoothquant", 16.06e9),
-        ("smoothquant,gptq", 32.12e9),
-        ("fp8,static", 0),
-    ],
-)
+@cases("what_an_interruption_leaves_is_in_the_disk_estimate")
 def test_what_an_interruption_leaves_is_in_the_disk_estimate(asked: str, kept: float) -> None:
     given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize=asked)
     plan = planned(given)

@@ -10,7 +10,10 @@ from packager.core.shape import Shape
 from packager.core.techniques import Draft
 from packager.core.units import GIB
 from packager.sizing.memory import MemoryInputs, make_budget
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, TINY, awq_model_of, model_of
+
+cases = cases_of(__file__)
 
 VLLM = MemoryInputs(engine="vllm", engine_version="0.19.0")
 SHAPE = Shape(max_batch=8, max_input_tokens=7168, max_total_tokens=8192)
@@ -82,17 +85,7 @@ def test_four_bit_70b_leaves_the_room_on_four_a10g_that_others_computed() -> Non
     assert 110_000 < budget.kv_tokens_left < 125_000
 
 
-@pytest.mark.parametrize(
-    ("kv_heads", "tp_degree", "kv_element_bytes", "kept"),
-    [
-        pytest.param(2, 1, 2, 8192, id="one device keeps both heads"),
-        pytest.param(2, 2, 2, 4096, id="two devices keep a head each"),
-        pytest.param(2, 8, 2, 4096, id="eight devices keep a copy of a head each"),
-        pytest.param(2, 8, 1, 2048, id="eight devices with a cache of 8 bits"),
-        pytest.param(8, 8, 2, 1024, id="eight heads on eight devices"),
-        pytest.param(0, 8, 2, 8192, id="a cache that is not split"),
-    ],
-)
+@cases("a_draft_with_fewer_cache_heads_than_devices_keeps_copies_of_them")
 def test_a_draft_with_fewer_cache_heads_than_devices_keeps_copies_of_them(
     kv_heads: int, tp_degree: int, kv_element_bytes: int, kept: int
 ) -> None:

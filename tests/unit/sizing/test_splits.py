@@ -21,7 +21,10 @@ from packager.plugins.tables import FAMILIES
 from packager.ports import ContainerFamily
 from packager.sizing.splits import Splits, check_idle, find_splits, may_use_nodes
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
+
+cases = cases_of(__file__)
 
 LLAMA_8B = make_profile(model_of(LLAMA_3_8B))[0]
 LLAMA_70B = make_profile(model_of(LLAMA_3_70B))[0]
@@ -279,15 +282,7 @@ def test_on_local_nothing_is_copied_unasked() -> None:
     assert list(check_idle(Split(), LOCAL_CPU, offered, unasked)) == []
 
 
-@pytest.mark.parametrize(
-    ("instance", "nodes"),
-    [
-        ("ml.p5.48xlarge", [2, 3, 4]),
-        ("ml.p4d.24xlarge", [2, 3, 4]),
-        ("ml.g5.48xlarge", []),
-        ("ml.g5.xlarge", []),
-    ],
-)
+@cases("several_machines_need_a_fast_network")
 def test_several_machines_need_a_fast_network(instance: str, nodes: list[int]) -> None:
     offered = traits_of(find_container("vllm", "nvidia"))
 
