@@ -19,10 +19,13 @@ from pydantic import TypeAdapter
 Test = TypeVar("Test", bound=Callable[..., None])
 
 
-def read_tables(module: str) -> dict[str, Any]:
-    """Read every table of the file that belongs to a test's module, given its `__file__`."""
+def read_tables(module: str, name: str = "") -> dict[str, Any]:
+    """Read every table of the file that belongs to a test's module, given its `__file__`.
+
+    `name` is that of another file of the same room.
+    """
     path = Path(module)
-    name = path.stem.removeprefix("test_")
+    name = name or path.stem.removeprefix("test_")
     return tomllib.loads((path.parent / "corpus" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -31,15 +34,18 @@ def as_type(value: Any, wanted: Any) -> Any:
     return TypeAdapter(wanted).validate_json(json.dumps(value), strict=True)
 
 
-def cases_of(module: str) -> Callable[..., Callable[[Test], Test]]:
+def cases_of(module: str, name: str = "") -> Callable[..., Callable[[Test], Test]]:
     """Return a decorator that runs a test once for each row of a table.
 
-    `@cases("table", left_out="")` gives rows without `left_out` an empty one.
+    `@cases("table", left_out="")` gives rows without `left_out` an empty one, and `only=` takes
+    the rows of which it holds.
     """
-    tables = read_tables(module)
+    tables = read_tables(module, name)
 
-    def cases(table: str, **defaults: Any) -> Callable[[Test], Test]:
-        rows: list[dict[str, Any]] = tables[table]
+    def cases(
+        table: str, *, only: Callable[[dict[str, Any]], bool] = bool, **defaults: Any
+    ) -> Callable[[Test], Test]:
+        rows = [row for row in tables[table] if only(row)]
         names = {name: None for row in rows for name in row if name != "id"}
 
         def parametrize(test: Test) -> Test:

@@ -126,29 +126,6 @@ def test_a_neighbouring_prefix_is_another_model(bucket: Bucket, model: Path) -> 
     assert sorted(paths) == sorted(path.name for path in model.iterdir())
 
 
-def test_a_plan_reads_headers_only(bucket: Bucket, proxy: FaultProxy) -> None:
-    found = S3Source(headers_only=True).facts(parse_model_reference(f"{bucket.url}/llama"))
-
-    assert len(found.tensors) == 21
-    assert ranges(proxy) == ["bytes=0-99999"]
-
-
-def test_the_rules_for_names_hold_in_buckets(bucket: Bucket, model: Path) -> None:
-    bucket.upload(model, "llama")
-    bucket.put("llama/../evil.json", b"{}")
-
-    with pytest.raises(ModelRefused, match="unsafe name"):
-        S3Source().facts(parse_model_reference(f"{bucket.url}/llama"))
-
-
-def test_pickles_are_recognised_by_content_in_buckets(bucket: Bucket, model: Path) -> None:
-    (model / SHARD).write_bytes(b"PK\x03\x04" + bytes(200_000))
-    bucket.upload(model, "llama")
-
-    with pytest.raises(ModelRefused, match="as torch"):
-        S3Source().facts(parse_model_reference(f"{bucket.url}/llama"))
-
-
 def test_an_object_that_changed_since_it_was_listed_is_refused(bucket: Bucket, model: Path) -> None:
     bucket.upload(model, "llama")
     shard = content(S3Source().facts(parse_model_reference(f"{bucket.url}/llama")), SHARD)
