@@ -67,13 +67,6 @@ def test_instances_can_be_named_by_a_pattern(packager: Packager) -> None:
     assert all(name.startswith("ml.g5.") for name in names)
 
 
-def test_a_pattern_that_nothing_is_like_is_explained(packager: Packager) -> None:
-    done = packager("plan", *MODEL, "--instance", "ml.g55.*")
-
-    assert done.status == 2
-    assert "no instance type in the catalog is like 'ml.g55.*'" in done.err
-
-
 @pytest.mark.parametrize("instance", ["ml.g5.xlarge", "ml.g5.*"])
 def test_a_page_can_be_kept(packager: Packager, instance: str) -> None:
     done = packager("plan", *MODEL, "--instance", instance, "--format", "html")
@@ -136,16 +129,6 @@ def test_a_refreshed_price_is_what_a_plan_costs(packager: Packager, tmp_path: Pa
 
     done = packager("plan", *MODEL, "--instance", "ml.g5.12xlarge", env=env)
     assert "$6.8/h (offer file, us-east-1, 2026-11-01)" in done.out
-
-
-def test_an_unknown_quantization_is_told_every_method(packager: Packager) -> None:
-    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", "--quantize", "awq8")
-
-    assert done.status == 3
-    assert (
-        "hint: did you mean 'awq'? choose one of none, awq, gptq, fp8, smoothquant, nvfp4, rtn, "
-        "mxfp4, mxfp8, w4afp8, autoround\n"
-    ) in done.err
 
 
 def test_a_parser_of_tool_calls_is_chosen_refused_and_turned_off(
