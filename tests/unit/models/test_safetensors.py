@@ -87,27 +87,19 @@ def entry(**changes: object) -> dict[str, object]:
     return {"w": {**ONE["w"], **changes}}
 
 
+@cases("a_wrong_entry_is_refused")
+def test_a_wrong_entry_is_refused(file: Path, changed: dict[str, object], why: str) -> None:
+    assert why in refusal(file, safetensors_bytes(entry(**changed), bytes(12))).message
+
+
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        pytest.param(entry(dtype="BF17"), "unknown dtype 'BF17'", id="unknown-dtype"),
-        pytest.param(entry(dtype=7), "no dtype", id="dtype-is-a-number"),
-        pytest.param(entry(shape=[2, 4]), "need 16", id="shape-too-large"),
-        pytest.param(entry(shape=[2**63, 2**63]), "12 bytes; dtype BF16", id="shape-overflows"),
-        pytest.param(entry(shape=[-2, -3]), "not a list of counts", id="negative-dimensions"),
-        pytest.param(entry(shape=[True, 6]), "not a list of counts", id="dimension-is-a-boolean"),
-        pytest.param(entry(shape=[2.0, 3]), "not a list of counts", id="dimension-is-a-float"),
-        pytest.param(entry(shape=[1] * 65), "not a list of counts", id="too-many-dimensions"),
         pytest.param(entry(shape=None), "not a list of counts", id="no-shape"),
-        pytest.param(entry(data_offsets=[12, 0]), "ascending", id="offsets-descend"),
-        pytest.param(entry(data_offsets=[-12, 0]), "ascending", id="offsets-negative"),
-        pytest.param(entry(data_offsets=[0, 12, 24]), "ascending", id="three-offsets"),
-        pytest.param(entry(data_offsets=[4, 16]), "leave a hole", id="hole-at-the-start"),
+        pytest.param(entry(shape=[1] * 65), "not a list of counts", id="too-many-dimensions"),
+        pytest.param(entry(shape=[2**63, 2**63]), "12 bytes; dtype BF16", id="shape-overflows"),
         pytest.param(
-            entry(dtype="F4", shape=[3], data_offsets=[0, 1]), "at a byte", id="half-a-byte-over"
-        ),
-        pytest.param(
-            {**ONE, "v": {"dtype": "U8", "shape": [4], "data_offsets": [8, 12]}},
+            ONE | {"v": {**ONE["w"], "shape": [2], "data_offsets": [8, 12]}},
             "overlap",
             id="overlap",
         ),
@@ -220,31 +212,12 @@ PLAIN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        (PLAIN.replace('},"b"', '}x"b"'), "not JSON"),
-        (PLAIN.replace('},"b"', '}},"b"'), "not JSON"),
-        (PLAIN.replace('},"a"', '}"a"'), "not JSON"),
-        (PLAIN[:-1] + ",}", "not JSON"),
-        (PLAIN[:-1], "not JSON"),
-        (PLAIN + "}", "not JSON"),
-        (PLAIN.replace("[2]", "[02]"), "not JSON"),
-        (PLAIN.replace("[2]", "[2,]"), "not JSON"),
-        (PLAIN.replace("[2]", "[,2]"), "not JSON"),
-        (PLAIN.replace("[2]", "[1,,2]"), "not JSON"),
-        (PLAIN.replace('"b"', '"a"'), "'a' stands twice"),
-        (PLAIN.replace('"b"', '"../b"'), "not acceptable"),
-        (PLAIN.replace('"b"', '"__metadata__"'), "stands twice"),
-        (PLAIN.replace("[2,3]", "[3,4]"), "leave a hole"),
-        (PLAIN.replace("[0,2]", "[1,3]"), "leave a hole"),
-        (PLAIN.replace('"U8","shape":[]', '"F4","shape":[]'), "does not end at a byte"),
-        (PLAIN.replace('"U8","shape":[]', '"U9","shape":[]'), "unknown dtype 'U9'"),
-    ],
-)
-def test_what_is_almost_plain_is_refused_for_its_own_reason(header: str, said: str) -> None:
+@cases("what_is_almost_plain_is_refused_for_its_own_reason")
+def test_what_is_almost_plain_is_refused_for_its_own_reason(old: str, new: str, said: str) -> None:
+    assert old in PLAIN
+
     with pytest.raises(ModelRefused, match=said):
-        parse_header(header.encode(), 3, "model.safetensors")
+        parse_header(PLAIN.replace(old, new).encode(), 3, "model.safetensors")
 
 
 @given(st.integers(1, len(PLAIN) - 1), st.sampled_from('{}[]",:0a\\ \n\x00'))

@@ -77,40 +77,7 @@ def test_an_unquantized_model_passes() -> None:
     assert codes(model_of(TINY)) == []
 
 
-NEEDED = [
-    ("awq", "scales"),
-    ("awq", "qzeros"),
-    ("gptq", "scales"),
-    ("gptq", "qzeros"),
-    ("ct-w4a16", "weight_scale"),
-    ("ct-w4a16-asym", "weight_zero_point"),
-    ("ct-fp8-dynamic", "weight_scale"),
-    ("ct-fp8-static", "input_scale"),
-    ("ct-fp8-block", "weight_scale"),
-    ("ct-w8a8", "weight_scale"),
-    ("ct-nvfp4", "weight_scale"),
-    ("ct-nvfp4", "weight_global_scale"),
-    ("ct-nvfp4", "input_global_scale"),
-    ("ct-mxfp4", "weight_scale"),
-    ("ct-mxfp8", "weight_scale"),
-    ("bitsandbytes-4", "weight.absmax"),
-    ("bitsandbytes-4", "weight.quant_state.bitsandbytes__nf4"),
-    ("bitsandbytes-8", "SCB"),
-    ("deepseek-fp8", "weight_scale_inv"),
-    ("fbgemm-fp8", "weight_scale"),
-    ("modelopt-fp8", "weight_scale"),
-    ("modelopt-fp8", "input_scale"),
-    ("modelopt-nvfp4", "weight_scale_2"),
-    ("modelopt-nvfp4", "input_scale"),
-    ("auto-round", "scales"),
-    ("auto-round-awq", "scales"),
-    ("quark-fp8", "weight_scale"),
-    ("quark-fp8", "input_scale"),
-    ("hqq", "zero"),
-]
-
-
-@pytest.mark.parametrize(("form", "part"), NEEDED, ids=["-".join(one) for one in NEEDED])
+@cases("a_packed_weight_without_its_scale_is_refused_by_name")
 def test_a_packed_weight_without_its_scale_is_refused_by_name(form: str, part: str) -> None:
     finding = one(without(arriving(form), f"{Q_PROJ}.{part}"))
 
@@ -131,32 +98,7 @@ def test_missing_scales_are_counted_and_five_of_them_named() -> None:
     assert message.endswith(" and 23 more")
 
 
-SHAPED = [
-    ("awq", "scales"),
-    ("awq", "qzeros"),
-    ("gptq", "scales"),
-    ("gptq", "qzeros"),
-    ("ct-w4a16", "weight_scale"),
-    ("ct-w4a16-asym", "weight_zero_point"),
-    ("ct-fp8-dynamic", "weight_scale"),
-    ("ct-fp8-static", "weight_scale"),
-    ("ct-fp8-block", "weight_scale"),
-    ("ct-w8a8", "weight_scale"),
-    ("ct-nvfp4", "weight_scale"),
-    ("ct-nvfp4", "weight_global_scale"),
-    ("ct-mxfp4", "weight_scale"),
-    ("ct-mxfp8", "weight_scale"),
-    ("bitsandbytes-8", "SCB"),
-    ("deepseek-fp8", "weight_scale_inv"),
-    ("modelopt-fp8", "weight_scale"),
-    ("modelopt-nvfp4", "weight_scale"),
-    ("modelopt-nvfp4", "weight_scale_2"),
-    ("auto-round", "scales"),
-    ("auto-round-awq", "qzeros"),
-]
-
-
-@pytest.mark.parametrize(("form", "part"), SHAPED, ids=["-".join(one) for one in SHAPED])
+@cases("a_scale_of_another_shape_is_refused_by_name")
 def test_a_scale_of_another_shape_is_refused_by_name(form: str, part: str) -> None:
     finding = one(changed(arriving(form), f"{Q_PROJ}.{part}", widened))
 

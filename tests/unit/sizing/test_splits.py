@@ -39,6 +39,16 @@ QWEN_235B_FP8 = replace(
 )
 
 
+PROFILES = {
+    "llama-8b": LLAMA_8B,
+    "llama-8b with 4 kv heads": replace(LLAMA_8B, kv_heads=4),
+    "qwen-7b": QWEN_7B,
+    "mixtral": MIXTRAL,
+    "gpt-oss": GPT_OSS,
+    "deepseek": DEEPSEEK,
+}
+
+
 def traits_of(container: ContainerFacts) -> EngineTraits:
     family: ContainerFamily = FAMILIES.find(container.family).make()
     return family.traits(container)
@@ -69,31 +79,11 @@ def error(*args: Any, **asked: Any) -> tuple[str, str]:
 COPIES = "copies (data parallel)"
 
 
-@pytest.mark.parametrize(
-    ("profile", "instance", "family", "first"),
-    [
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", f"TP 1 x 8 {COPIES}"),
-        (LLAMA_8B, "ml.p5.48xlarge", "sglang", f"TP 1 x 8 {COPIES}"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", "TP 1 x 8 copies (8 workers)"),
-        (LLAMA_8B, "ml.p5.48xlarge", "tgi", "TP 8"),
-        (QWEN_7B, "ml.g5.12xlarge", "tgi", "TP 4"),
-        (QWEN_7B, "ml.p5.48xlarge", "tgi", "TP 4"),
-        (replace(LLAMA_8B, kv_heads=4), "ml.p5.48xlarge", "tgi", "TP 4"),
-        (LLAMA_8B, "ml.g5.xlarge", "vllm", "TP 1"),
-        (LLAMA_8B, "ml.g5.xlarge", "lmi", "TP 1"),
-        (MIXTRAL, "ml.p5.48xlarge", "vllm", "TP 8"),
-        (MIXTRAL, "ml.p5.48xlarge", "sglang", f"TP 1 x 8 {COPIES}"),
-        (MIXTRAL, "ml.p5.48xlarge", "lmi", "TP 1 x 8 copies (8 workers)"),
-        (GPT_OSS, "ml.p5.48xlarge", "vllm", "TP 8"),
-        (DEEPSEEK, "ml.p5en.48xlarge", "vllm", "TP 8"),
-        (LLAMA_8B, "ml.inf2.48xlarge", "neuron", "TP 24"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.architecture,
-)
+@cases("the_first_layout_uses_what_the_engine_can_use")
 def test_the_first_layout_uses_what_the_engine_can_use(
-    profile: ModelProfile, instance: str, family: str, first: str
+    profile: str, instance: str, family: str, first: str
 ) -> None:
-    assert words(profile, instance, family)[0] == first
+    assert words(PROFILES[profile], instance, family)[0] == first
 
 
 def test_a_dense_model_is_copied_at_every_degree() -> None:
@@ -181,87 +171,30 @@ def test_expert_parallelism_that_was_asked_for_is_the_only_way() -> None:
     assert refused and not any(split.expert_parallel for split in refused)
 
 
-@pytest.mark.parametrize(
-    ("profile", "instance", "family", "asked", "code", "says"),
-    [
-        (LLAMA_8B, "ml.p5.48xlarge", "tgi", {"dp_degree": 2}, "dp-not-supported", "TGI 3.3.6 has"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"dp_degree": 2}, "dp-not-supported", "LMI 28 starts"),
-        (LLAMA_8B, "ml.inf2.48xlarge", "neuron", {"dp_degree": 2}, "dp-not-supported", "Neuron"),
-        (
-            LLAMA_8B,
-            "ml.g5.12xlarge",
-            "vllm",
-            {"dp_degree": 4, "tp_degree": 2},
-            "dp-not-allowed",
-            "8 devices are needed, there are 4",
-        ),
-        (LLAMA_8B, "ml.g5.12xlarge", "vllm", {"dp_degree": 8}, "dp-not-allowed", "there are 4"),
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", {"ep": True}, "ep-not-allowed", "has no experts"),
-        (MIXTRAL, "ml.p5.48xlarge", "tgi", {"ep": True}, "ep-not-supported", "TGI 3.3.6 has no"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"nodes": 2}, "nodes-not-supported", "LMI 28 serves"),
-        (
-            LLAMA_8B,
-            "ml.p5.48xlarge",
-            "lmi",
-            {"pp_degree": 2},
-            "pp-not-supported",
-            "LMI 28 does not support pipeline",
-        ),
-        (
-            LLAMA_8B,
-            "ml.p5.48xlarge",
-            "vllm",
-            {"nodes": 2, "dp_degree": 2},
-            "dp-not-allowed",
-            "several machines hold one copy",
-        ),
-    ],
-    ids=[
-        "copies in tgi",
-        "copies in lmi",
-        "copies on neuron",
-        "more than there are",
-        "more copies than devices",
-        "experts of a dense model",
-        "experts in tgi",
-        "nodes of lmi",
-        "pipeline in lmi",
-        "copies on several machines",
-    ],
-)
+@cases("a_degree_that_cannot_be_is_refused_with_its_reason")
 def test_a_degree_that_cannot_be_is_refused_with_its_reason(
-    profile: ModelProfile,
+    profile: str,
     instance: str,
     family: str,
     asked: dict[str, Any],
     code: str,
     says: str,
 ) -> None:
-    found_code, message = error(profile, instance, family, **asked)
+    found_code, message = error(PROFILES[profile], instance, family, **asked)
 
     assert found_code == code
     assert says in message
-    assert found(profile, instance, family, **asked).splits == ()
+    assert found(PROFILES[profile], instance, family, **asked).splits == ()
 
 
-@pytest.mark.parametrize(
-    ("profile", "instance", "family", "asked", "reason"),
-    [
-        (QWEN_7B, "ml.p5.48xlarge", "tgi", {}, "TGI 3.3.6 has no data parallelism"),
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", {"dp_degree": 1, "tp_degree": 2}, "DP 1 is requested"),
-        (LLAMA_8B, "ml.inf2.48xlarge", "neuron", {"tp_degree": 8}, "has no data parallelism"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"tp_degree": 8}, ""),
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", {}, ""),
-    ],
-    ids=["tgi", "one copy", "neuron", "lmi uses all", "vllm uses all"],
-)
+@cases("devices_stay_idle_for_a_reason")
 def test_devices_stay_idle_for_a_reason(
-    profile: ModelProfile, instance: str, family: str, asked: dict[str, Any], reason: str
+    profile: str, instance: str, family: str, asked: dict[str, Any], reason: str
 ) -> None:
     machine = find_instance(instance)
     offered = traits_of(find_container(family, machine.kind, instance_name=machine.name))
     request = BuildRequest(model="m", instance=instance, **asked)
-    first = find_splits(profile, machine, offered, request).splits[0]
+    first = find_splits(PROFILES[profile], machine, offered, request).splits[0]
 
     messages = [one.message for one in check_idle(first, machine, offered, request)]
     assert bool(messages) == bool(reason)
