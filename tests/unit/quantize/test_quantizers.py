@@ -93,14 +93,25 @@ def compressed(layout: str, weights: Mapping[str, Any], **more: Any) -> ModelFil
 
 
 STATIC = arriving("ct-fp8-static")
+LARGE = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
+PROCESSORS = {
+    "local": LOCAL_CPU,
+    "local with AMX": replace(LOCAL_CPU, formats=LOCAL_CPU.formats | {"fp8_block"}),
+    "large": LARGE,
+    "large with AMX": replace(LARGE, formats=LARGE.formats | {"fp8_block"}),
+}
+MODELS = {
+    "tiny": model_of(TINY),
+    "tiny that sees": model_of(TINY | {"architectures": ["Qwen3_5ForCausalLM"]}),
+    "mixtral": zoo.mixtral(),
+}
 
 
-@cases("what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else")
-def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
-    method: str, code: str
+@cases("whatever_is_asked_is_planned_or_refused")
+def test_whatever_is_asked_is_planned_or_refused(
+    model: str, on: str, asked: dict[str, Any], refused: list[str]
 ) -> None:
-    assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == [code]
-    assert errors(model_of(TINY), "ml.g6.xlarge", quantize=method) == []
+    assert errors(MODELS[model], PROCESSORS.get(on, on), **asked) == refused
 
 
 @cases("the_device_decides_whether_activations_are_quantized_and_the_key_says_so", activations=None)
@@ -167,13 +178,6 @@ def test_experts_in_mxfp4_need_a_newer_engine_than_other_layers(
     assert [finding.code for finding in found] == codes
 
 
-@cases("other_engines_are_given_no_format_that_they_do_not_read")
-def test_other_engines_are_given_no_format_that_they_do_not_read(
-    family: str, method: str, code: str
-) -> None:
-    assert errors(model_of(TINY), "ml.p5.48xlarge", family=family, quantize=method) == [code]
-
-
 @pytest.mark.parametrize(
     ("method", "size"),
     [("mxfp4", 5_809_643_520), ("mxfp8", 9_299_304_448), ("w4afp8", 5_700_591_616)],
@@ -190,19 +194,6 @@ def test_mxfp4_takes_as_long_to_pack_as_nvfp4_and_mxfp8_less() -> None:
         return next(work.elements for work in needs.work if work.stage == "packing")
 
     assert packing("mxfp4") == packing("nvfp4") > packing("mxfp8") == packing("fp8")
-
-
-@pytest.mark.parametrize("asked", ["autoround,iters=0", "autoround,iters=many", "autoround,iters"])
-def test_iterations_of_autoround_are_a_number(asked: str) -> None:
-    assert errors(model_of(TINY), "ml.g5.xlarge", quantize=asked) == ["quantize-option"]
-
-
-@pytest.mark.parametrize("option", ["asymmetric", "symmetric"])
-def test_autoround_is_symmetric_and_has_no_word_for_it(option: str) -> None:
-    """llm-compressor passes no zero points of AutoRound's on."""
-    asked = f"autoround,{option}"
-
-    assert errors(model_of(TINY), "ml.g5.xlarge", quantize=asked) == ["quantize-option"]
 
 
 def test_autoround_is_told_its_iterations_and_the_key_says_so() -> None:
@@ -255,40 +246,6 @@ def test_each_iteration_of_autoround_costs_as_much_as_the_last() -> None:
     assert few > none
 
 
-@pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "smoothquant", "fp8", "fp8,kv"])
-def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
-    assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == []
-
-
-@pytest.mark.parametrize("method", ["awq,symmetric", "gptq", "smoothquant", "fp8"])
-def test_quantized_experts_want_amx_on_processors(method: str) -> None:
-    """The server would say 'No WNA16 MoE backend supports the deployment configuration'."""
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, formats=large.formats | {"fp8_block"})
-
-    assert errors(zoo.mixtral(), large, quantize=method) == ["cpu-quantized-experts"]
-    assert errors(zoo.mixtral(), amx, quantize=method) == []
-    assert errors(zoo.mixtral(), large) == []
-
-
-@pytest.mark.parametrize("method", ["awq", "gptq,asymmetric", "smoothquant", "fp8"])
-def test_experts_that_are_left_out_want_nothing_of_a_processor(method: str) -> None:
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, formats=large.formats | {"fp8_block"})
-    left_out = ("re:.*\\.experts\\..*",)
-
-    assert errors(zoo.mixtral(), large, quantize=method, quantize_ignore=left_out) == []
-    assert errors(zoo.mixtral(), amx, quantize=method, quantize_ignore=left_out) == []
-
-
-def test_experts_of_which_some_are_left_out_are_refused_all_the_same() -> None:
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-
-    found = errors(zoo.mixtral(), large, quantize="fp8", quantize_ignore=("re:.*w[12]$",))
-
-    assert found == ["cpu-quantized-experts"]
-
-
 @pytest.mark.parametrize("method", ["smoothquant", "smoothquant,gptq"])
 def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: str) -> None:
     large = replace(LOCAL_CPU, host_bytes=2048 * GIB, device_bytes=2048 * GIB)
@@ -309,27 +266,6 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
     assert planned(quantize="fp8") == []
 
 
-@cases("a_model_that_sees_is_not_built_on_a_base_without_torchvision", base=None)
-def test_a_model_that_sees_is_not_built_on_a_base_without_torchvision(
-    base: str | None, codes: list[str]
-) -> None:
-    """The server would say 'Model architectures […] failed to be inspected'."""
-    seeing = replace(model_of(TINY), config={**TINY, "architectures": ["Qwen3_5ForCausalLM"]})
-
-    assert errors(seeing, LOCAL_CPU, base=base) == codes
-    assert errors(model_of(TINY), LOCAL_CPU, base=base) == []
-
-
-@cases("experts_with_zero_points_are_not_read_on_processors_with_amx_either")
-def test_experts_with_zero_points_are_not_read_on_processors_with_amx_either(
-    method: str, code: str
-) -> None:
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, formats=large.formats | {"fp8_block"})
-
-    assert errors(zoo.mixtral(), amx, quantize=method) == [code]
-
-
 @pytest.mark.parametrize("method", ["gptq,asymmetric", "rtn,asymmetric"])
 @pytest.mark.parametrize(
     ("version", "codes"), [("26", ["vllm-zero-points-of-experts-asked"]), ("27", [])]
@@ -344,12 +280,6 @@ def test_experts_with_zero_points_need_a_newer_engine(
         found = errors_in(rejected.findings)
 
     assert [finding.code for finding in found] == codes
-
-
-def test_block_scales_are_planned_where_the_processor_has_their_instructions() -> None:
-    amx = replace(LOCAL_CPU, formats=LOCAL_CPU.formats | {"fp8_block"})
-
-    assert errors(model_of(TINY), amx, quantize="fp8,block") == []
 
 
 def test_a_checkpoint_with_static_scales_is_refused_like_one_that_would_be_made() -> None:
@@ -433,17 +363,6 @@ def test_tgi_is_told_that_the_weights_are_awq() -> None:
     assert (plan.quantization.checkpoint_format, plan.container.family) == ("awq", "tgi")
 
 
-@cases("options_that_cannot_be_are_refused_before_any_work")
-def test_options_that_cannot_be_are_refused_before_any_work(asked: str, code: str) -> None:
-    assert errors(model_of(TINY), "ml.g6.xlarge", quantize=asked) == [code]
-
-
-def test_a_group_that_does_not_divide_is_left_to_the_worker_where_modules_are_ignored() -> None:
-    asked = {"quantize": "awq,group=96", "quantize_ignore": ("re:.*self_attn.*",)}
-
-    assert errors(model_of(TINY), "ml.g6.xlarge", **asked) == []
-
-
 def test_the_request_file_of_the_docs_says_what_it_shows() -> None:
     page = (ROOT / "docs/quantization.md").read_text()
     [text] = re.findall(r"```toml[^\n]*\n(.*?)```", page, re.DOTALL)
@@ -465,12 +384,6 @@ def test_a_method_that_measures_needs_texts() -> None:
         planned(given)
 
     assert [found.code for found in errors_in(rejected.value.findings)] == ["calibration-missing"]
-
-
-def test_quantized_weights_have_no_place_in_an_image_without_weights() -> None:
-    assert errors(model_of(TINY), "ml.g6.xlarge", quantize="fp8", weights="mounted") == [
-        "quantize-mounted"
-    ]
 
 
 def test_quantized_weights_have_their_place_in_a_tree() -> None:
