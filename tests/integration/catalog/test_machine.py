@@ -48,7 +48,7 @@ def test_the_driver_is_what_nvidia_smi_says(
     assert nvidia_driver() == driver
 
 
-def test_gpus_are_what_nvidia_smi_says(
+def test_nvidia_smi_tells_the_gpus(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvidia_smi(tmp_path, "NVIDIA A10G, 23028, 8.6\nNVIDIA A10G, 22888, 8.6")

@@ -54,9 +54,7 @@ def test_every_model_file_arrives_with_its_digest(packager: Packager, tmp_path: 
     assert "opt/packager/serving/command.json" in found
 
 
-def test_place_user_umask_time_and_zone_do_not_change_the_digest(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_neither_user_umask_nor_time_changes_the_digest(packager: Packager, tmp_path: Path) -> None:
     packager(*BUILD, "--model", str(TINY), "--output", "oci:one")
 
     copy = tmp_path / "else where" / TINY.name
@@ -157,9 +155,7 @@ def test_dry_run_shows_the_files_and_writes_nothing(packager: Packager, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_labels_tell_how_the_image_was_made_without_paths(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_labels_tell_how_it_was_made_without_paths(packager: Packager, tmp_path: Path) -> None:
     packager(*BUILD, "--model", str(TINY), "--output", "oci:out")
     out = tmp_path / "out"
     manifest = json.loads(blob(out, digest_of(out)).read_bytes())
@@ -172,9 +168,7 @@ def test_labels_tell_how_the_image_was_made_without_paths(
 
 
 @pytest.mark.parametrize("content", ["toml", "json"])
-def test_a_request_file_stands_for_options(
-    packager: Packager, tmp_path: Path, content: str
-) -> None:
+def test_request_files_stand_for_options(packager: Packager, tmp_path: Path, content: str) -> None:
     fields = {"model": str(TINY), "instance": "local", "base": "scratch", "outputs": ["oci:out"]}
     text = (
         json.dumps(fields)

@@ -49,9 +49,7 @@ def unpacked(layout: Path, layer: dict) -> bytes:  # type: ignore[type-arg]
     return plain
 
 
-def test_compressed_layers_hold_what_plain_ones_hold(
-    packager: Packager, model: Path, tmp_path: Path
-) -> None:
+def test_compressed_layers_hold_the_same(packager: Packager, model: Path, tmp_path: Path) -> None:
     for how in ("none", "zstd", "auto"):
         done = packager(
             *BUILD, "--model", str(model), "--output", f"oci:{how}", "--compression", how
@@ -94,9 +92,7 @@ def make_old(model: Path) -> None:
     time.sleep(max(0.0, newest + 2.2 - time.time()))
 
 
-def test_an_upload_whose_size_is_not_known_goes_out_in_one_pass(
-    packager: Packager, model: Path
-) -> None:
+def test_an_upload_of_unknown_size_goes_out_in_one_pass(packager: Packager, model: Path) -> None:
     with FakeRegistry() as registry:
         done = packager(
             *BUILD, "--model", str(model), "--compression", "zstd",

@@ -165,7 +165,7 @@ def test_verify_reads_all_and_sends_nothing_that_is_there(
         assert again["transfer"]["bytes_sent"] == 0
 
 
-def test_another_repository_has_no_say(
+def test_other_repositories_do_not_count(
     machines: Machines, hub: FakeHub, registry: FakeRegistry
 ) -> None:
     machines.build("one", "hf://acme/tiny", "--output", f"{registry.host}/acme/tiny:1")

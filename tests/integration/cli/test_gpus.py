@@ -52,7 +52,7 @@ def said(result: Result) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_two_gpus_where_there_is_one_are_refused_before_any_download(
+def test_two_gpus_where_there_is_one_are_refused_at_once(
     command: tuple[str, ...],
 ) -> None:
     refused = run(*command, "--gpus", "2")

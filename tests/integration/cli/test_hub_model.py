@@ -88,9 +88,7 @@ def test_a_hub_without_the_model_says_so(packager: Packager, environment: dict[s
     assert "hint: " in done.err
 
 
-def test_a_hub_that_does_not_answer_is_unavailable(
-    packager: Packager, environment: dict[str, str]
-) -> None:
+def test_a_silent_hub_is_unavailable(packager: Packager, environment: dict[str, str]) -> None:
     done = packager(
         *BUILD, "--model", "acme/tiny", env={**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}
     )

@@ -121,9 +121,7 @@ def test_wrong_bytes_from_a_hub_are_never_named_in_shards_either(
         assert registry.manifests == {}
 
 
-def test_a_checkpoint_with_a_header_over_1_mib_is_split(
-    packager: Packager, model: Path, tmp_path: Path
-) -> None:
+def test_a_header_over_1_mib_is_split(packager: Packager, model: Path, tmp_path: Path) -> None:
     """Its header was read as garbage, and the sound checkpoint refused with exit 65."""
     path = model / "model.safetensors"
     raw = path.read_bytes()

@@ -97,9 +97,7 @@ def parsed(text: str) -> Any:
     return json.loads(text)
 
 
-def test_every_file_of_a_mounted_image_is_its_tars(
-    packager: Packager, layout: Path, mountable: Path
-) -> None:
+def test_every_mounted_file_is_its_tars(packager: Packager, layout: Path, mountable: Path) -> None:
     done = packager("mount", "oci:out", "mnt", "--quiet")
 
     assert (done.status, done.out) == (0, f"{mountable}\n"), done.err
@@ -154,9 +152,7 @@ def test_a_node_cache_filled_from_a_registry_is_mounted(
     assert shown_at(mountable) == said_by_tars(layout)
 
 
-def test_entries_are_the_file_systems_that_a_build_writes(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_entries_are_the_file_systems_of_a_build(packager: Packager, tmp_path: Path) -> None:
     done = packager(*BUILD, "--layer-format", "erofs", "--output", "oci:both")
     assert done.status == 0, done.err
     written = {path.name for path in (tmp_path / "both/blobs/sha256").iterdir()}
@@ -169,9 +165,7 @@ def test_entries_are_the_file_systems_that_a_build_writes(
     assert {hashlib.sha256(entry.read_bytes()).hexdigest() for entry in entries} <= written
 
 
-def test_a_registry_that_changes_bytes_fills_nothing(
-    packager: Packager, layout: Path, tmp_path: Path
-) -> None:
+def test_changed_bytes_fill_nothing(packager: Packager, layout: Path, tmp_path: Path) -> None:
     with FakeRegistry() as registry:
         name = f"{registry.host}/tiny:1"
         assert packager("push", "oci:out", name, "--quiet").status == 0

@@ -78,9 +78,7 @@ def test_a_page_can_be_kept(packager: Packager, instance: str) -> None:
     assert str(TINY.parent) not in commands.sub("", done.out)
 
 
-def test_a_page_of_a_relative_path_has_no_directory_of_this_machine(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_page_of_a_relative_path_has_no_directory(packager: Packager, tmp_path: Path) -> None:
     shutil.copytree(TINY, tmp_path / "mine")
     done = packager("plan", "--model", "mine", "--instance", "ml.g5.xlarge", "--format", "html")
 
@@ -131,9 +129,7 @@ def test_a_refreshed_price_is_what_a_plan_costs(packager: Packager, tmp_path: Pa
     assert "$6.8/h (offer file, us-east-1, 2026-11-01)" in done.out
 
 
-def test_a_parser_of_tool_calls_is_chosen_refused_and_turned_off(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_tool_parser_is_chosen_refused_turned_off(packager: Packager, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(TINY, model)
     (model / "chat_template.jinja").write_text(

@@ -14,7 +14,7 @@ from tests.support.commandline import TINY, Packager
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q")
 
 
-def test_a_finished_build_is_reported_though_no_state_can_be_kept(
+def test_a_build_is_reported_though_no_state_can_be_kept(
     packager: Packager, tmp_path: Path
 ) -> None:
     (tmp_path / "full").write_bytes(b"")  # a file, where a directory would have to be made
@@ -63,7 +63,7 @@ def test_a_record_of_another_version_is_not_misread(packager: Packager, tmp_path
     assert "is a record of version 5; this packager reads versions 1 to 4" in done.err
 
 
-def test_a_user_without_a_home_directory_is_told_to_set_one(
+def test_a_user_without_a_home_is_told_to_set_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def unknown(cls: type[Path]) -> Path:
@@ -76,9 +76,7 @@ def test_a_user_without_a_home_directory_is_told_to_set_one(
     assert "set HOME" in caught.value.hint
 
 
-def test_a_record_says_what_the_container_needs_where_it_runs(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_record_says_what_the_container_needs(packager: Packager, tmp_path: Path) -> None:
     done = packager(
         *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--base", "scratch", "-q"),
         *("--family", "sglang", "--output", "oci:out"),

@@ -63,9 +63,7 @@ def test_a_base_layout_without_a_usable_index_is_explained(
     assert "hint: " in done.err
 
 
-def test_a_model_too_large_for_the_instance_shows_the_numbers(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_model_too_large_shows_the_numbers(packager: Packager, tmp_path: Path) -> None:
     model = copy_of_tiny(tmp_path)
     config = json.loads((model / "config.json").read_text())
     config["num_hidden_layers"] = 4

@@ -17,9 +17,7 @@ def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tools")
 
 
-def test_quantized_and_compiled_files_are_those_of_the_image(
-    tmp_path: Path, tools_dir: Path
-) -> None:
+def test_quantized_and_compiled_files_are_the_images(tmp_path: Path, tools_dir: Path) -> None:
     packager = packager_in(tmp_path)
     env = {
         "PYTHONPATH": str(OUTSIDE),
@@ -78,9 +76,7 @@ def test_quantized_and_compiled_files_are_those_of_the_image(
         assert any(place.startswith(at) for at in written["mounts"]), place
 
 
-def test_baked_weights_and_a_tree_cannot_share_compiled_files(
-    tmp_path: Path, tools_dir: Path
-) -> None:
+def test_baked_weights_and_a_tree_share_no_compiled_files(tmp_path: Path, tools_dir: Path) -> None:
     packager = packager_in(tmp_path)
     env = {"PYTHONPATH": str(OUTSIDE), "PACKAGER_TOOLS": str(tools_dir)}
     common = ("build", "--model", str(TINY), "--instance", "local")

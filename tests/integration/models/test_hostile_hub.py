@@ -306,9 +306,7 @@ def test_a_head_of_a_file_that_breaks_the_rules_is_refused_or_harmless(
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["hub"]
 
 
-def test_a_download_that_failed_leaves_no_other_running(
-    files: dict[str, bytes], tmp_path: Path
-) -> None:
+def test_a_failed_download_leaves_no_other_running(files: dict[str, bytes], tmp_path: Path) -> None:
     """The client closes the connections of all threads when one of them fails."""
 
     def drip(request: Request) -> Reply:

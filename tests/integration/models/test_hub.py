@@ -89,9 +89,7 @@ def test_a_missing_shard_is_refused_before_the_others_are_downloaded(place: Plac
     assert place.hub.asked("/blobs/") == []
 
 
-def test_code_that_is_needed_is_refused_before_weights_are_downloaded(
-    place: Place, tmp_path: Path
-) -> None:
+def test_needed_code_is_refused_before_weights_are_downloaded(place: Place, tmp_path: Path) -> None:
     place.publish(
         write_model(
             tmp_path / "m",
@@ -142,9 +140,7 @@ def test_a_branch_that_moved_is_followed(place: Place, tmp_path: Path) -> None:
     assert place.facts().ref.revision == moved
 
 
-def test_files_that_were_proven_are_not_hashed_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proven_files_are_not_hashed_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.publish()
     place.facts()
     monkeypatch.setattr("packager.models.hub.check_bytes", None)
@@ -239,9 +235,7 @@ def test_a_revision_that_is_not_there(place: Place) -> None:
         (False, "then set HF_TOKEN to a token of"),
     ],
 )
-def test_a_gated_model_asks_for_its_conditions_and_a_token(
-    place: Place, token: str | bool, needed: str
-) -> None:
+def test_a_gated_model_tells_what_to_do(place: Place, token: str | bool, needed: str) -> None:
     place.publish(gated=True)
     with pytest.raises(AccessDenied, match="'org/name' is gated") as caught:
         place.facts(token=token)
@@ -276,7 +270,7 @@ def test_a_hub_in_trouble_is_unavailable(place: Place, status: int, why: str) ->
         place.facts()
 
 
-def test_a_hub_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
+def test_a_silent_hub_is_unavailable(tmp_path: Path) -> None:
     with FakeHub() as gone:
         url = gone.url
     with pytest.raises(

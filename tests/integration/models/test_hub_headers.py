@@ -24,7 +24,7 @@ def test_nothing_but_headers_and_configuration_is_downloaded(place: Place) -> No
     assert len(place.hub.asked("GET /blobs/")) == 3  # one for each shard
 
 
-def test_added_tokens_are_read_from_the_tokenizers_beginning_and_no_more_is_kept(
+def test_added_tokens_are_read_from_the_tokenizers_beginning_alone(
     place: Place,
 ) -> None:
     """A plan from a hub and one from a directory choose the same parser."""
@@ -64,9 +64,7 @@ def test_a_header_longer_than_the_first_bytes_is_read_to_its_end(
     assert place.headers().tensors == place.local().tensors
 
 
-def test_a_server_that_knows_no_ranges_is_cut_off(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_without_ranges_is_cut_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.models.remote_headers.FIRST_BYTES", 64)
     place.publish()
     place.hub.ranges = False

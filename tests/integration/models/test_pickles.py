@@ -156,9 +156,7 @@ def test_a_large_tokenizer_is_scanned_at_once() -> None:
 
 
 @cases("40_mb_that_read_as_a_pickle_are_judged_soon")
-def test_40_mb_that_read_as_a_pickle_are_judged_soon(
-    begin: bytes, piece: bytes, times: int
-) -> None:
+def test_40_mb_like_a_pickle_are_judged_soon(begin: bytes, piece: bytes, times: int) -> None:
     data = begin + piece * times
     started = time.process_time()
     kind_of(data)

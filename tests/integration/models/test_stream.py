@@ -28,9 +28,7 @@ def reader(place: Place, waits: list[float]) -> HubReader:
     return HubReader(endpoint=place.hub.url, token=place.hub.token, sleep=waits.append)
 
 
-def test_a_streamed_model_is_the_one_that_would_be_downloaded(
-    place: Place, reader: HubReader
-) -> None:
+def test_a_streamed_model_is_what_is_downloaded(place: Place, reader: HubReader) -> None:
     place.publish()
 
     found = place.stream()
@@ -83,9 +81,7 @@ def test_a_server_without_ranges_is_read_again_and_skipped(place: Place, reader:
     assert b"".join(reader.read(shard)) == (place.model / SHARD).read_bytes()
 
 
-def test_a_busy_hub_is_given_the_time_it_asks_for(
-    place: Place, reader: HubReader, waits: list[float]
-) -> None:
+def test_a_busy_hub_is_given_its_time(place: Place, reader: HubReader, waits: list[float]) -> None:
     place.publish()
     shard = content(place.stream(), SHARD)
     place.hub.busy[SHARD] = ["7", "9"]
@@ -106,9 +102,7 @@ def test_a_hub_that_stays_busy_is_unavailable_in_the_end(
     assert len(waits) == 5
 
 
-def test_the_last_bytes_of_wrong_content_are_never_handed_out(
-    place: Place, reader: HubReader
-) -> None:
+def test_the_last_bytes_of_wrong_content_stay_here(place: Place, reader: HubReader) -> None:
     place.publish()
     shard = content(place.stream(), SHARD)
     place.hub.damaged[SHARD] = 1

@@ -32,9 +32,7 @@ def daemon(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_recycled_pid_is_not_taken_for_the_daemon(
-    tmp_path: Path, daemon: subprocess.Popen[bytes]
-) -> None:
+def test_a_recycled_pid_is_no_daemon(tmp_path: Path, daemon: subprocess.Popen[bytes]) -> None:
     (tmp_path / "registry.pid").write_text(f"{daemon.pid} 12345\n")
 
     assert daemons.pid_of(tmp_path, "registry") is None

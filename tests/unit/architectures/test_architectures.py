@@ -44,9 +44,7 @@ cases = cases_of(__file__)
     ],
     ids=lambda value: value["architectures"][0] if isinstance(value, dict) else str(value),
 )
-def test_the_cache_of_one_token_is_known(
-    config: dict[str, Any], kv_bytes: int, kv_heads: int
-) -> None:
+def test_a_tokens_cache_is_known(config: dict[str, Any], kv_bytes: int, kv_heads: int) -> None:
     profile, findings = make_profile(zoo.config_only(config))
 
     assert findings == ()
@@ -65,9 +63,7 @@ def test_the_cache_of_one_token_is_known(
     ],
     ids=lambda value: value["architectures"][0] if isinstance(value, dict) else str(value),
 )
-def test_layers_with_a_sliding_window_are_known(
-    config: dict[str, Any], layers: int, tokens: int
-) -> None:
+def test_sliding_windows_are_known(config: dict[str, Any], layers: int, tokens: int) -> None:
     profile, _ = make_profile(zoo.config_only(config))
 
     assert (profile.window_layers if tokens else 0, profile.window_tokens) == (layers, tokens)

@@ -19,9 +19,7 @@ DIGEST = "sha256:" + 64 * "a"
 
 
 @cases("layers_are_listed_in_the_order_of_the_image")
-def test_layers_are_listed_in_the_order_of_the_image(
-    roles: tuple[str, ...], said: list[str]
-) -> None:
+def test_layers_are_listed_in_the_images_order(roles: tuple[str, ...], said: list[str]) -> None:
     record = BuildRecord(
         packager_version="1",
         request=BuildRequest(model="model", instance="local"),

@@ -40,9 +40,7 @@ PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
 
 
 @cases("a_container_reads_well_with_and_without_a_version")
-def test_a_container_reads_well_with_and_without_a_version(
-    version: str, variant: str, words: str
-) -> None:
+def test_a_container_reads_well_without_a_version(version: str, variant: str, words: str) -> None:
     container = ContainerFacts(
         family="vllm",
         kind="cpu",
@@ -276,9 +274,7 @@ def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> N
 
 
 @cases("a_plan_says_how_many_requests_fit_and_what_happens_to_more")
-def test_a_plan_says_how_many_requests_fit_and_what_happens_to_more(
-    family: str, beyond: str
-) -> None:
+def test_a_plan_says_how_many_fit_and_what_happens_to_more(family: str, beyond: str) -> None:
     facts = facts_of(LLAMA_8B, "ml.g5.xlarge", family=family)
     plan = make_plan(facts, FAMILIES.find(family).make(), accelerator_of=accelerator_of)
 

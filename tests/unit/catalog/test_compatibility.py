@@ -135,9 +135,7 @@ def test_an_fp8_cache_before_ada_is_refused_only_where_flashinfer_does_not_read_
 
 
 @cases("of_4_bit_floats_turing_unpacks_nvfp4_alone")
-def test_of_4_bit_floats_turing_unpacks_nvfp4_alone(
-    scheme: str, version: str, found: list[str]
-) -> None:
+def test_turing_unpacks_nvfp4_alone(scheme: str, version: str, found: list[str]) -> None:
     asked = situation(
         "ml.g4dn.xlarge",
         engine_version=version,
@@ -318,9 +316,7 @@ def test_no_way_out_names_a_compiler_that_does_not_exist() -> None:
 
 
 @cases("an_architecture_newer_than_the_engine_is_refused")
-def test_an_architecture_newer_than_the_engine_is_refused(
-    architecture: str, release: str, code: str
-) -> None:
+def test_a_newer_architecture_is_refused(architecture: str, release: str, code: str) -> None:
     old = situation("ml.g5.12xlarge", "lmi", release) | {"architecture": architecture}
     new = situation("ml.g5.12xlarge", "lmi", "16") | {"architecture": architecture}
 

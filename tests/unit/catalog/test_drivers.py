@@ -88,9 +88,7 @@ def test_every_cuda_of_the_catalog_has_its_least_driver() -> None:
 
 
 @cases("the_list_of_containers_tells_the_driver_that_each_needs")
-def test_the_list_of_containers_tells_the_driver_that_each_needs(
-    version: str, cuda: str, driver: str
-) -> None:
+def test_the_list_tells_the_driver_that_each_needs(version: str, cuda: str, driver: str) -> None:
     rows = list_containers(UserCatalog(), Filter(device="nvidia"))
     (row,) = (one for one in rows if one["version"] == version)
 

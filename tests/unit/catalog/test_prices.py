@@ -253,9 +253,7 @@ def test_the_price_of_a_machine_of_ones_own_stays_as_stated() -> None:
     assert priced(own, None, (user_price(3.0),)) == own
 
 
-def test_an_offer_file_that_does_not_end_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_offer_file_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.catalog.price_refresh.LONGEST_BYTES", 10_000)
     (tmp_path / "offer.json").write_text('{"products":{' + " " * 20_000)
 
@@ -263,9 +261,7 @@ def test_an_offer_file_that_does_not_end_is_given_up(
         refresh_prices("us-east-1", str(tmp_path / "offer.json"), tmp_path)
 
 
-def test_an_offer_file_that_comes_too_slowly_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_offer_file_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.catalog.price_refresh.LONGEST_S", -1.0)
     (tmp_path / "offer.json").write_text('{"products":{')
 

@@ -73,8 +73,6 @@ def test_a_row_of_the_user_replaces_the_shipped_one_of_the_same_name(tmp_path: P
 
 
 @cases("a_wrong_row_of_the_user_is_named")
-def test_a_wrong_row_of_the_user_is_named(
-    tmp_path: Path, change: tuple[str, str], why: str
-) -> None:
+def test_a_wrong_own_row_is_named(tmp_path: Path, change: tuple[str, str], why: str) -> None:
     with pytest.raises(UserCatalogWrong, match=f"behind the company proxy: {why}"):
         load(tmp_path, PROXY.replace(*change))

@@ -121,9 +121,7 @@ def test_instances_have_three_spellings(place: Path) -> None:
     assert offered("packager build --instance al") == []
 
 
-def test_rows_of_the_users_own_catalog_are_offered(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_rows_of_the_user_are_offered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
     (place / "packager").mkdir()
     (place / "packager/catalog.toml").write_text(
@@ -135,9 +133,7 @@ def test_rows_of_the_users_own_catalog_are_offered(
     assert offered("packager plan --family tgi --container-version our") == []
 
 
-def test_a_broken_catalog_of_the_user_offers_nothing(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_catalog_offers_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
     (place / "packager").mkdir()
     (place / "packager/catalog.toml").write_text("[[instance]\n")
@@ -184,9 +180,7 @@ KEY = "0123456789abcdef" * 4
 
 
 @pytest.mark.parametrize("where", ["option", "environment", "file"])
-def test_keys_of_the_cache_are_short(
-    place: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_cache_keys_are_short(place: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     cache = place / "cache dir"
     shard = cache / "artifacts/ac/quantized-checkpoint/01"
     shard.mkdir(parents=True)

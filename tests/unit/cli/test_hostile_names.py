@@ -140,9 +140,7 @@ date = 2026-11-20
     assert_harmless(printed)
 
 
-def test_a_configuration_to_migrate_forges_no_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_migration_forges_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "serving.properties"
     place.write_bytes("option.model_id=a\u202e\u2028error: forged\noption.forged=\u2066\n".encode())
 

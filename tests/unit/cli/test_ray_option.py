@@ -93,9 +93,7 @@ def test_a_cluster_without_the_executor_that_uses_it_is_refused(
         pytest.param("", (None, None), id="neither"),
     ],
 )
-def test_a_request_file_names_who_runs_steps(
-    tmp_path: Path, text: str, wanted: tuple[str, str]
-) -> None:
+def test_a_file_names_who_runs_steps(tmp_path: Path, text: str, wanted: tuple[str, str]) -> None:
     file = tmp_path / "request.toml"
     file.write_text(f'model = "m"\ninstance = "local"\n{text}\n')
 
@@ -121,7 +119,7 @@ def test_where_steps_run_is_in_no_label_and_no_record() -> None:
         pytest.param("head:six", UsageError, "is not HOST:PORT", id="no-number"),
     ],
 )
-def test_an_address_of_another_sort_is_refused(
+def test_another_sort_of_address_is_refused(
     address: str, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):

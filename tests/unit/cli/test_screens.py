@@ -205,9 +205,7 @@ def test_half_a_line_is_written_in_the_end() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(80, 40), (40, 80), (200, 80), (80, 20)])
-def test_a_window_that_is_resized_keeps_what_stood_above_and_nothing_stale(
-    before: int, after: int
-) -> None:
+def test_a_resized_window_keeps_what_stood_above_and_nothing_stale(before: int, after: int) -> None:
     screen = Screen(before)
     screen.feed("$ packager build\n")
     bars, _ = bars_of(screen)
@@ -248,9 +246,7 @@ def test_the_cursor_is_never_hidden_and_stands_at_the_beginning_of_a_line() -> N
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"CLICOLOR": "0"}, False)],
     ids=str,
 )
-def test_colours_are_left_out_where_nobody_wants_them(
-    environment: dict[str, str], coloured: bool
-) -> None:
+def test_colours_are_left_out_where_unwanted(environment: dict[str, str], coloured: bool) -> None:
     screen = Screen(80)
     bars, _ = bars_of(screen, look_of(screen.stream, environment))
     bars.show([], snapshot_at(93.0))

@@ -53,9 +53,7 @@ def test_a_line_feed_in_a_word_forges_no_error(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("arguments", [[], ["cache"]])
-def test_a_group_alone_shows_its_help(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_shows_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(arguments) in (0, 2)
 
     out, err = capsys.readouterr()

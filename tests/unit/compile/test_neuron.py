@@ -182,9 +182,7 @@ def stated_for(facts: Facts, tmp_path: Path) -> Stated:
     return Stated(document=document, config=config)
 
 
-def test_an_imported_optimum_neuron_tree_is_a_hit_for_its_plan(
-    tmp_path: Path, place: CachePlace
-) -> None:
+def test_an_imported_optimum_tree_is_a_hit_for_its_plan(tmp_path: Path, place: CachePlace) -> None:
     facts = compile_facts()
     tree = tree_for(tmp_path / "tree")
 

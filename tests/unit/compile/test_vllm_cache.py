@@ -128,9 +128,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
-def test_a_cache_for_other_inputs_is_a_miss_that_names_the_field(
-    filled: ArtifactCache, what: str
-) -> None:
+def test_a_cache_for_other_inputs_misses_by_its_field(filled: ArtifactCache, what: str) -> None:
     facts, pointer = OTHERS[what]
     wanted = key_for(facts)
 

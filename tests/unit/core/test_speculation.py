@@ -14,9 +14,7 @@ cases = cases_of(__file__)
 
 
 @cases("what_is_missed_is_said_with_the_figure")
-def test_what_is_missed_is_said_with_the_figure(
-    demanded: dict[str, Any], missed: list[str]
-) -> None:
+def test_what_is_missed_has_its_figure(demanded: dict[str, Any], missed: list[str]) -> None:
     assert list(Demands(**demanded).missed_by(speculation_report())) == missed
 
 
@@ -46,7 +44,7 @@ def test_what_is_missed_is_said_with_the_figure(
     ],
     ids=["no-plain-server", "nothing-compared", "nothing-told", "nothing-proposed"],
 )
-def test_no_figure_meets_no_demand(
+def test_no_figure_is_no_pass(
     changes: dict[str, Any], demanded: dict[str, Any], missed: str
 ) -> None:
     assert list(Demands(**demanded).missed_by(speculation_report(**changes))) == [missed]
@@ -64,9 +62,7 @@ def test_without_a_plain_server_there_is_no_speed_up() -> None:
 
 
 @cases("an_answer_and_none_are_not_identical")
-def test_an_answer_and_none_are_not_identical(
-    failed: int, plain_failed: int, missed: list[str]
-) -> None:
+def test_an_answer_and_none_are_unlike(failed: int, plain_failed: int, missed: list[str]) -> None:
     alone = speculation_report().speeds[0]
     loads = {
         "speculative": load_figures(requests=8, failed=failed),

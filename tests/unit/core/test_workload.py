@@ -19,9 +19,7 @@ def test_without_a_word_the_workload_is_the_one_that_aws_announced_with() -> Non
 
 
 @cases("a_name_or_counts_give_lengths_and_requests_at_once")
-def test_a_name_or_counts_give_lengths_and_requests_at_once(
-    name: str, counts: tuple[int, int, int]
-) -> None:
+def test_names_and_counts_give_lengths_and_load(name: str, counts: tuple[int, int, int]) -> None:
     found = parse_workload(name)
 
     assert found is not None

@@ -61,9 +61,7 @@ OTHER = [
 
 @pytest.mark.parametrize("document", [NEURON, TENSORRT], ids=lambda document: document.kind)
 @pytest.mark.parametrize("changes", LARGER)
-def test_a_shape_that_holds_the_other_dominates(
-    document: KeyDocument, changes: dict[str, Any]
-) -> None:
+def test_a_shape_that_holds_another_wins(document: KeyDocument, changes: dict[str, Any]) -> None:
     assert dominates(plain(shaped(document, **changes)), plain(document))
 
 

@@ -169,7 +169,7 @@ def test_the_home_of_a_user_that_is_not_there_is_said_to_be_missing() -> None:
         LocalSource().facts(DirectoryReference.at("~no-such-user/model"))
 
 
-def test_a_misspelt_directory_is_never_a_model_of_a_hub(
+def test_a_misspelt_directory_is_no_hub_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "examples" / "tiny-llama").mkdir(parents=True)
@@ -294,7 +294,7 @@ def test_the_code_in_auto_map_is_no_obstacle_where_an_engine_has_the_class(
     assert found.config["architectures"] == [architecture]
 
 
-def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_their_own(
+def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_theirs(
     tmp_path: Path,
 ) -> None:
     write_json(tmp_path / "config.json", {"medusa_num_heads": 2})

@@ -213,9 +213,7 @@ def test_what_is_dangerous_is_recognised_through_compression(
 
 
 @pytest.mark.parametrize(("format", "compress"), COMPRESSIONS.values(), ids=COMPRESSIONS)
-def test_what_is_harmless_stays_so_when_it_is_compressed(
-    format: str, compress: Callable[[bytes], bytes]
-) -> None:
+def test_what_is_harmless_stays_so_packed(format: str, compress: Callable[[bytes], bytes]) -> None:
     assert kind_of(compress(b"the cat\nthe dog\n" * 10_000)) == ""
 
 
@@ -354,9 +352,7 @@ def test_random_bytes_are_none() -> None:
 
 
 @pytest.mark.parametrize("first", range(256))
-def test_weights_are_weights_whatever_the_length_of_their_header(
-    tmp_path: Path, first: int
-) -> None:
+def test_weights_are_weights_whatever_their_headers_length(tmp_path: Path, first: int) -> None:
     """The first byte of a shard is any: `V` and `c` begin a line that never ends."""
     header = safetensors_bytes({"w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}})[8:]
     header = header.ljust((len(header) // 256 + 1) * 256 + first)

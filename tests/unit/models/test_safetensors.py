@@ -71,9 +71,7 @@ def test_tensors_come_in_the_order_of_their_bytes(file: Path) -> None:
     ("dtype", "shape", "size"),
     [("F4", [2, 3], 3), ("F6_E2M3", [4], 3), ("F8_E4M3", [5], 5), ("C64", [2], 16)],
 )
-def test_sizes_of_elements_are_upstreams(
-    file: Path, dtype: str, shape: list[int], size: int
-) -> None:
+def test_element_sizes_are_upstreams(file: Path, dtype: str, shape: list[int], size: int) -> None:
     header = {"w": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}
     assert read(file, safetensors_bytes(header, bytes(size)))[0].size == size
 
@@ -296,7 +294,7 @@ def test_names_and_metadata_are_read_as_json_spells_them(
     assert dict(found.metadata) == {"format": "pt", name: name}
 
 
-def test_a_part_that_is_matched_at_once_ends_between_two_entries(
+def test_a_part_matched_at_once_ends_between_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     header = named(1000) + b"}"
@@ -307,7 +305,7 @@ def test_a_part_that_is_matched_at_once_ends_between_two_entries(
         assert len(found[0]) == 1000
 
 
-def test_a_header_that_goes_on_behind_its_end_is_refused_in_every_part(
+def test_a_header_that_goes_on_behind_its_end_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     header = named(20).replace(b'},"9"', b'}},"9"') + b"}"

@@ -334,9 +334,7 @@ def test_a_pattern_that_takes_forever_is_not_tried() -> None:
     ],
     ids=["nan", "zero", "zero-in-places"],
 )
-def test_values_that_make_weights_useless_are_said(
-    values: ScaleValues, severity: str, code: str
-) -> None:
+def test_values_that_spoil_weights_are_said(values: ScaleValues, severity: str, code: str) -> None:
     (finding,) = inspect_quantized(arriving("awq"), values).findings
 
     assert (finding.severity, finding.code) == (severity, code)
@@ -379,9 +377,7 @@ def test_nvfp4_weights_alone_are_planned_for_gpus_without_fp4_arithmetic() -> No
 
 
 @cases("formats_are_told_by_their_weights_and_inputs")
-def test_formats_are_told_by_their_weights_and_inputs(
-    form: str, weight_format: str, bits: int
-) -> None:
+def test_formats_are_told_by_weights_and_inputs(form: str, weight_format: str, bits: int) -> None:
     found, findings = read_quantization(arriving(form).config)
 
     assert (found.weight_format, found.bits, findings) == (weight_format, bits, [])

@@ -147,9 +147,7 @@ def test_blackwell_is_told_of_nvfp4_too() -> None:
     ],
     ids=["too large", "no kernel", "4 bits already", "16 bits"],
 )
-def test_nothing_is_said_of_checkpoints_that_would_not_help(
-    model: ModelFiles, instance: str
-) -> None:
+def test_checkpoints_that_would_not_help_are_not_named(model: ModelFiles, instance: str) -> None:
     assert noted(rejected(model, instance)) == []
 
 

@@ -176,9 +176,7 @@ def test_the_device_decides_what_fp8_means(instance: str, scheme: str, word: str
 
 
 @cases("a_method_that_the_device_cannot_serve_is_refused")
-def test_a_method_that_the_device_cannot_serve_is_refused(
-    instance: str, method: str, code: str
-) -> None:
+def test_a_method_without_a_kernel_is_refused(instance: str, method: str, code: str) -> None:
     found = find_instance(instance)
     facts = facts_of(LLAMA_8B, "g5.12xlarge")
     profile, _ = make_profile(LLAMA_8B)
@@ -298,9 +296,7 @@ def test_a_cache_in_fp8_takes_half_and_needs_a_device_that_reads_it() -> None:
 
 @pytest.mark.parametrize("instance", ["g5.xlarge", "p4d.24xlarge"])
 @pytest.mark.parametrize("family", ["vllm", "lmi"])
-def test_an_fp8_cache_on_ampere_is_planned_where_flashinfer_reads_it(
-    instance: str, family: str
-) -> None:
+def test_ampere_has_an_fp8_cache_where_flashinfer_reads_it(instance: str, family: str) -> None:
     plan = plan_of(LLAMA_8B, instance, family=family, kv_dtype="fp8", tp_degree=1)
 
     assert (plan.kv_dtype, plan.budget.kv_bytes_per_token) == ("fp8", 65_536)
@@ -422,7 +418,7 @@ def test_medusa_heads_of_version_2_are_split() -> None:
     ],
     ids=["hidden size", "vocabulary", "too many", "no heads"],
 )
-def test_medusa_heads_for_another_model_are_refused(
+def test_another_models_medusa_heads_are_refused(
     files: ModelFiles, asked: dict[str, int], code: str
 ) -> None:
     assert (

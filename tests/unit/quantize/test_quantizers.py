@@ -166,9 +166,7 @@ def test_engines_older_than_a_format_are_refused_with_the_first_that_reads_it(
 
 
 @pytest.mark.parametrize(("version", "codes"), [("20", ["vllm-mxfp4-experts"]), ("21", [])])
-def test_experts_in_mxfp4_need_a_newer_engine_than_other_layers(
-    version: str, codes: list[str]
-) -> None:
+def test_experts_in_mxfp4_need_a_newer_engine(version: str, codes: list[str]) -> None:
     asked = on_lmi(zoo.mixtral(), version, quantize="mxfp4")
     try:
         found = errors_in(planned(asked).findings)
@@ -270,9 +268,7 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
 @pytest.mark.parametrize(
     ("version", "codes"), [("26", ["vllm-zero-points-of-experts-asked"]), ("27", [])]
 )
-def test_experts_with_zero_points_need_a_newer_engine(
-    method: str, version: str, codes: list[str]
-) -> None:
+def test_zero_points_of_experts_need_an_engine(method: str, version: str, codes: list[str]) -> None:
     asked = on_lmi(zoo.mixtral(), version, quantize=method)
     try:
         found = errors_in(planned(asked).findings)
@@ -544,9 +540,7 @@ def test_a_gpu_does_what_computes_sums_and_is_in_the_key(method: str) -> None:
     ("method", "least", "most"),
     [("awq", 6e9, 10e9), ("gptq", 16e9, 21.6e9), ("smoothquant", 6e9, 10e9)],
 )
-def test_a_layer_of_70b_needs_a_gpu_of_24_gb_and_not_the_model(
-    method: str, least: float, most: float
-) -> None:
+def test_a_layer_of_70b_needs_a_gpu_of_24_gb(method: str, least: float, most: float) -> None:
     """141 GB of weights stay in memory or on disk."""
     large = {
         **LLAMA_3_8B,

@@ -159,7 +159,7 @@ def test_a_group_that_is_left_out_is_left_out_whole(
     assert len(seen) == 4
 
 
-def test_the_table_that_is_written_is_the_one_that_is_read(
+def test_the_written_table_is_the_one_that_is_read(
     scripts: tuple[ModuleType, ModuleType],
 ) -> None:
     fit_speed, speed_data = scripts
@@ -175,7 +175,7 @@ def test_the_table_that_is_written_is_the_one_that_is_read(
     assert table.kinds["moe"].points == 72
 
 
-def test_versions_that_differ_at_the_same_point_are_a_drift(
+def test_versions_that_differ_at_a_point_drift(
     scripts: tuple[ModuleType, ModuleType],
 ) -> None:
     fit_speed, speed_data = scripts
@@ -279,9 +279,7 @@ def data(tmp_path: Path, scripts: tuple[ModuleType, ModuleType]) -> Path:
     return tmp_path
 
 
-def test_points_are_read_once_and_of_one_server_only(
-    data: Path, scripts: tuple[ModuleType, ModuleType]
-) -> None:
+def test_points_are_of_one_server_alone(data: Path, scripts: tuple[ModuleType, ModuleType]) -> None:
     speed_data = scripts[1]
     file = data / speed_data.POINTS
     last = file.read_text(encoding="utf-8").splitlines()[-1]
@@ -317,7 +315,7 @@ def test_ranks_of_attention_are_read_as_one_device_each_that_share_the_experts(
     assert found.setup.model.kv_bytes_per_token == 70_272
 
 
-def test_published_speeds_over_pcie_lie_within_their_bands(
+def test_speeds_over_pcie_lie_within_their_bands(
     scripts: tuple[ModuleType, ModuleType],
 ) -> None:
     """Two do not: one request on 8 cards, where TGI of 2023 waited for its host at every layer."""

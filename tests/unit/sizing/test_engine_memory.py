@@ -172,9 +172,7 @@ def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
 
 @pytest.mark.parametrize("instance", ["p5.48xlarge", "g6e.12xlarge", "g5.12xlarge"])
 @pytest.mark.parametrize("share", [0.7, 0.85, 0.93])
-def test_a_static_share_that_is_asked_for_is_the_one_that_sglang_is_given(
-    share: float, instance: str
-) -> None:
+def test_a_static_share_that_is_asked_for_is_given_to_sglang(share: float, instance: str) -> None:
     facts = facts_of(model_of(LLAMA_3_8B), instance, family="sglang", gpu_memory_utilization=share)
 
     plan = make_plan(facts, SglangFamily())

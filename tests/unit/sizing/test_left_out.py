@@ -42,9 +42,7 @@ def test_a_dense_model_leaves_no_experts_out() -> None:
     ],
     ids=["a pattern", "every layer's", "one layer's", "none"],
 )
-def test_a_checkpoint_says_itself_whether_its_experts_are_whole(
-    ignore: list[str], whole: bool
-) -> None:
+def test_a_checkpoint_says_whether_its_experts_are_whole(ignore: list[str], whole: bool) -> None:
     assert leaves_experts_whole(zoo.mixtral(), {"ignore": ignore}) is whole
 
 

@@ -59,7 +59,7 @@ def test_every_degree_that_is_impossible_has_its_reason() -> None:
 
 
 @cases("a_degree_is_refused_for_a_reason")
-def test_a_degree_is_refused_for_a_reason(
+def test_degrees_are_refused_for_a_reason(
     changed: dict[str, Any], degree: int, reason: str
 ) -> None:
     said = refusal(replace(LLAMA, **changed), devices(8), degree)

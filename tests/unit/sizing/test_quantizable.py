@@ -79,9 +79,7 @@ def test_gemmas_mlp_is_fed_by_the_norm_before_it_and_not_by_the_one_behind_atten
 
 
 @cases("routers_read_the_norm_that_awq_scales_and_are_scaled_along")
-def test_routers_read_the_norm_that_awq_scales_and_are_scaled_along(
-    architecture: str, router: str
-) -> None:
+def test_routers_behind_a_scaled_norm_are_scaled_along(architecture: str, router: str) -> None:
     assert moves(architecture, "awq")["post_attention_layernorm"][0] == router
     assert "post_attention_layernorm" not in moves(architecture, "smoothquant")
 
@@ -105,7 +103,7 @@ def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     "architecture",
     ["GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
 )
-def test_experts_in_one_tensor_are_not_taken_apart_for_engines_that_may_not_find_them(
+def test_experts_in_one_tensor_stay_so_for_engines_that_may_miss_them(
     architecture: str,
 ) -> None:
     assert methods_for(architecture) == ()

@@ -129,9 +129,7 @@ def test_experts_that_cannot_be_cut_are_spread_whole() -> None:
     ("version", "spreads", "nodes"),
     [("13", False, 1), ("14", False, 1), ("15", True, 1), ("16", True, 1), ("28", True, 1)],
 )
-def test_a_version_is_given_only_what_its_options_have(
-    version: str, spreads: bool, nodes: int
-) -> None:
+def test_a_version_is_given_what_its_options_have(version: str, spreads: bool, nodes: int) -> None:
     offered = traits_of(find_container("lmi", "nvidia", version=version))
 
     assert (offered.expert_parallel, offered.most_nodes) == (spreads, nodes)
