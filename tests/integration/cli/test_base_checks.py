@@ -49,9 +49,8 @@ def test_a_base_of_another_platform_is_refused(
     """An arm64 base in an amd64 image starts nowhere."""
     write_base(tmp_path / "base", architecture)
 
-    done = packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", *more)
+    done = packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", *more, status=2)
 
-    assert done.status == 2, done.err
     said = f"base image 'oci:base' is for linux/{architecture}, the image is for linux/amd64"
     assert said in done.err
     assert not (tmp_path / "image").exists()
@@ -60,9 +59,7 @@ def test_a_base_of_another_platform_is_refused(
 def test_a_base_of_the_images_platform_is_taken(tmp_path: Path, packager: Packager) -> None:
     write_base(tmp_path / "base", "amd64")
 
-    done = packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image")
-
-    assert done.status == 0, done.err
+    packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", status=0)
 
 
 def test_a_base_that_moved_since_the_record_is_refused_before_weights_are_read(
