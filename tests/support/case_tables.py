@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -32,6 +33,15 @@ def read_tables(module: str, name: str = "") -> dict[str, Any]:
 def as_type(value: Any, wanted: Any) -> Any:
     """Convert what TOML has to a type, as JSON would be; nothing else is converted."""
     return TypeAdapter(wanted).validate_json(json.dumps(value), strict=True)
+
+
+def fields_of(value: object, paths: Iterable[str]) -> dict[str, Any]:
+    """Read fields of a value by their dotted paths, as a table would spell them."""
+    return {path: _spelled(attrgetter(path)(value)) for path in paths}
+
+
+def _spelled(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def cases_of(module: str, name: str = "") -> Callable[..., Callable[[Test], Test]]:

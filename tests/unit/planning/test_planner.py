@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from packager.findings import Finding, errors_in
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.sizing.precision import precision_word
-from tests.support.case_tables import cases_of
+from tests.support.case_tables import cases_of, fields_of
 from tests.support.headers import (
     AWQ_G128,
     FAMILIES,
@@ -90,7 +89,7 @@ def test_what_is_asked_is_planned(
     plan = plan_of(MODELS[model], MACHINES.get(on, on), **asked)
 
     found = set(codes(plan.findings))
-    assert {path: attrgetter(path)(plan) for path in expect} == expect
+    assert fields_of(plan, expect) == expect
     assert also <= found and not never & found
 
 

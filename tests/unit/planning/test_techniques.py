@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
 )
 from tests.support import heads, zoo
-from tests.support.case_tables import cases_of
+from tests.support.case_tables import cases_of, fields_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -127,7 +126,7 @@ def test_what_is_asked_is_planned(
 ) -> None:
     plan = plan_of(MODELS[model], on, draft_files=DRAFTS.get(brought), **asked)
 
-    assert {path: attrgetter(path)(plan) for path in expect} == expect
+    assert fields_of(plan, expect) == expect
     assert also <= {finding.code for finding in plan.findings}
 
 
