@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
-from tests.support.headers import LLAMA_3_8B, tensor
+from tests.support.headers import tensor
 from tests.support.layouts import Headers, config_of, headers_of
 
 Shapes = Headers
@@ -29,8 +29,8 @@ BLOOM_176B = config_of("bloom-176b")
 COMMAND_R = config_of("command-r")
 PHI_2 = config_of("phi-2")
 GEMMA_3_4B = config_of("gemma-3-4b")  # Gemma3TextConfig's defaults are left out, as published
-LLAMA_3_1_405B = LLAMA_3_8B | config_of("llama-3.1-405b")
-MISTRAL_7B_V0_1 = LLAMA_3_8B | config_of("mistral-7b-v0.1")
+LLAMA_3_1_405B = config_of("llama-3.1-405b")
+MISTRAL_7B_V0_1 = config_of("mistral-7b-v0.1")
 
 
 def config_only(config: dict[str, Any]) -> ModelFiles:
