@@ -13,8 +13,6 @@ from tests.support.headers import tensor
 from tests.support.layouts import config_of, headers_of
 
 GEMMA_4 = config_of("gemma-4-e4b")
-QWEN3_5 = config_of("qwen3.5-27b")
-QWEN3_5_MOE = config_of("qwen3.5-35b-a3b")
 
 
 @cache

@@ -43,10 +43,6 @@ def bytes_below(directory: Path) -> int:
     return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-def layer_digests(out: str) -> list[str]:
-    return [layer["digest"] for layer in json.loads(out)["layers"]]
-
-
 def test_a_hub_model_streams_into_a_registry_without_landing_on_disk(
     packager: Packager, environment: dict[str, str], registry: FakeRegistry, tmp_path: Path
 ) -> None:

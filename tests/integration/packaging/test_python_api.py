@@ -17,11 +17,8 @@ import packager
 from packager.build.report_plan import plan_document
 from packager.errors import NotFound, PlanRejected, UsageError
 from tests.integration.packaging.test_start import HEAVY
-from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
 
 SCRATCH = {"instance": "local", "base": "scratch"}
 
@@ -60,7 +57,16 @@ def test_importing_packager_loads_none_of_its_modules_but_the_version() -> None:
     assert not {name.partition(".")[0] for name in loaded} & (HEAVY | {"click"})
 
 
-@cases("build_can_be_called_whatever_was_imported_before")
+@pytest.mark.parametrize(
+    "first",
+    [
+        "from packager import build",
+        "import packager.build; from packager import build",
+        "import packager.build.pipeline as line; from packager import build",
+        "from packager.build import pipeline; from packager import build",
+        "from packager import plan; from packager import build",
+    ],
+)
 def test_build_can_be_called_whatever_was_imported_before(first: str) -> None:
     code = f"{first}\nimport packager.build.pipeline\nassert packager.build.pipeline.build\n"
     code += "try:\n    build(model='m', instance='local', output=())\n"

@@ -17,10 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
 
 ALL = ROOT / "benchmarks" / "all.py"
 MET = """
@@ -76,7 +73,16 @@ def test_every_target_is_a_row_and_all_met_is_status_zero(tmp_path: Path) -> Non
     assert "some progress" in done.stderr
 
 
-@cases("what_was_missed_is_a_row_and_the_others_are_run")
+@pytest.mark.parametrize(
+    ("script", "rows"),
+    [
+        (MISSED, [["wall_s ≤ 1", "2.5"], ["share ≤ 1", "not measured"]]),
+        (FAILED, [["ends with its figures", "ended with status 1"]]),
+        (SILENT, [["ends with its figures", "ended with status 0 and named no target"]]),
+        (LYING, [["ratio ≤ 0.5", "0.25"], ["status 0", "status 3"]]),
+    ],
+    ids=["missed", "failed", "silent", "lying"],
+)
 def test_what_was_missed_is_a_row_and_the_others_are_run(
     tmp_path: Path, script: str, rows: list[list[str]]
 ) -> None:

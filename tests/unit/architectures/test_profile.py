@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,35 +119,9 @@ def test_an_unknown_architecture_is_planned_with_a_warning() -> None:
     assert [(f.severity, f.code) for f in findings] == [("warning", "architecture-unknown")]
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"num_attention_heads": 0}, "config-value"),
-        ({"num_attention_heads": "4"}, "config-value"),
-        ({"num_attention_heads": True}, "config-value"),
-        ({"hidden_size": -256}, "config-value"),
-        ({"hidden_size": 256.0}, "config-value"),
-        ({"vocab_size": [2048]}, "config-value"),
-        ({"num_hidden_layers": 2**63}, "config-value"),
-        ({"head_dim": 0}, "config-value"),
-        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "config-value"),
-        ({"num_key_value_heads": 3}, "config-value"),
-        ({"max_position_embeddings": None}, "config-missing"),
-        ({"hidden_size": 128}, "config-mismatch"),
-        ({"num_hidden_layers": 5}, "config-mismatch"),
-        ({"architectures": []}, "architecture-missing"),
-        ({"architectures": "LlamaForCausalLM"}, "architecture-missing"),
-        ({"architectures": [None]}, "architecture-missing"),
-        ({"model_type": None}, "model-type-missing"),
-        ({"model_type": 7}, "model-type-missing"),
-        ({"quantization_config": "awq"}, "quantization-unreadable"),
-        ({"quantization_config": {"quant_method": 4}}, "quantization-unreadable"),
-        ({"quantization_config": {"quant_method": "new"}}, "quantization-unknown"),
-    ],
-    ids=str,
-)
-def test_a_wrong_config_is_said(change: dict[str, Any], code: str) -> None:
-    assert codes(replace(model_of(TINY), config=TINY | change)) == [code]
+@cases("a_wrong_config_is_said")
+def test_a_wrong_config_is_said(change: str, code: str) -> None:
+    assert codes(replace(model_of(TINY), config=TINY | json.loads(change))) == [code]
 
 
 @cases("a_number_that_is_not_stated_is_not_said_to_be")

@@ -84,38 +84,19 @@ def test_a_ranking_of_nothing_has_no_choices() -> None:
     assert ranking_choices(rank([], [], "cost"), HUB) == ()
 
 
-@pytest.mark.parametrize(
-    ("plan", "asked", "words", "is_known"),
-    [
-        (PLAN, {}, "the weights are served as published", True),
-        (AWQ, {}, "unknown until measured: add --evaluate default, and the build tells", False),
-        (
-            AWQ,
-            {"max_kld": 0.1, "min_top1": 0.9},
-            "unknown until measured: the build measures it, and refuses mean KLD over 0.1 or "
-            "same-top-1 under 0.9",
-            False,
-        ),
-        (AWQ, {"evaluate": "default"}, "unknown until measured: the build measures it", False),
-        (
-            replace(PLAN, quantization=ARRIVED),
-            {},
-            "the checkpoint is w4a16 already, and served as published",
-            True,
-        ),
-        (
-            replace(PLAN, kv_dtype="fp8"),
-            {},
-            "the weights are served as published; what the fp8 cache changes is not measured",
-            False,
-        ),
-    ],
-    ids=["as is", "quantized", "limits", "evaluated", "arrived", "cache"],
-)
+PLANS = {
+    "as is": PLAN,
+    "quantized": AWQ,
+    "arrived": replace(PLAN, quantization=ARRIVED),
+    "cache": replace(PLAN, kv_dtype="fp8"),
+}
+
+
+@cases("quality_is_unknown_until_it_is_measured", asked={})
 def test_quality_is_unknown_until_it_is_measured(
-    plan: Plan, asked: dict[str, Any], words: str, is_known: bool
+    plan: str, asked: dict[str, Any], words: str, is_known: bool
 ) -> None:
-    assert quality_words(plan, HUB.model_copy(update=asked)) == (words, is_known)
+    assert quality_words(PLANS[plan], HUB.model_copy(update=asked)) == (words, is_known)
 
 
 def test_a_measured_quality_is_shown_with_its_figure() -> None:

@@ -30,7 +30,6 @@ EXPECTED = ROOT / "tests" / "golden" / "screens"
 CORPUS = Path(__file__).parent / "corpus"
 KINDS = {one.__name__: one for one in (StepEvent, StagesEvent, ImageEvent, LayerEvent)}
 WIDTHS = (40, 80, 200)
-GB = 10**9
 
 
 @pytest.fixture

@@ -7,29 +7,11 @@ from itertools import pairwise
 import pytest
 
 from packager.core.versions import release_of, version_key
-from tests.support.case_tables import cases_of
+from tests.support.case_tables import cases_of, read_tables
 
 cases = cases_of(__file__)
 
-IN_ORDER = (
-    "0.8.5.dev3",
-    "0.8.5a1",
-    "0.8.5b2",
-    "0.8.5rc1",
-    "0.8.5rc2.dev5",
-    "0.8.5rc2",
-    "0.8.5",
-    "0.8.5.post1.dev1",
-    "0.8.5.post1",
-    "0.10.0.dev20260101+gabc",
-    "0.10.0",
-    "0.33.0",
-    "0.33.1.dev123+gabc",
-    "0.33.1",
-    "1.3.0rc9",
-    "1.3.0rc20",
-    "1.3",
-)
+IN_ORDER = read_tables(__file__)["in_order"]
 
 
 @pytest.mark.parametrize(("before", "after"), list(pairwise(IN_ORDER)))

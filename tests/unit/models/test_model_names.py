@@ -18,8 +18,6 @@ from tests.support.commandline import TINY
 
 cases = cases_of(__file__)
 
-COMMIT = "0e9e39f249a16976918f6564b8830bc894c89659"
-
 
 @cases("a_directory_names_its_model")
 def test_a_directory_names_its_model(path: str, name: str) -> None:

@@ -14,7 +14,6 @@ from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of
 
 cases = cases_of(__file__)
 
-OF_EXPERTS = 3 * 4096 * 14336 * 8 * 32  # of Mixtral 8x7B
 WHOLE_EXPERTS = r"re:.*\.experts\..*"
 
 

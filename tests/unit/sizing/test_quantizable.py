@@ -22,9 +22,6 @@ from tests.support.places import ROOT
 
 cases = cases_of(__file__)
 
-ROUNDED = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
-ALL = (*ROUNDED, "gptq", "autoround", "awq", "smoothquant")
-
 
 def moves(architecture: str, method: str, **config: Any) -> dict[str, list[str]]:
     folds = find_support(architecture, config, method).folds
