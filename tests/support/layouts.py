@@ -34,12 +34,22 @@ def headers_of(name: str, part: str = "tensors") -> Headers:
     return write_out(read_layout(name)[part])
 
 
-def write_out(rows: Mapping[str, list[Any]]) -> Headers:
+def write_out(rows: Mapping[str, list[Any]], **sizes: int) -> Headers:
+    """Write out rows one by one; a size may be one of `sizes`, or reckoned of them: `inputs/8`."""
     return {
-        name: (dtype, tuple(shape))
+        name: (dtype, tuple(reckon(one, sizes) for one in shape))
         for pattern, (dtype, *shape) in rows.items()
         for name in expand(pattern)
     }
+
+
+def reckon(written: int | str, sizes: Mapping[str, int]) -> int:
+    """Reckon `outputs*inputs/64`, from left to right, each quotient rounded up."""
+    size = 1
+    for sign, part in re.findall(r"([*/]?)(\w+)", str(written)):
+        number = sizes.get(part) or int(part)
+        size = -(-size // number) if sign == "/" else size * number
+    return size
 
 
 def expand(pattern: str) -> Iterator[str]:

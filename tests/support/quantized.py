@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Any
 from packager.core.model import ModelFiles, TensorInfo
 from tests.support.doubles.models import safetensors_bytes, write_tokenizer
 from tests.support.headers import TINY, model_of, tensor
-from tests.support.layouts import Headers, config_of, headers_of
+from tests.support.layouts import Headers, config_of, headers_of, write_out
 from tests.support.places import DATA
 
 EMPTY: Mapping[str, bytes] = MappingProxyType({})
@@ -46,19 +45,8 @@ class Arriving:
 
     def pack(self, module: str, outputs: int, inputs: int) -> Headers:
         """Give the tensors that a linear layer becomes."""
-        return {
-            module + suffix: (dtype, tuple(_size(one, outputs, inputs) for one in shape))
-            for suffix, (dtype, *shape) in self.linear.items()
-        }
-
-
-def _size(written: int | str, outputs: int, inputs: int) -> int:
-    """Reckon `outputs*inputs/64`, rounded up."""
-    size = 1
-    for sign, part in re.findall(r"([*/]?)(\w+)", str(written)):
-        number = {"outputs": outputs, "inputs": inputs}.get(part) or int(part)
-        size = math.ceil(size / number) if sign == "/" else size * number
-    return size
+        rows = {module + suffix: row for suffix, row in self.linear.items()}
+        return write_out(rows, outputs=outputs, inputs=inputs)
 
 
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False}
