@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,37 +17,18 @@ from packager.engines.supported_models import check_listed
 from packager.findings import errors_in
 from packager.models.contents import refuse_own_code
 from packager.models.refusals import CodeNeeded
-from tests.support.case_tables import cases_of
+from tests.support.case_tables import cases_of, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.shapes import config_of, models, plain
 from tests.support.zoo import config_only
 from tests.unit.architectures.test_profile import JSON
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 # Everything else is planned by the default container, vLLM 0.27.1 on NVIDIA.
-NO_TEXT = "model-not-generative"
 OWN_CODE = "own code"  # vLLM reads these configurations only with --trust-remote-code
-GONE = "engine-lacks-architecture"  # vLLM took them out: 0.23.0 was the last
-REFUSED = {
-    "BAAI/bge-large-en-v1.5": NO_TEXT,
-    "BAAI/bge-reranker-v2-m3": NO_TEXT,
-    "answerdotai/ModernBERT-large": NO_TEXT,
-    "facebook/bart-large-cnn": NO_TEXT,
-    "google-bert/bert-base-uncased": NO_TEXT,
-    "google-t5/t5-large": NO_TEXT,
-    "google/flan-t5-xxl": NO_TEXT,
-    "lmsys/vicuna-7b-eagle3": NO_TEXT,
-    "nomic-ai/nomic-embed-text-v1.5": NO_TEXT,
-    "openai/whisper-large-v3": NO_TEXT,
-    "baichuan-inc/Baichuan2-13B-Chat": OWN_CODE,
-    "inclusionAI/Ling-lite": OWN_CODE,
-    "internlm/internlm2_5-7b-chat": OWN_CODE,
-    "nvidia/Llama-3_3-Nemotron-Super-49B-v1": OWN_CODE,
-    "xai-org/grok-1": OWN_CODE,
-    "MiniMaxAI/MiniMax-Text-01": GONE,
-    "ibm-ai-platform/Bamba-9B": GONE,
-}
+REFUSED = TABLES["refused"]
 
 
 @cache
@@ -85,48 +65,6 @@ def test_a_published_config_is_not_refused_for_what_it_leaves_out(name: str) -> 
 # What publishers say, in billions: total, active, and what they leave out of the active ones.
 # The model cards of the hub, and the papers of DeepSeek, GLM-4.5 and gpt-oss; 2026-11-22.
 ALL, LOOKED_UP, NO_WORDS, NO_TOWER = "", "embedding", "embedding and head", "tower"
-PUBLISHED = [
-    ("mistralai/Mixtral-8x7B-v0.1", 46.7, 12.9, ALL),
-    ("mistralai/Mixtral-8x22B-v0.1", 141, 39, ALL),
-    ("Qwen/Qwen3-30B-A3B", 30.5, 3.3, ALL),
-    ("Qwen/Qwen3-235B-A22B", 235, 22, ALL),
-    ("Qwen/Qwen3-Coder-480B-A35B-Instruct", 480, 35, ALL),
-    ("Qwen/Qwen2-57B-A14B", 57.41, 14.2, ALL),
-    ("Qwen/Qwen1.5-MoE-A2.7B", 14.3, 2.7, ALL),
-    ("Qwen/Qwen3-Next-80B-A3B-Instruct", 80, 3, NO_WORDS),
-    ("deepseek-ai/DeepSeek-V3", 671, 37, LOOKED_UP),
-    ("deepseek-ai/DeepSeek-V2", 236, 21, LOOKED_UP),
-    ("deepseek-ai/DeepSeek-V4-Flash", 284, 13, LOOKED_UP),
-    ("deepseek-ai/DeepSeek-V4-Pro", 1573, 49, LOOKED_UP),
-    ("openai/gpt-oss-120b", 116.8, 5.1, LOOKED_UP),
-    ("openai/gpt-oss-20b", 20.9, 3.6, LOOKED_UP),
-    ("moonshotai/Kimi-K2-Instruct", 1026, 32, LOOKED_UP),
-    ("zai-org/GLM-4.5-Air", 106, 12, NO_WORDS),
-    ("zai-org/GLM-4.6", 355, 32, NO_WORDS),
-    ("zai-org/GLM-5", 744, 40, NO_WORDS),
-    ("allenai/OLMoE-1B-7B-0924", 6.9, 1.3, ALL),
-    ("microsoft/Phi-3.5-MoE-instruct", 41.9, 6.6, ALL),
-    ("baidu/ERNIE-4.5-300B-A47B-PT", 300, 47, LOOKED_UP),
-    ("baidu/ERNIE-4.5-21B-A3B-PT", 21.8, 3, LOOKED_UP),
-    ("tencent/Hunyuan-A13B-Instruct", 80, 13, ALL),
-    ("MiniMaxAI/MiniMax-M2.5", 229, 10, NO_WORDS),
-    ("ibm-granite/granite-4.0-h-small", 32.2, 9, ALL),
-    ("ai21labs/AI21-Jamba-1.5-Mini", 51.6, 12, ALL),
-    ("ai21labs/AI21-Jamba-1.5-Large", 398, 94, ALL),
-    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31.6, 3.2, LOOKED_UP),
-    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 120.6, 12.7, ALL),
-    ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 550, 55, LOOKED_UP),
-    ("databricks/dbrx-instruct", 132, 36, ALL),
-    ("XiaomiMiMo/MiMo-V2-Flash", 309, 15, LOOKED_UP),
-    ("rednote-hilab/dots.llm1.inst", 142, 14, ALL),
-    ("google/gemma-4-26B-A4B", 25.8, 3.8, NO_TOWER),
-    ("moonshotai/Kimi-Linear-48B-A3B-Instruct", 49.1, 3, LOOKED_UP),
-    ("meta-llama/Llama-4-Scout-17B-16E-Instruct", 109, 17, NO_TOWER),
-    ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 400, 17, NO_TOWER),
-    ("Qwen/Qwen3-VL-235B-A22B-Instruct", 235.7, 22, NO_TOWER),
-    ("meta-llama/Meta-Llama-3.1-405B", 405.9, 405.9, ALL),
-    ("mistralai/Mamba-Codestral-7B-v0.1", 7.29, 7.29, ALL),
-]
 
 
 def close(ours: float, published: float) -> bool:
@@ -135,9 +73,7 @@ def close(ours: float, published: float) -> bool:
     return abs(ours - published) <= 0.02 * published or round(ours, digits) == published
 
 
-@pytest.mark.parametrize(
-    ("name", "total", "active", "left_out"), PUBLISHED, ids=[row[0] for row in PUBLISHED]
-)
+@cases("published", left_out="")
 def test_active_parameters_are_those_that_the_publisher_states(
     name: str, total: float, active: float, left_out: str
 ) -> None:
@@ -319,37 +255,7 @@ def test_a_number_of_layers_that_no_model_has_is_refused() -> None:
     assert findings[0].message == "config.json: num_hidden_layers is 5000, not at most 4096"
 
 
-KEYS = (
-    "attn_layer_indices",
-    "attn_layer_period",
-    "attn_type_list",
-    "attention_chunk_size",
-    "block_configs",
-    "compress_ratios",
-    "full_attn_idxs",
-    "hybrid_layer_pattern",
-    "hybrid_override_pattern",
-    "index_head_dim",
-    "intermediate_size",
-    "kv_lora_rank",
-    "layer_types",
-    "layers_block_type",
-    "linear_attn_config",
-    "linear_num_value_heads",
-    "mamba_n_heads",
-    "model_type",
-    "moe_topk",
-    "num_attention_heads",
-    "num_experts",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "num_kv_shared_layers",
-    "quantization_config",
-    "sliding_window",
-    "sliding_window_pattern",
-    "text_config",
-    "thinker_config",
-)
+KEYS = TABLES["keys"]
 
 
 @given(name=st.sampled_from(sorted(models())), data=st.data())

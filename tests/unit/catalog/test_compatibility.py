@@ -12,24 +12,11 @@ from packager.catalog.containers import containers, find_container, version_name
 from packager.catalog.instances import find_instance
 from packager.core.catalog import SITUATION_KEYS, Rule
 from packager.findings import errors_in
-from tests.support.case_tables import cases_of
+from tests.support.case_tables import cases_of, read_tables
 
 cases = cases_of(__file__)
 
-NOTHING = {
-    "quantize": "",
-    "scheme": "",
-    "checkpoint_format": "",
-    "existing": False,
-    "source_quantization": "",
-    "draft": "",
-    "compile": "vllm_cache",
-    "load_format": "",
-    "dtype": "bf16",
-    "kv_dtype": "auto",
-    "tp_degree": 1,
-    "pp_degree": 1,
-}
+NOTHING = read_tables(__file__)["nothing"]
 
 
 def situation(

@@ -17,62 +17,12 @@ from tests.support.case_tables import cases_of
 
 cases = cases_of(__file__)
 
-RACK = """
-[[instance]]
-name = "rack-7"
-kind = "nvidia"
-device_name = "H100"
-devices = 8
-device_memory_gib = 79.6
-host_memory_gib = 2048
-vcpus = 192
-compute_capability = 9.0
-link = "nvlink"
-price_usd_hour = 21.5
-source = "asset list"
-date = 2026-11-20
-"""
-
-MODEL = """
-[[model]]
-hf_id = "acme/Llama-3-70B-support"
-architecture = "LlamaForCausalLM"
-draft = [{ kind = "eagle3", reference = "acme/support-eagle3" }]
-source = "model registry"
-date = 2026-11-20
-"""
-
-CONTAINER = """
-[[container]]
-family = "vllm"
-kind = "nvidia"
-engine = "vllm"
-engine_version = "0.33.0"
-version = "ours"
-base = "registry.example.com/serving/vllm:ours"
-cuda = "12.9"
-source = "platform team"
-date = 2026-11-20
-"""
-
-
-AMD = """
-[[instance]]
-name = "rack-9"
-kind = "amd"
-device_name = "MI300X"
-devices = 8
-device_memory_gib = 191.9
-host_memory_gib = 2048
-vcpus = 192
-formats = ["bf16", "fp8_w8a8", "mxfp4"]
-link = "xgmi"
-source = "asset list"
-date = 2026-11-22
-"""
-
-
-ROWS = {"rack": RACK, "amd": AMD, "model": MODEL, "container": CONTAINER}
+OWN = Path(__file__).parent / "corpus" / "own"
+ROWS = {path.stem: path.read_text(encoding="utf-8") for path in OWN.glob("*.toml")}
+RACK = ROWS["rack"]
+MODEL = ROWS["model"]
+CONTAINER = ROWS["container"]
+AMD = ROWS["amd"]
 
 
 def load(tmp_path: Path, text: str) -> UserCatalog:

@@ -20,23 +20,7 @@ from tests.support.places import ROOT
 cases = cases_of(__file__)
 
 REAL = json.loads(INDEX.read_text(encoding="utf-8"))
-SMALL = {
-    "commands": {
-        "": {"options": {"--help": ["", "0", ""]}, "commands": {"get": "", "go": ""}},
-        "get": {
-            "options": {
-                "--as": [["text", "json"], "1", "How."],
-                "--add": ["thing", "*", ""],
-                "--all": ["", "0", ""],
-                "--strict": [["any", "ties"], "?", ""],
-                "-h": ["", "0", ""],
-            },
-            "arguments": [[["one", "two"], "1"], ["thing", "*"]],
-        },
-        "go": {"options": {"--fast": ["", "0", ""]}, "arguments": []},
-    },
-    "values": {},
-}
+SMALL = json.loads((Path(__file__).parent / "corpus" / "completion.json").read_text("utf-8"))
 
 
 def things(asked: Question) -> list[Candidate]:

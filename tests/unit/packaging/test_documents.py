@@ -168,34 +168,7 @@ def test_an_update_writes_what_cannot_be_left_out() -> None:
     assert elided(["a"], ["b"]) == ["b"]
 
 
-PAGE_TEXT = """\
-# Page
-
-<!-- doc: varies time, rate; live docker -->
-
-```console
-$ packager build \\
-    --model m
-one
-
-two
-$ packager ls
-
-```
-
-  ```sh
-  # no command
-  cat > a <<'END'
-  packager nothing
-  END
-  packager \\
-    --version
-  ```
-
-```toml title="a.toml"
-x = 1
-```
-"""
+PAGE_TEXT = (Path(__file__).parent / "corpus" / "page.md.txt").read_text("utf-8")
 
 
 def test_blocks_of_a_page() -> None:

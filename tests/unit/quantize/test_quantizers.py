@@ -283,42 +283,19 @@ def test_a_checkpoint_with_static_scales_is_refused_like_one_that_would_be_made(
     assert errors(STATIC, "ml.g6.xlarge") == []
 
 
-@pytest.mark.parametrize(
-    ("model", "method", "options"),
-    [
-        (awq_model_of(TINY), "awq", ()),
-        (STATIC, "compressed-tensors", ("static",)),
-        (
-            compressed("float-quantized", {**DYNAMIC, "strategy": "block"}, inputs=DYNAMIC),
-            *("compressed-tensors", ("block",)),
-        ),
-        (
-            compressed("float-quantized", DYNAMIC, inputs=DYNAMIC, kv_cache_scheme=DYNAMIC),
-            *("compressed-tensors", ("kv",)),
-        ),
-        (
-            model_of(TINY | {"quantization_config": {"quant_method": "fbgemm_fp8"}}),
-            *("fbgemm_fp8", ()),
-        ),
-        (
-            model_of(
-                TINY
-                | {"quantization_config": {"quant_method": "fp8", "activation_scheme": "static"}}
-            ),
-            *("fp8", ("static",)),
-        ),
-        (
-            model_of(
-                TINY
-                | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
-            ),
-            *("bitsandbytes", ()),
-        ),
-    ],
-)
+ARRIVED = {
+    "awq": awq_model_of(TINY),
+    "static": STATIC,
+    "block": compressed("float-quantized", {**DYNAMIC, "strategy": "block"}, inputs=DYNAMIC),
+    "cache": compressed("float-quantized", DYNAMIC, inputs=DYNAMIC, kv_cache_scheme=DYNAMIC),
+}
+
+
+@cases("arrived", form="", stated={})
 def test_quantized_checkpoints_are_recognised_and_never_quantized_twice(
-    model: ModelFiles, method: str, options: tuple[str, ...]
+    form: str, stated: dict[str, Any], method: str, options: tuple[str, ...]
 ) -> None:
+    model = ARRIVED.get(form) or model_of(TINY | {"quantization_config": stated})
     profile, _ = make_profile(model)
 
     assert profile.quantization == method
