@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -13,6 +14,7 @@ import zstandard
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.written_layouts import WrittenLayout
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--format", "json")
 ZSTD = "application/vnd.oci.image.layer.v1.tar+zstd"
@@ -30,16 +32,8 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def documents(layout: Path) -> tuple[dict, dict]:  # type: ignore[type-arg]
-    def blob(digest: str) -> dict:  # type: ignore[type-arg]
-        return json.loads((layout / "blobs" / "sha256" / digest[7:]).read_bytes())  # type: ignore[no-any-return]
-
-    manifest = blob(json.loads((layout / "index.json").read_bytes())["manifests"][0]["digest"])
-    return manifest, blob(manifest["config"]["digest"])
-
-
-def unpacked(layout: Path, layer: dict) -> bytes:  # type: ignore[type-arg]
-    data = (layout / "blobs" / "sha256" / layer["digest"][7:]).read_bytes()
+def unpacked(layout: Path, layer: dict[str, Any]) -> bytes:
+    data = WrittenLayout(layout).blob(layer["digest"]).read_bytes()
     assert len(data) == layer["size"]
     if layer["mediaType"] == TAR:
         return data
@@ -47,6 +41,11 @@ def unpacked(layout: Path, layer: dict) -> bytes:  # type: ignore[type-arg]
     plain = zstandard.ZstdDecompressor().decompress(data)  # needs the size in the frame
     assert zstandard.frame_content_size(data) == len(plain)
     return plain
+
+
+def documents(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    written = WrittenLayout(layout)
+    return written.manifest, written.config
 
 
 def test_compressed_layers_hold_the_same(packager: Packager, model: Path, tmp_path: Path) -> None:

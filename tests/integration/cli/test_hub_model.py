@@ -77,22 +77,6 @@ def test_a_streamed_build_reads_scales_where_they_are(
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
-def test_a_hub_without_the_model_says_so(packager: Packager, environment: dict[str, str]) -> None:
-    done = packager(*BUILD, "--model", "acme/absent", env=environment, status=66)
-
-    assert "acme/absent" in done.err
-    assert "hint: " in done.err
-
-
-def test_a_silent_hub_is_unavailable(packager: Packager, environment: dict[str, str]) -> None:
-    done = packager(
-        *BUILD, "--model", "acme/tiny", env={**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    )
-
-    assert done.status == 69
-    assert "hint: " in done.err
-
-
 def test_an_output_that_cannot_be_reached_costs_no_download(
     packager: Packager, environment: dict[str, str], hub: FakeHub
 ) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +21,7 @@ from tests.conftest import unavailable
 from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.written_layouts import WrittenLayout, files_in
 
 cases = cases_of(__file__)
 
@@ -57,29 +56,16 @@ def mountable(tmp_path: Path) -> Iterator[Path]:
         unmount(str(place))
 
 
-def layers_of(layout: Path) -> list[Path]:
-    """The tars of the image, the lowest first."""
-    (entry,) = json.loads((layout / "index.json").read_bytes())["manifests"]
-    manifest = json.loads(blob(layout, entry["digest"]).read_bytes())
-    return [blob(layout, layer["digest"]) for layer in manifest["layers"]]
-
-
-def blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
-
-
 def said_by_tars(layout: Path) -> dict[str, tuple[int, str]]:
-    """Mode and digest of each file that the image's tars hold, by Python's reader."""
-    said = {}
-    for path in layers_of(layout):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                if member.isreg():
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    digest = hashlib.sha256(content.read()).hexdigest()
-                    said[member.name] = (member.mode, digest)
-    return said
+    """Mode and digest of each file that the image's tars hold."""
+    return {
+        name: (mode, hashlib.sha256(content).hexdigest())
+        for name, (mode, content) in files_in(layers_of(layout)).items()
+    }
+
+
+def layers_of(layout: Path) -> list[Path]:
+    return WrittenLayout(layout).layers
 
 
 def shown_at(place: Path) -> dict[str, tuple[int, str]]:
@@ -91,10 +77,6 @@ def shown_at(place: Path) -> dict[str, tuple[int, str]]:
         for path in place.rglob("*")
         if path.is_file()
     }
-
-
-def parsed(text: str) -> Any:
-    return json.loads(text)
 
 
 def test_every_mounted_file_is_its_tars(packager: Packager, layout: Path, mountable: Path) -> None:
@@ -117,9 +99,10 @@ def test_a_model_is_read_where_it_is_mounted(
 
     model = str(mountable / "opt/packager/model")
     packager(
-        "build", "--model", model, "--instance", "local", "--base", "scratch", "--quiet",
-        "--output", "oci:again",
-    status=0)  # fmt: skip
+        *("build", "--model", model, "--instance", "local", "--base", "scratch", "--quiet"),
+        *("--output", "oci:again"),
+        status=0,
+    )
 
     weights = [path.name for path in layers_of(layout)][:3]
     assert [path.name for path in layers_of(tmp_path / "again")][:3] == weights
@@ -132,9 +115,9 @@ def test_a_node_cache_filled_from_a_registry_is_mounted(
         name = f"{registry.host}/tiny:1"
         assert packager("push", "oci:out", name, "--quiet").status == 0
         done = packager("node-cache", name, "cache", "--dm-verity", "--format", "json", status=0)
-        report = parsed(done.out)
+        report = json.loads(done.out)
         read = len(registry.requests("GET", "/blobs/"))
-        again = parsed(packager("node-cache", name, "cache", "--format", "json").out)
+        again = json.loads(packager("node-cache", name, "cache", "--format", "json").out)
 
         done = packager("mount", name, "mnt", "--node-cache", "cache", "--quiet", status=0)
 
@@ -190,7 +173,7 @@ def test_a_connection_that_breaks_within_a_layer_is_taken_up_again(
 def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountable: Path) -> None:
     packager("mount", "oci:out", "mnt", "--quiet", "--layers", "weights")
 
-    (found,) = parsed(packager("mount", "--list", "--format", "json").out)
+    (found,) = json.loads(packager("mount", "--list", "--format", "json").out)
     table = packager("mount", "--list")
     again = packager("mount", "oci:out", "mnt", "--layers", "weights")
 
