@@ -6,13 +6,10 @@ retrained model that breaks it fails in one obvious place.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import struct
-import sys
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 import jinja2
@@ -21,12 +18,14 @@ import pytest
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from tests.support.places import ROOT
+from tests.support.workers import load
 
 EXAMPLES = ROOT / "examples"
 MODEL = EXAMPLES / "tiny-llama"
 DRAFT = EXAMPLES / "tiny-llama-draft"
 UNIFORM_PERPLEXITY = 2048  # the vocabulary: what guessing would score
 
+corpus = load(MODEL / "corpus.py")
 both_models = pytest.mark.parametrize("folder", [MODEL, DRAFT], ids=lambda folder: folder.name)
 
 
@@ -167,16 +166,6 @@ def test_corpus_leaves_out_files_that_hold_the_build_machines_paths(tmp_path: Pa
     assert corpus.read_sources(tmp_path) == ()
 
 
-def load_corpus_module() -> ModuleType:
-    """Load the script beside the model: examples are not an importable package."""
-    spec = importlib.util.spec_from_file_location("tiny_llama_corpus", MODEL / "corpus.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up
-    spec.loader.exec_module(module)
-    return module
-
-
 def read_tensors(folder: Path) -> dict[str, Any]:
     """Read the headers of all shards, which tell each tensor's dtype, shape and place."""
     return {
@@ -196,6 +185,3 @@ def read_header(shard: Path) -> dict[str, Any]:
 
 def read_json(file: Path) -> dict[str, Any]:
     return json.loads(file.read_text())
-
-
-corpus = load_corpus_module()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.workers import load
 
 SCRIPT = ROOT / "scripts" / "_sglang_values.py"
 SOURCES = Path(__file__).parent / "corpus" / "sglang"  # modules of the engine, as `.py.txt`
@@ -17,12 +17,7 @@ SOURCES = Path(__file__).parent / "corpus" / "sglang"  # modules of the engine, 
 
 @pytest.fixture(scope="module")
 def values() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("_sglang_values", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(SCRIPT)
 
 
 @pytest.fixture
