@@ -183,17 +183,17 @@ def test_bytes_that_stay_wrong_are_refused(place: Place) -> None:
 
 def test_bytes_damaged_in_the_cache_are_found_and_fetched_again(place: Place) -> None:
     place.publish()
-    place = blob(place.facts(), SHARD)
-    place.chmod(0o644)
-    place.write_bytes(bytes(place.stat().st_size))
+    held = blob(place.facts(), SHARD)
+    held.chmod(0o644)
+    held.write_bytes(bytes(held.stat().st_size))
     assert blob(place.facts(), SHARD).read_bytes() == (place.model / SHARD).read_bytes()
 
 
 def test_a_small_file_damaged_in_the_cache_is_found_too(place: Place) -> None:
     place.publish()
-    place = blob(place.facts(), "config.json")
-    place.chmod(0o644)
-    place.write_bytes(place.read_bytes().replace(b"512", b"999"))
+    held = blob(place.facts(), "config.json")
+    held.chmod(0o644)
+    held.write_bytes(held.read_bytes().replace(b"512", b"999"))
     assert place.facts().config["max_position_embeddings"] == 512
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -92,13 +92,21 @@ def other_machine(facts: Facts, **changes: Any) -> Facts:
     return replace(facts, instance=replace(facts.instance, **changes))
 
 
+class Machine(TypedDict, total=False):
+    """What another machine has in place of the usual one's."""
+
+    isa: tuple[str, ...]
+    machine: str
+    vcpus: int
+
+
 @cases("a_cache_for_other_inputs", asked={}, config={}, dtype="BF16", machine={})
 def test_a_cache_for_other_inputs_misses_by_its_field(
     filled: ArtifactCache,
     asked: dict[str, Any],
     config: dict[str, Any],
     dtype: str,
-    machine: dict[str, Any],
+    machine: Machine,
     pointer: str,
 ) -> None:
     assert_missed(
