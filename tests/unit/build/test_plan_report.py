@@ -110,30 +110,10 @@ def test_the_text_says(page: PlanPage, said: str) -> None:
     assert said in " ".join(page_text(page).split())
 
 
-EFFORTS = {
-    "time and dollars": (
-        {"seconds": 5040.0, "seconds_from": "past", "where_seconds": 5040.0, "where_usd": 0.98},
-        "takes about 84 min here (from past runs); "
-        "about 84 min and $0.98 on ml.g5.2xlarge ($1.52 an hour)",
-    ),
-    "only elsewhere": (
-        {"where_seconds": 400_000.0, "where_usd": 168.9},
-        "not in the cache; about 5 days and $168.90 on ml.g5.2xlarge",
-    ),
-    "next to nothing": (
-        {"where_seconds": 9.0, "where_usd": 0.0001},
-        "about 9.0 s and < $0.01 on ml.g5.2xlarge",
-    ),
-    "nobody knows": (
-        {},
-        "not in the cache; how long it takes is not known; could run on ml.g5.2xlarge",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", EFFORTS)
-def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(case: str) -> None:
-    effort, said = EFFORTS[case]
+@cases("efforts")
+def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(
+    effort: dict[str, Any], said: str
+) -> None:
     where = "ml.g5.2xlarge ($1.52 an hour): the cheapest for the whole job"
     told: dict[str, Any] = {"step": "quantize", "tool": "t", "state": "miss", "where": where}
     miss = CacheStatus(**told, **effort)
