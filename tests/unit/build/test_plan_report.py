@@ -64,7 +64,7 @@ def test_the_page_has_every_part() -> None:
     assert "F3  output tokens / duration" in text
 
 
-STEP = {"step": "quantize", "tool": "llmcompressor"}
+STEP: dict[str, Any] = {"step": "quantize", "tool": "llmcompressor"}
 HIT = CacheStatus(**STEP, state="hit", key="ab" * 32, seconds=5400.0)
 MISS = CacheStatus(
     **STEP, state="miss", seconds=90.0, installs=True, differs=("/calibration/seed",)
