@@ -54,8 +54,8 @@ def read(
             reference = parse_model_reference(f"{bucket.url}/llama")
             return S3Source(headers_only=headers_only).facts(reference)
         place.publish()
-        readers = {"hub": place.facts, "hf": place.stream}
-        return readers[source](headers_only=headers_only)
+        read: Read = place.facts if source == "hub" else place.stream
+        return read(headers_only=headers_only)
 
     return from_source
 
