@@ -50,7 +50,13 @@ def packager_in(directory: Path, *, timeout_s: float = 1000) -> Packager:
         cwd: Path = directory,
         env: Mapping[str, str] | None = None,
         merged: bool = False,  # stderr goes to `out`, too
+        status: int | None = None,  # what it must end with
     ) -> Done:
+        done = ended(*arguments, cwd=cwd, env=env, merged=merged)
+        assert status in (None, done.status), done.err
+        return done
+
+    def ended(*arguments: str, cwd: Path, env: Mapping[str, str] | None, merged: bool) -> Done:
         whole = {**os.environ, **(env or {})}
         python = _of_python(whole)
         if python in (OWN, WITH_OUTSIDE):

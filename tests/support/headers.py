@@ -18,53 +18,12 @@ from packager.drafts.request import parse_draft
 from packager.planning.planner import make_plan
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.doubles.models import BYTES_PER_ELEMENT, llama_tensors
+from tests.support.layouts import config_of
 
-TINY = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 256,
-    "intermediate_size": 768,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 2048,
-    "max_position_embeddings": 512,
-}
-
-LLAMA_3_8B = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-    "max_position_embeddings": 8192,
-}
-
-LLAMA_3_70B = LLAMA_3_8B | {
-    "hidden_size": 8192,
-    "intermediate_size": 28672,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-}
-
-GEMMA_2_2B = {
-    "architectures": ["Gemma2ForCausalLM"],
-    "model_type": "gemma2",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 2304,
-    "intermediate_size": 9216,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 256000,
-    "max_position_embeddings": 8192,
-}
+TINY = config_of("tiny")
+LLAMA_3_8B = config_of("llama-3-8b")
+LLAMA_3_70B = config_of("llama-3-70b")
+GEMMA_2_2B = config_of("gemma-2-2b")
 
 AWQ_G128 = {
     "quant_method": "awq",

@@ -11,7 +11,10 @@ from packager.catalog.machine import (
     nvidia_driver,
 )
 from packager.core.units import GIB, MIB
+from tests.support.case_tables import cases_of
 from tests.unit.catalog.test_machine import proc as proc
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture
@@ -35,15 +38,7 @@ def test_a_machine_without_gpus_is_its_processor(proc: Path, tmp_path: Path) -> 
     assert machine.vcpus >= 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "status", "driver"),
-    [
-        ("550.163.01\n550.163.01", 0, "550.163.01"),
-        ("", 0, ""),
-        ("NVIDIA-SMI has failed", 9, ""),
-    ],
-    ids=["two-gpus", "no-gpu", "no-driver"],
-)
+@cases("the_driver_is_what_nvidia_smi_says")
 def test_the_driver_is_what_nvidia_smi_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int, driver: str
 ) -> None:
@@ -53,7 +48,7 @@ def test_the_driver_is_what_nvidia_smi_says(
     assert nvidia_driver() == driver
 
 
-def test_gpus_are_what_nvidia_smi_says(
+def test_nvidia_smi_tells_the_gpus(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nvidia_smi(tmp_path, "NVIDIA A10G, 23028, 8.6\nNVIDIA A10G, 22888, 8.6")
@@ -66,14 +61,7 @@ def test_gpus_are_what_nvidia_smi_says(
     assert machine.formats == {"bf16", "fp16", "fp32", "w4a16", "int8_w8a8", "fp8_w8a16"}
 
 
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        ("NVIDIA-SMI has failed because it could not talk to the driver", 9),
-        ("GPU, [N/A], [N/A]", 0),
-    ],
-    ids=["no driver", "not described"],
-)
+@cases("gpus_that_cannot_be_described_are_not_planned_for")
 def test_gpus_that_cannot_be_described_are_not_planned_for(
     proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int
 ) -> None:

@@ -70,9 +70,7 @@ def test_refreshed_prices_are_used_afterwards(tmp_path: Path) -> None:
         ("/moved.json", Unavailable),
     ],
 )
-def test_old_prices_stay_when_a_refresh_fails(
-    path: str, error: type[Exception], tmp_path: Path
-) -> None:
+def test_old_prices_outlive_a_refresh(path: str, error: type[Exception], tmp_path: Path) -> None:
     refresh_prices("us-east-1", str(OFFER), tmp_path)
     before = load_prices(tmp_path)
     answers = {

@@ -5,19 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "tests/integration/images/test_embedded.py",
-        "tests/integration/steps/test_local_executor.py::test_no_process_is_left_however_packager_ends[2]",
-    ],
-    ids=["to-itself", "to-a-child"],
-)
+
+@cases("tests_that_interrupt_pass_where_sigint_is_ignored")
 def test_tests_that_interrupt_pass_where_sigint_is_ignored(test: str) -> None:
     ignoring = 'trap "" INT; exec "$@"'
     pytest_alone = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]

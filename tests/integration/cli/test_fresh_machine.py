@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import fresh_machines
 from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
@@ -17,39 +18,39 @@ from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.fresh_machines import hub as hub
 from tests.support.fresh_machines import model as model
 
-BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--format", "json")
 WEIGHTS = 9_000_000  # a little less than they have
 HEADERS = 100_000  # of the shards, which splitting reads
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
+class Machines(fresh_machines.Machines):
+    """Machines of one key, the registry of their builds, and the hub of their models."""
+
+    def __init__(
+        self, packager: Packager, hub: FakeHub, root: Path, registry: FakeRegistry
+    ) -> None:
+        super().__init__(packager, hub, root)
+        self.hub, self.registry = hub, registry
+        self.output = ("--output", f"{registry.host}/acme/tiny:1")
+
+    def environment(self, machine: str) -> dict[str, str]:
+        own = super().environment(machine)
+        return {name: value for name, value in own.items() if name != "XDG_CONFIG_HOME"}
+
+    def build_tiny(self, machine: str, *options: str, name: str = "acme/tiny:1") -> dict[str, Any]:
+        """Build the hub's model, streamed, into the registry."""
+        output = f"{self.registry.host}/{name}"
+        return self.build(machine, "hf://acme/tiny", "--output", output, *options)
+
+
 @pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
+def machines(packager: Packager, hub: FakeHub, tmp_path: Path) -> Iterator[Machines]:
     with FakeRegistry() as registry:
-        yield registry
+        yield Machines(packager, hub, tmp_path, registry)
 
 
-class Machines:
-    """Builds on machines that share nothing but the hub and the registry."""
-
-    def __init__(self, packager: Packager, hub: FakeHub, root: Path) -> None:
-        self._packager, self._hub, self._root = packager, hub, root
-
-    def build(self, machine: str, model: str, *arguments: str) -> dict[str, Any]:
-        environment = {
-            "HF_ENDPOINT": self._hub.url,
-            "HF_HOME": str(self._root / machine / "hf"),
-            "XDG_STATE_HOME": str(self._root / machine / "state"),
-        }
-        done = self._packager(*BUILD, "--model", model, *arguments, env=environment)
-        assert done.status == 0, done.err
-        found: dict[str, Any] = json.loads(done.out)
-        return found
-
-
-@pytest.fixture
-def machines(packager: Packager, hub: FakeHub, tmp_path: Path) -> Machines:
-    return Machines(packager, hub, tmp_path)
+def weights(record: dict[str, Any]) -> set[str]:
+    return set(fresh_machines.weights_of(record))
 
 
 def shard_requests(hub: FakeHub) -> list[str]:
@@ -63,24 +64,22 @@ def not_weights(record: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("tag", ["1", "2"], ids=["the same tag", "another tag"])
 def test_a_fresh_machine_neither_reads_nor_sends_weights_that_are_there(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry, tag: str
+    machines: Machines, tag: str
 ) -> None:
-    first = machines.build("one", "hf://acme/tiny", "--output", f"{registry.host}/acme/tiny:1")
-    hub.seen.clear()
+    first = machines.build_tiny("one")
+    machines.hub.seen.clear()
 
-    second = machines.build("two", "hf://acme/tiny", "--output", f"{registry.host}/acme/tiny:{tag}")
+    second = machines.build_tiny("two", name=f"acme/tiny:{tag}")
 
     assert second["digest"] == first["digest"]
-    assert shard_requests(hub) == []
+    assert shard_requests(machines.hub) == []
     assert second["transfer"]["bytes_read"] <= not_weights(second)
     assert second["transfer"]["bytes_sent"] == 0
 
 
 @pytest.mark.parametrize("first_source", ["hf://acme/tiny", "acme/tiny"], ids=["hf", "hub"])
-def test_parts_of_large_files_are_recognised_too(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry, first_source: str
-) -> None:
-    split = ("--max-layer-size", "2MiB", "--output", f"{registry.host}/acme/tiny:1")
+def test_parts_of_large_files_are_recognised_too(machines: Machines, first_source: str) -> None:
+    split = ("--max-layer-size", "2MiB", *machines.output)
     first = machines.build("one", first_source, *split)
     before = sum(layer["role"] == "weights" for layer in first["layers"])
 
@@ -92,40 +91,33 @@ def test_parts_of_large_files_are_recognised_too(
     assert second["transfer"]["bytes_sent"] == 0
 
 
-def test_a_fresh_machine_with_other_settings_sends_those_alone(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    machines.build("one", "hf://acme/tiny", *output)
-    hub.seen.clear()
+def test_a_fresh_machine_with_other_settings_sends_those_alone(machines: Machines) -> None:
+    machines.build_tiny("one")
+    machines.hub.seen.clear()
 
-    second = machines.build("two", "hf://acme/tiny", "--max-batch", "7", *output)
+    second = machines.build_tiny("two", "--max-batch", "7")
 
-    assert shard_requests(hub) == []
+    assert shard_requests(machines.hub) == []
     assert 0 < second["transfer"]["bytes_sent"] < 100_000
 
 
-def test_what_was_downloaded_is_recognised_where_it_is_streamed(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    first = machines.build("one", "acme/tiny", *output)
-    hub.seen.clear()
+def test_what_was_downloaded_is_recognised_where_it_is_streamed(machines: Machines) -> None:
+    first = machines.build("one", "acme/tiny", *machines.output)
+    machines.hub.seen.clear()
 
-    second = machines.build("two", "hf://acme/tiny", *output)
+    second = machines.build_tiny("two")
 
     assert second["digest"] == first["digest"]
-    assert shard_requests(hub) == []
+    assert shard_requests(machines.hub) == []
 
 
 def test_a_fresh_machine_reads_a_directory_once_and_sends_nothing(
-    machines: Machines, registry: FakeRegistry, model: Path, tmp_path: Path
+    machines: Machines, model: Path, tmp_path: Path
 ) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    first = machines.build("one", str(model), *output)
+    first = machines.build("one", str(model), *machines.output)
     copied = shutil.copytree(model, tmp_path / "copied" / model.name)
 
-    second = machines.build("two", str(copied), *output)
+    second = machines.build("two", str(copied), *machines.output)
 
     assert second["digest"] == first["digest"]
     assert second["transfer"]["bytes_sent"] == 0
@@ -133,104 +125,77 @@ def test_a_fresh_machine_reads_a_directory_once_and_sends_nothing(
     assert second["transfer"]["bytes_read"] <= files
 
 
-def test_other_weights_of_the_same_shapes_are_sent(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry, tmp_path: Path
-) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    first = machines.build("one", "hf://acme/tiny", *output)
+def test_other_weights_of_the_same_shapes_are_sent(machines: Machines, tmp_path: Path) -> None:
+    first = machines.build_tiny("one")
     other = write_model(tmp_path / "other", hidden_size=512, intermediate_size=1024, seed=7)
-    hub.add("acme/tiny", other)
+    machines.hub.add("acme/tiny", other)
 
-    second = machines.build("two", "hf://acme/tiny", *output)
+    second = machines.build_tiny("two")
 
-    weights = [
-        {layer["digest"] for layer in record["layers"] if layer["role"] == "weights"}
-        for record in (first, second)
-    ]
-    assert not weights[0] & weights[1]
+    assert not weights(first) & weights(second)
     assert second["transfer"]["bytes_sent"] > WEIGHTS
 
 
-def test_verify_reads_all_and_sends_nothing_that_is_there(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    first = machines.build("one", "hf://acme/tiny", *output)
+def test_verify_reads_all_and_sends_nothing_that_is_there(machines: Machines) -> None:
+    first = machines.build_tiny("one")
 
     for machine in ("one", "two"):
-        again = machines.build(machine, "hf://acme/tiny", "--verify", *output)
+        again = machines.build_tiny(machine, "--verify")
 
         assert again["digest"] == first["digest"]
         assert again["transfer"]["bytes_read"] > WEIGHTS
         assert again["transfer"]["bytes_sent"] == 0
 
 
-def test_another_repository_has_no_say(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    machines.build("one", "hf://acme/tiny", "--output", f"{registry.host}/acme/tiny:1")
+def test_other_repositories_do_not_count(machines: Machines) -> None:
+    machines.build_tiny("one")
 
-    second = machines.build("two", "hf://acme/tiny", "--output", f"{registry.host}/other/tiny:1")
+    second = machines.build_tiny("two", name="other/tiny:1")
 
     assert second["transfer"]["bytes_read"] > WEIGHTS
     assert second["transfer"]["bytes_sent"] > WEIGHTS
 
 
-def test_a_second_repository_takes_weights_over_without_their_bytes(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    build = ("one", "hf://acme/tiny", "--output")
-    first = machines.build(*build, f"{registry.host}/acme/tiny:1")
+def test_a_second_repository_takes_weights_over_without_their_bytes(machines: Machines) -> None:
+    first = machines.build_tiny("one")
 
-    second = machines.build(*build, f"{registry.host}/prod/tiny:9", "--max-batch", "7")
+    second = machines.build_tiny("one", "--max-batch", "7", name="prod/tiny:9")
 
-    digests = [
-        {layer["digest"] for layer in record["layers"] if layer["role"] == "weights"}
-        for record in (first, second)
-    ]
-    assert digests[0] == digests[1]
-    assert all(("prod/tiny", digest) in registry.blobs for digest in digests[0])
+    assert weights(first) == weights(second)
+    assert all(("prod/tiny", digest) in machines.registry.blobs for digest in weights(first))
     assert second["transfer"]["bytes_read"] == 0
     assert second["transfer"]["bytes_sent"] < 100_000
 
 
-def test_a_registry_that_refuses_mounts_gets_the_bytes(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    machines.build("one", "hf://acme/tiny", "--output", f"{registry.host}/acme/tiny:1")
-    registry.quirks.mounts = False
+def test_a_registry_that_refuses_mounts_gets_the_bytes(machines: Machines) -> None:
+    machines.build_tiny("one")
+    machines.registry.quirks.mounts = False
 
-    second = machines.build("one", "hf://acme/tiny", "--output", f"{registry.host}/prod/tiny:1")
+    second = machines.build_tiny("one", name="prod/tiny:1")
 
     assert second["transfer"]["bytes_sent"] > WEIGHTS
-    assert registry.uploads == {}
+    assert machines.registry.uploads == {}
 
 
-def test_a_digest_that_lies_about_its_size_is_read_instead(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    first = machines.build("one", "hf://acme/tiny", *output)
-    short = registry.put("acme/tiny", b"not the weights")
-    pretend_all_weights_are(registry, short)
+def test_a_digest_that_lies_about_its_size_is_read_instead(machines: Machines) -> None:
+    first = machines.build_tiny("one")
+    short = machines.registry.put("acme/tiny", b"not the weights")
+    pretend_all_weights_are(machines.registry, short)
 
-    second = machines.build("two", "hf://acme/tiny", *output)
+    second = machines.build_tiny("two")
 
     assert second["digest"] == first["digest"]
     assert second["transfer"]["bytes_read"] > WEIGHTS
 
 
-def test_a_digest_that_is_not_there_is_read_instead(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry
-) -> None:
-    output = ("--output", f"{registry.host}/acme/tiny:1")
-    first = machines.build("one", "hf://acme/tiny", *output)
-    pretend_all_weights_are(registry, sha256(b"nowhere"))
+def test_a_digest_that_is_not_there_is_read_instead(machines: Machines) -> None:
+    first = machines.build_tiny("one")
+    pretend_all_weights_are(machines.registry, sha256(b"nowhere"))
 
-    second = machines.build("two", "hf://acme/tiny", *output)
+    second = machines.build_tiny("two")
 
     assert second["digest"] == first["digest"]
-    assert registry.uploads == {}
+    assert machines.registry.uploads == {}
 
 
 @pytest.mark.parametrize(
@@ -244,15 +209,15 @@ def test_a_digest_that_is_not_there_is_read_instead(
     ids=["longer than a manifest", "deep", "garbage", "index"],
 )
 def test_an_earlier_image_that_cannot_be_used_costs_time_alone(
-    machines: Machines, hub: FakeHub, registry: FakeRegistry, media_type: str, manifest: bytes
+    machines: Machines, media_type: str, manifest: bytes
 ) -> None:
-    registry.put_manifest("acme/tiny", "0", manifest, media_type)
+    machines.registry.put_manifest("acme/tiny", "0", manifest, media_type)
 
-    built = machines.build("one", "hf://acme/tiny", "--output", f"{registry.host}/acme/tiny:1")
+    built = machines.build_tiny("one")
 
     assert (
-        registry.manifests["acme/tiny", "1"][1]
-        == registry.manifests["acme/tiny", built["digest"]][1]
+        machines.registry.manifests["acme/tiny", "1"][1]
+        == machines.registry.manifests["acme/tiny", built["digest"]][1]
     )
 
 

@@ -13,7 +13,10 @@ from click.testing import CliRunner, Result
 
 from packager.cli.app import app
 from tests.integration.catalog.test_machine import nvidia_smi
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY
+
+cases = cases_of(__file__)
 
 NOWHERE = "/nowhere/at/all"
 BUILD = ("build", "--model", NOWHERE, "--instance", "ml.g5.xlarge", "--quantize", "awq")
@@ -49,7 +52,7 @@ def said(result: Result) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_two_gpus_where_there_is_one_are_refused_before_any_download(
+def test_two_gpus_where_there_is_one_are_refused_at_once(
     command: tuple[str, ...],
 ) -> None:
     refused = run(*command, "--gpus", "2")
@@ -105,16 +108,7 @@ quantize = "awq"
 """
 
 
-@pytest.mark.parametrize(
-    ("field", "options", "gpus"),
-    [
-        pytest.param("", (), 0, id="of a fleet nothing is known"),
-        pytest.param("gpus = 1", (), 1, id="the grid says it"),
-        pytest.param("", ("--gpus", "1"), 1, id="the command says it"),
-        pytest.param("gpus = 0", ("--gpus", "1"), 0, id="the grid wins"),
-        pytest.param("", ("--gpus", "4"), 1, id="no more than it uses"),
-    ],
-)
+@cases("jobs_of_a_fleet_have_the_gpus_that_their_keys_say")
 def test_jobs_of_a_fleet_have_the_gpus_that_their_keys_say(
     field: str, options: tuple[str, ...], gpus: int, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from packager.cli import app
 from tests.support.commandline import TINY
+from tests.support.written_layouts import WrittenLayout
 from tests.unit.cli.test_hostile_names import FORGED, HOSTILE, assert_harmless
 
 
@@ -32,11 +33,6 @@ def write_blob(layout: Path, document: Any) -> dict[str, Any]:
     return {"digest": f"sha256:{digest}", "size": len(data)}
 
 
-def read_blob(layout: Path, descriptor: dict[str, Any]) -> Any:
-    digest = descriptor["digest"].removeprefix("sha256:")
-    return json.loads((layout / "blobs" / "sha256" / digest).read_bytes())
-
-
 @pytest.fixture
 def hostile_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Build an image, and write hostile texts into all that its documents say in words."""
@@ -45,9 +41,8 @@ def hostile_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert app.run([*built, "--output", "oci:plain"]) == 0
     assert app.run([*built, "--output", "oci:evil"]) == 0
     layout = tmp_path / "evil"
-    index = json.loads((layout / "index.json").read_bytes())
-    manifest = read_blob(layout, index["manifests"][0])
-    config = read_blob(layout, manifest["config"])
+    written = WrittenLayout(layout)
+    index, manifest, config = written.index, written.manifest, written.config
     labels = config["config"]["Labels"]
     record = json.loads(labels["dev.packager.record"])
     labels = {name: f"{value}{HOSTILE}" for name, value in labels.items()}

@@ -35,9 +35,8 @@ BUILD = ("build", "--instance", "local", "--base", "scratch", "--output", "oci:o
 def test_a_hub_model_is_pinned_to_a_commit_and_served_under_its_name(
     packager: Packager, environment: dict[str, str]
 ) -> None:
-    done = packager(*BUILD, "--model", "acme/tiny", "--format", "json", env=environment)
+    done = packager(*BUILD, "--model", "acme/tiny", "--format", "json", env=environment, status=0)
 
-    assert done.status == 0, done.err
     record = json.loads(done.out)
     assert record["model"]["name"] == record["served_name"] == "acme/tiny"
     assert len(record["model"]["revision"]) == 40
@@ -58,9 +57,8 @@ def test_a_build_that_is_refused_from_headers_downloads_no_weights(
     model = save(arriving("awq", group_size=64), tmp_path / "awq")
     hub.add("acme/awq", {path.name: path.read_bytes() for path in model.iterdir()})
 
-    done = packager(*BUILD, "--model", "acme/awq", env=environment)
+    done = packager(*BUILD, "--model", "acme/awq", env=environment, status=3)
 
-    assert done.status == 3
     assert "28 packed weights are stored with scales of another shape" in done.err
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
@@ -73,30 +71,10 @@ def test_a_streamed_build_reads_scales_where_they_are(
     model = save(arriving("awq"), tmp_path / "awq", broken)
     hub.add("acme/awq", {path.name: path.read_bytes() for path in model.iterdir()})
 
-    done = packager(*BUILD, "--model", "hf://acme/awq", env=environment)
+    done = packager(*BUILD, "--model", "hf://acme/awq", env=environment, status=3)
 
-    assert done.status == 3
     assert f"1 scale is not finite: {scale}" in done.err
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
-
-
-def test_a_hub_without_the_model_says_so(packager: Packager, environment: dict[str, str]) -> None:
-    done = packager(*BUILD, "--model", "acme/absent", env=environment)
-
-    assert done.status == 66
-    assert "acme/absent" in done.err
-    assert "hint: " in done.err
-
-
-def test_a_hub_that_does_not_answer_is_unavailable(
-    packager: Packager, environment: dict[str, str]
-) -> None:
-    done = packager(
-        *BUILD, "--model", "acme/tiny", env={**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    )
-
-    assert done.status == 69
-    assert "hint: " in done.err
 
 
 def test_an_output_that_cannot_be_reached_costs_no_download(

@@ -14,9 +14,8 @@ BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratc
 def test_inspect_tells_layers_by_role_and_how_the_image_was_made(packager: Packager) -> None:
     packager(*BUILD, "--output", "oci:out")
 
-    done = packager("inspect", "oci:out", "--format", "json")
+    done = packager("inspect", "oci:out", "--format", "json", status=0)
 
-    assert done.status == 0, done.err
     found = json.loads(done.out)
     assert [layer["role"] for layer in found["layers"]] == ["weights"] * 3 + ["model", "config"]
     assert found["size"] == sum(found["roles"].values())
@@ -27,9 +26,8 @@ def test_inspect_tells_layers_by_role_and_how_the_image_was_made(packager: Packa
 def test_inspect_prints_a_table_for_people(packager: Packager) -> None:
     packager(*BUILD, "--output", "oci:out")
 
-    done = packager("inspect", "oci:out")
+    done = packager("inspect", "oci:out", status=0)
 
-    assert done.status == 0, done.err
     assert "is         an image for linux/amd64" in done.out
     assert "packager: weights model-00001-of-00003.safetensors (2.9 MB)" in done.out
 
@@ -65,7 +63,3 @@ def test_repositories_that_have_the_layers_too_are_told(packager: Packager, tmp_
     assert [layer["seen_in"] for layer in found["layers"]] == [[other]] * 4 + [[]]
     assert found["seen_in"] == {other: found["size"] - found["roles"]["config"]}
     assert f"seen       8.6 MB in {other}" in text
-
-
-def test_an_image_that_is_not_there_is_not_found(packager: Packager, tmp_path: Path) -> None:
-    assert packager("inspect", "oci:nothing").status == 66

@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,8 +18,12 @@ from packager.images.mounts.syscalls import unmount
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.written_layouts import WrittenLayout, files_in
+
+cases = cases_of(__file__)
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 
@@ -54,29 +56,16 @@ def mountable(tmp_path: Path) -> Iterator[Path]:
         unmount(str(place))
 
 
-def layers_of(layout: Path) -> list[Path]:
-    """The tars of the image, the lowest first."""
-    (entry,) = json.loads((layout / "index.json").read_bytes())["manifests"]
-    manifest = json.loads(blob(layout, entry["digest"]).read_bytes())
-    return [blob(layout, layer["digest"]) for layer in manifest["layers"]]
-
-
-def blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
-
-
 def said_by_tars(layout: Path) -> dict[str, tuple[int, str]]:
-    """Mode and digest of each file that the image's tars hold, by Python's reader."""
-    said = {}
-    for path in layers_of(layout):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                if member.isreg():
-                    content = archive.extractfile(member)
-                    assert content is not None
-                    digest = hashlib.sha256(content.read()).hexdigest()
-                    said[member.name] = (member.mode, digest)
-    return said
+    """Mode and digest of each file that the image's tars hold."""
+    return {
+        name: (mode, hashlib.sha256(content).hexdigest())
+        for name, (mode, content) in files_in(layers_of(layout)).items()
+    }
+
+
+def layers_of(layout: Path) -> list[Path]:
+    return WrittenLayout(layout).layers
 
 
 def shown_at(place: Path) -> dict[str, tuple[int, str]]:
@@ -90,13 +79,7 @@ def shown_at(place: Path) -> dict[str, tuple[int, str]]:
     }
 
 
-def parsed(text: str) -> Any:
-    return json.loads(text)
-
-
-def test_every_file_of_a_mounted_image_is_its_tars(
-    packager: Packager, layout: Path, mountable: Path
-) -> None:
+def test_every_mounted_file_is_its_tars(packager: Packager, layout: Path, mountable: Path) -> None:
     done = packager("mount", "oci:out", "mnt", "--quiet")
 
     assert (done.status, done.out) == (0, f"{mountable}\n"), done.err
@@ -115,12 +98,12 @@ def test_a_model_is_read_where_it_is_mounted(
     packager("mount", "oci:out", "mnt", "--quiet")
 
     model = str(mountable / "opt/packager/model")
-    done = packager(
-        "build", "--model", model, "--instance", "local", "--base", "scratch", "--quiet",
-        "--output", "oci:again",
-    )  # fmt: skip
+    packager(
+        *("build", "--model", model, "--instance", "local", "--base", "scratch", "--quiet"),
+        *("--output", "oci:again"),
+        status=0,
+    )
 
-    assert done.status == 0, done.err
     weights = [path.name for path in layers_of(layout)][:3]
     assert [path.name for path in layers_of(tmp_path / "again")][:3] == weights
 
@@ -131,14 +114,12 @@ def test_a_node_cache_filled_from_a_registry_is_mounted(
     with FakeRegistry() as registry:
         name = f"{registry.host}/tiny:1"
         assert packager("push", "oci:out", name, "--quiet").status == 0
-        done = packager("node-cache", name, "cache", "--dm-verity", "--format", "json")
-        assert done.status == 0, done.err
-        report = parsed(done.out)
+        done = packager("node-cache", name, "cache", "--dm-verity", "--format", "json", status=0)
+        report = json.loads(done.out)
         read = len(registry.requests("GET", "/blobs/"))
-        again = parsed(packager("node-cache", name, "cache", "--format", "json").out)
+        again = json.loads(packager("node-cache", name, "cache", "--format", "json").out)
 
-        done = packager("mount", name, "mnt", "--node-cache", "cache", "--quiet")
-        assert done.status == 0, done.err
+        done = packager("mount", name, "mnt", "--node-cache", "cache", "--quiet", status=0)
 
     assert {layer["state"] for layer in report["layers"]} == {"made"}
     assert report["bytes_read"] == sum(path.stat().st_size for path in layers_of(layout))
@@ -151,24 +132,18 @@ def test_a_node_cache_filled_from_a_registry_is_mounted(
     assert shown_at(mountable) == said_by_tars(layout)
 
 
-def test_entries_are_the_file_systems_that_a_build_writes(
-    packager: Packager, tmp_path: Path
-) -> None:
-    done = packager(*BUILD, "--layer-format", "erofs", "--output", "oci:both")
-    assert done.status == 0, done.err
+def test_entries_are_the_file_systems_of_a_build(packager: Packager, tmp_path: Path) -> None:
+    packager(*BUILD, "--layer-format", "erofs", "--output", "oci:both", status=0)
     written = {path.name for path in (tmp_path / "both/blobs/sha256").iterdir()}
 
-    done = packager("node-cache", "oci:both", "cache", "--quiet")
+    packager("node-cache", "oci:both", "cache", "--quiet", status=0)
 
-    assert done.status == 0, done.err
     entries = list((tmp_path / "cache").rglob("*.erofs"))
     assert len(entries) == 5
     assert {hashlib.sha256(entry.read_bytes()).hexdigest() for entry in entries} <= written
 
 
-def test_a_registry_that_changes_bytes_fills_nothing(
-    packager: Packager, layout: Path, tmp_path: Path
-) -> None:
+def test_changed_bytes_fill_nothing(packager: Packager, layout: Path, tmp_path: Path) -> None:
     with FakeRegistry() as registry:
         name = f"{registry.host}/tiny:1"
         assert packager("push", "oci:out", name, "--quiet").status == 0
@@ -198,7 +173,7 @@ def test_a_connection_that_breaks_within_a_layer_is_taken_up_again(
 def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountable: Path) -> None:
     packager("mount", "oci:out", "mnt", "--quiet", "--layers", "weights")
 
-    (found,) = parsed(packager("mount", "--list", "--format", "json").out)
+    (found,) = json.loads(packager("mount", "--list", "--format", "json").out)
     table = packager("mount", "--list")
     again = packager("mount", "oci:out", "mnt", "--layers", "weights")
 
@@ -213,22 +188,7 @@ def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountabl
     assert "shows this image already" in again.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "told"),
-    [
-        (("mount", "oci:out"), 2, "an image and a directory are needed"),
-        (("mount", "oci:none", "mnt"), 66, "there is no directory"),
-        (("mount", "oci:out", "nowhere"), 66, "mkdir -p"),
-        (("mount", "oci:out", "out"), 2, "it is not empty"),
-        (("mount", "127.0.0.1:1/tiny:1", "mnt"), 2, "is not a layout on this machine"),
-        (("mount", "--list", "oci:out"), 2, "--list takes no image"),
-        (("mount", "oci:out", "mnt", "--node-cache", "none"), 66, "is not there"),
-        (("unmount", "mnt"), 2, "no mount that packager made"),
-        (("node-cache", "oci:out", "out/oci-layout/cache"), 74, "cannot write"),
-        (("node-cache", "oci:none", "cache"), 66, "there is no directory"),
-    ],
-    ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
-)
+@cases("what_cannot_be_done_is_told")
 def test_what_cannot_be_done_is_told(
     packager: Packager,
     layout: Path,

@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY, Packager
+
+cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 
 
 def planned(packager: Packager, instance: str, *options: str) -> dict[str, Any]:
-    done = packager("plan", *MODEL, "--instance", instance, *options, "--format", "json")
-    assert done.status == 0, done.err
+    done = packager("plan", *MODEL, "--instance", instance, *options, "--format", "json", status=0)
     found: dict[str, Any] = json.loads(done.out)
     return found
 
 
 def test_a_machine_named_by_its_devices_is_planned_without_a_price(packager: Packager) -> None:
-    done = packager("plan", *MODEL, "--instance", "8xh100")
+    done = packager("plan", *MODEL, "--instance", "8xh100", status=0)
 
-    assert done.status == 0
     assert "instance   8xH100-80: 8 x H100, 80.0 GiB each\n" in done.out
     assert "costs      not known: say it with --usd-per-hour\n" in done.out
 
@@ -43,27 +44,17 @@ def test_the_price_that_is_said_wins_over_the_catalogs(packager: Packager) -> No
 
 
 def test_one_price_is_not_of_several_instances(packager: Packager) -> None:
-    done = packager("plan", *MODEL, "--instance", "ml.g5.*", "--usd-per-hour", "2")
+    done = packager("plan", *MODEL, "--instance", "ml.g5.*", "--usd-per-hour", "2", status=2)
 
-    assert done.status == 2
     assert "--usd-per-hour is the price of one instance, but several are requested" in done.err
 
 
 @pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "1e300"])
 def test_what_is_no_price_is_refused(packager: Packager, price: str) -> None:
-    done = packager("plan", *MODEL, "--instance", "1xL4", "--usd-per-hour", price)
-
-    assert done.status == 2
+    packager("plan", *MODEL, "--instance", "1xL4", "--usd-per-hour", price, status=2)
 
 
-@pytest.mark.parametrize(
-    ("spellings", "label"),
-    [
-        (("2xh100-sxm5-80gb", "2xH100"), "2xH100-80"),
-        (("g5.xlarge", "ml.g5.xlarge"), "ml.g5.xlarge"),
-    ],
-    ids=["devices", "EC2's name"],
-)
+@cases("two_spellings_build_the_same_image_and_its_label_is_canonical")
 def test_two_spellings_build_the_same_image_and_its_label_is_canonical(
     packager: Packager, tmp_path: Path, spellings: tuple[str, ...], label: str
 ) -> None:
@@ -73,8 +64,7 @@ def test_two_spellings_build_the_same_image_and_its_label_is_canonical(
         done = packager(
             "build", *MODEL, "--instance", name, "--base", "scratch",
             "--output", f"oci:{out}", "--quiet", "--format", "json",
-        )  # fmt: skip
-        assert done.status == 0, done.err
+        status=0)  # fmt: skip
         digests.add(json.loads(done.out)["digest"])
     texts = [
         file.read_bytes()
@@ -114,6 +104,4 @@ def test_a_grid_of_warm_up_takes_named_devices(packager: Packager, tmp_path: Pat
     grid.write_text(
         f'[axes]\nmodel = ["{TINY}"]\ninstance = ["4xl40s", "8xH100"]\nquantize = ["fp8"]\n'
     )
-    done = packager("warm", "plan", str(grid), "--output", str(tmp_path / "plan.json"))
-
-    assert done.status == 0, done.err
+    packager("warm", "plan", str(grid), "--output", str(tmp_path / "plan.json"), status=0)

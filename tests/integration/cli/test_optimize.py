@@ -201,7 +201,7 @@ def test_a_detached_job_runs_on_its_own(optimize: Typed, bucket: Bucket, store: 
     until(lambda: store.get("optimization", AWQ["OptimizationJobName"]).status == "failed")
 
 
-def test_what_a_job_waits_for_is_told(
+def test_a_job_tells_why_it_waits(
     tmp_path: Path, optimize: Typed, bucket: Bucket, store: JobStore
 ) -> None:
     go_on = tmp_path / "go-on"

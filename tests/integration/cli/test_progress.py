@@ -47,9 +47,7 @@ def test_a_log_has_a_line_for_each_stage_in_order(packager: Packager) -> None:
 
 
 @pytest.mark.parametrize("options", [("--quiet",), ("--progress", "none", "--format", "json")])
-def test_nothing_is_shown_when_nothing_is_asked_for(
-    packager: Packager, options: tuple[str, ...]
-) -> None:
+def test_nothing_is_shown_unasked(packager: Packager, options: tuple[str, ...]) -> None:
     assert packager(*BUILD, "--output", "oci:out", *options).err == ""
 
 

@@ -14,7 +14,7 @@ from tests.support.commandline import TINY, Packager
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "-q")
 
 
-def test_a_finished_build_is_reported_though_no_state_can_be_kept(
+def test_a_build_is_reported_though_no_state_can_be_kept(
     packager: Packager, tmp_path: Path
 ) -> None:
     (tmp_path / "full").write_bytes(b"")  # a file, where a directory would have to be made
@@ -32,9 +32,8 @@ def test_a_finished_build_is_reported_though_nothing_may_be_put_beside_it(
 ) -> None:
     (tmp_path / "out.record.json").mkdir()
 
-    done = packager(*BUILD, "--output", "oci:out")
+    done = packager(*BUILD, "--output", "oci:out", status=0)
 
-    assert done.status == 0, done.err
     assert "out.record.json" in done.err
     assert not list(tmp_path.glob(".*.tmp"))
 
@@ -44,9 +43,8 @@ def test_a_record_file_that_cannot_be_written_is_refused_before_the_build(
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    done = packager(*BUILD, "--output", "oci:out", "--record", "file/record.json")
+    done = packager(*BUILD, "--output", "oci:out", "--record", "file/record.json", status=74)
 
-    assert done.status == 74
     assert "not a directory" in done.err
     assert not (tmp_path / "out").exists()
 
@@ -57,13 +55,12 @@ def test_a_record_of_another_version_is_not_misread(packager: Packager, tmp_path
     record = json.loads(path.read_bytes())
     path.write_text(json.dumps({**record, "schema_version": 5}))
 
-    done = packager("build", "--from-record", "out.record.json")
+    done = packager("build", "--from-record", "out.record.json", status=2)
 
-    assert done.status == 2
     assert "is a record of version 5; this packager reads versions 1 to 4" in done.err
 
 
-def test_a_user_without_a_home_directory_is_told_to_set_one(
+def test_a_user_without_a_home_is_told_to_set_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def unknown(cls: type[Path]) -> Path:
@@ -76,9 +73,7 @@ def test_a_user_without_a_home_directory_is_told_to_set_one(
     assert "set HOME" in caught.value.hint
 
 
-def test_a_record_says_what_the_container_needs_where_it_runs(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_record_says_what_the_container_needs(packager: Packager, tmp_path: Path) -> None:
     done = packager(
         *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--base", "scratch", "-q"),
         *("--family", "sglang", "--output", "oci:out"),

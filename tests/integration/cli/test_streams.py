@@ -10,24 +10,7 @@ import sys
 import pytest
 
 from packager.cli import app
-from packager.cli.terminal import warn
 from packager.errors import SmokeFailed
-from tests.support.commandline import Packager
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("build", "--bogus"), ("build", "--tp-degree", "x"), ("bogus",)],
-    ids=["unknown option", "bad value", "unknown command"],
-)
-def test_json_is_asked_for_and_a_wrong_command_line_is_json_too(
-    packager: Packager, arguments: tuple[str, ...]
-) -> None:
-    done = packager(*arguments, "--format", "json")
-
-    document = json.loads(done.err)
-    assert (document["error"], document["exit_code"], done.status) == ("UsageError", 2, 2)
-    assert done.out == ""
 
 
 def test_json_is_asked_for_and_a_bug_is_json_too(
@@ -80,12 +63,6 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
     app.run(["smoke", "x"])
 
     assert capsys.readouterr().err == ("| red\\x1b]0;title\\x07   tab\nerror: file 'a\\x1b[2Jb'\n")
-
-
-def test_nor_do_they_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    warn("file 'a\x07b'")
-
-    assert capsys.readouterr().err == "warning: file 'a\\x07b'\n"
 
 
 def test_a_full_stdout_is_an_output_that_failed() -> None:

@@ -18,8 +18,11 @@ from typing import Any
 import pytest
 import zstandard
 
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY
 from tests.unit.models.test_pickles import COMPRESSIONS, OLD, call, kind_of
+
+cases = cases_of(__file__)
 
 LOADED = """
 import io, pickle, sys
@@ -152,19 +155,8 @@ def test_a_large_tokenizer_is_scanned_at_once() -> None:
     assert time.process_time() - started < 10
 
 
-@pytest.mark.parametrize(
-    ("begin", "piece", "times"),
-    [
-        (b"", b"N", 40_000_000),
-        (b"", b"(", 40_000_000),
-        (b"V", b"a", 40_000_000),
-        (b"", b"Va\n", 13_000_000),
-    ],
-    ids=["nones", "marks", "one line", "lines"],
-)
-def test_40_mb_that_read_as_a_pickle_are_judged_soon(
-    begin: bytes, piece: bytes, times: int
-) -> None:
+@cases("40_mb_that_read_as_a_pickle_are_judged_soon")
+def test_40_mb_like_a_pickle_are_judged_soon(begin: bytes, piece: bytes, times: int) -> None:
     data = begin + piece * times
     started = time.process_time()
     kind_of(data)

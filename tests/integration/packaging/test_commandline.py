@@ -26,9 +26,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("arguments", CASES.values(), ids=CASES)
-def test_a_fork_says_and_ends_as_a_new_interpreter_does(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_a_fork_ends_as_a_new_interpreter_does(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     new = subprocess.run(
         [sys.executable, "-m", "packager", *arguments], cwd=tmp_path, capture_output=True, text=True
     )
@@ -39,9 +37,7 @@ def test_a_fork_says_and_ends_as_a_new_interpreter_does(
 
 
 @pytest.mark.parametrize("variable", ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"])
-def test_commands_are_forks_whatever_python_is_told_around_the_tests(
-    tmp_path: Path, variable: str
-) -> None:
+def test_commands_are_forks_whatever_python_is_told(tmp_path: Path, variable: str) -> None:
     """Where it was one of these, each command was a new interpreter, for half a second."""
     code = (
         "import subprocess\n"

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 # Makes an "environment" whose pip is killed where KILLED names the words of its command line.
 PYTHON = """#!/bin/sh
@@ -62,14 +65,7 @@ def test_an_environment_is_made_once(python: Path) -> None:
     assert make("venv-test", python) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("killed", "again"),
-    [
-        ("--editable .", ["-m venv --clear /venv", f"{INSTALL} .", f"{INSTALL} .[test,lint,docs]"]),
-        (".[test,lint,docs]", ["-m venv --clear /venv", f"{INSTALL} .[test,lint,docs]"]),
-    ],
-    ids=["installing", "installing-what-tests-need"],
-)
+@cases("packages_of_a_pip_that_was_killed_are_installed_anew")
 def test_packages_of_a_pip_that_was_killed_are_installed_anew(
     killed: str, again: list[str], python: Path
 ) -> None:

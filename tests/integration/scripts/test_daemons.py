@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.case_tables import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
+
+cases = cases_of(__file__)
 
 daemons = load(SCRIPTS / "_daemons.py")
 
@@ -29,9 +32,7 @@ def daemon(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_recycled_pid_is_not_taken_for_the_daemon(
-    tmp_path: Path, daemon: subprocess.Popen[bytes]
-) -> None:
+def test_a_recycled_pid_is_no_daemon(tmp_path: Path, daemon: subprocess.Popen[bytes]) -> None:
     (tmp_path / "registry.pid").write_text(f"{daemon.pid} 12345\n")
 
     assert daemons.pid_of(tmp_path, "registry") is None
@@ -102,18 +103,7 @@ def test_a_policy_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert policy.read_text() == "#!/bin/sh\nexit 0\n"
 
 
-@pytest.mark.parametrize(
-    ("status", "known"),
-    [
-        ("installed", True),
-        ("unpacked", False),
-        ("half-installed", False),
-        ("half-configured", False),
-        ("triggers-pending", False),
-        ("config-files", None),
-        ("not-installed", None),
-    ],
-)
+@cases("a_half_unpacked_package_is_not_an_installed_one", known=None)
 def test_a_half_unpacked_package_is_not_an_installed_one(
     status: str, known: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,68 +11,15 @@ from typing import Any
 
 from tests.support.places import SCRIPTS
 
-SERVER_ARGS = """
-import argparse
-import dataclasses
 
-import torch
-from torch import nn
-
-from sglang.srt.parsers import PARSERS, Model
+def source(name: str) -> str:
+    """Read a file like one of the engine's."""
+    return (Path(__file__).parent / "corpus" / "sources" / f"{name}.txt").read_text("utf-8")
 
 
-@torch.compile
-def kernel(x):
-    return x
-
-
-class Gone(argparse.Action):
-    def __init__(self, option_strings, dest, nargs=0, **named):
-        super().__init__(option_strings, dest, nargs=nargs, **named)
-
-    def __call__(self, *given):
-        raise ValueError("gone")
-
-
-Gone.__name__ = "DeprecatedAction"
-
-
-@dataclasses.dataclass
-class ServerArgs:
-    tp_size: int = 1
-
-    @staticmethod
-    def add_cli_args(parser):
-        parser.add_argument("--tensor-parallel-size", "--tp-size", type=int)
-        parser.add_argument("--parser", type=str, choices=list(PARSERS))
-        parser.add_argument("--cuda-graph-bs", type=int, nargs="+")
-        parser.add_argument("--enable-lora", action="store_true")
-        parser.add_argument("--fdfo", action=argparse.BooleanOptionalAction)
-        parser.add_argument("--removed", action=Gone)
-        parser.add_argument("--speculative-algorithm", type=str)
-        for number in range(100):
-            parser.add_argument(f"--option-{number}", type=TYPE)
-"""
-PARSERS = """
-from torch import nn
-from transformers import PreTrainedModel
-
-
-class Model(PreTrainedModel, nn.Module, flag=True):
-    pass
-
-
-PARSERS = {"qwen25": Model, "llama3": Model}
-"""
-ALGORITHMS = """
-from enum import Enum, auto
-
-
-class SpeculativeAlgorithm(Enum):
-    EAGLE = auto()
-    NGRAM = auto()
-    NONE = auto()
-"""
+SERVER_ARGS = source("server_args.py")
+PARSERS = source("parsers.py")
+ALGORITHMS = source("algorithms.py")
 
 
 def read(place: Path, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -12,135 +12,19 @@ import pytest
 
 from tests.support.places import SCRIPTS
 
-LAUNCHER = """
-#[derive(Clone, Copy, Debug, ValueEnum, Deserialize)]
-enum Quantization {
-    /// Four bits.
-    Awq,
-    #[deprecated(
-        since = "1.1.0",
-        note = "Use eetq"
-    )]
-    BitsandbytesNf4,
-    CompressedTensors,
-}
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Dtype {
-    Float16,
-    #[clap(name = "bfloat16")]
-    BFloat16,
-}
-
-/// App Configuration
-struct Args {
-    #[clap(default_value = "bigscience/bloom-560m", long, env)]
-    model_id: String,
-    #[clap(long, env)]
-    num_shard: Option<usize>,
-    #[clap(long, env, value_enum)]
-    quantize: Option<Quantization>,
-    #[clap(long, env, value_enum)]
-    dtype: Option<Dtype>,
-    /// Batch sizes; "0" to disable.
-    #[clap(long, env, value_delimiter = ',')]
-    cuda_graphs: Option<Vec<usize>>,
-    #[clap(default_value = "3000", long, short, env)]
-    port: u16,
-    #[clap(default_value = "1.0", long, env)]
-    cuda_memory_fraction: f32,
-    #[clap(long, env)]
-    trust_remote_code: ATYPE,
-    #[clap(long, short, action)]
-    env: bool,
-}
-
-fn shard() {
-    shard_args.push("--sharded".to_string());
-    shard_args.push("--quantize".to_string());
-    envs.push(("WORLD_SIZE".into(), world_size.into()));
-    envs.push((
-        "CUDA_GRAPHS".into(), graphs.into()));
-    let hf = env::var("HF_HUB_ENABLE_HF_TRANSFER").unwrap_or("1".to_string());
-    let port = ["--port".to_string(), args.port.to_string()];
-}
-"""
-ROUTER = """
-struct Args {
-    #[clap(default_value = "3000", long, short, env)]
-    port: u16,
-    #[clap(default_value = "1073741824", long, env)]
-    max_image_fetch_size: usize,
-}
-"""
-GLOBALS = """
-import os
-
-RANK = int(os.environ["WORLD_SIZE"])
-ATTENTION = os.environ["ATTENTION"]
-_expected = {"paged", "flashinfer"}
-assert ATTENTION in _expected, ATTENTION
-ROOM = float(os.getenv("TGI_WIGGLE_ROOM", "0.90"))
-TOKEN = os.getenv("HF_TOKEN")
-if os.environ.get("ROCM_USE_SKINNY_GEMM", "True") == "True":
-    SKINNY = True
-"""
-NEURON_CLI = """
-def serve(model_id: str, revision: str | None = None, sharded: bool = False):
-    if sharded:
-        raise ValueError("Sharding is not supported.")
-"""
-SCRIPT = """#!/bin/bash
-export MODEL_ID="${HF_MODEL_ID}"
-
-if [[ -n "${SM_NUM_GPUS}" ]]; then
-  export NUM_SHARD="${SM_NUM_GPUS}"
-fi
-
-text-generation-launcher --port 8080
-"""
-SERVE = """
-class ServeCommand:
-    @staticmethod
-    def parse_args(parser):
-        parser.add_argument("-m", "--model", type=str, required=True, help="x")
-        parser.add_argument("--served_model_name", "--served-model-name", type=str, default=None)
-        parser.add_argument("--task", type=str, choices=["generate", "embed"], default="generate")
-        parser.add_argument("--batch_size", "--batch-size", type=int)
-        parser.add_argument("--allow_non_cached_model", action="ACTION", default=False)
-
-    def run(self):
-        command = ["--model", self.args.model, "--max-num-seqs", str(batch_size)]
-"""
-NXDI = """
-class NeuronConfig:
-    def __init__(self, **kwargs):
-        self.batch_size = kwargs.pop("batch_size", 1)
-        self.fused_qkv = kwargs.pop("fused_qkv", False)
-        self.buckets = kwargs.pop("buckets", [128])
-        self.lnc = self._get_lnc(kwargs)
-        self.sampling = kwargs.pop("sampling", None)
-        if type(self.sampling) is dict:
-            self.sampling = Sampling(**self.sampling)
-
-    def _get_lnc(self, kwargs):
-        return int(kwargs.pop("logical_nc_config"))
+def source(name: str) -> str:
+    """Read a file like one of the engine's."""
+    return (Path(__file__).parent / "corpus" / "sources" / f"{name}.txt").read_text("utf-8")
 
 
-class MoENeuronConfig(NeuronConfig):
-    def __init__(self, capacity_factor=None, **kwargs):
-        super().__init__(**kwargs)
-
-
-class Sampling:
-    def __init__(self, **kwargs):
-        self.top_k = kwargs.pop("top_k", 1)
-
-
-class Unused:
-    def __init__(self, **kwargs):
-        self.other = kwargs.pop("other", 1)
-"""
+LAUNCHER = source("launcher.rs")
+ROUTER = source("router.rs")
+GLOBALS = source("globals.py")
+NEURON_CLI = source("neuron_cli.py")
+SCRIPT = source("start.sh")
+SERVE = source("serve.py")
+NXDI = source("nxdi.py")
 
 
 def tree(place: Path, **changes: str) -> Path:

@@ -15,7 +15,10 @@ import pytest
 import yaml
 
 from tests.conftest import unavailable
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT, SCRIPTS
+
+cases = cases_of(__file__)
 
 # What a browser loads by itself, wherever it stands.
 LOADED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//")
@@ -93,22 +96,6 @@ def test_a_link_that_leads_nowhere_is_an_error(
     assert "nowhere.md" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("page", "text", "fits"),
-    [
-        ("plan.md", "[a](build.md#b)", "[a](build.md#b)"),
-        ("plan.md", "[a](../SECURITY.md)", "[a](project/security.md)"),
-        ("plan.md", "[`x`](../packager/core/x.py) y", "`x` y"),
-        ("benchmarks/cache.md", "[a](../plan.md#b)", "[a](../plan.md#b)"),
-        (
-            "project/tour.md",
-            "[a](docs/plan.md) [b](SECURITY.md)",
-            "[a](../plan.md) [b](security.md)",
-        ),
-        ("plan.md", "[a](#here) [b](https://x.org/y)", "[a](#here) [b](https://x.org/y)"),
-        ("plan.md", "```sh\n[a](../SECURITY.md)\n```", "```sh\n[a](../SECURITY.md)\n```"),
-        ("plan.md", "| `a\\|b` | c\\|d |", "| `a|b` | c\\|d |"),
-    ],
-)
+@cases("links_fit_the_site")
 def test_links_fit_the_site(script: ModuleType, page: str, text: str, fits: str) -> None:
     assert script.fitted(text, page) == fits

@@ -77,7 +77,7 @@ def test_an_engine_starts_once_and_stops_without_a_trace(engine_script: Script) 
     assert left_of(engine_script.root) == []
 
 
-def test_containers_that_come_and_go_do_not_cut_the_connections_of_others(
+def test_containers_that_come_and_go_cut_no_connections_of_others(
     engine_script: Script,
 ) -> None:
     """A bridge whose own address changes is not where the others' packets go."""
@@ -120,7 +120,7 @@ def kill_start(script: Script, after_s: float) -> int:
 
 
 @pytest.mark.parametrize("after_s", [0.15, 0.4, 0.8, 1.5, 3.0])
-def test_an_engine_whose_start_was_killed_is_not_trusted(
+def test_an_engine_killed_at_its_start_is_not_trusted(
     after_s: float, engine_script: Script
 ) -> None:
     kill_start(engine_script, after_s)
@@ -136,7 +136,7 @@ def test_an_engine_whose_start_was_killed_is_not_trusted(
     assert not Path("/sys/class/net", str(state.get("bridge", "none"))).exists()
 
 
-def test_an_engine_that_answers_but_never_ran_a_container_is_started_anew(
+def test_an_engine_that_never_ran_a_container_is_started_anew(
     engine_script: Script,
 ) -> None:
     """A start that was killed before its probe may have chosen a runtime that cannot work."""
@@ -155,7 +155,7 @@ def test_an_engine_that_answers_but_never_ran_a_container_is_started_anew(
 
 
 @pytest.mark.parametrize("after_s", [0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
-def test_a_registry_whose_start_was_killed_starts_once(
+def test_a_registry_killed_at_its_start_starts_once(
     after_s: float, registry_script: Script
 ) -> None:
     kill_start(registry_script, after_s)

@@ -10,24 +10,7 @@ from tests.support.document_runs import opened, run_page
 from tests.support.documents import blocks
 
 HERE = frozenset({"files", "here"})
-PAGE = """\
-```toml title="here/settings.toml"
-x = 1
-```
-
-```console
-$ export WORD="two words"
-$ echo $WORD; pwd; cat here/settings.toml
-two words
-/home/me/models
-x = 1
-$ packager explain does-not-fit | head -1
-does-not-fit: the model does not fit
-$ packager plan --model nowhere/at-all
-error: …
-…
-```
-"""
+PAGE = (Path(__file__).parent / "corpus" / "page.md.txt").read_text("utf-8")
 
 
 @pytest.fixture

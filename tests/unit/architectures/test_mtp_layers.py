@@ -8,6 +8,9 @@ import pytest
 
 from packager.architectures.mtp import read_mtp
 from packager.core.model import TensorInfo
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 DEEPSEEK = {
     "architectures": ["DeepseekV3ForCausalLM"],
@@ -24,59 +27,7 @@ def headers(*names: str) -> tuple[TensorInfo, ...]:
     )
 
 
-@pytest.mark.parametrize(
-    ("config", "names", "layout"),
-    [
-        (DEEPSEEK, ("model.layers.61.eh_proj.weight", "model.layers.61.enorm.weight"), "layers"),
-        (
-            {"model_type": "glm4_moe", "num_hidden_layers": 46, "num_nextn_predict_layers": 1},
-            ("model.layers.46.eh_proj.weight", "model.layers.46.shared_head.norm.weight"),
-            "layers",
-        ),
-        (
-            {
-                "model_type": "qwen3_5_moe",
-                "text_config": {
-                    "model_type": "qwen3_5_moe_text",
-                    "num_hidden_layers": 40,
-                    "mtp_num_hidden_layers": 1,
-                },
-            },
-            ("mtp.fc.weight", "mtp.layers.0.self_attn.q_proj.weight"),
-            "mtp",
-        ),
-        (
-            {"model_type": "mimo", "num_hidden_layers": 36, "num_nextn_predict_layers": 1},
-            ("model.mtp_layers.0.input_proj.weight", "model.mtp_layers.0.mlp.up_proj.weight"),
-            "mtp_layers",
-        ),
-        (
-            {"model_type": "ernie4_5_moe", "num_hidden_layers": 28, "num_nextn_predict_layers": 1},
-            ("model.mtp_block.0.mlp.up_proj.weight", "model.mtp_linear_proj.0.weight"),
-            "mtp_block",
-        ),
-        (
-            {"model_type": "deepseek_v4", "num_hidden_layers": 43, "num_nextn_predict_layers": 1},
-            ("mtp.0.e_proj.weight", "mtp.0.attn.wq_a.weight"),
-            "mtp",
-        ),
-        (
-            {
-                "model_type": "inkling_mm_model",
-                "text_config": {"num_hidden_layers": 6},
-                "mtp_config": {"num_nextn_predict_layers": 1},
-            },
-            ("model.mtp.layers.0.attn.wq_du.weight", "model.mtp.norm.weight"),
-            "mtp",
-        ),
-        (
-            {"model_type": "new_one", "num_hidden_layers": 2, "num_nextn_predict_layers": 1},
-            ("model.mtp.norm.weight", "model.mtp.fc.weight"),
-            "mtp",
-        ),
-    ],
-    ids=["deepseek", "glm4-moe", "qwen3.5", "mimo", "ernie", "deepseek-v4", "inkling", "unknown"],
-)
+@cases("the_tensors_of_a_declared_head_are_found")
 def test_the_tensors_of_a_declared_head_are_found(
     config: dict[str, Any], names: tuple[str, ...], layout: str
 ) -> None:
@@ -89,19 +40,7 @@ def test_the_tensors_of_a_declared_head_are_found(
     assert (head.missing, head.problem, head.weight_bytes) == ((), "", 64)
 
 
-@pytest.mark.parametrize(
-    ("config", "missing"),
-    [
-        (DEEPSEEK, ("model.layers.61.*",)),
-        (DEEPSEEK | {"num_nextn_predict_layers": 2}, ("model.layers.61.*", "model.layers.62.*")),
-        ({"model_type": "qwen3_5_text", "mtp_num_hidden_layers": 1}, ("mtp.*",)),
-        (
-            {"model_type": "new_one", "num_hidden_layers": 2, "num_nextn_predict_layers": 1},
-            ("model.layers.2.* or mtp.* or model.mtp_layers.* or model.mtp_block.0.*",),
-        ),
-    ],
-    ids=["deepseek", "two-layers", "qwen3.5", "unknown"],
-)
+@cases("a_declared_head_without_tensors_is_missing_by_name")
 def test_a_declared_head_without_tensors_is_missing_by_name(
     config: dict[str, Any], missing: tuple[str, ...]
 ) -> None:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +12,7 @@ from packager.architectures.quantized import Quantized
 from packager.architectures.sums import add_up
 from packager.core.model import ModelFiles
 from packager.findings import errors_in
+from tests.support.case_tables import cases_of
 from tests.support.headers import (
     GEMMA_2_2B,
     LLAMA_3_8B,
@@ -21,6 +22,8 @@ from tests.support.headers import (
     model_of,
     tensor,
 )
+
+cases = cases_of(__file__)
 
 
 def codes(model: ModelFiles) -> list[str]:
@@ -77,25 +80,7 @@ def test_packed_weights_are_counted_one_by_one() -> None:
     assert packed.weight_bytes < 0.3 * whole.weight_bytes
 
 
-@pytest.mark.parametrize(
-    ("stated", "weight_format"),
-    [
-        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, ""),
-        ({"quant_method": "fp8"}, "fp8_w8a8"),
-        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "fp8_w8a8"),
-        ({"quant_method": "compressed-tensors", "format": "int-quantized"}, "int8_w8a8"),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "format": "pack-quantized",
-                "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}},
-            },
-            "w4a16",
-        ),
-        ({"quant_method": "compressed-tensors", "format": ["?"], "config_groups": 7}, ""),
-    ],
-    ids=["gptq 8 bit", "fp8", "ct fp8", "ct int8", "ct int4", "ct nonsense"],
-)
+@cases("the_format_of_a_quantized_checkpoint_is_recognised")
 def test_the_format_of_a_quantized_checkpoint_is_recognised(
     stated: dict[str, Any], weight_format: str
 ) -> None:
@@ -134,52 +119,12 @@ def test_an_unknown_architecture_is_planned_with_a_warning() -> None:
     assert [(f.severity, f.code) for f in findings] == [("warning", "architecture-unknown")]
 
 
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"num_attention_heads": 0}, "config-value"),
-        ({"num_attention_heads": "4"}, "config-value"),
-        ({"num_attention_heads": True}, "config-value"),
-        ({"hidden_size": -256}, "config-value"),
-        ({"hidden_size": 256.0}, "config-value"),
-        ({"vocab_size": [2048]}, "config-value"),
-        ({"num_hidden_layers": 2**63}, "config-value"),
-        ({"head_dim": 0}, "config-value"),
-        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "config-value"),
-        ({"num_key_value_heads": 3}, "config-value"),
-        ({"max_position_embeddings": None}, "config-missing"),
-        ({"hidden_size": 128}, "config-mismatch"),
-        ({"num_hidden_layers": 5}, "config-mismatch"),
-        ({"architectures": []}, "architecture-missing"),
-        ({"architectures": "LlamaForCausalLM"}, "architecture-missing"),
-        ({"architectures": [None]}, "architecture-missing"),
-        ({"model_type": None}, "model-type-missing"),
-        ({"model_type": 7}, "model-type-missing"),
-        ({"quantization_config": "awq"}, "quantization-unreadable"),
-        ({"quantization_config": {"quant_method": 4}}, "quantization-unreadable"),
-        ({"quantization_config": {"quant_method": "new"}}, "quantization-unknown"),
-    ],
-    ids=str,
-)
-def test_a_wrong_config_is_said(change: dict[str, Any], code: str) -> None:
-    assert codes(replace(model_of(TINY), config=TINY | change)) == [code]
+@cases("a_wrong_config_is_said")
+def test_a_wrong_config_is_said(change: str, code: str) -> None:
+    assert codes(replace(model_of(TINY), config=TINY | json.loads(change))) == [code]
 
 
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        (
-            "num_hidden_layers",
-            "config.json does not state num_hidden_layers, which means 32 layers, "
-            "but the weights have 4",
-        ),
-        (
-            "hidden_size",
-            "config.json does not state hidden_size, which means hidden_size 4096, "
-            "but the embedding's shape is [2048, 256]",
-        ),
-    ],
-)
+@cases("a_number_that_is_not_stated_is_not_said_to_be")
 def test_a_number_that_is_not_stated_is_not_said_to_be(key: str, message: str) -> None:
     """config.json was said to say 32 layers where it states none."""
     config = {name: value for name, value in TINY.items() if name != key}

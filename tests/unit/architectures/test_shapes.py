@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,34 +17,18 @@ from packager.engines.supported_models import check_listed
 from packager.findings import errors_in
 from packager.models.contents import refuse_own_code
 from packager.models.refusals import CodeNeeded
+from tests.support.case_tables import cases_of, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.shapes import config_of, models, plain
 from tests.support.zoo import config_only
 from tests.unit.architectures.test_profile import JSON
 
+cases = cases_of(__file__)
+TABLES = read_tables(__file__)
+
 # Everything else is planned by the default container, vLLM 0.27.1 on NVIDIA.
-NO_TEXT = "model-not-generative"
 OWN_CODE = "own code"  # vLLM reads these configurations only with --trust-remote-code
-GONE = "engine-lacks-architecture"  # vLLM took them out: 0.23.0 was the last
-REFUSED = {
-    "BAAI/bge-large-en-v1.5": NO_TEXT,
-    "BAAI/bge-reranker-v2-m3": NO_TEXT,
-    "answerdotai/ModernBERT-large": NO_TEXT,
-    "facebook/bart-large-cnn": NO_TEXT,
-    "google-bert/bert-base-uncased": NO_TEXT,
-    "google-t5/t5-large": NO_TEXT,
-    "google/flan-t5-xxl": NO_TEXT,
-    "lmsys/vicuna-7b-eagle3": NO_TEXT,
-    "nomic-ai/nomic-embed-text-v1.5": NO_TEXT,
-    "openai/whisper-large-v3": NO_TEXT,
-    "baichuan-inc/Baichuan2-13B-Chat": OWN_CODE,
-    "inclusionAI/Ling-lite": OWN_CODE,
-    "internlm/internlm2_5-7b-chat": OWN_CODE,
-    "nvidia/Llama-3_3-Nemotron-Super-49B-v1": OWN_CODE,
-    "xai-org/grok-1": OWN_CODE,
-    "MiniMaxAI/MiniMax-Text-01": GONE,
-    "ibm-ai-platform/Bamba-9B": GONE,
-}
+REFUSED = TABLES["refused"]
 
 
 @cache
@@ -74,29 +57,7 @@ def test_published_models_are_planned_or_rightly_refused() -> None:
     assert len({config_of(name)["architectures"][0] for name in verdicts}) == 95
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Qwen/Qwen3.5-35B-A3B",
-        "Qwen/Qwen3.5-122B-A10B",
-        "Qwen/Qwen3.5-397B-A17B",
-        "deepseek-ai/DeepSeek-V4-Flash",
-        "facebook/opt-66b",
-        "EleutherAI/gpt-j-6b",
-        "mosaicml/mpt-7b",
-        "bigcode/starcoder",
-        "state-spaces/mamba-2.8b-hf",
-        "mistralai/Mamba-Codestral-7B-v0.1",
-        "llava-hf/llava-1.5-7b-hf",
-        "MiniMaxAI/MiniMax-M2.5",
-        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-        "nvidia/Nemotron-H-56B-Base-8K",
-        "moonshotai/Kimi-K2-Instruct",
-        "moonshotai/Kimi-K2.5",
-        "microsoft/Phi-3.5-MoE-instruct",
-        "XiaomiMiMo/MiMo-V2-Flash",
-    ],
-)
+@cases("a_published_config_is_not_refused_for_what_it_leaves_out")
 def test_a_published_config_is_not_refused_for_what_it_leaves_out(name: str) -> None:
     assert verdict(name) == "planned"
 
@@ -104,48 +65,6 @@ def test_a_published_config_is_not_refused_for_what_it_leaves_out(name: str) -> 
 # What publishers say, in billions: total, active, and what they leave out of the active ones.
 # The model cards of the hub, and the papers of DeepSeek, GLM-4.5 and gpt-oss; 2026-11-22.
 ALL, LOOKED_UP, NO_WORDS, NO_TOWER = "", "embedding", "embedding and head", "tower"
-PUBLISHED = [
-    ("mistralai/Mixtral-8x7B-v0.1", 46.7, 12.9, ALL),
-    ("mistralai/Mixtral-8x22B-v0.1", 141, 39, ALL),
-    ("Qwen/Qwen3-30B-A3B", 30.5, 3.3, ALL),
-    ("Qwen/Qwen3-235B-A22B", 235, 22, ALL),
-    ("Qwen/Qwen3-Coder-480B-A35B-Instruct", 480, 35, ALL),
-    ("Qwen/Qwen2-57B-A14B", 57.41, 14.2, ALL),
-    ("Qwen/Qwen1.5-MoE-A2.7B", 14.3, 2.7, ALL),
-    ("Qwen/Qwen3-Next-80B-A3B-Instruct", 80, 3, NO_WORDS),
-    ("deepseek-ai/DeepSeek-V3", 671, 37, LOOKED_UP),
-    ("deepseek-ai/DeepSeek-V2", 236, 21, LOOKED_UP),
-    ("deepseek-ai/DeepSeek-V4-Flash", 284, 13, LOOKED_UP),
-    ("deepseek-ai/DeepSeek-V4-Pro", 1573, 49, LOOKED_UP),
-    ("openai/gpt-oss-120b", 116.8, 5.1, LOOKED_UP),
-    ("openai/gpt-oss-20b", 20.9, 3.6, LOOKED_UP),
-    ("moonshotai/Kimi-K2-Instruct", 1026, 32, LOOKED_UP),
-    ("zai-org/GLM-4.5-Air", 106, 12, NO_WORDS),
-    ("zai-org/GLM-4.6", 355, 32, NO_WORDS),
-    ("zai-org/GLM-5", 744, 40, NO_WORDS),
-    ("allenai/OLMoE-1B-7B-0924", 6.9, 1.3, ALL),
-    ("microsoft/Phi-3.5-MoE-instruct", 41.9, 6.6, ALL),
-    ("baidu/ERNIE-4.5-300B-A47B-PT", 300, 47, LOOKED_UP),
-    ("baidu/ERNIE-4.5-21B-A3B-PT", 21.8, 3, LOOKED_UP),
-    ("tencent/Hunyuan-A13B-Instruct", 80, 13, ALL),
-    ("MiniMaxAI/MiniMax-M2.5", 229, 10, NO_WORDS),
-    ("ibm-granite/granite-4.0-h-small", 32.2, 9, ALL),
-    ("ai21labs/AI21-Jamba-1.5-Mini", 51.6, 12, ALL),
-    ("ai21labs/AI21-Jamba-1.5-Large", 398, 94, ALL),
-    ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 31.6, 3.2, LOOKED_UP),
-    ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 120.6, 12.7, ALL),
-    ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 550, 55, LOOKED_UP),
-    ("databricks/dbrx-instruct", 132, 36, ALL),
-    ("XiaomiMiMo/MiMo-V2-Flash", 309, 15, LOOKED_UP),
-    ("rednote-hilab/dots.llm1.inst", 142, 14, ALL),
-    ("google/gemma-4-26B-A4B", 25.8, 3.8, NO_TOWER),
-    ("moonshotai/Kimi-Linear-48B-A3B-Instruct", 49.1, 3, LOOKED_UP),
-    ("meta-llama/Llama-4-Scout-17B-16E-Instruct", 109, 17, NO_TOWER),
-    ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", 400, 17, NO_TOWER),
-    ("Qwen/Qwen3-VL-235B-A22B-Instruct", 235.7, 22, NO_TOWER),
-    ("meta-llama/Meta-Llama-3.1-405B", 405.9, 405.9, ALL),
-    ("mistralai/Mamba-Codestral-7B-v0.1", 7.29, 7.29, ALL),
-]
 
 
 def close(ours: float, published: float) -> bool:
@@ -154,9 +73,7 @@ def close(ours: float, published: float) -> bool:
     return abs(ours - published) <= 0.02 * published or round(ours, digits) == published
 
 
-@pytest.mark.parametrize(
-    ("name", "total", "active", "left_out"), PUBLISHED, ids=[row[0] for row in PUBLISHED]
-)
+@cases("published", left_out="")
 def test_active_parameters_are_those_that_the_publisher_states(
     name: str, total: float, active: float, left_out: str
 ) -> None:
@@ -174,28 +91,7 @@ def test_active_parameters_are_those_that_the_publisher_states(
     assert close((profile.active_parameters - less) / 1e9, active)
 
 
-@pytest.mark.parametrize(
-    ("name", "per_token", "cached", "state"),
-    [
-        ("Qwen/Qwen3.5-27B", 65_536, 16, 48 * 3_207_168),
-        ("ibm-granite/granite-4.0-h-small", 16_384, 4, 36 * 2_147_840),
-        ("ai21labs/AI21-Jamba-1.5-Mini", 16_384, 4, 28 * 311_296),
-        ("ibm-ai-platform/Bamba-9B", 12_288, 3, 29 * 2_147_840),
-        ("LiquidAI/LFM2-1.2B", 12_288, 6, 10 * 8_192),
-        ("LiquidAI/LFM2-8B-A1B", 12_288, 6, 18 * 8_192),
-        ("nvidia/Nemotron-H-56B-Base-8K", 40_960, 10, 54 * 8_511_488),
-        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", 6_144, 6, 23 * 2_134_016),
-        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 12_288, 12, 48 * 8_499_200),
-        ("tiiuae/Falcon-H1-7B-Instruct", 45_056, 44, 44 * 1_594_368),
-        ("Zyphra/Zamba2-7B", 372_736, 13, 81 * 962_048),
-        ("moonshotai/Kimi-Linear-48B-A3B-Instruct", 8_064, 7, 20 * 2_170_880),
-        ("moonshotai/Kimi-K3", 27_648, 24, 69 * 6_512_640),
-        ("MiniMaxAI/MiniMax-Text-01", 40_960, 10, 70 * 4_194_304),
-        ("state-spaces/mamba-2.8b-hf", 0, 0, 64 * 194_560),
-        ("tiiuae/falcon-mamba-7b", 0, 0, 64 * 311_296),
-        ("mistralai/Mamba-Codestral-7B-v0.1", 0, 0, 64 * 2_158_592),
-    ],
-)
+@cases("only_layers_that_attend_keep_a_cache_and_the_others_a_state")
 def test_only_layers_that_attend_keep_a_cache_and_the_others_a_state(
     name: str, per_token: int, cached: int, state: int
 ) -> None:
@@ -205,89 +101,7 @@ def test_only_layers_that_attend_keep_a_cache_and_the_others_a_state(
     assert (profile.cached_layers, profile.state_bytes) == (cached, state)
 
 
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [
-        ("meta-llama/Meta-Llama-3.1-8B", ()),
-        (
-            "google/gemma-3-27b-it",
-            (
-                KvGroup(kind="sliding", layers=52, kv_heads=16, head_dim=128, window_tokens=1024),
-                KvGroup(kind="full", layers=10, kv_heads=16, head_dim=128),
-            ),
-        ),
-        (
-            "openai/gpt-oss-120b",
-            (
-                KvGroup(kind="sliding", layers=18, kv_heads=8, head_dim=64, window_tokens=128),
-                KvGroup(kind="full", layers=18, kv_heads=8, head_dim=64),
-            ),
-        ),
-        (
-            "meta-llama/Llama-4-Scout-17B-16E-Instruct",
-            (
-                KvGroup(kind="chunked", layers=36, kv_heads=8, head_dim=128, window_tokens=8192),
-                KvGroup(kind="full", layers=12, kv_heads=8, head_dim=128),
-            ),
-        ),
-        (
-            "allenai/Olmo-3-7B-Instruct",
-            (
-                KvGroup(kind="sliding", layers=24, kv_heads=32, head_dim=128, window_tokens=4096),
-                KvGroup(kind="full", layers=8, kv_heads=32, head_dim=128),
-            ),
-        ),
-        (
-            "LGAI-EXAONE/EXAONE-4.0-32B",
-            (
-                KvGroup(kind="sliding", layers=48, kv_heads=8, head_dim=128, window_tokens=4096),
-                KvGroup(kind="full", layers=16, kv_heads=8, head_dim=128),
-            ),
-        ),
-        ("LGAI-EXAONE/EXAONE-4.0-1.2B", ()),  # no window
-        (
-            "bigcode/starcoder2-15b",
-            (KvGroup(kind="sliding", layers=40, kv_heads=4, head_dim=128, window_tokens=4096),),
-        ),
-        (
-            "XiaomiMiMo/MiMo-V2-Flash",
-            (
-                KvGroup(kind="full", layers=9, kv_heads=4, head_dim=192, value_dim=128),
-                KvGroup(
-                    kind="sliding",
-                    layers=39,
-                    kv_heads=8,
-                    head_dim=192,
-                    value_dim=128,
-                    window_tokens=128,
-                ),
-            ),
-        ),
-        (
-            "google/gemma-4-26B-A4B",
-            (
-                KvGroup(kind="sliding", layers=25, kv_heads=8, head_dim=256, window_tokens=1024),
-                KvGroup(kind="full", layers=5, kv_heads=2, head_dim=512),
-            ),
-        ),
-        (  # the last 15 of 35 layers read what earlier ones keep
-            "google/gemma-3n-E4B-it",
-            (
-                KvGroup(kind="sliding", layers=16, kv_heads=2, head_dim=256, window_tokens=512),
-                KvGroup(kind="full", layers=4, kv_heads=2, head_dim=256),
-            ),
-        ),
-        (
-            "deepseek-ai/DeepSeek-V3.2",
-            (
-                KvGroup(kind="mla", layers=61, kv_heads=1, head_dim=576),
-                KvGroup(kind="mla", layers=61, kv_heads=1, head_dim=66),  # of the indexer
-            ),
-        ),
-        ("mistralai/Mistral-Large-Instruct-2407", ()),  # its window is null
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@cases("layers_that_keep_the_same_are_one_group")
 def test_layers_that_keep_the_same_are_one_group(name: str, groups: tuple[KvGroup, ...]) -> None:
     assert profile_of(name).kv_groups == groups
 
@@ -380,28 +194,7 @@ def test_what_the_language_model_states_wins_over_what_nests_it() -> None:
     assert make_profile(replace(model, config=nested))[0].hidden_size == 4096
 
 
-@pytest.mark.parametrize(
-    ("name", "experts"),
-    [
-        ("Qwen/Qwen3-VL-30B-A3B-Instruct", (128, 8, 768)),
-        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", (128, 8, 768)),
-        ("zai-org/GLM-4.5-Air", (128, 8, 1408)),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", (16, 1, 8192)),
-        ("tencent/Hunyuan-A13B-Instruct", (64, 8, 3072)),  # one number for each layer
-        ("baidu/ERNIE-4.5-300B-A47B-PT", (64, 8, 3584)),
-        ("microsoft/Phi-3.5-MoE-instruct", (16, 2, 6400)),
-        ("google/gemma-4-26B-A4B", (128, 8, 704)),
-        ("google/gemma-3-27b-it", (0, 0, 0)),
-        ("nvidia/Gemma-4-31B-IT-NVFP4", (0, 0, 0)),
-        ("ibm-granite/granite-4.0-h-small", (72, 10, 768)),
-        ("ibm-granite/granite-4.0-h-micro", (0, 0, 0)),  # states 0
-        ("ai21labs/AI21-Jamba-1.5-Mini", (16, 2, 14336)),
-        ("XiaomiMiMo/MiMo-V2-Flash", (256, 8, 2048)),
-        ("nvidia/Nemotron-H-56B-Base-8K", (0, 0, 0)),  # its class assumes 8
-        ("databricks/dbrx-instruct", (16, 4, 10752)),  # in ffn_config
-        ("moonshotai/Kimi-K3", (896, 16, 3072)),
-    ],
-)
+@cases("a_mixture_of_experts_is_recognised_without_a_row_of_its_own")
 def test_a_mixture_of_experts_is_recognised_without_a_row_of_its_own(
     name: str, experts: tuple[int, int, int]
 ) -> None:
@@ -462,37 +255,7 @@ def test_a_number_of_layers_that_no_model_has_is_refused() -> None:
     assert findings[0].message == "config.json: num_hidden_layers is 5000, not at most 4096"
 
 
-KEYS = (
-    "attn_layer_indices",
-    "attn_layer_period",
-    "attn_type_list",
-    "attention_chunk_size",
-    "block_configs",
-    "compress_ratios",
-    "full_attn_idxs",
-    "hybrid_layer_pattern",
-    "hybrid_override_pattern",
-    "index_head_dim",
-    "intermediate_size",
-    "kv_lora_rank",
-    "layer_types",
-    "layers_block_type",
-    "linear_attn_config",
-    "linear_num_value_heads",
-    "mamba_n_heads",
-    "model_type",
-    "moe_topk",
-    "num_attention_heads",
-    "num_experts",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "num_kv_shared_layers",
-    "quantization_config",
-    "sliding_window",
-    "sliding_window_pattern",
-    "text_config",
-    "thinker_config",
-)
+KEYS = TABLES["keys"]
 
 
 @given(name=st.sampled_from(sorted(models())), data=st.data())

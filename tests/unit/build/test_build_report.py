@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from packager.build.report import summary_lines
 from packager.core.record import (
     BuildRecord,
@@ -13,21 +11,15 @@ from packager.core.record import (
     Transfer,
 )
 from packager.core.request import BuildRequest
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 DIGEST = "sha256:" + 64 * "a"
 
 
-@pytest.mark.parametrize(
-    ("roles", "said"),
-    [
-        (("base", "base", "weights", "config"), ["base (2 layers)", "weights", "config"]),
-        (("weights", "base", "base", "config"), ["weights", "base (2 layers)", "config"]),
-    ],
-    ids=["base-first", "weights-first"],
-)
-def test_layers_are_listed_in_the_order_of_the_image(
-    roles: tuple[str, ...], said: list[str]
-) -> None:
+@cases("layers_are_listed_in_the_order_of_the_image")
+def test_layers_are_listed_in_the_images_order(roles: tuple[str, ...], said: list[str]) -> None:
     record = BuildRecord(
         packager_version="1",
         request=BuildRequest(model="model", instance="local"),

@@ -18,8 +18,11 @@ from packager.core.techniques import Quantization
 from packager.performance.presets import Candidate
 from packager.performance.ranking import RankedInstance, rank
 from packager.wiring import parse_model_reference
+from tests.support.case_tables import cases_of
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on, quality_report
+
+cases = cases_of(__file__)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HUB = BuildRequest(model="meta-llama/Meta-Llama-3-8B-Instruct", instance="ml.g5.xlarge")
@@ -81,38 +84,19 @@ def test_a_ranking_of_nothing_has_no_choices() -> None:
     assert ranking_choices(rank([], [], "cost"), HUB) == ()
 
 
-@pytest.mark.parametrize(
-    ("plan", "asked", "words", "is_known"),
-    [
-        (PLAN, {}, "the weights are served as published", True),
-        (AWQ, {}, "unknown until measured: add --evaluate default, and the build tells", False),
-        (
-            AWQ,
-            {"max_kld": 0.1, "min_top1": 0.9},
-            "unknown until measured: the build measures it, and refuses mean KLD over 0.1 or "
-            "same-top-1 under 0.9",
-            False,
-        ),
-        (AWQ, {"evaluate": "default"}, "unknown until measured: the build measures it", False),
-        (
-            replace(PLAN, quantization=ARRIVED),
-            {},
-            "the checkpoint is w4a16 already, and served as published",
-            True,
-        ),
-        (
-            replace(PLAN, kv_dtype="fp8"),
-            {},
-            "the weights are served as published; what the fp8 cache changes is not measured",
-            False,
-        ),
-    ],
-    ids=["as is", "quantized", "limits", "evaluated", "arrived", "cache"],
-)
+PLANS = {
+    "as is": PLAN,
+    "quantized": AWQ,
+    "arrived": replace(PLAN, quantization=ARRIVED),
+    "cache": replace(PLAN, kv_dtype="fp8"),
+}
+
+
+@cases("quality_is_unknown_until_it_is_measured", asked={})
 def test_quality_is_unknown_until_it_is_measured(
-    plan: Plan, asked: dict[str, Any], words: str, is_known: bool
+    plan: str, asked: dict[str, Any], words: str, is_known: bool
 ) -> None:
-    assert quality_words(plan, HUB.model_copy(update=asked)) == (words, is_known)
+    assert quality_words(PLANS[plan], HUB.model_copy(update=asked)) == (words, is_known)
 
 
 def test_a_measured_quality_is_shown_with_its_figure() -> None:
@@ -179,16 +163,7 @@ def test_a_page_is_traced_by_revision_or_by_what_was_read() -> None:
     assert model_identity(replace(local, tensors=local.tensors[:-1])) != model_identity(local)
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("org/name@main", "org/name"),
-        ("hf://org/name@main", "org/name"),
-        ("/home/me/mine", "mine"),
-        ("models/mine/", "mine"),
-        ("./models/mine@2", "mine@2"),
-    ],
-)
+@cases("a_model_that_was_not_read_has_its_own_name")
 def test_a_model_that_was_not_read_has_its_own_name(model: str, name: str) -> None:
     asked = HUB.model_copy(update={"model": model})
 

@@ -175,9 +175,7 @@ REPORTS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_report_of_hostile_texts_keeps_its_lines(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_texts_keep_their_lines(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     made = REPORTS[name]()
 
     if isinstance(made, str):

@@ -30,24 +30,17 @@ from packager.performance.startup import image_of_plan, predict_startup
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES
+from tests.support.case_tables import cases_of
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
+
+cases = cases_of(__file__)
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
 
 
-@pytest.mark.parametrize(
-    ("version", "variant", "words"),
-    [
-        ("", "", "vllm image, vllm 0.32.0"),
-        ("0.36.0", "", "vllm 0.36.0 with vllm 0.32.0"),
-        ("0.36.0", "upstream", "vllm upstream 0.36.0 with vllm 0.32.0"),
-    ],
-    ids=["no version", "version", "variant"],
-)
-def test_a_container_reads_well_with_and_without_a_version(
-    version: str, variant: str, words: str
-) -> None:
+@cases("a_container_reads_well_with_and_without_a_version")
+def test_a_container_reads_well_without_a_version(version: str, variant: str, words: str) -> None:
     container = ContainerFacts(
         family="vllm",
         kind="cpu",
@@ -71,70 +64,56 @@ def test_the_page_has_every_part() -> None:
     assert "F3  output tokens / duration" in text
 
 
-def test_without_steps_nothing_is_said_to_run_or_to_be_reused() -> None:
-    assert "will run   no step: the weights are served as they are" in page_text(
-        PlanPage(plan=PLAN)
-    )
+STEP: dict[str, Any] = {"step": "quantize", "tool": "llmcompressor"}
+HIT = CacheStatus(**STEP, state="hit", key="ab" * 32, seconds=5400.0)
+MISS = CacheStatus(
+    **STEP, state="miss", seconds=90.0, installs=True, differs=("/calibration/seed",)
+)
+QUANTIZE = Recipe((Step(name="quantize", tool="llmcompressor", gives="model"),))
+AWQ = Quantization(method="awq", scheme="W4A16", bits=4)
+NGRAM = Draft(kind="ngram", speculative_tokens=4)
+HALF = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2, dp_degree=1)
+(SLOTS,) = (case.plan for case in CASES if case.id == "llama-3-8b-inf2-neuron")
 
 
-def test_steps_are_named_and_no_reuse_is_promised() -> None:
-    recipe = Recipe((Step(name="quantize", tool="llmcompressor", gives="model"),))
-
-    assert "will run   quantize\n" in page_text(PlanPage(plan=PLAN, recipe=recipe))
-
-
-def test_what_the_cache_saves_is_said_with_the_step() -> None:
-    hit = CacheStatus(
-        step="quantize", tool="llmcompressor", state="hit", key="ab" * 32, seconds=5400.0
-    )
-
-    text = " ".join(page_text(PlanPage(plan=PLAN, forecasts=(hit,))).split())
-
-    assert "quantize with llmcompressor: in the cache, saves 90 min (abababababab)" in text
-
-
-def test_of_a_miss_the_fields_are_named_that_differ() -> None:
-    miss = CacheStatus(
-        step="quantize",
-        tool="llmcompressor",
-        state="miss",
-        seconds=90.0,
-        installs=True,
-        differs=("/calibration/seed",),
-    )
-
-    text = " ".join(page_text(PlanPage(plan=PLAN, forecasts=(miss,))).split())
-
-    assert (
-        "not in the cache; the nearest entry differs in /calibration/seed; "
-        "takes about 90.0 s here (estimated); its tool is installed first, about 90.0 s"
-    ) in text
-
-
-EFFORTS = {
-    "time and dollars": (
-        {"seconds": 5040.0, "seconds_from": "past", "where_seconds": 5040.0, "where_usd": 0.98},
-        "takes about 84 min here (from past runs); "
-        "about 84 min and $0.98 on ml.g5.2xlarge ($1.52 an hour)",
-    ),
-    "only elsewhere": (
-        {"where_seconds": 400_000.0, "where_usd": 168.9},
-        "not in the cache; about 5 days and $168.90 on ml.g5.2xlarge",
-    ),
-    "next to nothing": (
-        {"where_seconds": 9.0, "where_usd": 0.0001},
-        "about 9.0 s and < $0.01 on ml.g5.2xlarge",
-    ),
-    "nobody knows": (
-        {},
-        "not in the cache; how long it takes is not known; could run on ml.g5.2xlarge",
-    ),
-}
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (PlanPage(plan=PLAN), "will run no step: the weights are served as they are"),
+        (PlanPage(plan=PLAN, recipe=QUANTIZE), "will run quantize"),
+        (
+            PlanPage(plan=PLAN, forecasts=(HIT,)),
+            "quantize with llmcompressor: in the cache, saves 90 min (abababababab)",
+        ),
+        (
+            PlanPage(plan=PLAN, forecasts=(MISS,)),
+            "not in the cache; the nearest entry differs in /calibration/seed; "
+            "takes about 90.0 s here (estimated); its tool is installed first, about 90.0 s",
+        ),
+        (
+            PlanPage(plan=replace(PLAN, quantization=AWQ)),
+            "no step that makes them so is planned",
+        ),
+        (
+            PlanPage(plan=replace(PLAN, draft=NGRAM)),
+            "4 tokens are drafted at a time from the prompt's own words",
+        ),
+        (PlanPage(plan=HALF), ", 2 of 4 devices: TP 2"),
+        (
+            PlanPage(plan=SLOTS),
+            f"{SLOTS.shape.max_batch} at once, at any length; more wait in a queue",
+        ),
+    ],
+    ids=["no step", "a step", "a hit", "a miss", "a method alone", "a draft", "idle", "slots"],
+)
+def test_the_text_says(page: PlanPage, said: str) -> None:
+    assert said in " ".join(page_text(page).split())
 
 
-@pytest.mark.parametrize("case", EFFORTS)
-def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(case: str) -> None:
-    effort, said = EFFORTS[case]
+@cases("efforts")
+def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(
+    effort: dict[str, Any], said: str
+) -> None:
     where = "ml.g5.2xlarge ($1.52 an hour): the cheapest for the whole job"
     told: dict[str, Any] = {"step": "quantize", "tool": "t", "state": "miss", "where": where}
     miss = CacheStatus(**told, **effort)
@@ -143,20 +122,6 @@ def test_a_miss_says_what_it_takes_here_and_costs_elsewhere(case: str) -> None:
     assert said in " ".join(page_text(page).split())
     assert said.replace("<", "&lt;") in " ".join(plan_html(page).split())
     assert page_document(page)["forecasts"][0]["where_usd"] == effort.get("where_usd")
-
-
-def test_a_quantization_without_a_step_is_owned_up_to() -> None:
-    plan = replace(PLAN, quantization=Quantization(method="awq", scheme="W4A16", bits=4))
-
-    assert "no step that makes them so is planned" in page_text(PlanPage(plan=plan))
-
-
-def test_a_draft_is_told() -> None:
-    plan = replace(PLAN, draft=Draft(kind="ngram", speculative_tokens=4))
-
-    assert "4 tokens are drafted at a time from the prompt's own words" in " ".join(
-        page_text(PlanPage(plan=plan)).split()
-    )
 
 
 def test_the_memory_bar_has_every_part_and_is_never_longer_than_the_device() -> None:
@@ -263,12 +228,6 @@ def test_text_page_and_document_describe_how_the_model_lies_on_the_devices() -> 
     }
 
 
-def test_devices_without_work_are_counted_beside_those_in_use() -> None:
-    plan = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2, dp_degree=1)
-
-    assert ", 2 of 4 devices: TP 2\n" in page_text(PlanPage(plan=plan))
-
-
 def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> None:
     mamba = replace(PLAN, profile=replace(PLAN.profile, kv_bytes_per_token=0))
     page, shown = PlanPage(plan=mamba), PlanPage(plan=PLAN)
@@ -280,17 +239,8 @@ def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> N
     assert "tokens of KV cache" in plan_html(shown)
 
 
-@pytest.mark.parametrize(
-    ("family", "beyond"),
-    [
-        ("vllm", "when the cache is full, the latest is preempted and computed again"),
-        ("sglang", "when the cache is full, the latest is retracted and computed again"),
-        ("tgi", "beyond MAX_CONCURRENT_REQUESTS are refused"),
-    ],
-)
-def test_a_plan_says_how_many_requests_fit_and_what_happens_to_more(
-    family: str, beyond: str
-) -> None:
+@cases("a_plan_says_how_many_requests_fit_and_what_happens_to_more")
+def test_a_plan_says_how_many_fit_and_what_happens_to_more(family: str, beyond: str) -> None:
     facts = facts_of(LLAMA_8B, "ml.g5.xlarge", family=family)
     plan = make_plan(facts, FAMILIES.find(family).make(), accelerator_of=accelerator_of)
 
@@ -307,15 +257,6 @@ def test_a_plan_says_how_many_requests_fit_and_what_happens_to_more(
     assert document["capacity"]["full_length_requests"] == plan.full_requests
     assert document["capacity"]["beyond"].endswith(beyond)
     assert "Holds</dt><dd>" in plan_html(page)
-
-
-def test_static_slots_hold_a_request_each_whatever_its_length() -> None:
-    (plan,) = (case.plan for case in CASES if case.id == "llama-3-8b-inf2-neuron")
-
-    assert plan.full_requests == plan.typical_requests == plan.shape.max_batch
-    assert f"{plan.shape.max_batch} at once, at any length; more wait in a queue" in " ".join(
-        page_text(PlanPage(plan=plan)).split()
-    )
 
 
 def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:
@@ -355,14 +296,7 @@ def test_what_the_host_must_have_is_told() -> None:
     assert page_document(page)["container"]["least_driver"] == "580"
 
 
-@pytest.mark.parametrize(
-    ("drain_s", "after_s", "words", "grace_s"),
-    [
-        (25, 5, "running requests get 25 s after SIGTERM; give the container a grace period", 30),
-        (0, 5, "running requests are lost at SIGTERM: take traffic away before it", 30),
-        (None, 20, "running requests end first, however long they take", 45),
-    ],
-)
+@cases("what_stopping_does_to_requests_is_told", drain_s=None)
 def test_what_stopping_does_to_requests_is_told(
     drain_s: int | None, after_s: int, words: str, grace_s: int
 ) -> None:

@@ -46,7 +46,7 @@ def names_of(ranking: Ranking) -> list[str]:
     return [option.plan.instance.name for option in ranking.options]
 
 
-def test_nothing_is_sought_in_place_of_an_instance_that_is_left_out(
+def test_nothing_replaces_an_instance_that_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Other shapes and methods were planned for each that is refused, and shown nowhere."""
@@ -170,7 +170,7 @@ def test_latency_drafts_with_the_head_that_a_model_brings_where_it_is_served() -
     assert served.point.tpot_s < lost.point.tpot_s
 
 
-def test_the_closest_miss_is_found_by_its_bytes_and_not_by_the_message(
+def test_the_closest_miss_is_found_by_its_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """80 MiB are less than 1 GiB, whatever numbers and words a message has."""

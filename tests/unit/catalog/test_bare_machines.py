@@ -8,34 +8,12 @@ from packager.catalog.accelerators import accelerator_of, accelerator_rows
 from packager.catalog.bare import AmbiguousDevice, DeviceCount, UnknownDevice
 from packager.catalog.instances import UnknownInstance, find_instance
 from packager.core.units import MIB
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    ("name", "canonical"),
-    [
-        ("8xH100-80", "8xH100-80"),
-        ("8xH100", "8xH100-80"),
-        ("8XH100-80GB", "8xH100-80"),
-        ("8 x h100-sxm", "8xH100-80"),
-        ("08xh100-sxm5-80gb", "8xH100-80"),
-        ("8xNVIDIA H100 80GB HBM3", "8xH100-80"),
-        ("8\u00d7H100_80GB", "8xH100-80"),
-        ("2xH100-PCIe", "2xH100-80-PCIe"),
-        ("1xh100-nvl", "1xH100-94-NVL"),
-        ("4xA100-80GB", "4xA100-80"),
-        ("16xa100-40", "16xA100-40"),
-        ("4xa100-80-pcie", "4xA100-80-PCIe"),
-        ("1xA10G", "1xA10G"),
-        ("1xa10", "1xA10"),
-        ("4xl40s", "4xL40S"),
-        ("2xTesla V100 32GB", "2xV100-32"),
-        ("2xRTXPRO6000", "2xRTX-PRO-6000"),
-        ("2xrtx-pro-6000-blackwell-server-edition", "2xRTX-PRO-6000"),
-        ("8xMI300X", "8xMI300X"),
-        ("8xAMD Instinct MI355X", "8xMI355X"),
-        ("64xB300", "64xB300"),
-    ],
-)
+@cases("one_machine_has_one_name_however_it_is_spelled")
 def test_one_machine_has_one_name_however_it_is_spelled(name: str, canonical: str) -> None:
     assert find_instance(name).name == canonical
     assert find_instance(canonical).name == canonical
@@ -68,15 +46,7 @@ def test_devices_bring_memory_formats_capability_and_link() -> None:
     assert found.price_basis == "none: say it with --usd-per-hour"
 
 
-@pytest.mark.parametrize(
-    ("name", "link"),
-    [
-        ("4xL40S", "PCIe"),
-        ("2xH100-PCIe", "PCIe"),
-        ("8xH200", "NVSwitch"),
-        ("2xMI300X", "Infinity Fabric"),
-    ],
-)
+@cases("cards_talk_over_pcie_and_boards_over_their_own_links")
 def test_cards_talk_over_pcie_and_boards_over_their_own_links(name: str, link: str) -> None:
     assert find_instance(name).link == link
 
@@ -89,15 +59,7 @@ def test_a100_alone_is_one_of_several_devices() -> None:
     assert error.value.hint == "say which: A100-40 or A100-80 or A100-80-PCIe"
 
 
-@pytest.mark.parametrize(
-    ("name", "guess"),
-    [
-        ("8xH1000", "'H100-80'"),
-        ("4xL40SS", "'L40S'"),
-        ("2xMI300", "'MI300X'"),
-        ("8xB2000", "'B200'"),
-    ],
-)
+@cases("a_misspelled_device_gets_the_nearest_one")
 def test_a_misspelled_device_gets_the_nearest_one(name: str, guess: str) -> None:
     with pytest.raises(UnknownDevice) as error:
         find_instance(name)

@@ -19,24 +19,13 @@ from packager.catalog.drivers import (
 )
 from packager.catalog.listing import Filter, list_containers
 from packager.core.user_catalog import UserCatalog
+from tests.support.case_tables import cases_of
 from tests.support.engine_plans import plan_for
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("tag", "cuda"),
-    [
-        ("0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker", "13.0"),
-        ("0.36.0-lmi28.0.0-cu130", "13.0"),
-        ("0.34.0-lmi16.0.0-cu128", "12.8"),
-        ("2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04", "12.4"),
-        ("v0.33.0", ""),
-        ("server-sagemaker-cuda-v2.3", ""),
-        ("0.1.0-cu1", ""),
-        ("0.1.0-cu1300", ""),
-        ("0.1.0-rescu130", ""),
-        ("", ""),
-    ],
-)
+
+@cases("the_tag_of_an_image_names_its_cuda")
 def test_the_tag_of_an_image_names_its_cuda(tag: str, cuda: str) -> None:
     assert cuda_in(tag) == cuda
 
@@ -98,18 +87,8 @@ def test_every_cuda_of_the_catalog_has_its_least_driver() -> None:
     assert [row.major for row in cuda_drivers()] == [13, 12]
 
 
-@pytest.mark.parametrize(
-    ("version", "cuda", "driver"),
-    [
-        ("0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker", "13.0", "580"),
-        ("0.34.0-lmi16.0.0-cu128", "12.8", "525"),
-        ("v0.33.0", "13.0", "580"),
-        ("server-sagemaker-cuda-v2.3", "13.0", "580"),
-    ],
-)
-def test_the_list_of_containers_tells_the_driver_that_each_needs(
-    version: str, cuda: str, driver: str
-) -> None:
+@cases("the_list_of_containers_tells_the_driver_that_each_needs")
+def test_the_list_tells_the_driver_that_each_needs(version: str, cuda: str, driver: str) -> None:
     rows = list_containers(UserCatalog(), Filter(device="nvidia"))
     (row,) = (one for one in rows if one["version"] == version)
 

@@ -15,6 +15,9 @@ from packager.catalog.instances import (
     left_out,
 )
 from packager.catalog.prices import price_of, shipped_prices
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 ACCELERATED = ("p", "g", "inf", "trn", "dl")
 
@@ -74,15 +77,7 @@ def test_a_machine_without_endpoints_has_ec2s_price() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("ml.inf1.xlarge", "NeuronCore-v1"),
-        ("inf1.24xlarge", "NeuronCore-v1"),
-        ("ml.p2.xlarge", "compute capability 3.7"),
-        ("ml.dl1.24xlarge", "Gaudi"),
-    ],
-)
+@cases("a_machine_that_nothing_serves_on_is_refused_with_the_reason")
 def test_a_machine_that_nothing_serves_on_is_refused_with_the_reason(name: str, said: str) -> None:
     with pytest.raises(LeftOut) as error:
         find_instance(name)
@@ -106,21 +101,7 @@ def test_gb200_has_four_gpus_a_node_and_arm_processors() -> None:
     assert found.devices * found.device_bytes / 1024**3 == pytest.approx(740, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "cloud", "device", "devices", "vcpus", "host_gib"),
-    [
-        ("a3-highgpu-8g", "gcp", "H100", 8, 208, 1872),
-        ("a3-ultragpu-8g", "gcp", "H200", 8, 224, 2952),
-        ("a4-highgpu-8g", "gcp", "B200", 8, 224, 3968),
-        ("a2-highgpu-1g", "gcp", "A100-40", 1, 12, 85),
-        ("g2-standard-48", "gcp", "L4", 4, 48, 192),
-        ("Standard_ND96isr_H100_v5", "azure", "H100", 8, 96, 1900),
-        ("nd96isr_h200_v5", "azure", "H200", 8, 96, 1850),
-        ("Standard_NC24ads_A100_v4", "azure", "A100-80-PCIe", 1, 24, 220),
-        ("Standard_NC80adis_H100_v5", "azure", "H100-NVL", 2, 80, 640),
-        ("Standard_ND96isr_MI300X_v5", "azure", "MI300X", 8, 96, 1850),
-    ],
-)
+@cases("other_clouds_machines_are_known")
 def test_other_clouds_machines_are_known(
     name: str, cloud: str, device: str, devices: int, vcpus: int, host_gib: int
 ) -> None:

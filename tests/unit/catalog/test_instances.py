@@ -5,6 +5,9 @@ import pytest
 from packager.catalog.instances import UnknownInstance, find_instance, instances
 from packager.core.instance import gpu_formats
 from packager.core.units import GIB, MIB
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize("name", ["ml.g5.xlarge", "g5.xlarge"])
@@ -32,15 +35,7 @@ def test_a_cpu_instance_is_one_device_with_the_hosts_memory() -> None:
     assert (instance.kind, instance.devices, instance.device_bytes) == ("cpu", 1, 32 * GIB)
 
 
-@pytest.mark.parametrize(
-    ("name", "vcpus", "gib", "usd_hour"),
-    [
-        ("ml.c7i.48xlarge", 192, 384, 10.2816),
-        ("ml.m7i.24xlarge", 96, 384, 5.8061),
-        ("ml.r7i.xlarge", 4, 32, 0.3175),
-        ("ml.r7i.48xlarge", 192, 1536, 15.241),
-    ],
-)
+@cases("large_jobs_find_a_machine_without_accelerators")
 def test_large_jobs_find_a_machine_without_accelerators(
     name: str, vcpus: int, gib: int, usd_hour: float
 ) -> None:

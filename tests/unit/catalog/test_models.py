@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from packager.catalog.models import (
     drafts_for,
     drafts_of,
@@ -11,6 +9,9 @@ from packager.catalog.models import (
     similar_model,
 )
 from packager.core.catalog import CatalogModel
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 def test_a_model_is_found_by_hub_id_and_by_jumpstart_id() -> None:
@@ -113,17 +114,6 @@ def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
     assert drafts_of("acme/unheard-of") == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("meta-lama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
-        ("mistralai/mixtral-8x7b-instruct-v0.1", "mistralai/Mixtral-8x7B-Instruct-v0.1"),
-        ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
-        ("meta-textgeneration-llama-3-8b", "meta-llama/Meta-Llama-3-8B"),
-        ("meta-llama/Meta-Llama-3-8B", ""),
-        ("acme/unheard-of", ""),
-        ("", ""),
-    ],
-)
+@cases("a_misspelt_model_is_guessed_among_published_ones")
 def test_a_misspelt_model_is_guessed_among_published_ones(name: str, meant: str) -> None:
     assert similar_model(name) == meant

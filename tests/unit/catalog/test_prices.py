@@ -20,7 +20,10 @@ from packager.catalog.prices import price_of, priced, shipped_prices
 from packager.cli.catalog import catalog
 from packager.core.catalog import Price
 from packager.errors import NotFound, Unavailable, UsageError
+from tests.support.case_tables import cases_of, fields_of
 from tests.support.places import DATA
+
+cases = cases_of(__file__)
 
 OFFER = DATA / "catalog" / "offer-us-east-1.json"
 
@@ -36,31 +39,11 @@ def user_price(usd_hour: float) -> Price:
     )
 
 
-def test_a_price_says_where_it_holds_and_who_says_so() -> None:
-    price = price_of(find_instance("ml.g5.12xlarge"), "us-east-1")
-
-    assert price == Price(
-        instance="ml.g5.12xlarge",
-        usd_hour=7.09,
-        region="us-east-1",
-        basis="published[F+W]",
-        source="aws-samples/foundation-model-benchmarking-tool fmbench/configs/pricing.yml",
-        date="2025-04-11",
-    )
-
-
-def test_another_regions_price_is_better_than_none_and_says_so() -> None:
-    price = price_of(find_instance("ml.p5.48xlarge"), "eu-west-1")
-
-    assert price is not None
-    assert (price.usd_hour, price.region, price.date) == (63.296, "us-west-2", "2026-09")
-
-
-def test_a_computed_price_is_not_passed_off_as_published() -> None:
-    price = price_of(find_instance("ml.trn1.32xlarge"))
-
-    assert price is not None
-    assert (price.usd_hour, price.basis) == (24.725, "derived ec2x1.15")
+@cases("prices", region=None)
+def test_a_price_says_where_it_holds_and_who_says_so(
+    instance: str, region: str | None, expect: dict[str, Any]
+) -> None:
+    assert fields_of(price_of(find_instance(instance), region), expect) == expect
 
 
 def test_capacity_blocks_are_no_price_of_an_endpoint() -> None:
@@ -116,16 +99,16 @@ def _large_offer(count: int) -> Iterator[str]:
     yield '{"offerCode": "AmazonSageMaker", "publicationDate": "2026-11-12T00:00:00Z", '
     yield '"products": {'
     for number in range(count):
-        attributes = {
-            "component": "Hosting",
-            "instanceName": f"ml.x{number}.large",
-            "regionCode": "us-east-1",
-        }
+        attributes = _attributes(f"ml.x{number}.large")
         yield ("," if number else "") + f'"S{number}": {json.dumps({"attributes": attributes})}'
     yield '}, "terms": {"OnDemand": {'
     for number in range(count):
         yield ("," if number else "") + f'"S{number}": {json.dumps(_term("1.25"))}'
     yield "}}}"
+
+
+def _attributes(instance: str) -> dict[str, str]:
+    return {"component": "Hosting", "instanceName": instance, "regionCode": "us-east-1"}
 
 
 def _term(usd: str) -> dict[str, Any]:
@@ -147,18 +130,8 @@ def _term(usd: str) -> dict[str, Any]:
         ('{"products": {"S": ' + "[" * 100_000, "it is nested too deeply"),
         ('{"products": {"S": "' + "x" * 5_000_000, "too long or broken"),
     ],
-    ids=[
-        "cut in products",
-        "cut at the end",
-        "empty",
-        "a web page",
-        "not JSON",
-        "another service",
-        "no prices",
-        "a list",
-        "deep",
-        "endless",
-    ],
+    ids=["cut in products", "cut at the end", "empty", "a web page", "not JSON"]
+    + ["another service", "no prices", "a list", "deep", "endless"],
 )
 def test_a_broken_offer_file_says_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(OfferFileBroken) as error:
@@ -172,15 +145,7 @@ def test_prices_that_are_no_prices_are_left_out() -> None:
         document = {
             "offerCode": "AmazonSageMaker",
             "publicationDate": "2026-11-12T00:00:00Z",
-            "products": {
-                "S": {
-                    "attributes": {
-                        "component": "Hosting",
-                        "instanceName": "ml.g5.xlarge",
-                        "regionCode": "us-east-1",
-                    }
-                }
-            },
+            "products": {"S": {"attributes": _attributes("ml.g5.xlarge")}},
             "terms": {"OnDemand": {"S": _term(usd)}},
         }
         with pytest.raises(OfferFileBroken):
@@ -232,14 +197,7 @@ def test_a_region_cannot_name_a_path() -> None:
 
 def test_a_refreshed_price_reaches_the_plan_with_its_region_and_date() -> None:
     instance = find_instance("ml.g5.12xlarge")
-    newer = Price(
-        instance="ml.g5.12xlarge",
-        usd_hour=6.8,
-        region="us-east-1",
-        basis="offer file",
-        source="AWS",
-        date="2026-11-01",
-    )
+    newer = replace(user_price(6.8), region="us-east-1", basis="offer file", date="2026-11-01")
 
     known = priced(instance, "us-east-1", (newer,))
     assert (known.price_usd_hour, known.price_basis) == (6.8, "offer file, us-east-1, 2026-11-01")
@@ -253,9 +211,7 @@ def test_the_price_of_a_machine_of_ones_own_stays_as_stated() -> None:
     assert priced(own, None, (user_price(3.0),)) == own
 
 
-def test_an_offer_file_that_does_not_end_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_offer_file_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.catalog.price_refresh.LONGEST_BYTES", 10_000)
     (tmp_path / "offer.json").write_text('{"products":{' + " " * 20_000)
 
@@ -263,9 +219,7 @@ def test_an_offer_file_that_does_not_end_is_given_up(
         refresh_prices("us-east-1", str(tmp_path / "offer.json"), tmp_path)
 
 
-def test_an_offer_file_that_comes_too_slowly_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_offer_file_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.catalog.price_refresh.LONGEST_S", -1.0)
     (tmp_path / "offer.json").write_text('{"products":{')
 

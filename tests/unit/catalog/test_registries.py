@@ -8,6 +8,9 @@ from packager.catalog.registries import registries, traits_of
 from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog
 from packager.core.registry import UNKNOWN_REGISTRY, UPLOAD_FORMS, RegistryTraits
 from packager.core.units import MIB
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 PROXY = """
 [[registry]]
@@ -27,21 +30,7 @@ def load(tmp_path: Path, text: str) -> tuple[RegistryTraits, ...]:
     return load_user_catalog(tmp_path / "catalog.toml", none).registries
 
 
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        ("123456789012.dkr.ecr.eu-central-1.amazonaws.com", "Amazon ECR"),
-        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", "Amazon ECR"),
-        ("public.ecr.aws", "Amazon ECR Public"),
-        ("GHCR.io", "GitHub"),
-        ("europe-west3-docker.pkg.dev", "Google Artifact Registry"),
-        ("eu.gcr.io", "Google Artifact Registry"),
-        ("acme.azurecr.io", "Azure Container Registry"),
-        ("docker.io", "Docker Hub"),
-        ("localhost:5000", ""),
-        ("ghcr.io.example.com", ""),
-    ],
-)
+@cases("a_registry_is_known_by_its_host")
 def test_a_registry_is_known_by_its_host(host: str, name: str) -> None:
     assert traits_of(host).name == name
 
@@ -83,16 +72,7 @@ def test_a_row_of_the_user_replaces_the_shipped_one_of_the_same_name(tmp_path: P
     assert traits_of("ghcr.io", own) is UNKNOWN_REGISTRY
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (('hosts = ["registry.example.com", "*.example.com:5000"]', "hosts = []"), "hosts"),
-        (("body_mib = 90", 'forms = ["carrier pigeon"]'), "forms"),
-        (("body_mib = 90", "body_mib = 0"), "body_mib"),
-    ],
-)
-def test_a_wrong_row_of_the_user_is_named(
-    tmp_path: Path, change: tuple[str, str], why: str
-) -> None:
+@cases("a_wrong_row_of_the_user_is_named")
+def test_a_wrong_own_row_is_named(tmp_path: Path, change: tuple[str, str], why: str) -> None:
     with pytest.raises(UserCatalogWrong, match=f"behind the company proxy: {why}"):
         load(tmp_path, PROXY.replace(*change))

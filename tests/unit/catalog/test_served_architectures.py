@@ -21,28 +21,13 @@ from packager.catalog.served_architectures import (
 from packager.core.image import Inline
 from packager.core.model import ModelFile
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("architecture", "version", "has", "comes"),
-    [
-        ("GptOssForCausalLM", "0.10.0", False, "0.10.1"),
-        ("GptOssForCausalLM", "0.27.1", True, ""),
-        ("Qwen3_5MoeForConditionalGeneration", "0.16.0", False, "0.17.0"),
-        ("Qwen3_5MoeForConditionalGeneration", "0.15.1", False, "0.17.0"),
-        ("MiniMaxM2ForCausalLM", "0.27.1", True, ""),
-        ("NemotronHForCausalLM", "0.27.1", True, ""),
-        ("PhiMoEForCausalLM", "0.27.1", True, ""),
-        ("BambaForCausalLM", "0.23.0", True, ""),
-        ("BambaForCausalLM", "0.24.0", False, ""),
-        ("LlamaForCausalLM", "0.5.3.post1", True, ""),
-        ("LlamaForCausalLM", "0.4.0", True, ""),
-        ("LlamaForCausalLM", "9.9", True, ""),
-        ("LlamaForCausalLM", "nightly", True, ""),
-        ("BambaForCausalLM", "nightly", False, ""),
-    ],
-)
+
+@cases("the_engine_has_what_its_own_registry_lists")
 def test_the_engine_has_what_its_own_registry_lists(
     architecture: str, version: str, has: bool, comes: str
 ) -> None:
@@ -69,51 +54,12 @@ def test_a_class_that_came_back_is_missing_only_in_between() -> None:
     assert listing.comes_with("0.5") == "0.6"
 
 
-@pytest.mark.parametrize(
-    ("architecture", "kind"),
-    [
-        ("LlamaForCausalLM", "text"),
-        ("Qwen2ForCausalLM", "text"),  # also listed among vLLM's embedding models
-        ("GPT2LMHeadModel", "text"),
-        ("Qwen3VLMoeForConditionalGeneration", "multimodal"),
-        ("UltravoxModel", "multimodal"),
-        ("ChatGLMModel", "text"),
-        ("BertModel", "embedding"),
-        ("BertForMaskedLM", "embedding"),
-        ("ModernBertModel", "embedding"),
-        ("DistilBertModel", "embedding"),
-        ("XLMRobertaForSequenceClassification", "classifier"),
-        ("DebertaV2ForSequenceClassification", "classifier"),
-        ("Qwen2ForRewardModel", "classifier"),
-        ("T5ForConditionalGeneration", "encoder-decoder"),
-        ("MBartForConditionalGeneration", "encoder-decoder"),
-        ("T5GemmaForConditionalGeneration", "encoder-decoder"),
-        ("WhisperForConditionalGeneration", "speech"),
-        ("Wav2Vec2ForCTC", "speech"),
-        ("LlamaForCausalLMEagle3", "draft"),
-        ("DeepseekV3ForCausalLMNextN", "draft"),
-        ("NeverHeardOfForCausalLM", ""),
-    ],
-)
+@cases("what_a_class_does_is_known")
 def test_what_a_class_does_is_known(architecture: str, kind: str) -> None:
     assert kind_of(architecture) == kind
 
 
-@pytest.mark.parametrize(
-    ("config", "what", "way"),
-    [
-        ({"architectures": ["BertForMaskedLM"]}, "encoder or embedding", "--runner pooling"),
-        (
-            {"architectures": ["XLMRobertaForSequenceClassification"]},
-            "classifier or reranker",
-            "text-embeddings-inference",
-        ),
-        ({"architectures": ["T5ForConditionalGeneration"]}, "encoder-decoder", "CTranslate2"),
-        ({"architectures": ["WhisperForConditionalGeneration"]}, "speech", "/v1/audio"),
-        ({"architectures": ["LlamaForCausalLMEagle3"]}, "draft head", "--draft"),
-    ],
-    ids=lambda value: value["architectures"][0] if isinstance(value, dict) else "",
-)
+@cases("what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config")
 def test_what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config(
     config: dict[str, Any], what: str, way: str
 ) -> None:
@@ -128,7 +74,7 @@ def test_what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config(
     "path",
     ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"],
 )
-def test_an_embedding_model_with_the_class_of_a_decoder_is_not_planned_as_a_generator(
+def test_an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator(
     path: str,
 ) -> None:
     """Qwen3-Embedding names Qwen3ForCausalLM as its architecture."""
@@ -143,20 +89,7 @@ def test_an_embedding_model_with_the_class_of_a_decoder_is_not_planned_as_a_gene
     assert make_profile(plain)[1] == ()
 
 
-@pytest.mark.parametrize(
-    ("model_type", "is_read"),
-    [
-        ("minimax_m2", True),
-        ("nemotron_h", True),
-        ("phimoe", True),
-        ("kimi_k2", True),
-        ("kimi_k25", True),
-        ("exaone4", True),
-        ("exaone", True),  # SGLang has a class for it
-        ("internlm2", False),
-        ("mimo", False),
-    ],
-)
+@cases("types_of_configuration_that_some_engine_reads_without_the_models_code")
 def test_types_of_configuration_that_some_engine_reads_without_the_models_code(
     model_type: str, is_read: bool
 ) -> None:

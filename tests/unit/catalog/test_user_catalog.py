@@ -13,74 +13,17 @@ from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog, u
 from packager.core.units import GIB
 from packager.core.user_catalog import UserCatalog
 from packager.errors import NotFound
+from tests.support.case_tables import cases_of
 
-RACK = """
-[[instance]]
-name = "rack-7"
-kind = "nvidia"
-device_name = "H100"
-devices = 8
-device_memory_gib = 79.6
-host_memory_gib = 2048
-vcpus = 192
-compute_capability = 9.0
-link = "nvlink"
-price_usd_hour = 21.5
-source = "asset list"
-date = 2026-11-20
-"""
+cases = cases_of(__file__)
 
-PROCESSOR = """
-[[instance]]
-name = "rack-12"
-kind = "cpu"
-device_name = "AMD EPYC 7763"
-devices = 1
-device_memory_gib = 256
-host_memory_gib = 256
-vcpus = 64
-flags = ["avx2", "f16c"]
-source = "asset list"
-date = 2026-11-29
-"""
-
-MODEL = """
-[[model]]
-hf_id = "acme/Llama-3-70B-support"
-architecture = "LlamaForCausalLM"
-draft = [{ kind = "eagle3", reference = "acme/support-eagle3" }]
-source = "model registry"
-date = 2026-11-20
-"""
-
-CONTAINER = """
-[[container]]
-family = "vllm"
-kind = "nvidia"
-engine = "vllm"
-engine_version = "0.33.0"
-version = "ours"
-base = "registry.example.com/serving/vllm:ours"
-cuda = "12.9"
-source = "platform team"
-date = 2026-11-20
-"""
-
-
-AMD = """
-[[instance]]
-name = "rack-9"
-kind = "amd"
-device_name = "MI300X"
-devices = 8
-device_memory_gib = 191.9
-host_memory_gib = 2048
-vcpus = 192
-formats = ["bf16", "fp8_w8a8", "mxfp4"]
-link = "xgmi"
-source = "asset list"
-date = 2026-11-22
-"""
+OWN = Path(__file__).parent / "corpus" / "own"
+ROWS = {path.stem: path.read_text(encoding="utf-8") for path in OWN.glob("*.toml")}
+RACK = ROWS["rack"]
+MODEL = ROWS["model"]
+CONTAINER = ROWS["container"]
+AMD = ROWS["amd"]
+PROCESSOR = ROWS["processor"]
 
 
 def load(tmp_path: Path, text: str) -> UserCatalog:
@@ -169,37 +112,14 @@ def test_a_named_file_must_be_there(tmp_path: Path) -> None:
         load_user_catalog(tmp_path / "none.toml", {"XDG_CONFIG_HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (RACK.replace("devices = 8", "device = 8"), "[[instance]] rack-7: device: extra inputs"),
-        (RACK.replace("devices = 8", "devices = 0"), "[[instance]] rack-7: devices: input should"),
-        (RACK.replace("devices = 8", 'devices = "8"'), "[[instance]] rack-7: devices: input"),
-        (RACK.replace("79.6", "-1"), "[[instance]] rack-7: device_memory_gib: input should"),
-        (
-            RACK.replace('source = "asset list"\n', ""),
-            "[[instance]] rack-7: source: field required",
-        ),
-        (RACK.replace("2026-11-20", '"lately"'), "[[instance]] rack-7: date: input should be"),
-        (RACK.replace("compute_capability = 9.0\n", ""), "needs compute_capability"),
-        (AMD.replace('formats = ["bf16", "fp8_w8a8", "mxfp4"]\n', ""), "AMD GPUs needs formats"),
-        (AMD + "compute_capability = 9.4\n", "compute_capability means nothing for amd"),
-        (RACK.replace("rack-7", "local"), "the name 'local' has a meaning of its own"),
-        (RACK.replace("rack-7", "../rack"), "[[instance]] ../rack: name: string should match"),
-        (RACK + 'formats = ["fp6"]', "formats has 'fp6'; known: bf16, fp16"),
-        (RACK + "tflops = { fp2 = 1 }", "tflops has 'fp2'; known: bf16, fp4"),
-        (RACK + RACK, "[[instance]] rack-7: duplicate"),
-        (RACK.replace("[[instance]]", "[[machine]]"), "[[machine]]: there is no such row"),
-        (RACK.replace("[[instance]]", "[instance]"), "[[instance]]: input should be a valid list"),
-        ("name = ", "it cannot be parsed"),
-        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "it cannot be parsed"),
-        (CONTAINER.replace('"vllm"', '"../vlm"', 1), "family: string should match pattern"),
-        (MODEL.replace("acme/Llama", "acme/../Llama"), "hf_id: string should match pattern"),
-    ],
-)
-def test_a_wrong_row_is_named_with_its_mistake(text: str, message: str, tmp_path: Path) -> None:
+@cases("a_wrong_row_is_named_with_its_mistake", more="")
+def test_a_wrong_row_is_named_with_its_mistake(
+    tmp_path: Path, row: str, old: str, new: str, more: str, message: str
+) -> None:
+    assert old in ROWS[row]
+
     with pytest.raises(UserCatalogWrong) as error:
-        load(tmp_path, text)
+        load(tmp_path, ROWS[row].replace(old, new, 1) + more)
 
     assert message in str(error.value)
 

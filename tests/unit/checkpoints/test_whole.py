@@ -9,6 +9,11 @@ import pytest
 
 from packager.checkpoints.whole import describe_lost, lost_tensors
 from packager.core.model import TensorInfo
+from tests.support.case_tables import cases_of, read_tables
+from tests.support.quantized import Arriving
+
+cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 FOUR_BITS = {"group_0": {"weights": {"num_bits": 4}}}
 COMPRESSED = {
@@ -17,6 +22,12 @@ COMPRESSED = {
 AWQ = {"quantization_config": {"quant_method": "awq", "bits": 4}}
 GPTQ = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
 Q = "model.layers.0.self_attn.q_proj"
+CONFIGS = {"compressed": COMPRESSED, "awq": AWQ, "gptq": GPTQ}
+WRITERS = {
+    **dict.fromkeys(("packed", "fp8", "nvfp4"), "compressed"),
+    "gemm": "awq",
+    "gptq": "gptq",
+}
 
 
 def header(name: str, dtype: str, *shape: int) -> TensorInfo:
@@ -24,42 +35,10 @@ def header(name: str, dtype: str, *shape: int) -> TensorInfo:
     return TensorInfo(name=name, dtype=dtype, shape=shape, size=size, file="model.safetensors")
 
 
-def packed(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
-    return [
-        header(f"{module}.weight_packed", "I32", outputs, inputs // 8),
-        header(f"{module}.weight_scale", "BF16", outputs, inputs // 32),
-        header(f"{module}.weight_shape", "I64", 2),
-    ]
-
-
-def fp8(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
-    return [
-        header(f"{module}.weight", "F8_E4M3", outputs, inputs),
-        header(f"{module}.weight_scale", "BF16", outputs, 1),
-    ]
-
-
-def gemm(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
-    return [
-        header(f"{module}.qweight", "I32", inputs, outputs // 8),
-        header(f"{module}.qzeros", "I32", inputs // 32, outputs // 8),
-        header(f"{module}.scales", "F16", inputs // 32, outputs),
-    ]
-
-
-def gptq(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
-    return [
-        header(f"{module}.qweight", "I32", inputs // 8, outputs),
-        header(f"{module}.scales", "F16", inputs // 32, outputs),
-    ]
-
-
-def nvfp4(module: str, outputs: int, inputs: int) -> list[TensorInfo]:
-    return [
-        header(f"{module}.weight_packed", "U8", outputs, inputs // 2),
-        header(f"{module}.weight_scale", "F8_E4M3", outputs, inputs // 16),
-        header(f"{module}.weight_global_scale", "F32", 1),
-    ]
+def made_by(writer: str, outputs: int, inputs: int, module: str = Q) -> list[TensorInfo]:
+    """Give the headers that a writer leaves of a matrix."""
+    headers = Arriving(writer, {}, TABLES["writers"][writer]).pack(module, outputs, inputs)
+    return [header(name, dtype, *shape) for name, (dtype, shape) in headers.items()]
 
 
 SOURCE = [
@@ -74,58 +53,50 @@ PLAIN = [SOURCE[0], SOURCE[2], SOURCE[3]]
 @pytest.mark.parametrize(
     ("quantized", "config"),
     [
-        (packed(Q, 256, 128), COMPRESSED),
-        (fp8(Q, 256, 128), COMPRESSED),
-        (nvfp4(Q, 256, 128), COMPRESSED),
-        (gemm(Q, 256, 128), AWQ),
-        (gptq(Q, 256, 128), GPTQ),
+        *((made_by(writer, 256, 128), CONFIGS[of]) for writer, of in WRITERS.items()),
         ([SOURCE[1]], COMPRESSED),
         ([header(f"{Q}.blocks", "U8", 7)], {"quantization_config": {"quant_method": "other"}}),
     ],
-    ids=["packed", "fp8", "nvfp4", "awq", "gptq", "left as it was", "another tool's words"],
+    ids=[*WRITERS, "left as it was", "another tool's words"],
 )
-def test_a_declared_replacement_is_no_loss(
+def test_declared_replacements_are_no_loss(
     quantized: list[TensorInfo], config: dict[str, Any]
 ) -> None:
     assert lost_tensors(SOURCE, [*PLAIN, *quantized], config) == ()
 
 
-@pytest.mark.parametrize(
-    ("made", "config", "how"),
-    [
-        ([], COMPRESSED, "is missing"),
-        (packed(Q, 256, 128)[:1], COMPRESSED, "is missing, and so is weight_scale"),
-        (packed(Q, 256, 128)[1:], COMPRESSED, "is missing, and so is weight_packed"),
-        (packed(Q, 128, 128), COMPRESSED, "of shape [256, 128] is replaced by I32 [128, 16]"),
-        (packed(Q, 256, 64), COMPRESSED, "is replaced by"),
-        (packed(Q, 128, 256), COMPRESSED, "is replaced by"),
-        (gemm(Q, 256, 128)[:2], AWQ, "is missing, and so is scales"),
-        (gemm(Q, 128, 256), AWQ, "of shape [256, 128] is replaced by I32 [256, 16]"),
-        (gemm(Q, 128, 128), AWQ, "of shape [256, 128] is replaced by I32 [128, 16]"),
-        (gptq(Q, 128, 256), GPTQ, "is replaced by"),
-        (gemm(Q, 256, 128), COMPRESSED, "is missing, and so is weight_packed"),
-        (fp8(Q, 128, 128), COMPRESSED, "has shape [128, 128], not [256, 128]"),
-        (fp8(Q, 256, 128)[:1], COMPRESSED, "is F8_E4M3, not BF16, and has no scale"),
-        ([header(f"{Q}.weight", "F16", 256, 128)], COMPRESSED, "is F16, not BF16"),
-    ],
-)
+@cases("a_matrix_that_is_lost_or_changed_is_named", first=0, last=None)
 def test_a_matrix_that_is_lost_or_changed_is_named(
-    made: list[TensorInfo], config: dict[str, Any], how: str
+    writer: str,
+    outputs: int,
+    inputs: int,
+    config: str,
+    how: str,
+    first: int,
+    last: int | None,
 ) -> None:
-    (lost,) = lost_tensors(SOURCE, [*PLAIN, *made], config)
+    made = made_by(writer, outputs, inputs)[first:last]
+
+    (lost,) = lost_tensors(SOURCE, [*PLAIN, *made], CONFIGS[config])
 
     assert lost.name == f"{Q}.weight"
     assert how in lost.how
+
+
+def test_a_matrix_of_another_type_is_named() -> None:
+    made = header(f"{Q}.weight", "F16", 256, 128)
+
+    (lost,) = lost_tensors(SOURCE, [*PLAIN, made], COMPRESSED)
+
+    assert "is F16, not BF16" in lost.how
 
 
 @pytest.mark.parametrize(
     ("kept", "name"),
     [(PLAIN[1:], "model.embed_tokens.weight"), (PLAIN[:2], "model.norm.weight")],
 )
-def test_a_tensor_that_no_method_touches_cannot_be_replaced(
-    kept: list[TensorInfo], name: str
-) -> None:
-    lost = lost_tensors(SOURCE, [*kept, *packed(Q, 256, 128)], COMPRESSED)
+def test_a_tensor_that_no_method_touches_must_stay(kept: list[TensorInfo], name: str) -> None:
+    lost = lost_tensors(SOURCE, [*kept, *made_by("packed", 256, 128)], COMPRESSED)
 
     assert [one.name for one in lost] == [name]
 
@@ -134,7 +105,10 @@ def test_experts_under_other_names_are_lost() -> None:
     """Mixtral, as it came out of transformers 5: gate_proj where the source has w1."""
     path = "model.layers.0.block_sparse_moe.experts.0"
     source = [header(f"{path}.{name}.weight", "BF16", 64, 128) for name in ("w1", "w3")]
-    made = [*fp8(f"{path}.gate_proj", 64, 128), *fp8(f"{path}.up_proj", 64, 128)]
+    made = [
+        *made_by("fp8", 64, 128, f"{path}.gate_proj"),
+        *made_by("fp8", 64, 128, f"{path}.up_proj"),
+    ]
 
     lost = lost_tensors(source, made, COMPRESSED)
 
@@ -147,7 +121,7 @@ def test_experts_under_other_names_are_lost() -> None:
 def test_a_dropped_mtp_layer_is_named_with_its_count() -> None:
     layer = [header(f"model.layers.2.part{number}.weight", "BF16", 4) for number in range(29)]
 
-    lost = lost_tensors([*SOURCE, *layer], [*PLAIN, *packed(Q, 256, 128)], COMPRESSED)
+    lost = lost_tensors([*SOURCE, *layer], [*PLAIN, *made_by("packed", 256, 128)], COMPRESSED)
 
     assert describe_lost(lost, 33) == (
         "29 of the source's 33 tensors are lost or changed: "
@@ -179,7 +153,9 @@ HEAD = header("lm_head.weight", "BF16", 512, 128)
 def test_a_head_is_left_out_only_where_config_ties_it(
     config: dict[str, Any], made: list[TensorInfo], lost: list[str]
 ) -> None:
-    found = lost_tensors([*SOURCE, HEAD], [*made, *packed(Q, 256, 128)], COMPRESSED | config)
+    found = lost_tensors(
+        [*SOURCE, HEAD], [*made, *made_by("packed", 256, 128)], COMPRESSED | config
+    )
 
     assert [one.name for one in found] == lost
 
@@ -187,7 +163,9 @@ def test_a_head_is_left_out_only_where_config_ties_it(
 def fused(expert: int, *, inputs: int = 48) -> list[TensorInfo]:
     path = f"model.layers.0.mlp.experts.{expert}"
     gate_and_up = [
-        one for part in ("gate_proj", "up_proj") for one in packed(f"{path}.{part}", 32, inputs)
+        one
+        for part in ("gate_proj", "up_proj")
+        for one in made_by("packed", 32, inputs, f"{path}.{part}")
     ]
     return [
         *gate_and_up,

@@ -14,26 +14,13 @@ from packager.cli.completion.candidates import Candidate, Question, complete
 from packager.cli.completion.shells import Line, quoted, split_line
 from packager.cli.completion.values import GROUPS, Values
 from packager.plugins.tables import COMPILERS, FAMILIES
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
 
+cases = cases_of(__file__)
+
 REAL = json.loads(INDEX.read_text(encoding="utf-8"))
-SMALL = {
-    "commands": {
-        "": {"options": {"--help": ["", "0", ""]}, "commands": {"get": "", "go": ""}},
-        "get": {
-            "options": {
-                "--as": [["text", "json"], "1", "How."],
-                "--add": ["thing", "*", ""],
-                "--all": ["", "0", ""],
-                "--strict": [["any", "ties"], "?", ""],
-                "-h": ["", "0", ""],
-            },
-            "arguments": [[["one", "two"], "1"], ["thing", "*"]],
-        },
-        "go": {"options": {"--fast": ["", "0", ""]}, "arguments": []},
-    },
-    "values": {},
-}
+SMALL = json.loads((Path(__file__).parent / "corpus" / "completion.json").read_text("utf-8"))
 
 
 def things(asked: Question) -> list[Candidate]:
@@ -45,34 +32,7 @@ def texts(*words: str) -> list[str]:
     return [one.text for one in complete(SMALL, before, text, things)]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("",), ["get", "go"]),
-        (("ge",), ["get"]),
-        (("--",), ["--help"]),
-        (("get", ""), ["one", "two"]),
-        (("get", "one", "a"), ["apple"]),
-        (("get", "one", "apple", "p"), ["pear"]),
-        (("get", "--as", ""), ["text", "json"]),
-        (("get", "--as", "j"), ["json"]),
-        (("get", "--as=j"), ["--as=json"]),
-        (("get", "--a"), ["--as", "--add", "--all"]),
-        (("get", "--as", "text", "--a"), ["--add", "--all"]),
-        (("get", "--add", "x", "--all", "--a"), ["--as", "--add"]),
-        (("get", "--all", "t"), ["two"]),
-        (("get", "--strict", "t"), ["two"]),
-        (("get", "--strict=t"), ["--strict=ties"]),
-        (("get", "-"), ["--as", "--add", "--all", "--strict", "-h"]),
-        (("get", "--as", "-"), []),
-        (("get", "--", "-"), []),
-        (("get", "--", "t"), ["two"]),
-        (("go", ""), ["--fast"]),
-        (("go", "x"), []),
-        (("nothing", ""), []),
-    ],
-    ids=" ".join,
-)
+@cases("what_may_come_next_is_offered")
 def test_what_may_come_next_is_offered(words: tuple[str, ...], expected: list[str]) -> None:
     assert texts(*words) == expected
 
@@ -89,31 +49,7 @@ def test_a_kind_of_value_is_asked_with_what_stands_before() -> None:
     assert asked == [Question(kind="thing", text="ap", command="get", options={"--as": "text"})]
 
 
-@pytest.mark.parametrize(
-    ("line", "words", "text", "typed", "quote"),
-    [
-        ("packager pl", ("packager",), "pl", "pl", ""),
-        ("packager plan ", ("packager", "plan"), "", "", ""),
-        ("A=1 B= packager x", ("packager",), "x", "x", ""),
-        ("cd y; packager x", ("packager",), "x", "x", ""),
-        ("a 'b c' d\\ e", ("a", "b c"), "d e", "d\\ e", ""),
-        ('a "b \\"c', ("a",), 'b "c', '"b \\"c', '"'),
-        ("a 'b c", ("a",), "b c", "'b c", "'"),
-        ("a ''", ("a",), "", "''", ""),
-        ("", (), "", "", ""),
-    ],
-    ids=[
-        "word",
-        "blank",
-        "assignments",
-        "second",
-        "quotes",
-        "open",
-        "open single",
-        "empty",
-        "none",
-    ],
-)
+@cases("a_line_is_split_as_a_shell_does")
 def test_a_line_is_split_as_a_shell_does(
     line: str, words: tuple[str, ...], text: str, typed: str, quote: str
 ) -> None:
@@ -169,9 +105,7 @@ def test_instances_have_three_spellings(place: Path) -> None:
     assert offered("packager build --instance al") == []
 
 
-def test_rows_of_the_users_own_catalog_are_offered(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_rows_of_the_user_are_offered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
     (place / "packager").mkdir()
     (place / "packager/catalog.toml").write_text(
@@ -183,9 +117,7 @@ def test_rows_of_the_users_own_catalog_are_offered(
     assert offered("packager plan --family tgi --container-version our") == []
 
 
-def test_a_broken_catalog_of_the_user_offers_nothing(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_catalog_offers_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
     (place / "packager").mkdir()
     (place / "packager/catalog.toml").write_text("[[instance]\n")
@@ -232,9 +164,7 @@ KEY = "0123456789abcdef" * 4
 
 
 @pytest.mark.parametrize("where", ["option", "environment", "file"])
-def test_keys_of_the_cache_are_short(
-    place: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_cache_keys_are_short(place: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     cache = place / "cache dir"
     shard = cache / "artifacts/ac/quantized-checkpoint/01"
     shard.mkdir(parents=True)
@@ -256,20 +186,7 @@ def test_keys_of_the_cache_are_short(
     assert offered(f"packager cache ls {given}--kind q") == ["quantized-checkpoint "]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("packager tools install llm", "llmcompressor "),
-        ("packager list famil", "families "),
-        ("packager explain does-not", "does-not-fit "),
-        ("packager plan --quantize smooth", "smoothquant "),
-        ("packager plan --region us-west-2", "us-west-2 "),
-        ("packager plan --draft eagle3", "eagle3:"),
-        ("packager completion fi", "fish "),
-        ("packager cache expl", "explain "),
-    ],
-    ids=lambda text: text.split()[-1],
-)
+@cases("values_of_a_kind_are_offered")
 def test_values_of_a_kind_are_offered(line: str, expected: str) -> None:
     assert expected in offered(line)
 

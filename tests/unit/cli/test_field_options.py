@@ -25,6 +25,9 @@ from packager.core.training import LEARNING_RATE, TOKENS, HeadTraining
 from packager.drafts.measure.run import Asked
 from packager.performance.presets import TPOT_LIMIT_S
 from packager.warmup.cluster import Cluster
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:
@@ -132,19 +135,7 @@ def test_options_are_converted_to_the_fields_types() -> None:
     assert run(*given) == repr(Sample(word="a", left_open=3, numbers=(4, 5), words=("x", "y")))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--word", "c"), "'c' is not one of 'a', 'b'"),
-        (("--left-open", "0"), "0 is not in the range x>=1"),
-        (("--share", "nan"), "'nan' is not a number"),
-        (("--share", "1"), "1.0 is not in the range 0<x<1"),
-        (("--list", "1,x"), "'1,x' is not a list of numbers from 1 to 99"),
-        (("--list", "0"), "'0' is not a list of numbers from 1 to 99"),
-        (("--list", "١"), "is not a list of numbers"),
-        (("--ours", "x"), "No such option"),
-    ],
-)
+@cases("what_a_field_does_not_allow_is_refused")
 def test_what_a_field_does_not_allow_is_refused(arguments: tuple[str, ...], message: str) -> None:
     assert message in run(*arguments)
 

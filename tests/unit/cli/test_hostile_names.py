@@ -98,40 +98,9 @@ def test_the_log_of_a_step_stands_behind_a_mark(
 def test_rows_of_a_catalog_forge_no_line(
     what: str, output_format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = json.dumps(HOSTILE)
+    rows = (Path(__file__).parent / "corpus" / "hostile-catalog.toml").read_text("utf-8")
     catalog = tmp_path / "catalog.toml"
-    catalog.write_text(
-        f"""
-[[model]]
-hf_id = "acme/forged"
-architecture = "LlamaForCausalLM"
-note = {text}
-source = {text}
-date = 2026-11-20
-
-[[container]]
-family = "vllm"
-kind = "nvidia"
-engine = "forged"
-variant = "forged"
-engine_version = "0.1"
-base = {text}
-source = {text}
-date = 2026-11-20
-
-[[instance]]
-name = "forged"
-kind = "nvidia"
-device_name = {text}
-devices = 1
-device_memory_gib = 80.0
-host_memory_gib = 100.0
-vcpus = 4
-compute_capability = 9.0
-source = {text}
-date = 2026-11-20
-"""
-    )
+    catalog.write_text(rows.replace('"HOSTILE"', json.dumps(HOSTILE)))
 
     status = app.run(["list", what, "--catalog", str(catalog), "--format", output_format])
 
@@ -140,9 +109,7 @@ date = 2026-11-20
     assert_harmless(printed)
 
 
-def test_a_configuration_to_migrate_forges_no_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_migration_forges_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "serving.properties"
     place.write_bytes("option.model_id=a\u202e\u2028error: forged\noption.forged=\u2066\n".encode())
 

@@ -20,6 +20,7 @@ from packager.core.events import (
     StageEstimate,
     StagesEvent,
     StepEvent,
+    StepState,
 )
 from tests.support.places import ROOT
 
@@ -33,6 +34,10 @@ def layer(number: int, done: int, state: LayerState = "streaming", digest: str =
     return LayerEvent(
         layer=number, label=label, size=10 * GB, done=done, state=state, digest=digest
     )
+
+
+def model(state: StepState, **more: int) -> StepEvent:
+    return StepEvent(step="model", detail="org/name", state=state, **more)  # type: ignore[arg-type]
 
 
 class Show:
@@ -88,8 +93,8 @@ def test_a_layer_that_is_known_is_not_said_to_stay() -> None:
 
 def test_a_log_tells_steps_that_take_their_time() -> None:
     show = Show(Lines)
-    started = StepEvent(step="model", detail="org/name", state="started")
-    finished = StepEvent(step="model", detail="org/name", state="finished")
+    started = model("started")
+    finished = model("finished")
 
     said = [show.tell(0, started), show.tell(HEARTBEAT_S, started), show.tell(42, finished)]
 
@@ -98,11 +103,9 @@ def test_a_log_tells_steps_that_take_their_time() -> None:
 
 def test_a_long_download_has_a_rate_and_its_time_left() -> None:
     show = Show(Lines)
-    show.tell(0, StepEvent(step="model", detail="org/name", state="started"))
+    show.tell(0, model("started"))
     for now in range(1, 40):
-        said = StepEvent(
-            step="model", detail="org/name", state="running", done=now * GB, size=140 * GB
-        )
+        said = model("running", done=now * GB, size=140 * GB)
         if text := show.tell(now, said):
             break
 
@@ -193,11 +196,9 @@ def test_json_events_follow_the_schema_and_are_not_too_many() -> None:
 
 def test_json_tells_of_a_step_under_way_and_its_bytes() -> None:
     show = Show(JsonLines)
-    show.tell(0, StepEvent(step="model", detail="org/name", state="started"))
+    show.tell(0, model("started"))
 
-    said = show.tell(
-        4, StepEvent(step="model", detail="org/name", state="running", done=GB, size=2 * GB)
-    )
+    said = show.tell(4, model("running", done=GB, size=2 * GB))
 
     last = json.loads(said.splitlines()[-1])
     jsonschema.validate(last, SCHEMA)
@@ -240,8 +241,8 @@ def test_a_log_tells_that_a_stage_began_unless_it_ends_at_once() -> None:
     show.tell(0, StagesEvent(stages=("model", "plan", "quantize")))
 
     said = [
-        show.tell(0, StepEvent(step="model", detail="org/name", state="started")),
-        show.tell(0.5, StepEvent(step="model", detail="org/name", state="finished")),
+        show.tell(0, model("started")),
+        show.tell(0.5, model("finished")),
         show.tell(0.5, StepEvent(step="plan", state="started")),
         show.tell(1.5),
         show.tell(2.5),

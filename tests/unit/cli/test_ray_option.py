@@ -15,8 +15,11 @@ from packager.cli.options import make_request
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
 from packager.steps.ray.connection import _refused, join_cluster
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY
 from tests.support.sagemaker_bodies import AWQ
+
+cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 COMMANDS = {
@@ -35,14 +38,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        pytest.param((), "no shared cache is named", id="none"),
-        pytest.param(("--no-cache",), "--no-cache keeps no result", id="no-cache"),
-        pytest.param(("--cache-shared", "ro:dir:/x"), "may only be read", id="read-only"),
-    ],
-)
+@cases("without_a_shared_cache_that_may_be_written_ray_is_refused_before_any_work")
 def test_without_a_shared_cache_that_may_be_written_ray_is_refused_before_any_work(
     capsys: pytest.CaptureFixture[str], command: str, options: tuple[str, ...], words: str
 ) -> None:
@@ -56,14 +52,7 @@ def test_without_a_shared_cache_that_may_be_written_ray_is_refused_before_any_wo
 
 
 @pytest.mark.parametrize("command", ["optimize", "serve"])
-@pytest.mark.parametrize(
-    ("shared", "options", "words"),
-    [
-        pytest.param("", ("--executor", "ray"), "no shared cache is named", id="none"),
-        pytest.param("ro:dir:/x", ("--executor", "ray"), "may only be read", id="read-only"),
-        pytest.param("dir:/x", ("--address", "h:1"), "none runs the steps", id="no-executor"),
-    ],
-)
+@cases("jobs_whose_results_could_not_come_back_are_not_made")
 def test_jobs_whose_results_could_not_come_back_are_not_made(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -104,9 +93,7 @@ def test_a_cluster_without_the_executor_that_uses_it_is_refused(
         pytest.param("", (None, None), id="neither"),
     ],
 )
-def test_a_request_file_names_who_runs_steps(
-    tmp_path: Path, text: str, wanted: tuple[str, str]
-) -> None:
+def test_a_file_names_who_runs_steps(tmp_path: Path, text: str, wanted: tuple[str, str]) -> None:
     file = tmp_path / "request.toml"
     file.write_text(f'model = "m"\ninstance = "local"\n{text}\n')
 
@@ -132,36 +119,14 @@ def test_where_steps_run_is_in_no_label_and_no_record() -> None:
         pytest.param("head:six", UsageError, "is not HOST:PORT", id="no-number"),
     ],
 )
-def test_an_address_of_another_sort_is_refused(
+def test_another_sort_of_address_is_refused(
     address: str, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         join_cluster("", {"RAY_ADDRESS": address})
 
 
-@pytest.mark.parametrize(
-    ("said", "message", "hint"),
-    [
-        pytest.param(
-            "Version mismatch: The cluster was started with:\n    Ray: 2.52.0\n    Python: 3.12.1",
-            "has other versions: Version mismatch: The cluster was started with: Ray: 2.52.0",
-            "Ray and Python must be the same",
-            id="versions",
-        ),
-        pytest.param(
-            "No node info found matching attributes: '' when trying to resolve node to connect to.",
-            "this machine is not a node of the Ray cluster",
-            "ray start --address h:1 --num-cpus 0",
-            id="no-node-here",
-        ),
-        pytest.param(
-            "Could not find any running Ray instance.\nTry ray start",
-            "cannot join the Ray cluster at 'h:1': Could not find any running Ray instance.",
-            "`ray status`",
-            id="anything-else",
-        ),
-    ],
-)
+@cases("what_ray_says_becomes_a_failure_with_a_hint")
 def test_what_ray_says_becomes_a_failure_with_a_hint(said: str, message: str, hint: str) -> None:
     failure = _refused("h:1", RuntimeError(said))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,19 +16,20 @@ from packager.core.events import (
     Event,
     ImageEvent,
     LayerEvent,
-    LayerState,
-    StageEstimate,
     StagesEvent,
     StepEvent,
 )
 from packager.reports.cells import cell_width
+from tests.support.case_tables import as_type, cases_of
 from tests.support.places import ROOT
 from tests.support.screens import Screen
 
+cases = cases_of(__file__)
+
 EXPECTED = ROOT / "tests" / "golden" / "screens"
+CORPUS = Path(__file__).parent / "corpus"
+KINDS = {one.__name__: one for one in (StepEvent, StagesEvent, ImageEvent, LayerEvent)}
 WIDTHS = (40, 80, 200)
-GB = 10**9
-LABEL = "packager: weights model-0000{}-of-00003.safetensors (10.0 GB)"
 
 
 @pytest.fixture
@@ -44,65 +46,20 @@ def compared(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
-def layer(number: int, done: int, state: LayerState = "streaming") -> LayerEvent:
-    label = LABEL.format(number + 1)
-    return LayerEvent(layer=number, label=label, size=10 * GB, done=done, state=state)
-
-
 def step(name: str, state: str = "started", detail: str = "", **more: int) -> StepEvent:
     return StepEvent(step=name, state=state, detail=detail, **more)  # type: ignore[arg-type]
 
 
-LAYERS = StageEstimate(stage="quantizing", seconds=300.0, units=(0.0, *[1.0] * 10))
-FIRST = ("base", "model", "plan")
-BUILD: tuple[tuple[float, Event], ...] = (
-    (0, StagesEvent(stages=(*FIRST, "layers", "publish"))),
-    (0, step("base", detail="registry.example/serving/vllm@sha256:" + "ab" * 32)),
-    (1.5, step("base", "finished", "registry.example/serving/vllm@sha256:" + "ab" * 32)),
-    (1.5, step("model", detail="./模型-日本語-tiny")),
-    (2, step("model", "finished", "./模型-日本語-tiny")),
-    (2, step("plan", detail="ml.g5.2xlarge")),
-    (2.25, step("plan", "finished", "ml.g5.2xlarge")),
-    (
-        2.25,
-        StagesEvent(stages=(*FIRST, "quantize", "evaluate", "layers", "publish")),
-    ),
-    (3, StepEvent(step="quantize", state="started", detail="llmcompressor", stages=(LAYERS,))),
-    *(
-        (
-            3 + 20.0 * done,
-            StepEvent(
-                step="quantize",
-                state="running",
-                detail=f"quantizing, {done + 1} of 11",
-                stage="quantizing",
-                units_done=done + 1,
-                units=11,
-            ),
-        )
-        for done in range(5)
-    ),
-    (303, step("quantize", "finished", "llmcompressor")),
-    (303, step("evaluate", detail="evaluate")),
-    (363, step("evaluate", "finished", "evaluate")),
-    (363, step("layers", detail="3 layers")),
-    (363, ImageEvent(layers=(10 * GB,) * 3)),
-    (363, layer(0, 0, "mounted")),
-    *((363.0 + second, layer(1, second * GB // 2)) for second in range(1, 9)),
-    *((363.0 + second, layer(2, second * GB // 4)) for second in range(1, 9)),
-    (380, layer(1, 10 * GB, "written")),
-    (380, layer(2, 10 * GB, "written")),
-    (380, step("layers", "finished", "3 layers")),
-    (380, step("publish", detail="1 output")),
-    (380, step("engine", detail="shop/模型:1", size=30 * GB)),
-    (384, step("engine", "running", "shop/模型:1", done=12 * GB, size=30 * GB)),
-)
+BUILD: list[tuple[float, Event]] = [
+    (told.pop("at"), as_type(told, KINDS[told.pop("event")]))
+    for told in map(json.loads, (CORPUS / "screens.jsonl").read_text("utf-8").splitlines())
+]
 MOMENTS = {"model": 1.8, "quantize": 93.0, "layers": 371.0, "publish": 385.0}
 
 
 def meter_at(moment: float) -> Meter:
     meter = Meter(0.0)
-    for at, event in sorted(BUILD, key=lambda pair: pair[0]):
+    for at, event in BUILD:
         if at <= moment:
             meter.take(event, at)
     return meter
@@ -202,9 +159,7 @@ def test_half_a_line_is_written_in_the_end() -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(80, 40), (40, 80), (200, 80), (80, 20)])
-def test_a_window_that_is_resized_keeps_what_stood_above_and_nothing_stale(
-    before: int, after: int
-) -> None:
+def test_a_resized_window_keeps_what_stood_above_and_nothing_stale(before: int, after: int) -> None:
     screen = Screen(before)
     screen.feed("$ packager build\n")
     bars, _ = bars_of(screen)
@@ -245,9 +200,7 @@ def test_the_cursor_is_never_hidden_and_stands_at_the_beginning_of_a_line() -> N
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"CLICOLOR": "0"}, False)],
     ids=str,
 )
-def test_colours_are_left_out_where_nobody_wants_them(
-    environment: dict[str, str], coloured: bool
-) -> None:
+def test_colours_are_left_out_where_unwanted(environment: dict[str, str], coloured: bool) -> None:
     screen = Screen(80)
     bars, _ = bars_of(screen, look_of(screen.stream, environment))
     bars.show([], snapshot_at(93.0))
@@ -295,17 +248,7 @@ def test_hundreds_of_jobs_fit_the_window() -> None:
     assert lines[-1].endswith("more")
 
 
-@pytest.mark.parametrize(
-    ("environment", "does"),
-    [
-        ({"TERM": "xterm-256color"}, True),
-        ({"TERM": "xterm", "XTERM_VERSION": "XTerm(379)"}, False),
-        ({"TERM": "linux"}, False),
-        ({"TERM": "screen-256color"}, False),
-        ({"TERM": "screen-256color", "TMUX": "/tmp/tmux-0/default,1,0"}, True),
-    ],
-    ids=str,
-)
+@cases("most_terminals_wrap_old_lines_anew")
 def test_most_terminals_wrap_old_lines_anew(environment: dict[str, str], does: bool) -> None:
     assert does_rewrap(environment) == does
 

@@ -68,9 +68,7 @@ def key_for(facts: Facts) -> VllmCompileKey:
 
 
 @pytest.mark.parametrize(("family", "version"), IMAGES)
-def test_the_images_own_entrypoint_follows_the_program_that_puts_files_in_place(
-    family: str, version: str
-) -> None:
+def test_the_images_own_entrypoint_follows_ours(family: str, version: str) -> None:
     facts = compile_facts(family, version)
     plan = plan_for(facts)
     config = FAMILIES.find(family).make().render(plan, Artifacts(model=()))
@@ -90,9 +88,7 @@ def test_the_images_own_entrypoint_follows_the_program_that_puts_files_in_place(
 
 
 @pytest.mark.parametrize(("family", "version"), IMAGES)
-def test_without_compiled_files_the_image_starts_as_its_base_does(
-    family: str, version: str
-) -> None:
+def test_without_compiled_files_it_starts_as_its_base_does(family: str, version: str) -> None:
     plan = plan_for(compile_facts(family, version, compile="off"))
     config = FAMILIES.find(family).make().render(plan, Artifacts(model=()))
 

@@ -19,7 +19,10 @@ from packager.keys.key_options import (
     keyed_options,
     option_class,
 )
+from tests.support.case_tables import cases_of
 from tests.unit.compile import test_vllm_cache as vllm
+
+cases = cases_of(__file__)
 
 SCHEMAS = sorted(ENGINES.glob("vllm-*.json"))
 
@@ -48,29 +51,7 @@ def test_no_option_stands_in_two_lists() -> None:
     assert len(listed) == len(set(listed))
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("block-size", "compiled"),
-        ("max-num-seqs", "compiled"),
-        ("no-enable-prefix-caching", "compiled"),
-        ("attention-backend", "compiled"),
-        ("compilation-config", "compiled"),
-        ("port", "left_out"),
-        ("host", "left_out"),
-        ("served-model-name", "left_out"),
-        ("uvicorn-log-level", "left_out"),
-        ("tool-call-parser", "left_out"),
-        ("chat-template", "left_out"),
-        ("ssl-keyfile", "left_out"),  # a path in the container
-        ("allow-credentials", "left_out"),  # of other origins
-        ("api-key", "credentials"),
-        ("hf-token", "credentials"),
-        ("ssl-keyfile-password", "credentials"),  # in no table: by its name
-        ("gateway-auth-token", "credentials"),
-        ("new-kernel", "unknown"),
-    ],
-)
+@cases("an_option_is_judged_by_its_list_or_its_name")
 def test_an_option_is_judged_by_its_list_or_its_name(name: str, expected: str) -> None:
     assert option_class(name) == expected
 
@@ -81,18 +62,7 @@ def test_a_key_has_what_is_compiled_and_what_nobody_knows() -> None:
     assert list(keyed_options(asked)) == [("block-size", "32"), ("new-kernel", "on")]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("api_key", "x"),
-        ("--HF-Token", "x"),
-        ("NGROK_AUTHTOKEN", "x"),
-        ("otlp-traces-endpoint", "http://user:pass@collector:4317"),
-        ("kv-transfer-config", json.dumps({"kv_connector_extra_config": {"secretKey": "x"}})),
-        ("additional-config", json.dumps([{"registry": {"password": "x"}}])),
-        ("watermark-config", json.dumps({"hashing_key": 7})),
-    ],
-)
+@cases("a_credential_is_found_by_name_in_json_and_in_urls")
 def test_a_credential_is_found_by_name_in_json_and_in_urls(name: str, value: str) -> None:
     assert credential_option(name, value)
 

@@ -32,9 +32,12 @@ from packager.keys.documents import NeuronKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
+from tests.support.case_tables import cases_of
 from tests.support.doubles.containers import with_traits
 from tests.support.foreign_trees import CONFIG, NEURON, VERSION, add_module, neo_tree, register
 from tests.support.headers import TINY, facts_of, model_of
+
+cases = cases_of(__file__)
 
 COMPILER = NeuronCompiler()
 TOOL = ToolFacts(name="neuron", worker="ab" * 32, requirements="cd" * 32, packages={})
@@ -140,25 +143,6 @@ def test_inf2_and_trn1_share_what_was_compiled_and_so_do_fine_tunes() -> None:
     assert key_of(key_for(compile_facts(config={"eos_token_id": 7, "use_cache": False}))) == key
 
 
-OTHERS = {
-    "batch": (compile_facts(max_batch=2), "/shape/max_batch"),
-    "length": (compile_facts(max_total_tokens=2048), "/shape/max_total_tokens"),
-    "tp": (compile_facts(tp_degree=1), "/parallelism/tp"),
-    "dtype": (compile_facts(config={"torch_dtype": "float16"}, dtype="F16"), "/precision/dtype"),
-    "architecture": (compile_facts(config={"rope_theta": 5e5}), "/graph/architecture"),
-    "target": (compile_facts(instance="ml.trn2.48xlarge"), "/target/arch"),
-    "toolchain": (compile_facts("vllm-nxdi"), "/invocation/engine_args"),
-    "image": (
-        replace(compile_facts(), base=replace(BASE, digest="sha256:" + "2" * 64)),
-        "/toolchain/image",
-    ),
-    "worker": (
-        replace(compile_facts(), tools={"neuron": replace(TOOL, worker="ef" * 32)}),
-        "/toolchain/worker",
-    ),
-}
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> CachePlace:
     root = tmp_path / "cache/artifacts"
@@ -182,9 +166,7 @@ def stated_for(facts: Facts, tmp_path: Path) -> Stated:
     return Stated(document=document, config=config)
 
 
-def test_an_imported_optimum_neuron_tree_is_a_hit_for_its_plan(
-    tmp_path: Path, place: CachePlace
-) -> None:
+def test_an_imported_optimum_tree_is_a_hit_for_its_plan(tmp_path: Path, place: CachePlace) -> None:
     facts = compile_facts()
     tree = tree_for(tmp_path / "tree")
 
@@ -195,13 +177,39 @@ def test_an_imported_optimum_neuron_tree_is_a_hit_for_its_plan(
     assert len(list((tmp_path / "into").glob("neuronxcc-*/MODULE_*/model.neff"))) == 2
 
 
-@pytest.mark.parametrize(("facts", "pointer"), OTHERS.values(), ids=OTHERS)
+@cases("another_plan", variant="hf-vllm-neuronx", asked={}, config={}, dtype="BF16")
 def test_an_imported_tree_is_a_miss_for_another_plan_and_the_miss_says_why(
-    tmp_path: Path, place: CachePlace, facts: Facts, pointer: str
+    tmp_path: Path,
+    place: CachePlace,
+    variant: str,
+    asked: dict[str, Any],
+    config: dict[str, Any],
+    dtype: str,
+    pointer: str,
 ) -> None:
-    tree = tree_for(tmp_path / "tree")
-    import_tree(OptimumNeuronReader(), tree, place, stated_for(compile_facts(), tmp_path))
+    import_plain(tmp_path, place)
 
+    assert_missed(place, compile_facts(variant, config=config, dtype=dtype, **asked), pointer)
+
+
+def test_an_imported_tree_is_a_miss_for_another_toolchain(
+    tmp_path: Path, place: CachePlace
+) -> None:
+    import_plain(tmp_path, place)
+    rebased = replace(compile_facts(), base=replace(BASE, digest="sha256:" + "2" * 64))
+    tool = {"neuron": replace(TOOL, worker="ef" * 32)}
+
+    assert_missed(place, rebased, "/toolchain/image")
+    assert_missed(place, replace(compile_facts(), tools=tool), "/toolchain/worker")
+
+
+def import_plain(tmp_path: Path, place: CachePlace) -> None:
+    """Import a tree that was compiled for `compile_facts()`."""
+    tree, stated = tree_for(tmp_path / "tree"), stated_for(compile_facts(), tmp_path)
+    import_tree(OptimumNeuronReader(), tree, place, stated)
+
+
+def assert_missed(place: CachePlace, facts: Facts, pointer: str) -> None:
     said = place.cache.explain(key_for(facts))
 
     assert not said.hit

@@ -29,8 +29,11 @@ from packager.planning.recipe import make_recipe, needed_tools
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.wiring.techniques import find_sharder
 from tests.support import shapes
+from tests.support.case_tables import cases_of
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
+
+cases = cases_of(__file__)
 
 SHARDER = StateSharder()
 TOOL = ToolFacts(name="vllm-shards", worker="ab" * 32, requirements="cd" * 32, packages={})
@@ -140,16 +143,7 @@ def test_the_step_is_told_what_decides_parameters_and_not_how_much_is_served() -
     assert key_of(key_for(sharded_facts(max_batch=77))) == key_of(key_for(sharded_facts()))
 
 
-@pytest.mark.parametrize(
-    ("name", "degree"),
-    [
-        ("meta-llama/Meta-Llama-3.1-8B", 4),  # dense
-        ("microsoft/phi-4", 2),  # fused projections
-        ("mistralai/Mixtral-8x7B-v0.1", 8),  # experts
-        ("deepseek-ai/DeepSeek-V2-Lite", 8),  # one latent for all heads
-        ("ibm-granite/granite-4.0-h-small", 8),  # Mamba beside attention
-    ],
-)
+@cases("models_of_every_kind_are_split")
 def test_models_of_every_kind_are_split(name: str, degree: int) -> None:
     facts = sharded_facts(shapes.plain(name), "ml.p4d.24xlarge", tp_degree=degree)
 
@@ -174,29 +168,11 @@ def test_the_server_is_told_the_format_in_its_own_words(family: str, version: st
         assert b"option.load_format=sharded_state\n" in properties.data
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "one rank": ({"tp_degree": 1}, "at TP 1 the one rank reads everything"),
-    "pipeline": ({"pp_degree": 2, "instance": "ml.g5.12xlarge"}, "2 pipeline stages"),
-    "family": ({"family": "sglang"}, "has no load format 'sharded_state'"),
-    "tgi": ({"family": "tgi"}, "has no load format 'sharded_state'"),
-    "mounted": ({"weights": "mounted"}, "what is mounted are the model's own files"),
-    "adapters": (
-        {"engine_options": {"enable-lora": "true"}},
-        "adapters change the names of parameters",
-    ),
-    "quantized as it loads": (
-        {"engine_options": {"quantization": "fp8"}},
-        "vLLM would quantize with fp8 each time it loads",
-    ),
-    "threads": ({"load_format": "sharded_state,threads=4"}, "with how many threads"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_what_could_not_be_loaded_is_refused_when_planning(case: str) -> None:
-    changes, said = REFUSED[case]
-
-    assert any(said in message for message in refusals(sharded_facts(**changes)))
+@cases("refused")
+def test_what_could_not_be_loaded_is_refused_when_planning(
+    asked: dict[str, Any], said: str
+) -> None:
+    assert any(said in message for message in refusals(sharded_facts(**asked)))
 
 
 def test_experts_that_are_not_split_by_rank_are_refused() -> None:
@@ -225,45 +201,27 @@ def test_versions_before_load_formats_of_plug_ins_are_refused() -> None:
     assert "from 0.10.2 on, not for vllm 0.8.4" in error.message
 
 
-OTHERS: dict[str, tuple[Facts, str]] = {
-    "weights": (
-        replace(
-            sharded_facts(),
-            model=replace(
-                sharded_facts().model,
-                files=tuple(
-                    replace(one, sha256="0" * 64) if one.role == "weights" else one for one in FILES
-                ),
-            ),
-        ),
-        "weights",
-    ),
-    "degree": (sharded_facts(tp_degree=4), "parallelism"),
-    "config": (
-        sharded_facts(model_of(LLAMA_3_8B | {"rms_norm_eps": 0.5})),
-        "graph",
-    ),
-    "dtype": (sharded_facts(dtype="float16"), "precision"),
-    "engine": (in_version(sharded_facts(), "0.19.0"), "toolchain"),
-    "base": (
-        replace(sharded_facts(), base=replace(BASE, digest="sha256:" + "2" * 64)),
-        "toolchain",
-    ),
-    "device": (sharded_facts(instance="ml.g6.12xlarge"), "target"),
-    "part": (sharded_facts(max_layer_size="2GiB"), "invocation"),
-    "option": (sharded_facts(engine_options={"model-impl": "transformers"}), "invocation"),
-}
+@cases("another_key", config={}, asked={})
+def test_whatever_changes_the_files_makes_another_key(
+    config: dict[str, Any], asked: dict[str, Any], group: str
+) -> None:
+    assert differing(sharded_facts(model_of(LLAMA_3_8B | config), **asked)) == [group]
 
 
-@pytest.mark.parametrize("case", OTHERS, ids=str)
-def test_whatever_changes_the_files_makes_another_key(case: str) -> None:
-    facts, group = OTHERS[case]
+def test_another_toolchain_or_other_weights_make_another_key() -> None:
+    facts = sharded_facts()
+    files = [replace(one, sha256="0" * 64) if one.role == "weights" else one for one in FILES]
+    weights = replace(facts, model=replace(facts.model, files=tuple(files)))
+    base = replace(facts, base=replace(BASE, digest="sha256:" + "2" * 64))
+
+    assert differing(weights) == ["weights"]
+    assert differing(in_version(facts, "0.19.0")) == differing(base) == ["toolchain"]
+
+
+def differing(facts: Facts) -> list[str]:
+    """Return the parts of the key that another's differs in."""
     mine, other = key_for(sharded_facts()), key_for(facts)
-
-    differing = [
-        name for name in type(mine).model_fields if getattr(mine, name) != getattr(other, name)
-    ]
-    assert differing == [group]
+    return [name for name in type(mine).model_fields if getattr(mine, name) != getattr(other, name)]
 
 
 def test_token_ids_and_the_tokenizer_are_in_no_key() -> None:

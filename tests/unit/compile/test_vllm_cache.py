@@ -27,7 +27,10 @@ from packager.keys.documents import VllmCompileKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
+from tests.support.case_tables import cases_of
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
+
+cases = cases_of(__file__)
 
 COMPILER = VllmCacheCompiler()
 COMPILERS = {"vllm_cache": COMPILER}
@@ -89,49 +92,34 @@ def other_machine(facts: Facts, **changes: Any) -> Facts:
     return replace(facts, instance=replace(facts.instance, **changes))
 
 
-OTHERS = {
-    "batch": (compile_facts(max_batch=4), "/shape/max_batch"),
-    "length": (compile_facts(max_total_tokens=256), "/shape/max_total_tokens"),
-    "prompt": (compile_facts(max_input_tokens=200), "/shape/max_input_tokens"),
-    "prefill": (compile_facts(max_prefill_tokens=512), "/shape/max_batched_tokens"),
-    "dtype": (compile_facts({"torch_dtype": "float16"}, dtype="F16"), "/precision/dtype"),
-    "architecture": (compile_facts({"rms_norm_eps": 1e-6}), "/graph/architecture"),
-    "instructions": (
-        other_machine(compile_facts(), isa=("avx2", "fma")),
-        "/target/cpu/isa",
-    ),
-    "machine": (other_machine(compile_facts(), machine="aarch64"), "/target/machine"),
-    "threads": (other_machine(compile_facts(), vcpus=8), "/target/cpu/threads"),
-    "engine version": (
-        other_container(compile_facts(), engine_version="0.33.0"),
-        "/toolchain/packages",
-    ),
-    "base image": (
-        replace(compile_facts(), base=replace(BASE, digest="sha256:" + "2" * 64)),
-        "/toolchain/image",
-    ),
-    "worker": (
-        replace(compile_facts(), tools={"vllm-cache": replace(TOOL, worker="ef" * 32)}),
-        "/toolchain/worker",
-    ),
-    "environment": (
-        compile_facts(max_batch=2000),  # wants more memory for the KV cache
-        "/invocation/env/VLLM_CPU_KVCACHE_SPACE",
-    ),
-    "engine option": (
-        compile_facts(engine_options={"seed": "7"}),
-        "/invocation/engine_args/seed",
-    ),
-    "speculation": (compile_facts(draft="ngram:3"), "/speculation"),
-    "where the model is": (compile_facts(weights="mounted"), "/model_path_in_image"),
-}
-
-
-@pytest.mark.parametrize("what", OTHERS)
-def test_a_cache_for_other_inputs_is_a_miss_that_names_the_field(
-    filled: ArtifactCache, what: str
+@cases("a_cache_for_other_inputs", asked={}, config={}, dtype="BF16", machine={}, isa=CPU.isa)
+def test_a_cache_for_other_inputs_misses_by_its_field(
+    filled: ArtifactCache,
+    asked: dict[str, Any],
+    config: dict[str, Any],
+    dtype: str,
+    machine: dict[str, Any],
+    isa: tuple[str, ...],
+    pointer: str,
 ) -> None:
-    facts, pointer = OTHERS[what]
+    assert_missed(
+        filled,
+        other_machine(compile_facts(config, dtype=dtype, **asked), isa=isa, **machine),
+        pointer,
+    )
+
+
+def test_a_cache_of_another_toolchain_misses_by_its_field(filled: ArtifactCache) -> None:
+    newer = other_container(compile_facts(), engine_version="0.33.0")
+    rebased = replace(compile_facts(), base=replace(BASE, digest="sha256:" + "2" * 64))
+    tool = {"vllm-cache": replace(TOOL, worker="ef" * 32)}
+
+    assert_missed(filled, newer, "/toolchain/packages")
+    assert_missed(filled, rebased, "/toolchain/image")
+    assert_missed(filled, replace(compile_facts(), tools=tool), "/toolchain/worker")
+
+
+def assert_missed(filled: ArtifactCache, facts: Facts, pointer: str) -> None:
     wanted = key_for(facts)
 
     assert filled.find(wanted) is None

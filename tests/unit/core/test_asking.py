@@ -6,35 +6,15 @@ import pytest
 
 from packager.core.probes import has_prompt, probe_request
 from packager.core.samples import Message, Sample
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 SYSTEM, USER = Message(role="system", content="be kind"), Message(role="user", content="why?")
 ANSWER = Message(role="assistant", content="because")
 
 
-@pytest.mark.parametrize(
-    ("sample", "endpoint", "asked"),
-    [
-        (
-            Sample(messages=(SYSTEM, USER, ANSWER)),
-            "/v1/chat/completions",
-            [{"role": "system", "content": "be kind"}, {"role": "user", "content": "why?"}],
-        ),
-        (
-            Sample(messages=(USER, ANSWER, USER)),
-            "/v1/chat/completions",
-            [
-                {"role": "user", "content": "why?"},
-                {"role": "assistant", "content": "because"},
-                {"role": "user", "content": "why?"},
-            ],
-        ),
-        (Sample(prompt="a", completion="b"), "/v1/completions", "a"),
-        (Sample(prompt="a"), "/v1/completions", "a"),
-        (Sample(text="one two three four"), "/v1/completions", "one two"),
-        (Sample(text="onewordonly"), "/v1/completions", "onewo"),
-    ],
-    ids=["conversation", "open-conversation", "completion", "prompt", "text", "one-word"],
-)
+@cases("the_last_answer_is_not_asked")
 def test_the_last_answer_is_not_asked(sample: Sample, endpoint: str, asked: object) -> None:
     question = probe_request(sample, 7)
 

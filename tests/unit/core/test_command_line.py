@@ -13,59 +13,12 @@ from hypothesis import strategies as st
 from packager.cli.options import make_request, request_options
 from packager.core.command_line import command_text, flag_of, named_fields, request_words
 from packager.core.request import BuildRequest
+from tests.support.case_tables import cases_of, read_tables
+
+cases = cases_of(__file__)
 
 # A value of each field that has an option of `packager plan`, unlike its default.
-VALUES: dict[str, Any] = {
-    "family": "vllm",
-    "served_name": "org/a-name",
-    "tp_degree": 2,
-    "pp_degree": 2,
-    "dp_degree": 2,
-    "ep": False,
-    "nodes": 2,
-    "max_batch": 8,
-    "max_input_tokens": 100,
-    "max_total_tokens": 200,
-    "max_prefill_tokens": 300,
-    "kv_dtype": "fp8",
-    "dtype": "float16",
-    "gpu_memory_utilization": 0.85,
-    "quantize": "awq,group=64",
-    "quantize_ignore": ("lm_head", "re:.*gate$", "-x"),
-    "calibration": "a file's texts.jsonl",
-    "calibration_samples": 3,
-    "calibration_tokens": 4,
-    "calibration_seed": 5,
-    "evaluate": "default",
-    "evaluate_samples": 6,
-    "evaluate_tokens": 7,
-    "evaluate_seed": 8,
-    "max_kld": 0.00001,
-    "min_top1": 0.95,
-    "max_ppl_increase": 0.02,
-    "draft": "ngram:3",
-    "speculative_tokens": 3,
-    "compile": "off",
-    "gpus": "auto",
-    "threads": 4,
-    "goal": "latency",
-    "workload": "chat",
-    "ttft_limit_ms": 250.5,
-    "tpot_limit_ms": 20.0,
-    "load_format": "safetensors,threads=8",
-    "weights": "mounted",
-    "max_layer_size": 4 * 1024**3,
-    "layer_order": "weights-first",
-    "compression": "auto",
-    "layer_format": "erofs",
-    "container_version": "0.27.1",
-    "tool_call_parser": "hermes",
-    "reasoning_parser": "off",
-    "engine_options": {"seed": "1", "limit": '{"a": 1}'},
-    "region": "us-west-2",
-    "executor": "docker",
-    "address": "host:10001",
-}
+VALUES = read_tables(__file__)["values"]
 
 
 def parsed(words: tuple[str, ...]) -> BuildRequest:
@@ -116,13 +69,6 @@ def test_options_name_their_fields() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        ("tp_degree", "--tp-degree"),
-        ("outputs", "--output"),
-        ("engine_options", "--engine-option"),
-    ],
-)
+@cases("flags_are_spelled_as_on_the_command_line")
 def test_flags_are_spelled_as_on_the_command_line(name: str, flag: str) -> None:
     assert flag_of(name) == flag

@@ -8,25 +8,17 @@ from pydantic import ValidationError
 from packager.core.quality import Comparison, QualityLimits, QualityReport
 from packager.core.request import BuildRequest
 from packager.core.samples import Sample, Samples, choose_others, choose_samples
+from tests.support.case_tables import cases_of
 from tests.support.report_values import comparison, quality_report
+
+cases = cases_of(__file__)
 
 
 def report(noise: Comparison | None = None, **changes: float | None) -> QualityReport:
     return QualityReport(quality=comparison(**changes), noise=noise, generation=None)
 
 
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        (QualityLimits(), ()),
-        (QualityLimits(max_kld=0.02, min_top1=0.9, max_ppl_increase=0.015), ()),
-        (QualityLimits(max_kld=0.018, min_top1=0.947, max_ppl_increase=0.015), ()),  # just kept
-        (QualityLimits(max_kld=0.0179), ("mean KLD 0.018 is over 0.0179",)),
-        (QualityLimits(min_top1=0.96), ("same-top-1 94.7 % is under 96 %",)),
-        (QualityLimits(max_ppl_increase=-0.01), ("perplexity increase 1.5 % is over -1 %",)),
-        (QualityLimits(max_kld=0, min_top1=1), ("mean KLD", "same-top-1")),
-    ],
-)
+@cases("a_limit_that_does_not_hold_is_named")
 def test_a_limit_that_does_not_hold_is_named(limits: QualityLimits, said: tuple[str, ...]) -> None:
     broken = list(limits.broken_by(report()))
 
@@ -67,16 +59,7 @@ def test_figures_that_are_no_numbers_are_no_report() -> None:
         QualityReport.model_validate_json(document.replace("0.018", "NaN"))
 
 
-@pytest.mark.parametrize(
-    ("fields", "texts"),
-    [
-        ({}, None),
-        ({"evaluate": "mine.jsonl", "max_kld": 0.1}, "mine.jsonl"),
-        ({"max_kld": 0.1}, "default"),
-        ({"min_top1": 0.9}, "default"),
-        ({"max_ppl_increase": 0.0}, "default"),
-    ],
-)
+@cases("a_limit_implies_the_shipped_texts", texts=None)
 def test_a_limit_implies_the_shipped_texts(fields: dict[str, object], texts: str | None) -> None:
     request = BuildRequest.model_validate({"model": "m", "instance": "local", **fields})
 

@@ -7,64 +7,32 @@ from typing import Any
 import pytest
 
 from packager.core.speculation import Acceptance, Demands, Sameness
+from tests.support.case_tables import cases_of
 from tests.support.report_values import load_figures, speculation_report
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("demanded", "missed"),
-    [
-        ({}, []),
-        ({"identical": "ties"}, ["1 of 8 answers differ from the plain ones"]),
-        ({"identical": "strict"}, ["1 of 8 answers differ from the plain ones"]),
-        ({"min_acceptance_length": 2.345}, []),
-        ({"min_acceptance_length": 2.5}, ["acceptance length 2.35 is under 2.5"]),
-        ({"min_speedup": 1.1}, []),
-        ({"min_speedup": 1.5}, ["speed-up 1.1 at concurrency 4 is under 1.5"]),
-        (
-            {"min_speedup": 3},
-            [
-                "speed-up 2 at concurrency 1 is under 3",
-                "speed-up 1.1 at concurrency 4 is under 3",
-            ],
-        ),
-    ],
-)
-def test_what_is_missed_is_said_with_the_figure(
-    demanded: dict[str, Any], missed: list[str]
-) -> None:
+
+@cases("what_is_missed_is_said_with_the_figure")
+def test_what_is_missed_has_its_figure(demanded: dict[str, Any], missed: list[str]) -> None:
     assert list(Demands(**demanded).missed_by(speculation_report())) == missed
 
 
-@pytest.mark.parametrize(
-    ("changes", "demanded", "missed"),
-    [
-        (
-            {"sameness": None},
-            {"identical": "ties"},
-            "no answers were compared with a plain server's",
-        ),
-        (
-            {"sameness": Sameness(compared=0, identical=0)},
-            {"identical": "ties"},
-            "no answers were compared with a plain server's",
-        ),
-        (
-            {"acceptance": None},
-            {"min_acceptance_length": 1.0},
-            "acceptance length (no number) is under 1",
-        ),
-        (
-            {"acceptance": Acceptance(source="vllm", length=None, rate=None, drafts=0)},
-            {"min_acceptance_length": 1.0},
-            "acceptance length (no number) is under 1",
-        ),
-    ],
-    ids=["no-plain-server", "nothing-compared", "nothing-told", "nothing-proposed"],
-)
-def test_no_figure_meets_no_demand(
-    changes: dict[str, Any], demanded: dict[str, Any], missed: str
-) -> None:
-    assert list(Demands(**demanded).missed_by(speculation_report(**changes))) == [missed]
+@pytest.mark.parametrize("none", [None, Sameness(compared=0, identical=0)], ids=["nobody", "none"])
+def test_nothing_compared_is_no_pass(none: Sameness | None) -> None:
+    missed = Demands(identical="ties").missed_by(speculation_report(sameness=none))
+
+    assert list(missed) == ["no answers were compared with a plain server's"]
+
+
+NOTHING = Acceptance(source="vllm", length=None, rate=None, drafts=0)
+
+
+@pytest.mark.parametrize("none", [None, NOTHING], ids=["nothing told", "nothing proposed"])
+def test_no_figure_is_no_pass(none: Acceptance | None) -> None:
+    missed = Demands(min_acceptance_length=1.0).missed_by(speculation_report(acceptance=none))
+
+    assert list(missed) == ["acceptance length (no number) is under 1"]
 
 
 def test_without_a_plain_server_there_is_no_speed_up() -> None:
@@ -78,18 +46,8 @@ def test_without_a_plain_server_there_is_no_speed_up() -> None:
     assert missed == ["speed-up (no number) at concurrency 1 is under 0.5"]
 
 
-@pytest.mark.parametrize(
-    ("failed", "plain_failed", "missed"),
-    [
-        (2, 0, ["2 of 8 prompts were answered by one server alone"]),
-        (0, 2, ["2 of 8 prompts were answered by one server alone"]),
-        (2, 2, []),
-    ],
-    ids=["by-the-plain-one", "by-that-with-a-draft", "by-none"],
-)
-def test_an_answer_and_none_are_not_identical(
-    failed: int, plain_failed: int, missed: list[str]
-) -> None:
+@cases("an_answer_and_none_are_not_identical")
+def test_an_answer_and_none_are_unlike(failed: int, plain_failed: int, missed: list[str]) -> None:
     alone = speculation_report().speeds[0]
     loads = {
         "speculative": load_figures(requests=8, failed=failed),
@@ -102,25 +60,7 @@ def test_an_answer_and_none_are_not_identical(
     assert list(Demands(identical="ties").missed_by(report)) == missed
 
 
-@pytest.mark.parametrize(
-    ("ties", "unknown", "identical", "missed"),
-    [
-        (2, 0, "ties", []),
-        (2, 0, "strict", ["2 of 8 answers differ from the plain ones, 2 at a tie"]),
-        (1, 0, "ties", ["2 of 8 answers differ from the plain ones, 1 at a tie"]),
-        (
-            1,
-            1,
-            "ties",
-            [
-                "2 of 8 answers differ from the plain ones, 1 at a tie, "
-                "1 where the plain server does not tell"
-            ],
-        ),
-        (1, 1, "any", []),
-    ],
-    ids=["ties", "ties-strictly", "one-is-no-tie", "one-is-unknown", "nothing-demanded"],
-)
+@cases("ties_are_allowed_and_counted_except_strictly")
 def test_ties_are_allowed_and_counted_except_strictly(
     ties: int, unknown: int, identical: Any, missed: list[str]
 ) -> None:

@@ -18,54 +18,21 @@ from packager.core.text import (
     json_text,
     quoted_lines,
 )
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    ("text", "escaped"),
-    [
-        pytest.param("a\nerror: b", "a\\nerror: b", id="line feed"),
-        pytest.param("a\rb", "a\\rb", id="carriage return"),
-        pytest.param("a\tb", "a\\tb", id="tab"),
-        pytest.param("a\x00b", "a\\x00b", id="null"),
-        pytest.param("\x1b[31mred", "\\x1b[31mred", id="colour"),
-        pytest.param("a\x7fb", "a\\x7fb", id="delete"),
-        pytest.param("a\x85b\x9bc", "a\\x85b\\x9bc", id="C1"),
-        pytest.param("a\u2028b\u2029c", "a\\u2028b\\u2029c", id="line and paragraph separators"),
-        pytest.param("a\u200eb\u200fc\u061cd", "a\\u200eb\\u200fc\\u061cd", id="direction marks"),
-        pytest.param("\u202agpj\u202e.exe\u202c", "\\u202agpj\\u202e.exe\\u202c", id="overrides"),
-        pytest.param(
-            "\u2066a\u2067b\u2068c\u2069", "\\u2066a\\u2067b\\u2068c\\u2069", id="isolates"
-        ),
-        pytest.param(
-            "a\u200bb\u200cc\u2060d\ufeffe", "a\\u200bb\\u200cc\\u2060d\\ufeffe", id="zero"
-        ),
-        pytest.param("a\u200db", "a\\u200db", id="joiner between letters"),
-        pytest.param("a\u00adb", "a\\xadb", id="soft hyphen"),
-        pytest.param("a\u3164b\u115fc", "a\\u3164b\\u115fc", id="fillers that show nothing"),
-        pytest.param("a\u034fb\u180bc", "a\\u034fb\\u180bc", id="marks that show nothing"),
-        pytest.param("\ud800a", "\\ud800a", id="half of a surrogate pair"),
-        pytest.param("\U000e0041", "\\U000e0041", id="tag"),
-        pytest.param("\U0001f600 \U000e01f0", "\U0001f600 \\U000e01f0", id="unassigned"),
-        pytest.param("\ue000", "\\ue000", id="private use"),
-    ],
-)
+@cases("what_a_terminal_obeys_or_hides_is_escaped")
 def test_what_a_terminal_obeys_or_hides_is_escaped(text: str, escaped: str) -> None:
     assert escape(text) == escaped
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "org/model-7B",
-        "C:\\models\\new",
-        "Müller & Søn — “größer”",
-        "通义千问 モデル 모델",
-        "модель",
-        "模型\u3000大",
-        "12\u202f000\u00a0€",
-        "🤗 👩\u200d💻 ❤\ufe0f 👍🏽 🏳\ufe0f\u200d🌈",
-    ],
-)
+def test_half_of_a_surrogate_pair_is_escaped() -> None:
+    assert escape("\ud800a") == "\\ud800a"
+
+
+@cases("ordinary_names_are_left_as_they_are")
 def test_ordinary_names_are_left_as_they_are(text: str) -> None:
     assert escape(text) == text
 
@@ -127,17 +94,7 @@ def test_json_keeps_readable_letters() -> None:
     assert json_text(["größe\u202e🤗"]) == '[\n  "größe\\u202e🤗"\n]'
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("'https://user:secret@host/a'", "'https://***@host/a'"),
-        ("tcp://token@127.0.0.1:1", "tcp://***@127.0.0.1:1"),
-        ("http://user:p@ss:word@host:80/a@b", "http://***@host:80/a@b"),
-        ("proxy http://u:p@a and http://v:q@b", "proxy http://***@a and http://***@b"),
-        ("'user:secret@127.0.0.1:1/team/model:1'", "'***@127.0.0.1:1/team/model:1'"),
-        ("hf://user:secret@127.0.0.1:1/name", "hf://***@127.0.0.1:1/name"),
-    ],
-)
+@cases("whoever_logs_in_is_not_shown")
 def test_whoever_logs_in_is_not_shown(text: str, shown: str) -> None:
     assert hide_userinfo(text) == shown
 

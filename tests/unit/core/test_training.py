@@ -7,22 +7,9 @@ import pytest
 from packager.core.samples import Sample, Samples
 from packager.core.training import TrainingReport, split_texts
 from packager.errors import UsageError
+from tests.support.case_tables import read_tables
 
-FIGURES = {
-    "method": "medusa",
-    "texts": 10,
-    "tokens": 1000,
-    "held_out_texts": 2,
-    "held_out_tokens": 100,
-    "epochs": 1,
-    "steps": 5,
-    "loss_before": 7.5,
-    "loss": 3.25,
-    "acceptance_before": [0.0, 0.0],
-    "acceptance": [0.5, 0.25],
-    "expected_length_before": 1.0,
-    "expected_length": 1.75,
-}
+FIGURES = read_tables(__file__)["figures"]
 
 
 def texts(count: int, start: int = 0) -> Samples:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from packager.core.units import GIB, MIB, decimal, parse_rate, parse_size
+from packager.core.units import MIB, decimal, parse_rate, parse_size
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("4GiB", 4 * GIB),
-        ("1.5 GiB", 3 * GIB // 2),
-        ("500MB", 500_000_000),
-        ("64mib", 64 * MIB),
-        ("1048576", MIB),
-        ("7B", 7),
-        (MIB, MIB),
-    ],
-)
+@cases("a_size_is_read")
 def test_a_size_is_read(written: object, expected: int) -> None:
     assert parse_size(written) == expected
 

@@ -6,7 +6,7 @@ import ast
 import copy
 import dataclasses
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -15,6 +15,7 @@ import pytest
 
 import packager
 from packager.core.values import dataclass
+from tests.support.case_tables import read_tables
 
 T = TypeVar("T")
 Maker = Callable[..., Any]
@@ -154,26 +155,7 @@ DEFINED = (
 )
 
 # Arguments, right and wrong, that say something about one of them at least.
-CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
-    ((), {}),
-    ((1,), {}),
-    (("A",), {}),
-    (("a",), {}),
-    ((-1,), {}),
-    ((1, 2), {}),
-    ((1,), {"key": "k"}),
-    ((1, 3, ["x"]), {"key": "k", "depth": 4}),
-    ((1, 3, ["x"], 4), {"key": "k"}),
-    ((1,), {"width": 1, "key": "k"}),
-    ((), {"name": "m"}),
-    ((), {"name": "m", "seen": 1, "secret": "s"}),
-    ((), {"name": "m", "place": (1,), "tags": {"a": 1}}),
-    ((), {"name": "m", "wrong": 1}),
-    ((), {"self": 1, "name": "a"}),
-    ((), {"first": 1, "third": 2}),
-    ((), {"first": 1, "third": 2, "second": 2}),
-    ((), {"first": 1, "second": 2}),
-)
+CALLS = [(row.get("values", []), row.get("named", {})) for row in read_tables(__file__)["calls"]]
 
 
 def told(action: Callable[[], object]) -> object:
@@ -184,7 +166,7 @@ def told(action: Callable[[], object]) -> object:
         return type(error), str(error)
 
 
-def described(cls: type, values: tuple[Any, ...], named: dict[str, Any]) -> list[object]:
+def described(cls: type, values: Sequence[Any], named: dict[str, Any]) -> list[object]:
     """Return what methods and operators say of a value, comparable between two classes."""
     made = told(lambda: cls(*values, **named))
     if isinstance(made, tuple):

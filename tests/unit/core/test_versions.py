@@ -7,26 +7,11 @@ from itertools import pairwise
 import pytest
 
 from packager.core.versions import release_of, version_key
+from tests.support.case_tables import cases_of, read_tables
 
-IN_ORDER = (
-    "0.8.5.dev3",
-    "0.8.5a1",
-    "0.8.5b2",
-    "0.8.5rc1",
-    "0.8.5rc2.dev5",
-    "0.8.5rc2",
-    "0.8.5",
-    "0.8.5.post1.dev1",
-    "0.8.5.post1",
-    "0.10.0.dev20260101+gabc",
-    "0.10.0",
-    "0.33.0",
-    "0.33.1.dev123+gabc",
-    "0.33.1",
-    "1.3.0rc9",
-    "1.3.0rc20",
-    "1.3",
-)
+cases = cases_of(__file__)
+
+IN_ORDER = read_tables(__file__)["in_order"]
 
 
 @pytest.mark.parametrize(("before", "after"), list(pairwise(IN_ORDER)))
@@ -38,53 +23,13 @@ def test_versions_sort_as_they_were_released(before: str, after: str) -> None:
     assert first < second
 
 
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [
-        ("v0.33.0", "0.33.0"),
-        ("V0.33.0", "0.33.0"),
-        (" 0.33.0\n", "0.33.0"),
-        ("0.33", "0.33.0"),
-        ("0.27.1+cu128", "0.27.1"),
-        ("0.27.0+4bdc8a78", "0.27.0"),
-        ("0.33.1.dev123+gabc.d20260101", "0.33.1.dev123"),
-        ("0.6.3-post1", "0.6.3.post1"),
-        ("1.3.0-rc20", "1.3.0rc20"),
-        ("1.0alpha2", "1.0a2"),
-        ("0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker-v1.3", "0.27.1"),
-        ("0.27.1-gpu-py312", "0.27.1"),
-        ("0.5.17.post1-cu129", "0.5.17.post1"),
-        ("0.16.0-neuronx-py312-sdk2.31.1-ubuntu24.04", "0.16.0"),
-    ],
-)
+@cases("a_spelling_is_the_same_version")
 def test_a_spelling_is_the_same_version(text: str, same: str) -> None:
     assert version_key(text) is not None
     assert version_key(text) == version_key(same)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "latest",
-        "nightly",
-        "nightly-0.33.0",
-        "main",
-        "by digest",
-        "v",
-        "0.33.x",
-        "0.33.0.nightly",
-        "0.33.0-dlc",
-        "0.33.0-gpu-tgi3.3.6",
-        "2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04",  # PyTorch's, not TGI's
-        "0.36.0-lmi28.0.0-cu130",  # DJL's, not vLLM's
-        "server-sagemaker-cuda-v1.3",
-        "0.33.0 cu128",
-        "0.33.0+",
-        "-0.33.0",
-        "٠.٣٣.٠",
-    ],
-)
+@cases("what_is_no_version_of_the_engine_is_none")
 def test_what_is_no_version_of_the_engine_is_none(text: str) -> None:
     assert version_key(text) is None
 

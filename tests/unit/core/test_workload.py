@@ -6,6 +6,9 @@ import pytest
 
 from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.errors import UsageError
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 def test_without_a_word_the_workload_is_the_one_that_aws_announced_with() -> None:
@@ -15,26 +18,8 @@ def test_without_a_word_the_workload_is_the_one_that_aws_announced_with() -> Non
     assert (found.input_tokens, found.output_tokens, found.concurrency) == (622, 250, 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        ("chat", (550, 150, 0)),
-        ("summarise", (3000, 200, 0)),
-        ("write", (200, 1000, 0)),
-        ("multi_turn_chat", (550, 150, 10)),
-        ("rag_document_qa", (2048, 256, 8)),
-        ("agent_tool_calling", (800, 100, 4)),
-        ("long_context_scaling", (8192, 512, 2)),
-        ("production_traffic_mix", (1024, 200, 16)),
-        ("shared_system_prompt", (300, 150, 12)),
-        ("1000:200", (1000, 200, 0)),
-        ("1000:200:64", (1000, 200, 64)),
-        ("1:1:1", (1, 1, 1)),
-    ],
-)
-def test_a_name_or_counts_give_lengths_and_requests_at_once(
-    name: str, counts: tuple[int, int, int]
-) -> None:
+@cases("a_name_or_counts_give_lengths_and_requests_at_once")
+def test_names_and_counts_give_lengths_and_load(name: str, counts: tuple[int, int, int]) -> None:
     found = parse_workload(name)
 
     assert found is not None

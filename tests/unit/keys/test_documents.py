@@ -154,7 +154,7 @@ def test_an_under_keyed_document_is_caught() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.kind)
-def test_whichever_field_is_forgotten_its_flip_is_what_no_longer_shows(
+def test_a_forgotten_fields_flip_is_what_no_longer_shows(
     document: KeyDocument,
 ) -> None:
     """The flips above are worth something only if they fail without the field."""

@@ -13,36 +13,18 @@ from packager.models.local import LocalSource
 from packager.models.naming import name_of_directory, name_of_prefix, usable_name
 from packager.models.reference import parse_model_reference
 from packager.planning.request_checks import SERVED_NAME
+from tests.support.case_tables import cases_of
 from tests.support.commandline import TINY
 
-COMMIT = "0e9e39f249a16976918f6564b8830bc894c89659"
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("examples/tiny-llama", "tiny-llama"),
-        ("/data/Llama-3.1-8B_v2", "Llama-3.1-8B_v2"),
-        ("/", "model"),
-        (f"/home/me/hub/models--acme--tiny--x/snapshots/{COMMIT}", "x"),
-        (f"/home/me/hub/models--gpt2/snapshots/{COMMIT}", "gpt2"),
-        (f"/home/me/snapshots/{COMMIT}", COMMIT),
-    ],
-)
+@cases("a_directory_names_its_model")
 def test_a_directory_names_its_model(path: str, name: str) -> None:
     assert name_of_directory(Path(path)) == name
 
 
-@pytest.mark.parametrize(
-    ("bucket", "prefix", "name"),
-    [
-        ("models", "team/llama-3/", "llama-3"),
-        ("models", "llama-3/", "llama-3"),
-        ("my-models", "", "my-models"),
-        ("models", "a//", "a"),
-        ("models", "//", "models"),
-    ],
-)
+@cases("a_prefix_names_its_model")
 def test_a_prefix_names_its_model(bucket: str, prefix: str, name: str) -> None:
     assert name_of_prefix(bucket, prefix) == name
 
@@ -92,14 +74,6 @@ def test_a_link_is_called_by_its_own_name(tmp_path: Path) -> None:
     assert found.ref.name == "production"
 
 
-@pytest.mark.parametrize(
-    ("ref", "published"),
-    [
-        (ModelRef(source="hub", name="org/m"), "org/m"),
-        (ModelRef(source="local", name="meta-textgeneration-llama-3-8b"), ""),
-        (ModelRef(source="s3", name="m"), ""),
-    ],
-    ids=lambda value: getattr(value, "source", ""),
-)
+@cases("only_what_was_published_is_looked_up_by_name")
 def test_only_what_was_published_is_looked_up_by_name(ref: ModelRef, published: str) -> None:
     assert ref.published_name == published

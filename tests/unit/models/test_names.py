@@ -6,6 +6,9 @@ import pytest
 
 from packager.models.paths import check_distinct, check_path
 from packager.models.refusals import UnsafeName
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize(
@@ -38,16 +41,7 @@ def test_a_plain_path_is_accepted(path: str) -> None:
     check_path(path)
 
 
-@pytest.mark.parametrize(
-    "paths",
-    [
-        pytest.param(("config.json", "Config.json"), id="case"),
-        pytest.param(("straße", "STRASSE"), id="case-folding"),
-        pytest.param(("\u00e9.json", "e\u0301.json"), id="accents"),
-        pytest.param(("A/x", "a/y"), id="directories"),
-        pytest.param(("a/b", "A"), id="file-and-directory"),
-    ],
-)
+@cases("paths_that_collide_somewhere_are_refused")
 def test_paths_that_collide_somewhere_are_refused(paths: tuple[str, ...]) -> None:
     with pytest.raises(UnsafeName, match=r"differs from .* only in case or in accents"):
         check_distinct(paths)

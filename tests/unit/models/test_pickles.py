@@ -33,7 +33,11 @@ from packager.models.local import LocalSource
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.reference import parse_model_reference
+from tests.support.case_tables import cases_of, read_tables
 from tests.support.doubles.models import safetensors_bytes, write_model
+
+cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization, before zip archives
 LONG = "text " * 14_000  # 70 kB
@@ -98,32 +102,11 @@ def test_a_call_behind_other_data_is_recognised(protocol: int, data: object) -> 
 
 
 OLD: dict[str, bytes] = {
+    **{name: text.encode("latin-1") for name, text in TABLES["old_pickles"].items()},
     "a line of 70 kB": b"V" + LONG.encode() + b"\n0cos\nsystem\n(S'true'\ntR.",
     "a line of 3 MB": b"V" + LONG.encode() * 43 + b"\n0cos\nsystem\n(S'true'\ntR.",
     "a quoted line of 3 MB": b"S'" + LONG.encode() * 43 + b"'\n0cos\nsystem\n(S'true'\ntR.",
     "a number behind 3 MB of blanks": b"I" + b" " * 3_000_000 + b"1\n0cos\nsystem\n(S'true'\ntR.",
-    "no end": b"cos\nsystem\n(S'true'\ntR",
-    "garbage behind the call": b"cos\nsystem\n(S'true'\ntR\0\xff",
-    "instance": b"(S'true'\nios\nsystem\n.",
-    "object": b"(cos\nsystem\nS'true'\no.",
-    "new object": b"cos\nsystem\nS'true'\n\x85\x81.",
-    "new object with keywords": b"cos\nsystem\nS'true'\n\x85}\x92.",
-    "a state": b"csite\n_Printer\n}b.",
-    "a call through the memo": b"cos\nsystem\np0\n0S'x'\n(lp1\n0g0\n(S'true'\ntR.",
-    "a call through a short memo": b"cos\nsystem\nq\x000h\x00(S'true'\ntR.",
-    "a twin": b"cos\nsystem\n2(S'true'\ntR.",
-    "a name from the stack": b"S'os'\nS'system'\n\x93(S'true'\ntR.",
-    "without a protocol mark": b"\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
-    "a protocol mark that comes late": b"(1\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.",
-    "an environment variable": b"cos\nenviron\nS'LD_PRELOAD'\nS'/x'\ns.",
-    "environment variables": b"cos\nenviron\n(S'LD_PRELOAD'\nS'/x'\nu.",
-    "a search path": b"csys\npath\nS'/x'\na.",
-    "search paths": b"csys\npath\n(S'/x'\ne.",
-    "the second pickle": b"I1\n.I2\n.cos\nsystem\n(S'true'\ntR.",
-    "a persistent id in the second pickle": b"I1\n.Pid\n(S'true'\ntR.",
-    "a mark that is popped": b"((00cos\nsystem\n(S'true'\ntR.",
-    "a frame": b"\x95\x30\0\0\0\0\0\0\0cos\nsystem\n(S'true'\ntR.",
-    "a module by its path": b"cxml.dom.minidom\nparseString\n(S'true'\ntR.",
 }
 
 
@@ -210,9 +193,7 @@ def test_what_is_dangerous_is_recognised_through_compression(
 
 
 @pytest.mark.parametrize(("format", "compress"), COMPRESSIONS.values(), ids=COMPRESSIONS)
-def test_what_is_harmless_stays_so_when_it_is_compressed(
-    format: str, compress: Callable[[bytes], bytes]
-) -> None:
+def test_what_is_harmless_stays_so_packed(format: str, compress: Callable[[bytes], bytes]) -> None:
     assert kind_of(compress(b"the cat\nthe dog\n" * 10_000)) == ""
 
 
@@ -264,15 +245,7 @@ def test_a_stream_that_wants_gigabytes_of_memory_is_refused() -> None:
     assert kind_of(lzma.compress(call(0), filters=filters)) == "a pickle, compressed with xz"
 
 
-@pytest.mark.parametrize(
-    ("format", "name"),
-    [
-        (tarfile.PAX_FORMAT, "pax"),
-        (tarfile.GNU_FORMAT, "gnu"),
-        (tarfile.USTAR_FORMAT, "ustar"),
-    ],
-    ids=["pax", "gnu", "ustar"],
-)
+@cases("a_tar_of_old_torch_is_recognised")
 def test_a_tar_of_old_torch_is_recognised(format: int, name: str) -> None:
     assert kind_of(torch_tar(format)) == "a tar archive, as torch.save once wrote it"
 
@@ -327,20 +300,10 @@ def test_text_is_not_taken_for_an_old_pickle(text: bytes) -> None:
 
 
 TEXTS: dict[str, bytes] = {
-    "requirements": b"torch==2.13.0\ntransformers==5.17.0\n",
-    "a list of words": b"cat\ncow\nIris\napple\nsun\nRose\n",
-    "words with a V": b"cat\ncow\nVanessa\nthe\n",
-    "a bracket": b"(if you read this)\nthen stop\n",
-    "a licence": b"Copyright (c) 2026\nPermission is hereby granted\n",
-    "numbers": b"I1\nI2\nF1.5\nN\n",
+    **{name: text.encode("latin-1") for name, text in TABLES["texts"].items()},
     "a sentence without an end": b"I am a long text " * 100_000,
     "one long word": b"c" + b"a" * 900_000 + b"\n",
-    "tiktoken": b"IQ== 0\nIg== 1\nIw== 2\n",
-    "merges": b"#version: 0.2\n\xc4\xa0 t\n\xc4\xa0 a\nh e\n",
-    "jinja": b"{% for message in messages %}{{ message.content }}{% endfor %}",
-    "a model card": b"---\nlicense: mit\n---\n# Model\n",
     "UTF-16": "\ufefftext".encode("utf-16"),
-    "x^2": b"x^2 + y^2 = z^2\n",
     "zeros": bytes(100_000),
     "an empty tar's block": bytes(512) + b"text",
 }
@@ -359,9 +322,7 @@ def test_random_bytes_are_none() -> None:
 
 
 @pytest.mark.parametrize("first", range(256))
-def test_weights_are_weights_whatever_the_length_of_their_header(
-    tmp_path: Path, first: int
-) -> None:
+def test_weights_are_weights_whatever_their_headers_length(tmp_path: Path, first: int) -> None:
     """The first byte of a shard is any: `V` and `c` begin a line that never ends."""
     header = safetensors_bytes({"w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}})[8:]
     header = header.ljust((len(header) // 256 + 1) * 256 + first)

@@ -8,50 +8,28 @@ import pytest
 
 from packager.errors import UsageError
 from packager.models.reference import parse_model_reference
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        "./model",
-        "../model",
-        "/models/llama",
-        "~/model",
-        "model/",
-        "a/b/c",
-        "./org/name",
-        "org/name/",
-    ],
-)
+@cases("what_looks_like_a_path_is_local")
 def test_what_looks_like_a_path_is_local(reference: str) -> None:
     assert parse_model_reference(reference).source == "local"
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        "meta-llama/Llama-3.1-8B",
-        "org/name@main",
-        "org/name@v1.0",
-        "org/name@refs/pr/1",
-        "org/name@0123456789012345678901234567890123456789",
-    ],
-)
+@cases("an_id_is_on_the_hub")
 def test_an_id_is_on_the_hub(reference: str) -> None:
     assert parse_model_reference(reference).source == "hub"
 
 
-def test_an_existing_directory_wins_over_an_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_wins_over_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "org" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert parse_model_reference("org/name").source == "local"
 
 
-def test_an_existing_directory_needs_no_slash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
     assert parse_model_reference("model").source == "local"

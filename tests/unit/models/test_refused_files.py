@@ -14,6 +14,9 @@ from packager.models.rules import (
     role_of,
     why_left_out,
 )
+from tests.support.case_tables import cases_of
+
+cases = cases_of(__file__)
 
 MODEL = ("config.json", "tokenizer.json", "model.safetensors")
 
@@ -22,72 +25,13 @@ def chosen(*paths: str) -> FileSelection:
     return choose_files({path: ListedFile(size=1) for path in paths})
 
 
-@pytest.mark.parametrize(
-    ("path", "role"),
-    [
-        ("config.json", "config"),
-        ("generation_config.json", "config"),
-        ("preprocessor_config.json", "config"),
-        ("model.safetensors.index.json", "config"),
-        ("tokenizer.json", "tokenizer"),
-        ("tokenizer_config.json", "tokenizer"),
-        ("tokenizer.model", "tokenizer"),
-        ("vocab.json", "tokenizer"),
-        ("merges.txt", "tokenizer"),
-        ("special_tokens_map.json", "tokenizer"),
-        ("chat_template.jinja", "tokenizer"),
-        ("additional_chat_templates/tools.jinja", "tokenizer"),
-        ("model-00001-of-00002.safetensors", "weights"),
-        ("LICENSE", "other"),
-        ("LICENSE.txt", "other"),
-        ("NOTICE", "other"),
-        ("USE_POLICY.md", "other"),
-        ("README.md", "other"),
-        ("1_Pooling/config.json", "config"),
-    ],
-)
+@cases("files_for_serving_are_packaged")
 def test_files_for_serving_are_packaged(path: str, role: str) -> None:
     assert why_left_out(path) == ""
     assert role_of(path) == role
 
 
-@pytest.mark.parametrize(
-    ("path", "reason"),
-    [
-        (".gitattributes", "hidden"),
-        (".cache/huggingface/download/config.json.metadata", "hidden"),
-        ("pytorch_model.bin", "pickle: can run code when it is loaded"),
-        ("consolidated.00.pth", "pickle: can run code when it is loaded"),
-        ("Model.CKPT", "pickle: can run code when it is loaded"),
-        ("embeddings.npy", "pickle: can run code when it is loaded"),
-        ("original/params.json", "copy of the model in another format"),
-        ("onnx/config.json", "copy of the model in another format"),
-        ("model-q4.gguf", "copy of the model in another format"),
-        ("tf_model.h5", "copy of the model in another format"),
-        ("flax_model.msgpack", "copy of the model in another format"),
-        ("modeling_custom.py", "code is not packaged"),
-        ("install.sh", "code is not packaged"),
-        ("requirements.txt", "would install or configure something in the container"),
-        ("serving.properties", "would install or configure something in the container"),
-        ("optimizer.pt", "training state"),
-        ("scheduler.pt", "training state"),
-        ("training_args.bin", "training state"),
-        ("trainer_state.json", "training state"),
-        ("train_command.txt", "training state"),
-        ("val_metrics.json", "training state"),
-        ("rng_state_0.pth", "training state"),
-        ("checkpoint-500/model.safetensors", "training state"),
-        ("model.safetensors.lock", "temporary or lock file"),
-        ("model.safetensors.incomplete", "temporary or lock file"),
-        ("config.json~", "temporary or lock file"),
-        ("pytorch_model.bin.index.json", "index of weights that are not packaged"),
-        ("vae/model.safetensors", "weights in a sub-directory: engines do not read them"),
-        ("picture.png", "not needed for serving"),
-        ("paper.pdf", "not needed for serving"),
-        ("docs/guide.md", "not needed for serving"),
-        ("archive.tar.gz", "not needed for serving"),
-    ],
-)
+@cases("other_files_are_left_out_with_a_reason")
 def test_other_files_are_left_out_with_a_reason(path: str, reason: str) -> None:
     assert why_left_out(path) == reason
 
@@ -137,14 +81,7 @@ def test_a_model_one_directory_deeper_is_pointed_at() -> None:
     assert "'llama'" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    "tokenizer",
-    [
-        ("tokenizer.json",),
-        ("tokenizer.model",),
-        ("vocab.json", "merges.txt", "tokenizer_config.json"),
-    ],
-)
+@cases("each_form_of_tokenizer_is_enough")
 def test_each_form_of_tokenizer_is_enough(tokenizer: tuple[str, ...]) -> None:
     refuse_incomplete(chosen("config.json", "model.safetensors", *tokenizer))
 

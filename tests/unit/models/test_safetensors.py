@@ -23,7 +23,10 @@ from packager.models.safetensors import (
     read_header,
     read_weights_header,
 )
+from tests.support.case_tables import cases_of
 from tests.support.doubles.models import safetensors_bytes
+
+cases = cases_of(__file__)
 
 ONE = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}}
 
@@ -68,9 +71,7 @@ def test_tensors_come_in_the_order_of_their_bytes(file: Path) -> None:
     ("dtype", "shape", "size"),
     [("F4", [2, 3], 3), ("F6_E2M3", [4], 3), ("F8_E4M3", [5], 5), ("C64", [2], 16)],
 )
-def test_sizes_of_elements_are_upstreams(
-    file: Path, dtype: str, shape: list[int], size: int
-) -> None:
+def test_element_sizes_are_upstreams(file: Path, dtype: str, shape: list[int], size: int) -> None:
     header = {"w": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}
     assert read(file, safetensors_bytes(header, bytes(size)))[0].size == size
 
@@ -84,27 +85,19 @@ def entry(**changes: object) -> dict[str, object]:
     return {"w": {**ONE["w"], **changes}}
 
 
+@cases("a_wrong_entry_is_refused")
+def test_a_wrong_entry_is_refused(file: Path, changed: dict[str, object], why: str) -> None:
+    assert why in refusal(file, safetensors_bytes(entry(**changed), bytes(12))).message
+
+
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        pytest.param(entry(dtype="BF17"), "unknown dtype 'BF17'", id="unknown-dtype"),
-        pytest.param(entry(dtype=7), "no dtype", id="dtype-is-a-number"),
-        pytest.param(entry(shape=[2, 4]), "need 16", id="shape-too-large"),
-        pytest.param(entry(shape=[2**63, 2**63]), "12 bytes; dtype BF16", id="shape-overflows"),
-        pytest.param(entry(shape=[-2, -3]), "not a list of counts", id="negative-dimensions"),
-        pytest.param(entry(shape=[True, 6]), "not a list of counts", id="dimension-is-a-boolean"),
-        pytest.param(entry(shape=[2.0, 3]), "not a list of counts", id="dimension-is-a-float"),
-        pytest.param(entry(shape=[1] * 65), "not a list of counts", id="too-many-dimensions"),
         pytest.param(entry(shape=None), "not a list of counts", id="no-shape"),
-        pytest.param(entry(data_offsets=[12, 0]), "ascending", id="offsets-descend"),
-        pytest.param(entry(data_offsets=[-12, 0]), "ascending", id="offsets-negative"),
-        pytest.param(entry(data_offsets=[0, 12, 24]), "ascending", id="three-offsets"),
-        pytest.param(entry(data_offsets=[4, 16]), "leave a hole", id="hole-at-the-start"),
+        pytest.param(entry(shape=[1] * 65), "not a list of counts", id="too-many-dimensions"),
+        pytest.param(entry(shape=[2**63, 2**63]), "12 bytes; dtype BF16", id="shape-overflows"),
         pytest.param(
-            entry(dtype="F4", shape=[3], data_offsets=[0, 1]), "at a byte", id="half-a-byte-over"
-        ),
-        pytest.param(
-            {**ONE, "v": {"dtype": "U8", "shape": [4], "data_offsets": [8, 12]}},
+            ONE | {"v": {**ONE["w"], "shape": [2], "data_offsets": [8, 12]}},
             "overlap",
             id="overlap",
         ),
@@ -217,31 +210,12 @@ PLAIN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        (PLAIN.replace('},"b"', '}x"b"'), "not JSON"),
-        (PLAIN.replace('},"b"', '}},"b"'), "not JSON"),
-        (PLAIN.replace('},"a"', '}"a"'), "not JSON"),
-        (PLAIN[:-1] + ",}", "not JSON"),
-        (PLAIN[:-1], "not JSON"),
-        (PLAIN + "}", "not JSON"),
-        (PLAIN.replace("[2]", "[02]"), "not JSON"),
-        (PLAIN.replace("[2]", "[2,]"), "not JSON"),
-        (PLAIN.replace("[2]", "[,2]"), "not JSON"),
-        (PLAIN.replace("[2]", "[1,,2]"), "not JSON"),
-        (PLAIN.replace('"b"', '"a"'), "'a' stands twice"),
-        (PLAIN.replace('"b"', '"../b"'), "not acceptable"),
-        (PLAIN.replace('"b"', '"__metadata__"'), "stands twice"),
-        (PLAIN.replace("[2,3]", "[3,4]"), "leave a hole"),
-        (PLAIN.replace("[0,2]", "[1,3]"), "leave a hole"),
-        (PLAIN.replace('"U8","shape":[]', '"F4","shape":[]'), "does not end at a byte"),
-        (PLAIN.replace('"U8","shape":[]', '"U9","shape":[]'), "unknown dtype 'U9'"),
-    ],
-)
-def test_what_is_almost_plain_is_refused_for_its_own_reason(header: str, said: str) -> None:
+@cases("what_is_almost_plain_is_refused_for_its_own_reason")
+def test_what_is_almost_plain_is_refused_for_its_own_reason(old: str, new: str, said: str) -> None:
+    assert old in PLAIN
+
     with pytest.raises(ModelRefused, match=said):
-        parse_header(header.encode(), 3, "model.safetensors")
+        parse_header(PLAIN.replace(old, new).encode(), 3, "model.safetensors")
 
 
 @given(st.integers(1, len(PLAIN) - 1), st.sampled_from('{}[]",:0a\\ \n\x00'))
@@ -301,18 +275,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "spelled"),
-    [
-        ("日本", '"日本"'),
-        ("日本", r'"\u65e5\u672c"'),
-        ("😀", r'"\ud83d\ude00"'),
-        ('a"b', r'"a\"b"'),
-        ("a/b", r'"a\/b"'),
-        ("w", '"w"'),
-    ],
-    ids=["UTF-8", "escapes", "a pair of surrogates", "a quotation mark", "a slash", "plain"],
-)
+@cases("names_and_metadata_are_read_as_json_spells_them")
 @pytest.mark.parametrize("blank", ["", " ", "\n\t "], ids=["tight", "blanks", "lines"])
 def test_names_and_metadata_are_read_as_json_spells_them(
     tmp_path: Path, name: str, spelled: str, blank: str
@@ -331,7 +294,7 @@ def test_names_and_metadata_are_read_as_json_spells_them(
     assert dict(found.metadata) == {"format": "pt", name: name}
 
 
-def test_a_part_that_is_matched_at_once_ends_between_two_entries(
+def test_a_part_matched_at_once_ends_between_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     header = named(1000) + b"}"
@@ -342,7 +305,7 @@ def test_a_part_that_is_matched_at_once_ends_between_two_entries(
         assert len(found[0]) == 1000
 
 
-def test_a_header_that_goes_on_behind_its_end_is_refused_in_every_part(
+def test_a_header_that_goes_on_behind_its_end_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     header = named(20).replace(b'},"9"', b'}},"9"') + b"}"

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from packager.cli.app import app
+from tests.support.case_tables import cases_of
 from tests.support.documents import (
     KINDS,
     OTHERS,
@@ -21,6 +22,8 @@ from tests.support.documents import (
     pages,
 )
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 PAGE = ROOT / "docs/page.md"
 MARK = re.compile(r"(?:live|long) [a-z, ]+|not run: \w.+|varies [a-z, ]+")
@@ -132,17 +135,7 @@ def words_of(line: str) -> list[str]:
     return words[: ends[0]] if ends else words
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("packager plan --model m --instance local", ""),
-        ("packager plan --modle m", "--modle"),
-        ("packager biuld", "no command 'biuld'"),
-        ("A=b packager cache ls | wc -l", ""),
-        ("packager cache gc \\\n --sise 3", "--sise"),
-        ("docker run --rm image", ""),
-    ],
-)
+@cases("unknown_commands_and_options_are_found")
 def test_unknown_commands_and_options_are_found(line: str, told: str) -> None:
     assert misspelt(line) == told
 
@@ -155,29 +148,7 @@ def test_which_commands_go_on(text: str, goes_on: bool) -> None:
     assert is_open(text) is goes_on
 
 
-@pytest.mark.parametrize(
-    ("shown", "printed", "kinds", "same"),
-    [
-        (["a", "b"], ["a", "b"], (), True),
-        (["a"], ["a", "b"], (), False),
-        (["a", "…"], ["a", "b", "c"], (), True),
-        (["…", "c"], ["a", "b", "c"], (), True),
-        (["…", "b"], ["a", "b", "c"], (), False),
-        (["…", "b"], ["ab"], (), False),
-        (["left … right"], ["left and right"], (), True),
-        (["left … right"], ["left and wrong"], (), False),
-        (["…"], [], (), True),
-        (["read 8.5 MB, 0.3 s"], ["read 8.5 MB, 12.1 s"], ("time",), True),
-        (["read 8.5 MB, 0.3 s"], ["read 8.6 MB, 0.3 s"], ("time",), False),
-        (["in 0.04 s (341/s)"], ["in 1 min 4 s (9/s)"], ("time", "rate"), True),
-        (["a sha256:" + "0" * 12], ["a sha256:" + "1" * 12], ("time",), False),
-        (["a sha256:" + "0" * 12], ["a sha256:" + "1" * 64], ("digest",), True),
-        (["key 5a4af0e45b92  x"], ["key dec08dda6acf  x"], ("key",), True),
-        (["run  just now  x"], ["run  3 min ago  x"], ("time",), True),
-        (["job  47.6 s  x"], ["job  9.1 s   x"], ("time",), True),
-        (["a.c"], ["abc"], (), False),
-    ],
-)
+@cases("what_agrees")
 def test_what_agrees(
     shown: list[str], printed: list[str], kinds: tuple[str, ...], same: bool
 ) -> None:
@@ -197,34 +168,7 @@ def test_an_update_writes_what_cannot_be_left_out() -> None:
     assert elided(["a"], ["b"]) == ["b"]
 
 
-PAGE_TEXT = """\
-# Page
-
-<!-- doc: varies time, rate; live docker -->
-
-```console
-$ packager build \\
-    --model m
-one
-
-two
-$ packager ls
-
-```
-
-  ```sh
-  # no command
-  cat > a <<'END'
-  packager nothing
-  END
-  packager \\
-    --version
-  ```
-
-```toml title="a.toml"
-x = 1
-```
-"""
+PAGE_TEXT = (Path(__file__).parent / "corpus" / "page.md.txt").read_text("utf-8")
 
 
 def test_blocks_of_a_page() -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from packager import errors
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 KINDS = {
     name
@@ -51,15 +54,7 @@ def test_every_error_and_every_problem_of_a_plan_has_a_hint() -> None:
     assert [found for found in bare if found.partition(":")[0] not in HELD] == []
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        'UsageError("x")',
-        'NotFound("x", hint="")',
-        'Finding("error", "code", "x")',
-        'Finding("warning", "code", "x", "")',
-    ],
-)
+@cases("an_error_without_a_hint_is_found")
 def test_an_error_without_a_hint_is_found(source: str) -> None:
     assert list(calls_without_hint("a.py", ast.parse(source))) != []
 

@@ -9,8 +9,11 @@ import pytest
 import urllib3  # noqa: F401 - opens a socket when it is imported, as commands do
 
 from packager.cli.app import app
+from tests.support.case_tables import cases_of
 from tests.support.places import ROOT, SCRIPTS
 from tests.support.workers import load
+
+cases = cases_of(__file__)
 
 script = load(SCRIPTS / "make-reference")
 man_pages = load(SCRIPTS / "_man_pages.py")
@@ -51,16 +54,7 @@ def test_a_man_page_of_a_group_has_its_commands() -> None:
     assert "\n[OPTIONS] [KEY...]\n" in page
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        (".TH", "\\&.TH"),
-        ("'quoted'", "\\(aqquoted\\(aq"),
-        ("a\\b --c", "a\\eb \\-\\-c"),
-        ("use `-x` …", "use \\fB\\-x\\fR \\[u2026]"),
-    ],
-    ids=["request", "quote", "backslash", "code"],
-)
+@cases("text_is_escaped_for_roff")
 def test_text_is_escaped_for_roff(text: str, written: str) -> None:
     assert man_pages.roff(text) == written
 

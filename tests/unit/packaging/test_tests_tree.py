@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests.support.case_tables import read_tables
 from tests.support.places import ROOT
 
 TESTS = ROOT / "tests"
@@ -27,3 +30,14 @@ def test_rooms_of_tests_are_those_of_the_packages(cost: str) -> None:
 
     assert len(rooms) > 15
     assert rooms - packages - OTHER_ROOMS == set()
+
+
+def test_every_table_of_cases_is_read() -> None:
+    """A table that no test names would hold cases that nobody tries."""
+    unread = []
+    for module in TESTS.rglob("test_*.py"):
+        text = module.read_text(encoding="utf-8")
+        if re.search(r"(cases_of|read_tables)\(__file__\)", text):
+            unread += [name for name in read_tables(str(module)) if f'"{name}"' not in text]
+
+    assert unread == []

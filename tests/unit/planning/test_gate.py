@@ -26,8 +26,11 @@ from packager.drafts.models import check_model
 from packager.errors import PlanRejected
 from packager.findings import Finding
 from tests.support import quantized, zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.support.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
+
+cases = cases_of(__file__)
 
 SMALL = TINY | {"num_hidden_layers": 1}
 EXPLAINED = set(tomllib.loads(TABLE.read_text(encoding="utf-8")))
@@ -75,40 +78,7 @@ def test_an_unquantized_model_passes() -> None:
     assert codes(model_of(TINY)) == []
 
 
-NEEDED = [
-    ("awq", "scales"),
-    ("awq", "qzeros"),
-    ("gptq", "scales"),
-    ("gptq", "qzeros"),
-    ("ct-w4a16", "weight_scale"),
-    ("ct-w4a16-asym", "weight_zero_point"),
-    ("ct-fp8-dynamic", "weight_scale"),
-    ("ct-fp8-static", "input_scale"),
-    ("ct-fp8-block", "weight_scale"),
-    ("ct-w8a8", "weight_scale"),
-    ("ct-nvfp4", "weight_scale"),
-    ("ct-nvfp4", "weight_global_scale"),
-    ("ct-nvfp4", "input_global_scale"),
-    ("ct-mxfp4", "weight_scale"),
-    ("ct-mxfp8", "weight_scale"),
-    ("bitsandbytes-4", "weight.absmax"),
-    ("bitsandbytes-4", "weight.quant_state.bitsandbytes__nf4"),
-    ("bitsandbytes-8", "SCB"),
-    ("deepseek-fp8", "weight_scale_inv"),
-    ("fbgemm-fp8", "weight_scale"),
-    ("modelopt-fp8", "weight_scale"),
-    ("modelopt-fp8", "input_scale"),
-    ("modelopt-nvfp4", "weight_scale_2"),
-    ("modelopt-nvfp4", "input_scale"),
-    ("auto-round", "scales"),
-    ("auto-round-awq", "scales"),
-    ("quark-fp8", "weight_scale"),
-    ("quark-fp8", "input_scale"),
-    ("hqq", "zero"),
-]
-
-
-@pytest.mark.parametrize(("form", "part"), NEEDED, ids=["-".join(one) for one in NEEDED])
+@cases("a_packed_weight_without_its_scale_is_refused_by_name")
 def test_a_packed_weight_without_its_scale_is_refused_by_name(form: str, part: str) -> None:
     finding = one(without(arriving(form), f"{Q_PROJ}.{part}"))
 
@@ -129,32 +99,7 @@ def test_missing_scales_are_counted_and_five_of_them_named() -> None:
     assert message.endswith(" and 23 more")
 
 
-SHAPED = [
-    ("awq", "scales"),
-    ("awq", "qzeros"),
-    ("gptq", "scales"),
-    ("gptq", "qzeros"),
-    ("ct-w4a16", "weight_scale"),
-    ("ct-w4a16-asym", "weight_zero_point"),
-    ("ct-fp8-dynamic", "weight_scale"),
-    ("ct-fp8-static", "weight_scale"),
-    ("ct-fp8-block", "weight_scale"),
-    ("ct-w8a8", "weight_scale"),
-    ("ct-nvfp4", "weight_scale"),
-    ("ct-nvfp4", "weight_global_scale"),
-    ("ct-mxfp4", "weight_scale"),
-    ("ct-mxfp8", "weight_scale"),
-    ("bitsandbytes-8", "SCB"),
-    ("deepseek-fp8", "weight_scale_inv"),
-    ("modelopt-fp8", "weight_scale"),
-    ("modelopt-nvfp4", "weight_scale"),
-    ("modelopt-nvfp4", "weight_scale_2"),
-    ("auto-round", "scales"),
-    ("auto-round-awq", "qzeros"),
-]
-
-
-@pytest.mark.parametrize(("form", "part"), SHAPED, ids=["-".join(one) for one in SHAPED])
+@cases("a_scale_of_another_shape_is_refused_by_name")
 def test_a_scale_of_another_shape_is_refused_by_name(form: str, part: str) -> None:
     finding = one(changed(arriving(form), f"{Q_PROJ}.{part}", widened))
 
@@ -295,14 +240,7 @@ def test_plain_weights_on_the_list_of_ignored_ones_pass(ignore: list[str]) -> No
     assert codes(model) == []
 
 
-@pytest.mark.parametrize(
-    ("form", "key", "entry"),
-    [
-        ("awq", "modules_to_not_convert", "layers.2.self_attn.o_proj"),
-        ("modelopt-nvfp4", "exclude_modules", "model.layers.2.*.o_proj"),
-        ("deepseek-fp8", "modules_to_not_convert", "model.layers.2.self_attn.o_proj"),
-    ],
-)
+@cases("each_writers_own_list_of_ignored_modules_is_read")
 def test_each_writers_own_list_of_ignored_modules_is_read(form: str, key: str, entry: str) -> None:
     assert codes(arriving(form, plain=("layers.2.self_attn.o_proj",))) == ["quantization-plain"]
     assert codes(arriving(form, plain=("layers.2.self_attn.o_proj",), **{key: [entry]})) == []
@@ -397,9 +335,7 @@ def test_a_pattern_that_takes_forever_is_not_tried() -> None:
     ],
     ids=["nan", "zero", "zero-in-places"],
 )
-def test_values_that_make_weights_useless_are_said(
-    values: ScaleValues, severity: str, code: str
-) -> None:
+def test_values_that_spoil_weights_are_said(values: ScaleValues, severity: str, code: str) -> None:
     (finding,) = inspect_quantized(arriving("awq"), values).findings
 
     assert (finding.severity, finding.code) == (severity, code)
@@ -441,19 +377,8 @@ def test_nvfp4_weights_alone_are_planned_for_gpus_without_fp4_arithmetic() -> No
         plan_of(arriving("ct-nvfp4"), "g6.xlarge")
 
 
-@pytest.mark.parametrize(
-    ("form", "weight_format", "bits"),
-    [
-        ("ct-w8a8", "int8_w8a8", 8),
-        ("ct-w4a16", "w4a16", 4),
-        ("ct-mxfp4", "mxfp4", 4),
-        ("ct-nvfp4", "nvfp4_w4a4", 4),
-        ("auto-round", "w4a16", 4),
-    ],
-)
-def test_formats_are_told_by_their_weights_and_inputs(
-    form: str, weight_format: str, bits: int
-) -> None:
+@cases("formats_are_told_by_their_weights_and_inputs")
+def test_formats_are_told_by_weights_and_inputs(form: str, weight_format: str, bits: int) -> None:
     found, findings = read_quantization(arriving(form).config)
 
     assert (found.weight_format, found.bits, findings) == (weight_format, bits, [])

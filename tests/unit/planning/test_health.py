@@ -7,23 +7,13 @@ from dataclasses import replace
 import pytest
 
 from packager.planning.health import health_check, start_period_s
+from tests.support.case_tables import cases_of
 from tests.support.engine_plans import plan_for
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("image", "path"),
-    [
-        ("vllm", "/health"),
-        ("vllm-upstream", "/health"),
-        ("vllm-cpu", "/health"),
-        ("lmi", "/ping"),
-        ("sglang", "/ping"),
-        ("neuron-vllm", "/health"),
-        ("neuron-lmi", "/ping"),
-        ("neuron-tgi", ""),
-        ("tgi", ""),
-    ],
-)
+
+@cases("each_server_is_asked_where_it_says_that_it_serves")
 def test_each_server_is_asked_where_it_says_that_it_serves(image: str, path: str) -> None:
     found = health_check(plan_for(image), 8080)
 

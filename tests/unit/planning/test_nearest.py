@@ -21,7 +21,10 @@ from packager.performance.token_cost import token_cost
 from packager.planning.planner import make_plan
 from packager.sizing.smaller import with_four_bits
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import FAMILIES, LLAMA_3_70B, awq_model_of, facts_of, model_of, plan_of
+
+cases = cases_of(__file__)
 
 R1 = "deepseek-ai/DeepSeek-R1"
 FP8_MODEL = zoo.deepseek_v3()  # 90,000 tensors: made once
@@ -86,17 +89,7 @@ def test_without_figures_the_price_of_an_hour_decides() -> None:
     assert error.value.nearest == ("--instance ml.g7e.48xlarge  # $41.43 an hour",)
 
 
-@pytest.mark.parametrize(
-    ("asked", "moves_to"),
-    [
-        ("a3-highgpu-8g", ["a3-ultragpu-8g"]),
-        ("Standard_ND96isr_H100_v5", ["Standard_ND96isr_H200_v5"]),
-        ("ml.p4de.24xlarge", ["ml.p5en.48xlarge", "ml.g7e.48xlarge"]),
-        ("4xH200", ["8xH200", "ml.p5en.48xlarge", "ml.g7e.48xlarge"]),
-        ("8xH100", ["ml.p5en.48xlarge", "ml.g7e.48xlarge"]),
-        ("2xMI300X", ["4xMI300X"]),
-    ],
-)
+@cases("machines_of_the_same_cloud_are_suggested")
 def test_machines_of_the_same_cloud_are_suggested(asked: str, moves_to: list[str]) -> None:
     found = options_of(rejected(FP8_MODEL, asked))
 
@@ -154,9 +147,7 @@ def test_blackwell_is_told_of_nvfp4_too() -> None:
     ],
     ids=["too large", "no kernel", "4 bits already", "16 bits"],
 )
-def test_nothing_is_said_of_checkpoints_that_would_not_help(
-    model: ModelFiles, instance: str
-) -> None:
+def test_checkpoints_that_would_not_help_are_not_named(model: ModelFiles, instance: str) -> None:
     assert noted(rejected(model, instance)) == []
 
 

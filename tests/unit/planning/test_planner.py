@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from packager.findings import Finding, errors_in
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.sizing.precision import precision_word
+from tests.support.case_tables import cases_of, fields_of
 from tests.support.headers import (
     AWQ_G128,
     FAMILIES,
@@ -39,6 +41,8 @@ from tests.support.headers import (
 )
 from tests.support.quantized import arriving
 
+cases = cases_of(__file__)
+
 NO_ARTIFACTS = Artifacts(model=())
 
 
@@ -52,13 +56,51 @@ def rejection(*args: object, **asked: object) -> tuple[Finding, ...]:
     return error.value.findings
 
 
-def test_the_tiny_model_is_planned_for_this_machine() -> None:
-    plan = plan_of(model_of(TINY), LOCAL_CPU)
+MODELS = {
+    "tiny": model_of(TINY),
+    "tiny of org": model_of(TINY, name="org/tiny"),
+    "tiny of two words": model_of(TINY, name="my model"),
+    "tiny without heads": replace(model_of(TINY), config=TINY | {"num_attention_heads": 0}),
+    "tiny in 32 bits": model_of(TINY, dtype="F32"),
+    "tiny in awq": awq_model_of(TINY),
+    "tiny in fp8": arriving("deepseek-fp8"),
+    "llama-3-8b": model_of(LLAMA_3_8B),
+    "llama-3-8b with whole heads": model_of(LLAMA_3_8B | {"num_key_value_heads": 32}),
+    "llama-3-8b of 131072": model_of(LLAMA_3_8B | {"max_position_embeddings": 131072}),
+    "llama-3-70b in awq": awq_model_of(LLAMA_3_70B),
+    "gemma-2-2b": model_of(GEMMA_2_2B),
+    "gemma-2-2b of two words": model_of(GEMMA_2_2B, name="two words"),
+}
+MACHINES = {
+    "local": LOCAL_CPU,
+    "local without bf16": replace(LOCAL_CPU, formats=frozenset({"fp16", "fp32"})),
+}
 
-    assert plan.shape == Shape(max_batch=8, max_input_tokens=384, max_total_tokens=512)
-    assert (plan.tp_degree, plan.replicas, plan.dtype, plan.precision) == (1, 1, "bf16", "bf16")
-    assert plan.served_name == "model"
-    assert plan.budget.kv_bytes == GIB
+
+@cases("planned", on="local", asked={}, expect={}, also=[], never=[])
+def test_what_is_asked_is_planned(
+    model: str,
+    on: str,
+    asked: dict[str, Any],
+    expect: dict[str, Any],
+    also: set[str],
+    never: set[str],
+) -> None:
+    plan = plan_of(MODELS[model], MACHINES.get(on, on), **asked)
+
+    found = set(codes(plan.findings))
+    assert fields_of(plan, expect) == expect
+    assert also <= found and not never & found
+
+
+@cases("refused", model="tiny", on="local", asked={})
+def test_everything_that_is_wrong_is_said_at_once_with_hints(
+    model: str, on: str, asked: dict[str, Any], refused: list[str]
+) -> None:
+    errors = errors_in(rejection(MODELS[model], MACHINES.get(on, on), **asked))
+
+    assert codes(errors) == refused
+    assert all(error.hint for error in errors)
 
 
 def test_equal_facts_give_equal_plans() -> None:
@@ -86,31 +128,11 @@ def test_a_larger_building_machine_gives_the_same_image(model: object) -> None:
     assert configs[0] == configs[1]
 
 
-def test_a_hub_model_is_served_under_its_own_name() -> None:
-    assert plan_of(model_of(TINY, name="org/tiny"), LOCAL_CPU).served_name == "org/tiny"
-    assert plan_of(model_of(TINY), LOCAL_CPU, served_name="chat").served_name == "chat"
-
-
-def test_a_name_that_cannot_be_served_is_an_error() -> None:
-    assert codes(errors_in(rejection(model_of(TINY, name="my model"), LOCAL_CPU))) == [
-        "served-name"
-    ]
-
-
 def test_copies_use_the_devices_that_one_copy_leaves_over() -> None:
     plan = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge", family="lmi")
 
     assert plan.split.devices == 4
     assert sum("is predicted to give" in finding.message for finding in plan.findings) == 2
-
-
-def test_a_length_of_ours_shrinks_until_one_sequence_fits() -> None:
-    whole_heads = model_of(LLAMA_3_8B | {"num_key_value_heads": 32})
-
-    plan = plan_of(whole_heads, "g5.xlarge")
-
-    assert (plan.shape.max_input_tokens, plan.shape.max_total_tokens) == (3072, 4096)
-    assert "shape-reduced" in codes(plan.findings)
 
 
 def test_8b_on_g5_xlarge_is_not_served_four_at_a_time() -> None:
@@ -120,27 +142,6 @@ def test_8b_on_g5_xlarge_is_not_served_four_at_a_time() -> None:
     assert plan.shape.max_total_tokens == 8192
     assert 16 <= plan.shape.max_batch <= plan.typical_requests
     assert plan.full_requests < 4
-
-
-def test_a_shape_that_was_asked_for_is_not_changed() -> None:
-    plan = plan_of(
-        model_of(LLAMA_3_8B),
-        "g5.12xlarge",
-        max_batch=3,
-        max_input_tokens=1000,
-        max_total_tokens=1500,
-    )
-
-    assert plan.shape == Shape(max_batch=3, max_input_tokens=1000, max_total_tokens=1500)
-    assert not {"shape-chosen", "shape-reduced"} & set(codes(plan.findings))
-
-
-def test_a_long_prompt_leaves_room_for_an_answer() -> None:
-    model = model_of(LLAMA_3_8B | {"max_position_embeddings": 131072})
-
-    plan = plan_of(model, "p5.48xlarge", max_input_tokens=30_000)
-
-    assert plan.shape.max_total_tokens == 31_024
 
 
 def test_a_shape_that_does_not_fit_gets_one_that_does() -> None:
@@ -204,52 +205,6 @@ def test_a_share_without_room_for_context_and_graphs_gets_one_that_has_it() -> N
     assert plan_of(model, "g6e.xlarge", **asked)
 
 
-def test_the_four_bit_checkpoint_fits_where_the_whole_one_does_not() -> None:
-    plan = plan_of(awq_model_of(LLAMA_3_70B), "g5.12xlarge", family="lmi")
-
-    assert (plan.tp_degree, plan.precision, plan.dtype) == (4, "w4a16", "fp16")
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ({"max_input_tokens": 200, "max_total_tokens": 100}, "shape-contradiction"),
-        ({"max_input_tokens": 100, "max_total_tokens": 100}, "shape-contradiction"),
-        ({"max_total_tokens": 513}, "shape-over-positions"),
-        ({"max_input_tokens": 512}, "shape-over-positions"),
-        ({"max_total_tokens": 1}, "shape-too-small"),
-        ({"tp_degree": 2}, "tp-not-allowed"),
-    ],
-    ids=str,
-)
-def test_an_impossible_request_is_refused_with_a_hint(asked: dict[str, int], code: str) -> None:
-    (error,) = errors_in(rejection(model_of(TINY), LOCAL_CPU, **asked))
-
-    assert error.code == code
-    assert error.hint
-
-
-def test_everything_that_is_wrong_is_said_at_once() -> None:
-    model = model_of(GEMMA_2_2B, name="two words")
-
-    findings = rejection(model, "g4dn.xlarge", tp_degree=3, max_input_tokens=9, max_total_tokens=9)
-
-    assert codes(errors_in(findings)) == [
-        "served-name",
-        "shape-contradiction",
-        "dtype-unsupported",
-        "tp-not-allowed",
-    ]
-
-
-def test_a_broken_config_and_a_contradiction_are_said_together() -> None:
-    model = replace(model_of(TINY), config=TINY | {"num_attention_heads": 0})
-
-    findings = rejection(model, LOCAL_CPU, max_input_tokens=9, max_total_tokens=9)
-
-    assert codes(findings) == ["config-value", "shape-contradiction"]
-
-
 def test_bf16_weights_are_cast_for_a_gpu_without_it_and_the_user_is_told() -> None:
     plan = plan_of(model_of(TINY), "g4dn.xlarge")
 
@@ -259,55 +214,8 @@ def test_bf16_weights_are_cast_for_a_gpu_without_it_and_the_user_is_told() -> No
     assert warning.message == "bfloat16 weights are cast to float16 on loading; T4 has no bf16"
 
 
-def test_a_model_that_overflows_in_fp16_is_refused_where_there_is_no_bf16() -> None:
-    (error,) = errors_in(rejection(model_of(GEMMA_2_2B), "g4dn.xlarge"))
-
-    assert error.code == "dtype-unsupported"
-
-
-def test_32_bit_weights_are_served_in_16_bits() -> None:
-    plan = plan_of(model_of(TINY, dtype="F32"), LOCAL_CPU)
-
-    assert plan.dtype == "bf16"
-    assert "dtype-cast" in codes(plan.findings)
-
-
-def test_a_processor_without_bf16_is_slow_but_serves_the_same() -> None:
-    plain = replace(LOCAL_CPU, formats=frozenset({"fp16", "fp32"}))
-
-    plan = plan_of(model_of(TINY), plain)
-
-    assert plan.dtype == "bf16"
-    assert "dtype-emulated" in codes(plan.findings)
-
-
-@pytest.mark.parametrize(
-    ("instance", "code"),
-    [
-        ("p3.2xlarge", "format-unsupported"),
-        ("c7i.4xlarge", None),
-        ("g5.xlarge", None),
-    ],
-)
-def test_kernels_for_a_quantized_checkpoint_are_checked(instance: str, code: str | None) -> None:
-    model = awq_model_of(TINY)
-    try:
-        findings = plan_of(model, instance).findings
-    except PlanRejected as error:
-        findings = error.findings
-
-    assert [c for c in codes(findings) if c.startswith("format-")] == ([code] if code else [])
-
-
 def test_a_format_that_the_engine_has_no_measured_kernel_for_is_unproven_on_processors() -> None:
     assert "format-unproven" in codes(plan_of(arriving("ct-mxfp8"), "c7i.4xlarge").findings)
-
-
-def test_fp8_weights_on_a_gpu_without_fp8_arithmetic_are_weights_only() -> None:
-    plan = plan_of(arriving("deepseek-fp8"), "g5.xlarge")
-
-    assert plan.precision == "fp8"
-    assert "format-weights-only" in codes(plan.findings)
 
 
 def test_an_unknown_method_is_its_own_precision_word() -> None:

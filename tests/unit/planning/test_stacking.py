@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from packager.catalog.compatibility import rules
 from packager.core.catalog import SITUATION_KEYS, Rule
 from packager.core.plan import Plan
 from packager.core.techniques import Draft, DraftKind, Quantization
 from packager.findings import Finding
-from packager.planning.stacking import check_situation, check_stack, situation_of
+from packager.planning.stacking import check_stack, situation_of
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, awq_model_of, model_of, plan_of
 
-GPUS = ("p4d", "p4de", "p5", "g5", "g6")
-NEURON = ("inf2", "trn1", "trn1n")
+cases = cases_of(__file__)
 
 
 def plan_for(instance: str, **changes: Any) -> Plan:
@@ -45,31 +43,7 @@ def test_a_plain_plan_goes_together() -> None:
     assert errors(check_stack(plan_for("ml.g5.12xlarge"), rules())) == set()
 
 
-@pytest.mark.parametrize("instance", ["ml.p5.48xlarge", "ml.g6.12xlarge"])
-def test_fp8_computes_in_fp8_where_the_device_can(instance: str) -> None:
-    plan = plan_for(instance, quantization=quantized("fp8", "W8A8-FP8"))
-
-    assert errors(check_stack(plan, rules())) == set()
-
-
-@pytest.mark.parametrize("instance", ["ml.p4d.24xlarge", "ml.g5.12xlarge"])
-def test_fp8_is_weights_only_before_ada(instance: str) -> None:
-    computed = plan_for(instance, quantization=quantized("fp8", "W8A8-FP8"))
-    stored = plan_for(instance, quantization=quantized("fp8", "W8A16-FP8"))
-
-    assert "fp8-w8a8-no-kernel" in errors(check_stack(computed, rules()))
-    assert errors(check_stack(stored, rules())) == set()
-
-
-@pytest.mark.parametrize(
-    ("of_model", "found"),
-    [
-        ({}, set()),
-        ({"attention": "mla", "head_dim": 192}, {"fp8-kv-latent"}),
-        ({"head_dim": 96}, {"fp8-kv-head-size"}),
-    ],
-    ids=["heads-128", "mla", "heads-96"],
-)
+@cases("an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep")
 def test_an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep(
     of_model: dict[str, Any], found: set[str]
 ) -> None:
@@ -105,48 +79,12 @@ def test_every_conflict_is_reported_at_once_with_a_way_out() -> None:
     )
 
 
-def test_smoothquant_needs_kernels_for_int8() -> None:
-    plan = plan_for("ml.p6-b200.48xlarge", quantization=quantized("smoothquant", "W8A8-INT8"))
-    older = replace(plan, instance=plan_for("ml.g5.12xlarge").instance)
-
-    assert "int8-not-on-blackwell" in errors(check_stack(plan, rules()))
-    assert errors(check_stack(older, rules())) == set()
-
-
 def test_a_quantized_checkpoint_cannot_be_quantized_again() -> None:
     plan = plan_of(awq_model_of(LLAMA_3_8B), "ml.g5.12xlarge")
     again = replace(plan, quantization=quantized("fp8", "W8A16-FP8"))
 
     assert "already-quantized" not in errors(check_stack(plan, rules()))
     assert "already-quantized" in errors(check_stack(again, rules()))
-
-
-@pytest.mark.parametrize(
-    ("method", "version", "codes"),
-    [
-        ("awq", "v1", set()),
-        ("awq", "v2", {"tgi-medusa-v2-quantized"}),
-        ("gptq", "v2", {"tgi-medusa-v2-quantized"}),
-        ("", "v2", set()),
-    ],
-)
-def test_only_first_version_medusa_heads_stand_on_packed_weights_in_tgi(
-    method: str, version: str, codes: set[str]
-) -> None:
-    plan = plan_for("ml.g5.12xlarge", dtype="fp16", draft=drafted("medusa", version))
-    if method:
-        plan = replace(plan, quantization=quantized(method, "W4A16"))
-    plan = with_container(plan, family="tgi", engine="tgi", engine_version="3.3.6")
-
-    assert errors(check_stack(plan, rules())) == codes
-
-
-@pytest.mark.parametrize(("version", "refused"), [("0.32.0", False), ("0.33.0", True)])
-def test_medusa_ends_with_a_version_of_the_engine(version: str, refused: bool) -> None:
-    plan = plan_for("ml.g5.12xlarge", draft=drafted("medusa", "v1"))
-    plan = with_container(plan, engine_version=version)
-
-    assert ("medusa-gone-from-vllm" in errors(check_stack(plan, rules()))) == refused
 
 
 def test_a_situation_speaks_only_words_that_rules_know() -> None:
@@ -182,55 +120,3 @@ def test_a_rule_tells_its_link() -> None:
             "use 'ml.p5.48xlarge'; see https://example.org/why",
         ),
     )
-
-
-def job(instance_family: str, **techniques: str) -> set[str]:
-    """What AWS's own optimization jobs say to a combination."""
-    situation: dict[str, object] = {
-        "target": "sagemaker-job",
-        "model": "mistralai/Mistral-7B-v0.1",
-        "instance_family": instance_family,
-        **dict.fromkeys(("quantize", "compile", "draft", "load_format"), ""),
-        **techniques,
-    }
-    return errors(check_situation(situation, rules()))
-
-
-SHARD = {"load_format": "sagemaker_fast_model_loader"}
-COMPILE = {"compile": "tensorrt_llm"}
-DRAFT = {"draft": "draft_model"}
-
-# The validation of the SageMaker SDK, run as a matrix.
-ACCEPTED = (
-    *((family, techniques) for family in GPUS for techniques in (
-        DRAFT, COMPILE, SHARD, {"quantize": "awq"}, {"quantize": "fp8"},
-        {"quantize": "awq"} | DRAFT, {"quantize": "fp8"} | DRAFT,
-        {"quantize": "awq"} | COMPILE, {"quantize": "fp8"} | COMPILE,
-        {"quantize": "smoothquant"} | COMPILE,
-    )),
-    *((family, {"compile": "neuron"}) for family in NEURON),
-)  # fmt: skip
-REFUSED = (
-    *((family, techniques) for family in GPUS for techniques in (
-        {}, {"quantize": "smoothquant"}, {"quantize": "gptq"}, COMPILE | DRAFT,
-        SHARD | {"quantize": "awq"}, SHARD | COMPILE, SHARD | DRAFT,
-    )),
-    *((family, techniques) for family in NEURON for techniques in (
-        {"quantize": "awq"}, {"quantize": "awq", "compile": "neuron"}, SHARD, DRAFT,
-    )),
-    *((family, DRAFT) for family in ("g4dn", "g6e", "p5e", "p5en")),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(("family", "techniques"), ACCEPTED)
-def test_what_the_sdk_accepts_is_accepted(family: str, techniques: dict[str, str]) -> None:
-    assert job(family, **techniques) == set()
-
-
-@pytest.mark.parametrize(("family", "techniques"), REFUSED)
-def test_what_the_sdk_refuses_is_refused(family: str, techniques: dict[str, str]) -> None:
-    assert job(family, **techniques)
-
-
-def test_the_sdk_refuses_to_compile_llama_3() -> None:
-    assert "sagemaker-job-compile-llama-3" in job("g5", model="meta-llama/Llama-3.1-8B", **COMPILE)

@@ -37,6 +37,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
 )
 from tests.support import heads, zoo
+from tests.support.case_tables import cases_of, fields_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -46,6 +47,8 @@ from tests.support.headers import (
     facts_of,
     model_of,
 )
+
+cases = cases_of(__file__)
 
 LLAMA_8B, LLAMA_70B = model_of(LLAMA_3_8B), model_of(LLAMA_3_70B)
 MIXTRAL = zoo.mixtral()
@@ -92,6 +95,50 @@ def rejected(*args: Any, **asked: Any) -> PlanRejected:
 
 def error_codes(*args: Any, **asked: Any) -> list[str]:
     return [finding.code for finding in errors_in(rejected(*args, **asked).findings)]
+
+
+MODELS = {
+    "llama-3-8b": LLAMA_8B,
+    "llama-3-8b awq": awq_model_of(LLAMA_3_8B),
+    "llama-2-7b": LLAMA_2_7B,
+}
+DRAFTS = {
+    "tiny": model_of(TINY),
+    "3 medusa heads": zoo.medusa(3, 4096, 128256),
+    "3 medusa heads of version 2": zoo.medusa(3, 4096, 128256, version=2),
+    "5 medusa heads": zoo.medusa(5, 4096, 128256),
+    "3 narrow medusa heads": zoo.medusa(3, 2048, 128256),
+    "3 medusa heads of few words": zoo.medusa(3, 4096, 32000),
+    "eagle": heads.eagle(LLAMA_3_8B),
+    "eagle3": heads.eagle3(LLAMA_3_8B),
+    "eagle3 of speculators": heads.eagle3_of_speculators(LLAMA_3_8B),
+}
+
+
+@cases("planned", model="llama-3-8b", on="g5.12xlarge", brought="", expect={}, also=[])
+def test_what_is_asked_is_planned(
+    model: str,
+    on: str,
+    asked: dict[str, Any],
+    brought: str,
+    expect: dict[str, Any],
+    also: set[str],
+) -> None:
+    plan = plan_of(MODELS[model], on, draft_files=DRAFTS.get(brought), **asked)
+
+    assert fields_of(plan, expect) == expect
+    assert also <= {finding.code for finding in plan.findings}
+
+
+@cases("refused", model="llama-3-8b", on="g5.12xlarge", brought="")
+def test_what_cannot_be_is_refused_with_a_hint(
+    model: str, on: str, asked: dict[str, Any], brought: str, code: str
+) -> None:
+    error = rejected(MODELS[model], on, draft_files=DRAFTS.get(brought), **asked)
+
+    first, *_ = errors_in(error.findings)
+    assert first.code == code
+    assert first.hint
 
 
 def gigabytes(model: ModelFiles, method: str) -> float:
@@ -157,32 +204,8 @@ def test_mixtral_fits_four_a10g_with_awq_alone() -> None:
     assert error_codes(MIXTRAL, "g5.12xlarge", **asked) == ["does-not-fit"]
 
 
-@pytest.mark.parametrize(
-    ("instance", "scheme", "word"),
-    [("p5.48xlarge", "W8A8-FP8", "fp8"), ("g6.12xlarge", "W8A8-FP8", "fp8")]
-    + [
-        (instance, "W8A16-FP8", "fp8")
-        for instance in ("p4d.24xlarge", "g5.12xlarge", "g4dn.12xlarge")
-    ],
-)
-def test_the_device_decides_what_fp8_means(instance: str, scheme: str, word: str) -> None:
-    plan = plan_of(LLAMA_8B, instance, quantize="fp8")
-
-    assert plan.quantization is not None
-    assert (plan.quantization.scheme, plan.precision) == (scheme, word)
-
-
-@pytest.mark.parametrize(
-    ("instance", "method", "code"),
-    [
-        ("p3.8xlarge", "fp8", "quantize-unsupported"),
-        ("inf2.48xlarge", "awq", "quantize-unsupported"),
-        ("g5.12xlarge", "int3", "quantize-unknown"),
-    ],
-)
-def test_a_method_that_the_device_cannot_serve_is_refused(
-    instance: str, method: str, code: str
-) -> None:
+@cases("a_method_that_the_device_cannot_serve_is_refused")
+def test_a_method_without_a_kernel_is_refused(instance: str, method: str, code: str) -> None:
     found = find_instance(instance)
     facts = facts_of(LLAMA_8B, "g5.12xlarge")
     profile, _ = make_profile(LLAMA_8B)
@@ -216,25 +239,10 @@ def test_options_of_a_method_change_what_it_costs() -> None:
     assert symmetric < awq < smaller
 
 
-@pytest.mark.parametrize("group", ["0", "x", "12", "8192", ""])
-def test_a_group_that_cannot_be_is_refused(group: str) -> None:
-    assert "quantize-option" in error_codes(LLAMA_8B, "g5.12xlarge", quantize=f"awq,group={group}")
-
-
 def test_a_request_is_taken_apart() -> None:
     assert parse_quantize("mine:awq, symmetric,group=64") == QuantizeRequest(
         quantizer="mine", method="awq", options=(("group", "64"), ("symmetric", ""))
     )
-
-
-def test_a_quantized_checkpoint_is_not_quantized_again() -> None:
-    awq = awq_model_of(LLAMA_3_8B)
-
-    assert error_codes(awq, "g5.xlarge", quantize="fp8") == ["already-quantized"]
-    for asked in (None, "none", "awq"):
-        plan = plan_of(awq, "g5.xlarge", quantize=asked)
-        assert plan.quantization is not None
-        assert plan.quantization.existing
 
 
 def test_groups_forbid_degrees_that_the_whole_model_allows() -> None:
@@ -271,15 +279,6 @@ def test_a_pipeline_helps_where_no_degree_does() -> None:
     assert error_codes(falcon, "g4dn.12xlarge", family="lmi", **asked) == ["does-not-fit"]
 
 
-def test_a_pipeline_that_was_asked_for_is_honoured_or_refused() -> None:
-    plan = plan_of(LLAMA_8B, "g5.12xlarge", pp_degree=2)
-
-    assert (plan.split.devices, plan.pp_degree, plan.budget.pp_degree) == (4, 2, 2)
-    assert error_codes(LLAMA_8B, "g5.12xlarge", family="lmi", pp_degree=2) == ["pp-not-supported"]
-    assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=8) == ["pp-not-allowed"]
-    assert error_codes(LLAMA_8B, "g5.12xlarge", pp_degree=4, tp_degree=2) == ["pp-not-allowed"]
-
-
 def test_the_fullest_stage_holds_one_end_of_the_model() -> None:
     profile, _ = make_profile(LLAMA_8B)
     shape = Shape(max_batch=1, max_input_tokens=10, max_total_tokens=16)
@@ -290,24 +289,6 @@ def test_the_fullest_stage_holds_one_end_of_the_model() -> None:
     embedding = 128_256 * 4096 * 2  # in the first stage; the output layer is in the last
     assert budget.weights_bytes == profile.outside_bytes - embedding + layers // 4
     assert budget.kv_bytes_per_token == 131_072 // 4
-
-
-def test_a_cache_in_fp8_takes_half_and_needs_a_device_that_reads_it() -> None:
-    plan = plan_of(LLAMA_8B, "g6.xlarge", kv_dtype="fp8")
-
-    assert (plan.kv_dtype, plan.budget.kv_bytes_per_token) == ("fp8", 65_536)
-    assert error_codes(LLAMA_8B, "g4dn.12xlarge", kv_dtype="fp8") == ["kv-dtype-unsupported"]
-    assert error_codes(LLAMA_8B, "c7i.4xlarge", kv_dtype="fp8") == ["kv-dtype-unsupported"]
-
-
-@pytest.mark.parametrize("instance", ["g5.xlarge", "p4d.24xlarge"])
-@pytest.mark.parametrize("family", ["vllm", "lmi"])
-def test_an_fp8_cache_on_ampere_is_planned_where_flashinfer_reads_it(
-    instance: str, family: str
-) -> None:
-    plan = plan_of(LLAMA_8B, instance, family=family, kv_dtype="fp8", tp_degree=1)
-
-    assert (plan.kv_dtype, plan.budget.kv_bytes_per_token) == ("fp8", 65_536)
 
 
 def test_tokens_computed_at_once_cost_activations() -> None:
@@ -350,40 +331,9 @@ def test_a_state_of_linear_attention_is_counted_by_the_batch() -> None:
     assert budget.state_bytes == 4 * profile.state_bytes
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (None, None),
-        ("none", None),
-        ("auto", None),
-        ("org/small", DraftRequest(kind="draft_model", reference="org/small")),
-        ("eagle:org/head", DraftRequest(kind="eagle", reference="org/head")),
-        ("eagle3:./head", DraftRequest(kind="eagle3", reference="./head")),
-        ("medusa:org/heads@main", DraftRequest(kind="medusa", reference="org/heads@main")),
-        ("ngram", DraftRequest(kind="ngram")),
-        ("ngram:6", DraftRequest(kind="ngram", tokens=6)),
-    ],
-)
+@cases("a_draft_is_read_as_it_is_written", expected=None, text=None)
 def test_a_draft_is_read_as_it_is_written(text: str | None, expected: DraftRequest | None) -> None:
     assert parse_draft(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("draft", "code"),
-    [
-        ("ngram:x", "draft-unreadable"),
-        ("ngram:99", "draft-unreadable"),
-        ("eagle:", "draft-unreadable"),
-        ("lookahead:org/x", "draft-unreadable"),
-        ("org/small", "draft-unknown"),  # nobody looked it up
-    ],
-)
-def test_a_draft_that_is_none_is_refused(draft: str, code: str) -> None:
-    error = rejected(LLAMA_8B, "g5.12xlarge", draft=draft)
-
-    (finding,) = errors_in(error.findings)
-    assert finding.code == code
-    assert finding.hint
 
 
 def test_a_draft_model_brings_weights_and_a_cache() -> None:
@@ -395,12 +345,6 @@ def test_a_draft_model_brings_weights_and_a_cache() -> None:
     assert (plan.draft.kind, plan.draft.speculative_tokens) == ("draft_model", 5)
     assert plan.budget.draft_weights_bytes == small.weight_bytes // 2
     assert plan.budget.draft_kv_bytes_per_token == 2048 // 2
-
-
-def test_a_draft_with_another_vocabulary_is_refused() -> None:
-    assert error_codes(LLAMA_8B, "g5.12xlarge", draft="org/small", draft_files=model_of(TINY)) == [
-        "draft-vocabulary"
-    ]
 
 
 def test_medusa_heads_of_version_1_are_whole_on_every_device() -> None:
@@ -415,75 +359,6 @@ def test_medusa_heads_of_version_1_are_whole_on_every_device() -> None:
     assert (plan.draft.version, plan.draft.heads, plan.draft.speculative_tokens) == ("v1", 3, 3)
     assert plan.tp_degree > 1
     assert round(plan.budget.draft_weights_bytes / 3 / 1e6) == 296
-
-
-def test_only_the_heads_that_propose_are_counted() -> None:
-    medusa = zoo.medusa(5, 4096, 128256)
-
-    plan = plan_of(
-        LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=medusa, speculative_tokens=2
-    )
-
-    assert plan.draft is not None
-    assert plan.draft.weight_bytes == medusa.weight_bytes * 2 // 5
-
-
-def test_medusa_heads_of_version_2_are_split() -> None:
-    medusa = zoo.medusa(3, 4096, 128256, version=2)
-
-    plan = plan_of(LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=medusa, tp_degree=4)
-
-    assert plan.draft is not None
-    assert (plan.draft.version, plan.draft.replicated) == ("v2", False)
-    assert plan.budget.draft_weights_bytes == -(-medusa.weight_bytes // 4)
-
-
-@pytest.mark.parametrize(
-    ("files", "asked", "code"),
-    [
-        (zoo.medusa(3, 2048, 128256), {}, "draft-shape"),
-        (zoo.medusa(3, 4096, 32000), {}, "draft-shape"),
-        (zoo.medusa(3, 4096, 128256), {"speculative_tokens": 4}, "draft-heads"),
-        (model_of(TINY), {}, "draft-heads"),
-    ],
-    ids=["hidden size", "vocabulary", "too many", "no heads"],
-)
-def test_medusa_heads_for_another_model_are_refused(
-    files: ModelFiles, asked: dict[str, int], code: str
-) -> None:
-    assert (
-        error_codes(LLAMA_8B, "g5.12xlarge", draft="medusa:x", draft_files=files, **asked)[0]
-        == code
-    )
-
-
-def test_an_eagle_head_is_read_from_both_formats() -> None:
-    plain, nested = heads.eagle3(LLAMA_3_8B), heads.eagle3_of_speculators(LLAMA_3_8B)
-
-    for files, kind in (
-        (heads.eagle(LLAMA_3_8B), "eagle"),
-        (plain, "eagle3"),
-        (nested, "eagle3"),
-    ):
-        plan = plan_of(LLAMA_8B, "g5.12xlarge", draft=f"{kind}:x", draft_files=files)
-
-        assert plan.draft is not None
-        assert (plan.draft.kind, plan.draft.speculative_tokens) == (kind, 3)
-        assert (plan.draft.kv_bytes_per_token, plan.draft.kv_heads) == (4096, 8)
-
-
-def test_speculative_tokens_without_a_draft_are_refused() -> None:
-    assert error_codes(LLAMA_8B, "g5.12xlarge", speculative_tokens=3) == ["draft-missing"]
-    assert error_codes(LLAMA_8B, "g5.12xlarge", draft="ngram:3", speculative_tokens=4) == [
-        "draft-contradiction"
-    ]
-
-
-def test_a_draft_that_nobody_knows_is_said_and_left_out() -> None:
-    plan = plan_of(LLAMA_8B, "g5.12xlarge", draft="auto")
-
-    assert plan.draft is None
-    assert "draft-none-known" in [finding.code for finding in plan.findings]
 
 
 def neuron_plan(model: ModelFiles, instance: str, **asked: Any) -> Plan:
@@ -511,16 +386,7 @@ def test_70b_does_not_fit_two_neuron_cores() -> None:
         neuron_plan(LLAMA_70B, "inf2.xlarge")
 
 
-@pytest.mark.parametrize(
-    ("asked", "nearest"),
-    [
-        ({"max_total_tokens": 65536}, "--max-total-tokens 32768"),
-        ({"max_total_tokens": 65536}, "--quantize awq"),
-        ({"max_total_tokens": 131072, "quantize": "awq"}, "--max-total-tokens 65536"),
-        ({"tp_degree": 8}, "--tp-degree 1"),
-    ],
-    ids=str,
-)
+@cases("the_nearest_plan_is_one_that_fits")
 def test_the_nearest_plan_is_one_that_fits(asked: dict[str, Any], nearest: str) -> None:
     found = rejected(LONG_8B, "g5.xlarge", **asked).nearest
 
@@ -574,14 +440,6 @@ def test_nvlink_lets_latency_take_more_devices_for_a_copy_than_cost() -> None:
 
     assert latency.tp_degree > cost.tp_degree
     assert latency.shape.max_batch < cost.shape.max_batch
-
-
-def test_no_field_of_a_request_is_dropped() -> None:
-    assert error_codes(LLAMA_8B, "g5.12xlarge", container_version="0.0.1") == [
-        "container-version-unknown"
-    ]
-    assert error_codes(LLAMA_8B, "g5.12xlarge", compile="magic") == ["compile-unknown"]
-    assert plan_of(LLAMA_8B, "g5.12xlarge", weights="mounted").weights == "mounted"
 
 
 def test_methods_that_were_not_asked_for_are_passed_over_with_a_reason() -> None:

@@ -63,7 +63,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "instance", "family"), CASES)
-def test_every_layout_is_rendered_in_options_that_the_engine_has(
+def test_every_layout_is_rendered_as_the_engine_has_it(
     name: str, instance: str, family: str
 ) -> None:
     plan = default_plan(name, instance, family)

@@ -33,6 +33,7 @@ from packager.plugins.tables import FAMILIES
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sizing.schemes import quantized_weight_bytes
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LOCAL_CPU,
@@ -44,6 +45,8 @@ from tests.support.headers import (
 )
 from tests.support.places import ROOT
 from tests.support.quantized import arriving
+
+cases = cases_of(__file__)
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
@@ -91,37 +94,28 @@ def compressed(layout: str, weights: Mapping[str, Any], **more: Any) -> ModelFil
 
 
 STATIC = arriving("ct-fp8-static")
+LARGE = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
+PROCESSORS = {
+    "local": LOCAL_CPU,
+    "local with AMX": replace(LOCAL_CPU, flags=(*LOCAL_CPU.flags, *AMX)),
+    "large": LARGE,
+    "large with AMX": replace(LARGE, flags=(*LARGE.flags, *AMX)),
+}
+MODELS = {
+    "tiny": model_of(TINY),
+    "tiny that sees": model_of(TINY | {"architectures": ["Qwen3_5ForCausalLM"]}),
+    "mixtral": zoo.mixtral(),
+}
 
 
-@pytest.mark.parametrize(
-    ("method", "code"),
-    [
-        ("fp8,static", "cpu-fp8-static"),
-        ("fp8,static,kv", "cpu-fp8-static"),
-        ("fp8,block", "cpu-fp8-block"),
-        ("nvfp4", "cpu-nvfp4"),
-    ],
-)
-def test_what_vllm_cannot_load_on_processors_is_refused_there_and_nowhere_else(
-    method: str, code: str
+@cases("whatever_is_asked_is_planned_or_refused")
+def test_whatever_is_asked_is_planned_or_refused(
+    model: str, on: str, asked: dict[str, Any], refused: list[str]
 ) -> None:
-    assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == [code]
-    assert errors(model_of(TINY), "ml.g6.xlarge", quantize=method) == []
+    assert errors(MODELS[model], PROCESSORS.get(on, on), **asked) == refused
 
 
-@pytest.mark.parametrize(
-    ("method", "instance", "scheme", "activations"),
-    [
-        ("mxfp4", "ml.g5.xlarge", "MXFP4A16", None),
-        ("mxfp4", "ml.p5.48xlarge", "MXFP4A16", None),
-        ("mxfp4", "ml.p6-b200.48xlarge", "MXFP4", ("fp4_e2m1", "group")),
-        ("mxfp4", "ml.g7e.2xlarge", "MXFP4", ("fp4_e2m1", "group")),
-        ("mxfp8", "ml.g5.xlarge", "MXFP8A16", None),
-        ("mxfp8", "ml.p5.48xlarge", "MXFP8A16", None),
-        ("mxfp8", "ml.p6-b200.48xlarge", "MXFP8", ("fp8_e4m3", "group")),
-        ("w4afp8", "ml.p5.48xlarge", "W4AFP8", ("fp8_e4m3", "token")),
-    ],
-)
+@cases("the_device_decides_whether_activations_are_quantized_and_the_key_says_so", activations=None)
 def test_the_device_decides_whether_activations_are_quantized_and_the_key_says_so(
     method: str, instance: str, scheme: str, activations: tuple[str, str] | None
 ) -> None:
@@ -158,17 +152,7 @@ def test_devices_without_a_kernel_for_a_format_are_refused_and_told_of_another(
     assert error.hint == "`--quantize awq`, or another instance"
 
 
-@pytest.mark.parametrize(
-    ("method", "version", "expected"),
-    [
-        ("mxfp4", "18", "does not load MXFP4 weights of compressed-tensors; the first version"),
-        ("mxfp4", "19", ""),
-        ("mxfp8", "24", "does not load MXFP8 weights of compressed-tensors; the first version"),
-        ("mxfp8", "25", ""),
-        ("w4afp8", "18", "does not load INT4 weights with FP8 activations; the first version"),
-        ("w4afp8", "19", ""),
-    ],
-)
+@cases("engines_older_than_a_format_are_refused_with_the_first_that_reads_it")
 def test_engines_older_than_a_format_are_refused_with_the_first_that_reads_it(
     method: str, version: str, expected: str
 ) -> None:
@@ -183,9 +167,7 @@ def test_engines_older_than_a_format_are_refused_with_the_first_that_reads_it(
 
 
 @pytest.mark.parametrize(("version", "codes"), [("20", ["vllm-mxfp4-experts"]), ("21", [])])
-def test_experts_in_mxfp4_need_a_newer_engine_than_other_layers(
-    version: str, codes: list[str]
-) -> None:
+def test_experts_in_mxfp4_need_a_newer_engine(version: str, codes: list[str]) -> None:
     asked = on_lmi(zoo.mixtral(), version, quantize="mxfp4")
     try:
         found = errors_in(planned(asked).findings)
@@ -193,24 +175,6 @@ def test_experts_in_mxfp4_need_a_newer_engine_than_other_layers(
         found = errors_in(rejected.findings)
 
     assert [finding.code for finding in found] == codes
-
-
-@pytest.mark.parametrize(
-    ("family", "method", "code"),
-    [
-        ("sglang", "mxfp4", "sglang-formats"),
-        ("sglang", "mxfp8", "sglang-formats"),
-        ("sglang", "w4afp8", "sglang-formats"),
-        ("sglang", "nvfp4", "sglang-formats"),
-        ("tgi", "mxfp4", "engine-lacks-quantization"),
-        ("tgi", "mxfp8", "engine-lacks-quantization"),
-        ("tgi", "w4afp8", "tgi-w4afp8"),
-    ],
-)
-def test_other_engines_are_given_no_format_that_they_do_not_read(
-    family: str, method: str, code: str
-) -> None:
-    assert errors(model_of(TINY), "ml.p5.48xlarge", family=family, quantize=method) == [code]
 
 
 @pytest.mark.parametrize(
@@ -229,19 +193,6 @@ def test_mxfp4_takes_as_long_to_pack_as_nvfp4_and_mxfp8_less() -> None:
         return next(work.elements for work in needs.work if work.stage == "packing")
 
     assert packing("mxfp4") == packing("nvfp4") > packing("mxfp8") == packing("fp8")
-
-
-@pytest.mark.parametrize("asked", ["autoround,iters=0", "autoround,iters=many", "autoround,iters"])
-def test_iterations_of_autoround_are_a_number(asked: str) -> None:
-    assert errors(model_of(TINY), "ml.g5.xlarge", quantize=asked) == ["quantize-option"]
-
-
-@pytest.mark.parametrize("option", ["asymmetric", "symmetric"])
-def test_autoround_is_symmetric_and_has_no_word_for_it(option: str) -> None:
-    """llm-compressor passes no zero points of AutoRound's on."""
-    asked = f"autoround,{option}"
-
-    assert errors(model_of(TINY), "ml.g5.xlarge", quantize=asked) == ["quantize-option"]
 
 
 def test_autoround_is_told_its_iterations_and_the_key_says_so() -> None:
@@ -294,40 +245,6 @@ def test_each_iteration_of_autoround_costs_as_much_as_the_last() -> None:
     assert few > none
 
 
-@pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "smoothquant", "fp8", "fp8,kv"])
-def test_what_vllm_loads_on_processors_is_planned(method: str) -> None:
-    assert errors(model_of(TINY), LOCAL_CPU, quantize=method) == []
-
-
-@pytest.mark.parametrize("method", ["awq,symmetric", "gptq", "smoothquant", "fp8"])
-def test_quantized_experts_want_amx_on_processors(method: str) -> None:
-    """The server would say 'No WNA16 MoE backend supports the deployment configuration'."""
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, flags=(*large.flags, *AMX))
-
-    assert errors(zoo.mixtral(), large, quantize=method) == ["cpu-quantized-experts"]
-    assert errors(zoo.mixtral(), amx, quantize=method) == []
-    assert errors(zoo.mixtral(), large) == []
-
-
-@pytest.mark.parametrize("method", ["awq", "gptq,asymmetric", "smoothquant", "fp8"])
-def test_experts_that_are_left_out_want_nothing_of_a_processor(method: str) -> None:
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, flags=(*large.flags, *AMX))
-    left_out = ("re:.*\\.experts\\..*",)
-
-    assert errors(zoo.mixtral(), large, quantize=method, quantize_ignore=left_out) == []
-    assert errors(zoo.mixtral(), amx, quantize=method, quantize_ignore=left_out) == []
-
-
-def test_experts_of_which_some_are_left_out_are_refused_all_the_same() -> None:
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-
-    found = errors(zoo.mixtral(), large, quantize="fp8", quantize_ignore=("re:.*w[12]$",))
-
-    assert found == ["cpu-quantized-experts"]
-
-
 @pytest.mark.parametrize("method", ["smoothquant", "smoothquant,gptq"])
 def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: str) -> None:
     large = replace(LOCAL_CPU, host_bytes=2048 * GIB, device_bytes=2048 * GIB)
@@ -348,48 +265,11 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
     assert planned(quantize="fp8") == []
 
 
-@pytest.mark.parametrize(
-    ("base", "codes"),
-    [
-        ("embedded:vllm-cpu", ["base-lacks-packages"]),
-        ("oci:mine", []),
-        (None, ["base-lacks-packages"]),  # the base that is taken then
-    ],
-)
-def test_a_model_that_sees_is_not_built_on_a_base_without_torchvision(
-    base: str | None, codes: list[str]
-) -> None:
-    """The server would say 'Model architectures […] failed to be inspected'."""
-    seeing = replace(model_of(TINY), config={**TINY, "architectures": ["Qwen3_5ForCausalLM"]})
-
-    assert errors(seeing, LOCAL_CPU, base=base) == codes
-    assert errors(model_of(TINY), LOCAL_CPU, base=base) == []
-
-
-@pytest.mark.parametrize(
-    ("method", "code"),
-    [
-        ("awq", "cpu-experts-zero-points"),
-        ("gptq,asymmetric", "cpu-experts-zero-points-asked"),
-        ("rtn,asymmetric", "cpu-experts-zero-points-asked"),
-    ],
-)
-def test_experts_with_zero_points_are_not_read_on_processors_with_amx_either(
-    method: str, code: str
-) -> None:
-    large = replace(LOCAL_CPU, host_bytes=512 * GIB, device_bytes=512 * GIB)
-    amx = replace(large, flags=(*large.flags, *AMX))
-
-    assert errors(zoo.mixtral(), amx, quantize=method) == [code]
-
-
 @pytest.mark.parametrize("method", ["gptq,asymmetric", "rtn,asymmetric"])
 @pytest.mark.parametrize(
     ("version", "codes"), [("26", ["vllm-zero-points-of-experts-asked"]), ("27", [])]
 )
-def test_experts_with_zero_points_need_a_newer_engine(
-    method: str, version: str, codes: list[str]
-) -> None:
+def test_zero_points_of_experts_need_an_engine(method: str, version: str, codes: list[str]) -> None:
     asked = on_lmi(zoo.mixtral(), version, quantize=method)
     try:
         found = errors_in(planned(asked).findings)
@@ -399,53 +279,24 @@ def test_experts_with_zero_points_need_a_newer_engine(
     assert [finding.code for finding in found] == codes
 
 
-def test_block_scales_are_planned_where_the_processor_has_their_instructions() -> None:
-    amx = replace(LOCAL_CPU, flags=(*LOCAL_CPU.flags, *AMX))
-
-    assert errors(model_of(TINY), amx, quantize="fp8,block") == []
-
-
 def test_a_checkpoint_with_static_scales_is_refused_like_one_that_would_be_made() -> None:
     assert errors(STATIC, LOCAL_CPU) == ["cpu-fp8-static"]
     assert errors(STATIC, "ml.g6.xlarge") == []
 
 
-@pytest.mark.parametrize(
-    ("model", "method", "options"),
-    [
-        (awq_model_of(TINY), "awq", ()),
-        (STATIC, "compressed-tensors", ("static",)),
-        (
-            compressed("float-quantized", {**DYNAMIC, "strategy": "block"}, inputs=DYNAMIC),
-            *("compressed-tensors", ("block",)),
-        ),
-        (
-            compressed("float-quantized", DYNAMIC, inputs=DYNAMIC, kv_cache_scheme=DYNAMIC),
-            *("compressed-tensors", ("kv",)),
-        ),
-        (
-            model_of(TINY | {"quantization_config": {"quant_method": "fbgemm_fp8"}}),
-            *("fbgemm_fp8", ()),
-        ),
-        (
-            model_of(
-                TINY
-                | {"quantization_config": {"quant_method": "fp8", "activation_scheme": "static"}}
-            ),
-            *("fp8", ("static",)),
-        ),
-        (
-            model_of(
-                TINY
-                | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}
-            ),
-            *("bitsandbytes", ()),
-        ),
-    ],
-)
+ARRIVED = {
+    "awq": awq_model_of(TINY),
+    "static": STATIC,
+    "block": compressed("float-quantized", {**DYNAMIC, "strategy": "block"}, inputs=DYNAMIC),
+    "cache": compressed("float-quantized", DYNAMIC, inputs=DYNAMIC, kv_cache_scheme=DYNAMIC),
+}
+
+
+@cases("arrived", form="", stated={})
 def test_quantized_checkpoints_are_recognised_and_never_quantized_twice(
-    model: ModelFiles, method: str, options: tuple[str, ...]
+    form: str, stated: dict[str, Any], method: str, options: tuple[str, ...]
 ) -> None:
+    model = ARRIVED.get(form) or model_of(TINY | {"quantization_config": stated})
     profile, _ = make_profile(model)
 
     assert profile.quantization == method
@@ -486,27 +337,6 @@ def test_tgi_is_told_that_the_weights_are_awq() -> None:
     assert (plan.quantization.checkpoint_format, plan.container.family) == ("awq", "tgi")
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [
-        ("awq,strength=1", "quantize-option"),
-        ("awq,symmetric,asymmetric", "quantize-option"),
-        ("fp8,static,block", "quantize-option"),
-        ("fp8,kv=1", "quantize-option"),
-        ("smoothquant,strength=2", "quantize-option"),
-        ("awq,group=96", "quantize-group"),
-    ],
-)
-def test_options_that_cannot_be_are_refused_before_any_work(asked: str, code: str) -> None:
-    assert errors(model_of(TINY), "ml.g6.xlarge", quantize=asked) == [code]
-
-
-def test_a_group_that_does_not_divide_is_left_to_the_worker_where_modules_are_ignored() -> None:
-    asked = {"quantize": "awq,group=96", "quantize_ignore": ("re:.*self_attn.*",)}
-
-    assert errors(model_of(TINY), "ml.g6.xlarge", **asked) == []
-
-
 def test_the_request_file_of_the_docs_says_what_it_shows() -> None:
     page = (ROOT / "docs/quantization.md").read_text()
     [text] = re.findall(r"```toml[^\n]*\n(.*?)```", page, re.DOTALL)
@@ -528,12 +358,6 @@ def test_a_method_that_measures_needs_texts() -> None:
         planned(given)
 
     assert [found.code for found in errors_in(rejected.value.findings)] == ["calibration-missing"]
-
-
-def test_quantized_weights_have_no_place_in_an_image_without_weights() -> None:
-    assert errors(model_of(TINY), "ml.g6.xlarge", quantize="fp8", weights="mounted") == [
-        "quantize-mounted"
-    ]
 
 
 def test_quantized_weights_have_their_place_in_a_tree() -> None:
@@ -621,18 +445,7 @@ def test_the_worker_is_told_where_scales_move_and_the_key_says_so() -> None:
     assert "folds" not in step_of(model_of(TINY), "ml.g6.xlarge", quantize="fp8").parameters
 
 
-@pytest.mark.parametrize(
-    ("asked", "kept"),
-    [
-        ("fp8", 0),
-        ("rtn", 0),
-        ("awq", 16.06e9),
-        ("gptq", 16.06e9),
-        ("smoothquant", 16.06e9),
-        ("smoothquant,gptq", 32.12e9),
-        ("fp8,static", 0),
-    ],
-)
+@cases("what_an_interruption_leaves_is_in_the_disk_estimate")
 def test_what_an_interruption_leaves_is_in_the_disk_estimate(asked: str, kept: float) -> None:
     given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize=asked)
     plan = planned(given)
@@ -705,9 +518,7 @@ def test_a_gpu_does_what_computes_sums_and_is_in_the_key(method: str) -> None:
     ("method", "least", "most"),
     [("awq", 6e9, 10e9), ("gptq", 16e9, 21.6e9), ("smoothquant", 6e9, 10e9)],
 )
-def test_a_layer_of_70b_needs_a_gpu_of_24_gb_and_not_the_model(
-    method: str, least: float, most: float
-) -> None:
+def test_a_layer_of_70b_needs_a_gpu_of_24_gb(method: str, least: float, most: float) -> None:
     """141 GB of weights stay in memory or on disk."""
     large = {
         **LLAMA_3_8B,

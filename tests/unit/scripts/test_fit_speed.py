@@ -8,6 +8,8 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -15,53 +17,20 @@ import numpy as np
 import pytest
 
 from packager.performance.speed_table import parse_table
+from tests.support.case_tables import read_tables
 from tests.support.places import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
+Scripts = tuple[ModuleType, ModuleType]
 
-LLAMA_3_8B = {
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "vocab_size": 128_256,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14_336,
-}
-GPT_OSS_120B = {
-    "hidden_size": 2880,
-    "num_hidden_layers": 36,
-    "vocab_size": 201_088,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-    "intermediate_size": 2880,
-    "num_local_experts": 128,
-    "num_experts_per_tok": 4,
-    "sliding_window": 128,
-    "layer_types": ["sliding_attention", "full_attention"] * 18,
-}
-DEEPSEEK_V3 = {
-    "hidden_size": 7168,
-    "num_hidden_layers": 61,
-    "vocab_size": 129_280,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "intermediate_size": 18_432,
-    "moe_intermediate_size": 2048,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "first_k_dense_replace": 3,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-}
+MODELS = read_tables(__file__)
+LLAMA_3_8B = MODELS["llama-3-8b"]
+GPT_OSS_120B = MODELS["gpt-oss-120b"]
+DEEPSEEK_V3 = MODELS["deepseek-v3"]
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[tuple[ModuleType, ModuleType]]:
+def scripts() -> Iterator[Scripts]:
     """Import both scripts as they import each other, and leave no trace of it."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
@@ -73,33 +42,25 @@ def scripts() -> Iterator[tuple[ModuleType, ModuleType]]:
 def points(speed_data: ModuleType, fit_speed: ModuleType) -> list:
     """Make points of two models from known coefficients."""
     found = []
-    for name, config, quantized in (
+    models = (
         ("a", LLAMA_3_8B, "fp8"),
         ("b", {**LLAMA_3_8B, "num_hidden_layers": 48}, ""),
         ("c", GPT_OSS_120B, "mxfp4"),
         ("d", DEEPSEEK_V3, "fp8"),
-    ):
-        for tp in (1, 2, 4, 8):
-            setup = speed_data.Setup(
-                model=speed_data.served_model(config, quantized, tp),
-                accelerator=speed_data.device_of("h200_sxm"),
-                tp_degree=tp,
-                engine="vllm",
-            )
-            for inputs, outputs in ((1000, 100), (1024, 1024), (8000, 500)):
-                for batch in (1.0, 8.0, 64.0):
-                    found.append(
-                        speed_data.SpeedPoint(
-                            model=name,
-                            family=name,
-                            setup=setup,
-                            input_tokens=inputs,
-                            output_tokens=outputs,
-                            batch=batch,
-                            tpot_s=1.0,
-                            ttft_s=1.0,
-                        )
-                    )
+    )
+    lengths = ((1000, 100), (1024, 1024), (8000, 500))
+    for (name, config, quantized), tp in product(models, (1, 2, 4, 8)):
+        setup = speed_data.Setup(
+            model=speed_data.served_model(config, quantized, tp),
+            accelerator=speed_data.device_of("h200_sxm"),
+            tp_degree=tp,
+            engine="vllm",
+        )
+        point = partial(speed_data.SpeedPoint, model=name, family=name, setup=setup)
+        found += [
+            point(input_tokens=inputs, output_tokens=outputs, batch=batch, tpot_s=1.0, ttft_s=1.0)
+            for (inputs, outputs), batch in product(lengths, (1.0, 8.0, 64.0))
+        ]
     made = []
     for sample in fit_speed.make_samples(found):
         tpot_s = float(np.dot(TRUTH, sample.tpot))
@@ -114,7 +75,7 @@ FIRST_TRUTH = (0.04, 1.5, 2.0, 4.0, 150e-6, 1.5, 0.2, 0.3, 4e-6, 0.2, 300e-6)
 
 @pytest.mark.parametrize("seed", range(20))
 def test_least_squares_without_negative_values_satisfy_their_conditions(
-    scripts: tuple[ModuleType, ModuleType], seed: int
+    scripts: Scripts, seed: int
 ) -> None:
     """Slopes are 0 where a value is free, and point below 0 where it is held there."""
     random = np.random.default_rng(seed)
@@ -128,9 +89,7 @@ def test_least_squares_without_negative_values_satisfy_their_conditions(
     assert (slopes[found == 0] <= 1e-8).all()
 
 
-def test_points_are_predicted_by_a_fit_that_did_not_see_their_curve(
-    scripts: tuple[ModuleType, ModuleType],
-) -> None:
+def test_points_are_predicted_by_a_fit_that_did_not_see_their_curve(scripts: Scripts) -> None:
     fit_speed, speed_data = scripts
     made = points(speed_data, fit_speed)
 
@@ -144,7 +103,7 @@ def test_points_are_predicted_by_a_fit_that_did_not_see_their_curve(
 
 
 def test_a_group_that_is_left_out_is_left_out_whole(
-    scripts: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
+    scripts: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit_speed, speed_data = scripts
     samples = fit_speed.make_samples(points(speed_data, fit_speed))
@@ -159,9 +118,7 @@ def test_a_group_that_is_left_out_is_left_out_whole(
     assert len(seen) == 4
 
 
-def test_the_table_that_is_written_is_the_one_that_is_read(
-    scripts: tuple[ModuleType, ModuleType],
-) -> None:
+def test_the_written_table_is_the_one_that_is_read(scripts: Scripts) -> None:
     fit_speed, speed_data = scripts
     samples = fit_speed.make_samples(points(speed_data, fit_speed))
 
@@ -175,9 +132,7 @@ def test_the_table_that_is_written_is_the_one_that_is_read(
     assert table.kinds["moe"].points == 72
 
 
-def test_versions_that_differ_at_the_same_point_are_a_drift(
-    scripts: tuple[ModuleType, ModuleType],
-) -> None:
+def test_versions_that_differ_at_a_point_drift(scripts: Scripts) -> None:
     fit_speed, speed_data = scripts
     point = points(speed_data, fit_speed)[0]
 
@@ -193,7 +148,7 @@ def test_versions_that_differ_at_the_same_point_are_a_drift(
 DEVICE = {"device": "H200", "memory_share": 0.75, "compute_share": 0.7, "source": "a test"}
 
 
-def test_nine_of_ten_errors_lie_inside_a_band(scripts: tuple[ModuleType, ModuleType]) -> None:
+def test_nine_of_ten_errors_lie_inside_a_band(scripts: Scripts) -> None:
     assert scripts[0].band([-0.9, *(0.01 * n for n in range(99))]) == pytest.approx(0.9)
     assert scripts[0].band([0.5]) == 0.5
 
@@ -208,7 +163,7 @@ def test_nine_of_ten_errors_lie_inside_a_band(scripts: tuple[ModuleType, ModuleT
     ids=["Llama-3-8B", "GPT-OSS-120B", "DeepSeek-V3"],
 )
 def test_a_model_is_described_by_its_configuration(
-    scripts: tuple[ModuleType, ModuleType],
+    scripts: Scripts,
     config: dict[str, object],
     quantized: str,
     billions: float,
@@ -223,9 +178,7 @@ def test_a_model_is_described_by_its_configuration(
     assert model.kv_bytes_per_token == kv_bytes
 
 
-def test_windows_latents_and_repeated_heads_are_read_from_configurations(
-    scripts: tuple[ModuleType, ModuleType],
-) -> None:
+def test_windows_latents_and_repeated_heads_are_read_from_configurations(scripts: Scripts) -> None:
     oss, deepseek, llama = (
         scripts[1].served_model(config, "fp8", 16)
         for config in (GPT_OSS_120B, DEEPSEEK_V3, LLAMA_3_8B)
@@ -250,7 +203,7 @@ CONFIGS = {
 
 
 @pytest.fixture
-def data(tmp_path: Path, scripts: tuple[ModuleType, ModuleType]) -> Path:
+def data(tmp_path: Path, scripts: Scripts) -> Path:
     """Write a directory as it is described, with points that known coefficients make."""
     fit_speed, speed_data = scripts
     configs = tmp_path / speed_data.CONFIGS
@@ -279,9 +232,7 @@ def data(tmp_path: Path, scripts: tuple[ModuleType, ModuleType]) -> Path:
     return tmp_path
 
 
-def test_points_are_read_once_and_of_one_server_only(
-    data: Path, scripts: tuple[ModuleType, ModuleType]
-) -> None:
+def test_points_are_of_one_server_alone(data: Path, scripts: Scripts) -> None:
     speed_data = scripts[1]
     file = data / speed_data.POINTS
     last = file.read_text(encoding="utf-8").splitlines()[-1]
@@ -303,7 +254,7 @@ def test_points_are_read_once_and_of_one_server_only(
 
 
 def test_ranks_of_attention_are_read_as_one_device_each_that_share_the_experts(
-    data: Path, scripts: tuple[ModuleType, ModuleType]
+    data: Path, scripts: Scripts
 ) -> None:
     speed_data = scripts[1]
     file = data / speed_data.POINTS
@@ -317,9 +268,7 @@ def test_ranks_of_attention_are_read_as_one_device_each_that_share_the_experts(
     assert found.setup.model.kv_bytes_per_token == 70_272
 
 
-def test_published_speeds_over_pcie_lie_within_their_bands(
-    scripts: tuple[ModuleType, ModuleType],
-) -> None:
+def test_speeds_over_pcie_lie_within_their_bands(scripts: Scripts) -> None:
     """Two do not: one request on 8 cards, where TGI of 2023 waited for its host at every layer."""
     found = importlib.import_module("predict").published_points()
 

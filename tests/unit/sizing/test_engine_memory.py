@@ -25,8 +25,11 @@ from packager.sizing.engine_memory import (
     visible_bytes,
 )
 from packager.sizing.memory import MemoryInputs, make_budget
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.support.startup_models import startup_model
+
+cases = cases_of(__file__)
 
 P5, G5 = find_instance("p5.48xlarge"), find_instance("g5.12xlarge")
 SHAPE = Shape(max_batch=32, max_input_tokens=7168, max_total_tokens=8192)
@@ -44,17 +47,7 @@ def test_every_row_states_its_source_and_date() -> None:
     assert all(row["source"] and row["date"] for rows in table.values() for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("version", "bytes_"),
-    [
-        ("0.11.0", 38.5),
-        ("0.16.0", 38.5),
-        ("0.17.0rc1", 38.5),
-        ("0.17.0", 14.6),
-        ("0.32.0", 14.6),
-        ("", 14.6),  # not known: the newest
-    ],
-)
+@cases("the_last_row_that_a_version_has_reached_holds")
 def test_the_last_row_that_a_version_has_reached_holds(version: str, bytes_: float) -> None:
     assert found(version).sampler_bytes == bytes_
 
@@ -67,17 +60,7 @@ def test_an_engine_without_rows_of_its_own_keeps_a_guessed_reserve() -> None:
     assert not tgi.hybrid_cache
 
 
-@pytest.mark.parametrize(
-    ("split", "gib"),
-    [
-        (Split(), 0.25),
-        (Split(tp_degree=2), 2.1),
-        (Split(pp_degree=2), 0.25),
-        (Split(dp_degree=4), 0.25),
-        (Split(dp_degree=4, dp_attention=True), 2.1),
-    ],
-    ids=lambda one: one.words if isinstance(one, Split) else "",
-)
+@cases("only_devices_that_share_layers_need_buffers_for_it")
 def test_only_devices_that_share_layers_need_buffers_for_it(split: Split, gib: float) -> None:
     assert found("0.19.0", split).non_torch_bytes / GIB == pytest.approx(gib)
 
@@ -189,9 +172,7 @@ def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
 
 @pytest.mark.parametrize("instance", ["p5.48xlarge", "g6e.12xlarge", "g5.12xlarge"])
 @pytest.mark.parametrize("share", [0.7, 0.85, 0.93])
-def test_a_static_share_that_is_asked_for_is_the_one_that_sglang_is_given(
-    share: float, instance: str
-) -> None:
+def test_a_static_share_that_is_asked_for_is_given_to_sglang(share: float, instance: str) -> None:
     facts = facts_of(model_of(LLAMA_3_8B), instance, family="sglang", gpu_memory_utilization=share)
 
     plan = make_plan(facts, SglangFamily())

@@ -9,24 +9,15 @@ import pytest
 from packager.sizing.left_out import find_left_out, leaves_experts_whole
 from packager.sizing.schemes import quantized_weight_bytes
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of
 
-OF_EXPERTS = 3 * 4096 * 14336 * 8 * 32  # of Mixtral 8x7B
+cases = cases_of(__file__)
+
 WHOLE_EXPERTS = r"re:.*\.experts\..*"
 
 
-@pytest.mark.parametrize(
-    ("ignore", "parameters", "experts"),
-    [
-        (None, 0, False),
-        ((WHOLE_EXPERTS,), OF_EXPERTS, True),
-        (("model.layers.0",), 3 * 4096 * 14336 * 8 + 2 * 4096 * (4096 + 1024), False),
-        ((r"re:.*self_attn.*",), 2 * 4096 * (4096 + 1024) * 32, False),
-        (("lm_head", "model.embed_tokens"), 0, False),
-        ((r"re:.*experts(?=\.).*",), 0, False),
-    ],
-    ids=["nothing", "experts", "a layer", "attention", "outside of layers", "not understood"],
-)
+@cases("matrices_are_left_out_by_their_names", ignore=None)
 def test_matrices_are_left_out_by_their_names(
     ignore: tuple[str, ...] | None, parameters: int, experts: bool
 ) -> None:
@@ -50,9 +41,7 @@ def test_a_dense_model_leaves_no_experts_out() -> None:
     ],
     ids=["a pattern", "every layer's", "one layer's", "none"],
 )
-def test_a_checkpoint_says_itself_whether_its_experts_are_whole(
-    ignore: list[str], whole: bool
-) -> None:
+def test_a_checkpoint_says_whether_its_experts_are_whole(ignore: list[str], whole: bool) -> None:
     assert leaves_experts_whole(zoo.mixtral(), {"ignore": ignore}) is whole
 
 

@@ -71,9 +71,7 @@ def test_one_machine_that_was_asked_for_stays_one() -> None:
     [("ml.g5.48xlarge", "vllm"), ("ml.p5.48xlarge", "lmi"), ("ml.p5.48xlarge", "tgi")],
     ids=["slow network", "lmi", "tgi"],
 )
-def test_where_machines_cannot_work_together_the_model_does_not_fit(
-    instance: str, family: str
-) -> None:
+def test_machines_that_cannot_work_together_hold_no_model(instance: str, family: str) -> None:
     with pytest.raises(PlanRejected) as refused:
         plan_of(instance, family=family)
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
+from typing import Any
 
 from packager.architectures.profile import make_profile
 from packager.catalog.instances import find_instance
@@ -18,10 +17,12 @@ from packager.sizing.parallelism import (
     note_split,
     refusal,
 )
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of
 
+cases = cases_of(__file__)
+
 LLAMA = make_profile(model_of(LLAMA_3_8B))[0]
-LLAMA_2_7B_AWQ = replace(LLAMA, intermediate_size=11008, kv_heads=32, group_size=128)
 
 
 def budget(tp: int) -> MemoryBudget:
@@ -57,24 +58,11 @@ def test_every_degree_that_is_impossible_has_its_reason() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("profile", "degree", "reason"),
-    [
-        (LLAMA, 16, "the instance has 8 devices"),
-        (LLAMA, 3, "32 attention heads are not a multiple of it"),
-        (replace(LLAMA, kv_heads=5, heads=20), 4, "5 key-value heads can be neither split"),
-        (replace(LLAMA, intermediate_size=14337), 2, "the intermediate size 14337 is not"),
-        (replace(LLAMA, expert_size=1407), 2, "the experts' size 1407 is not"),
-        (replace(LLAMA, split_counts=(4, 32)), 8, "4 heads of linear attention are not"),
-        (replace(LLAMA, kv_heads=5, heads=20, attention="mla"), 4, ""),
-        (LLAMA_2_7B_AWQ, 4, "groups of 128 quantized weights: 11008 / 4 is not a multiple"),
-        (LLAMA_2_7B_AWQ, 2, ""),
-        (LLAMA, 8, ""),
-    ],
-    ids=str,
-)
-def test_a_degree_is_refused_for_a_reason(profile: ModelProfile, degree: int, reason: str) -> None:
-    said = refusal(profile, devices(8), degree)
+@cases("a_degree_is_refused_for_a_reason")
+def test_degrees_are_refused_for_a_reason(
+    changed: dict[str, Any], degree: int, reason: str
+) -> None:
+    said = refusal(replace(LLAMA, **changed), devices(8), degree)
 
     assert reason in said
     assert bool(said) == bool(reason)

@@ -16,11 +16,11 @@ from packager.findings import errors_in
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sizing.quantizable import find_support, read_table
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 from tests.support.places import ROOT
 
-ROUNDED = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
-ALL = (*ROUNDED, "gptq", "autoround", "awq", "smoothquant")
+cases = cases_of(__file__)
 
 
 def moves(architecture: str, method: str, **config: Any) -> dict[str, list[str]]:
@@ -47,19 +47,7 @@ def methods_for(architecture: str) -> tuple[str, ...]:
     return tuple(one for one in methods if not find_support(architecture, {}, one).refused)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "works"),
-    [
-        ("LlamaForCausalLM", ALL),
-        ("Gemma2ForCausalLM", ALL),
-        ("GPTNeoXForCausalLM", ALL),
-        ("LlavaForConditionalGeneration", ALL),
-        ("Olmo2ForCausalLM", (*ROUNDED, "gptq", "autoround", "awq")),
-        ("BloomForCausalLM", (*ROUNDED, "gptq", "awq", "smoothquant")),
-        ("GPT2LMHeadModel", ()),
-        ("NobodyKnowsForCausalLM", ROUNDED),
-    ],
-)
+@cases("each_architecture_has_its_methods")
 def test_each_architecture_has_its_methods(architecture: str, works: tuple[str, ...]) -> None:
     assert methods_for(architecture) == works
 
@@ -87,34 +75,13 @@ def test_gemmas_mlp_is_fed_by_the_norm_before_it_and_not_by_the_one_behind_atten
     assert "post_feedforward_layernorm" not in stated
 
 
-@pytest.mark.parametrize(
-    ("architecture", "router"),
-    [
-        ("MixtralForCausalLM", "mlp.gate"),
-        ("Qwen2MoeForCausalLM", "mlp.gate"),
-        ("Qwen3MoeForCausalLM", "mlp.gate"),
-        ("OlmoeForCausalLM", "mlp.gate"),
-        ("Glm4MoeForCausalLM", "mlp.gate"),
-        ("Qwen3NextForCausalLM", "mlp.gate"),
-        ("DeepseekV3ForCausalLM", "mlp.gate"),
-    ],
-)
-def test_routers_read_the_norm_that_awq_scales_and_are_scaled_along(
-    architecture: str, router: str
-) -> None:
+@cases("routers_read_the_norm_that_awq_scales_and_are_scaled_along")
+def test_routers_behind_a_scaled_norm_are_scaled_along(architecture: str, router: str) -> None:
     assert moves(architecture, "awq")["post_attention_layernorm"][0] == router
     assert "post_attention_layernorm" not in moves(architecture, "smoothquant")
 
 
-@pytest.mark.parametrize(
-    ("config", "stated"),
-    [
-        ({}, ["self_attention.query_key_value", "mlp.dense_h_to_4h"]),
-        ({"parallel_attn": True}, ["self_attention.query_key_value", "mlp.dense_h_to_4h"]),
-        ({"parallel_attn": False}, ["self_attention.query_key_value"]),
-    ],
-    ids=["as published", "side by side", "in turn"],
-)
+@cases("falcons_first_norm_feeds_the_mlp_only_where_that_runs_beside_attention")
 def test_falcons_first_norm_feeds_the_mlp_only_where_that_runs_beside_attention(
     config: dict[str, Any], stated: list[str]
 ) -> None:
@@ -133,7 +100,7 @@ def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     "architecture",
     ["GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
 )
-def test_experts_in_one_tensor_are_not_taken_apart_for_engines_that_may_not_find_them(
+def test_experts_in_one_tensor_stay_so_for_engines_that_may_miss_them(
     architecture: str,
 ) -> None:
     assert methods_for(architecture) == ()
@@ -160,15 +127,7 @@ def test_methods_of_other_quantizers_are_not_judged() -> None:
     assert (seeing.refused, seeing.loader) == ("", "image-text-to-text")
 
 
-@pytest.mark.parametrize(
-    ("architecture", "method", "why", "instead"),
-    [
-        ("Olmo2ForCausalLM", "smoothquant", "none feeds a matrix", "awq` or `--quantize gptq"),
-        ("RWForCausalLM", "fp8", "never run", "use `--quantize none`"),
-        ("NobodyKnowsForCausalLM", "awq", "which is untested", "use `--quantize fp8`"),
-        ("NobodyKnowsForCausalLM", "gptq", "which is untested", "use `--quantize fp8`"),
-    ],
-)
+@cases("what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead")
 def test_what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead(
     architecture: str, method: str, why: str, instead: str
 ) -> None:

@@ -21,7 +21,10 @@ from packager.plugins.tables import FAMILIES
 from packager.ports import ContainerFamily
 from packager.sizing.splits import Splits, check_idle, find_splits, may_use_nodes
 from tests.support import zoo
+from tests.support.case_tables import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
+
+cases = cases_of(__file__)
 
 LLAMA_8B = make_profile(model_of(LLAMA_3_8B))[0]
 LLAMA_70B = make_profile(model_of(LLAMA_3_70B))[0]
@@ -34,6 +37,16 @@ QWEN_7B = replace(LLAMA_8B, heads=28, kv_heads=4, hidden_size=3584, intermediate
 QWEN_235B_FP8 = replace(
     MIXTRAL, heads=64, kv_heads=4, experts=128, expert_size=1536, group_size=128
 )
+
+
+PROFILES = {
+    "llama-8b": LLAMA_8B,
+    "llama-8b with 4 kv heads": replace(LLAMA_8B, kv_heads=4),
+    "qwen-7b": QWEN_7B,
+    "mixtral": MIXTRAL,
+    "gpt-oss": GPT_OSS,
+    "deepseek": DEEPSEEK,
+}
 
 
 def traits_of(container: ContainerFacts) -> EngineTraits:
@@ -66,31 +79,11 @@ def error(*args: Any, **asked: Any) -> tuple[str, str]:
 COPIES = "copies (data parallel)"
 
 
-@pytest.mark.parametrize(
-    ("profile", "instance", "family", "first"),
-    [
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", f"TP 1 x 8 {COPIES}"),
-        (LLAMA_8B, "ml.p5.48xlarge", "sglang", f"TP 1 x 8 {COPIES}"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", "TP 1 x 8 copies (8 workers)"),
-        (LLAMA_8B, "ml.p5.48xlarge", "tgi", "TP 8"),
-        (QWEN_7B, "ml.g5.12xlarge", "tgi", "TP 4"),
-        (QWEN_7B, "ml.p5.48xlarge", "tgi", "TP 4"),
-        (replace(LLAMA_8B, kv_heads=4), "ml.p5.48xlarge", "tgi", "TP 4"),
-        (LLAMA_8B, "ml.g5.xlarge", "vllm", "TP 1"),
-        (LLAMA_8B, "ml.g5.xlarge", "lmi", "TP 1"),
-        (MIXTRAL, "ml.p5.48xlarge", "vllm", "TP 8"),
-        (MIXTRAL, "ml.p5.48xlarge", "sglang", f"TP 1 x 8 {COPIES}"),
-        (MIXTRAL, "ml.p5.48xlarge", "lmi", "TP 1 x 8 copies (8 workers)"),
-        (GPT_OSS, "ml.p5.48xlarge", "vllm", "TP 8"),
-        (DEEPSEEK, "ml.p5en.48xlarge", "vllm", "TP 8"),
-        (LLAMA_8B, "ml.inf2.48xlarge", "neuron", "TP 24"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value.architecture,
-)
+@cases("the_first_layout_uses_what_the_engine_can_use")
 def test_the_first_layout_uses_what_the_engine_can_use(
-    profile: ModelProfile, instance: str, family: str, first: str
+    profile: str, instance: str, family: str, first: str
 ) -> None:
-    assert words(profile, instance, family)[0] == first
+    assert words(PROFILES[profile], instance, family)[0] == first
 
 
 def test_a_dense_model_is_copied_at_every_degree() -> None:
@@ -136,9 +129,7 @@ def test_experts_that_cannot_be_cut_are_spread_whole() -> None:
     ("version", "spreads", "nodes"),
     [("13", False, 1), ("14", False, 1), ("15", True, 1), ("16", True, 1), ("28", True, 1)],
 )
-def test_a_version_is_given_only_what_its_options_have(
-    version: str, spreads: bool, nodes: int
-) -> None:
+def test_a_version_is_given_what_its_options_have(version: str, spreads: bool, nodes: int) -> None:
     offered = traits_of(find_container("lmi", "nvidia", version=version))
 
     assert (offered.expert_parallel, offered.most_nodes) == (spreads, nodes)
@@ -178,87 +169,30 @@ def test_expert_parallelism_that_was_asked_for_is_the_only_way() -> None:
     assert refused and not any(split.expert_parallel for split in refused)
 
 
-@pytest.mark.parametrize(
-    ("profile", "instance", "family", "asked", "code", "says"),
-    [
-        (LLAMA_8B, "ml.p5.48xlarge", "tgi", {"dp_degree": 2}, "dp-not-supported", "TGI 3.3.6 has"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"dp_degree": 2}, "dp-not-supported", "LMI 28 starts"),
-        (LLAMA_8B, "ml.inf2.48xlarge", "neuron", {"dp_degree": 2}, "dp-not-supported", "Neuron"),
-        (
-            LLAMA_8B,
-            "ml.g5.12xlarge",
-            "vllm",
-            {"dp_degree": 4, "tp_degree": 2},
-            "dp-not-allowed",
-            "8 devices are needed, there are 4",
-        ),
-        (LLAMA_8B, "ml.g5.12xlarge", "vllm", {"dp_degree": 8}, "dp-not-allowed", "there are 4"),
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", {"ep": True}, "ep-not-allowed", "has no experts"),
-        (MIXTRAL, "ml.p5.48xlarge", "tgi", {"ep": True}, "ep-not-supported", "TGI 3.3.6 has no"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"nodes": 2}, "nodes-not-supported", "LMI 28 serves"),
-        (
-            LLAMA_8B,
-            "ml.p5.48xlarge",
-            "lmi",
-            {"pp_degree": 2},
-            "pp-not-supported",
-            "LMI 28 does not support pipeline",
-        ),
-        (
-            LLAMA_8B,
-            "ml.p5.48xlarge",
-            "vllm",
-            {"nodes": 2, "dp_degree": 2},
-            "dp-not-allowed",
-            "several machines hold one copy",
-        ),
-    ],
-    ids=[
-        "copies in tgi",
-        "copies in lmi",
-        "copies on neuron",
-        "more than there are",
-        "more copies than devices",
-        "experts of a dense model",
-        "experts in tgi",
-        "nodes of lmi",
-        "pipeline in lmi",
-        "copies on several machines",
-    ],
-)
+@cases("a_degree_that_cannot_be_is_refused_with_its_reason")
 def test_a_degree_that_cannot_be_is_refused_with_its_reason(
-    profile: ModelProfile,
+    profile: str,
     instance: str,
     family: str,
     asked: dict[str, Any],
     code: str,
     says: str,
 ) -> None:
-    found_code, message = error(profile, instance, family, **asked)
+    found_code, message = error(PROFILES[profile], instance, family, **asked)
 
     assert found_code == code
     assert says in message
-    assert found(profile, instance, family, **asked).splits == ()
+    assert found(PROFILES[profile], instance, family, **asked).splits == ()
 
 
-@pytest.mark.parametrize(
-    ("profile", "instance", "family", "asked", "reason"),
-    [
-        (QWEN_7B, "ml.p5.48xlarge", "tgi", {}, "TGI 3.3.6 has no data parallelism"),
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", {"dp_degree": 1, "tp_degree": 2}, "DP 1 is requested"),
-        (LLAMA_8B, "ml.inf2.48xlarge", "neuron", {"tp_degree": 8}, "has no data parallelism"),
-        (LLAMA_8B, "ml.p5.48xlarge", "lmi", {"tp_degree": 8}, ""),
-        (LLAMA_8B, "ml.p5.48xlarge", "vllm", {}, ""),
-    ],
-    ids=["tgi", "one copy", "neuron", "lmi uses all", "vllm uses all"],
-)
+@cases("devices_stay_idle_for_a_reason")
 def test_devices_stay_idle_for_a_reason(
-    profile: ModelProfile, instance: str, family: str, asked: dict[str, Any], reason: str
+    profile: str, instance: str, family: str, asked: dict[str, Any], reason: str
 ) -> None:
     machine = find_instance(instance)
     offered = traits_of(find_container(family, machine.kind, instance_name=machine.name))
     request = BuildRequest(model="m", instance=instance, **asked)
-    first = find_splits(profile, machine, offered, request).splits[0]
+    first = find_splits(PROFILES[profile], machine, offered, request).splits[0]
 
     messages = [one.message for one in check_idle(first, machine, offered, request)]
     assert bool(messages) == bool(reason)
@@ -279,15 +213,7 @@ def test_on_local_nothing_is_copied_unasked() -> None:
     assert list(check_idle(Split(), LOCAL_CPU, offered, unasked)) == []
 
 
-@pytest.mark.parametrize(
-    ("instance", "nodes"),
-    [
-        ("ml.p5.48xlarge", [2, 3, 4]),
-        ("ml.p4d.24xlarge", [2, 3, 4]),
-        ("ml.g5.48xlarge", []),
-        ("ml.g5.xlarge", []),
-    ],
-)
+@cases("several_machines_need_a_fast_network")
 def test_several_machines_need_a_fast_network(instance: str, nodes: list[int]) -> None:
     offered = traits_of(find_container("vllm", "nvidia"))
 

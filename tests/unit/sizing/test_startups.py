@@ -10,9 +10,12 @@ import pytest
 from packager.architectures.profile import make_profile
 from packager.core.units import GIB
 from packager.sizing.memory import served_weight_bytes
+from tests.support.case_tables import cases_of
 from tests.support.headers import plan_of
 from tests.support.startup_models import MODELS, startup_model
 from tests.support.startups import Startup, budget_of, error_of, is_compared, startups
+
+cases = cases_of(__file__)
 
 STARTED = [one for one in startups() if is_compared(one)]
 REFUSED = [one for one in startups() if not one.started]
@@ -95,21 +98,7 @@ def test_buffers_of_several_devices_depend_on_their_link() -> None:
     assert budget_of(pcie).overhead_bytes / GIB == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(
-    ("start", "gib"),
-    [
-        ("codellama-7b-vllm-0.19.0-tp1-8192", 0.77),  # a layer's peak
-        ("granite-3.1-8b-vllm-0.19.0-tp1-8192", 0.85),
-        ("gemma-2-27b-vllm-0.19.0-tp1-8192", 3.66),  # logits of 256,000 entries
-        ("phi-4-vllm-0.19.0-tp1-8192", 1.52),
-        ("mixtral-8x7b-vllm-0.19.0-tp2-8192", 1.21),  # experts' buffers, then logits
-        ("qwen1.5-moe-a2.7b-vllm-0.19.0-tp1-8192", 2.47),
-        ("deepseek-v2-lite-vllm-0.19.0-tp1-8192", 1.93),
-        ("gpt-oss-20b-vllm-0.19.0-tp2-8192", 2.87),  # kernels without buffers
-        ("mistral-small-3.1-24b-vllm-0.19.0-tp1-8192", 2.03),  # a tower's output as well
-        ("llama-3.1-8b-vllm-0.19.0-tp1pp2-8192", 2.01),  # what a stage hands on as well
-    ],
-)
+@cases("the_peak_of_a_step_is_that_of_the_log")
 def test_the_peak_of_a_step_is_that_of_the_log(start: str, gib: float) -> None:
     (found, *_) = (one for one in STARTED if one.id == start)
 

@@ -51,6 +51,7 @@ def test_a_mistake_is_explained(
         (here / name).write_text(text)
     with SITUATIONS[mistake.situation](here) as found:
         values = {"here": str(here), **found}
+        there = set(here.iterdir())
         program, *arguments = shlex.split(filled(mistake.command, values))
         environment = {name: filled(text, values) for name, text in mistake.env.items()}
         if environment:  # libraries read it when they are imported
@@ -63,6 +64,7 @@ def test_a_mistake_is_explained(
     assert program == "packager"
     assert (status, out) == (mistake.status, "")
     assert err == filled(mistake.told, values)
+    assert set(here.iterdir()) == there
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[one.about for one in MISTAKES])
