@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import OWN_PLACES, SCRIPTS, need, unavailable
+from tests.live.head_training import Training
 from tests.live.processors import caps
 from tests.live.servers import SMALL_MODEL, served
 from tests.live.tiny_images import (
@@ -140,6 +141,14 @@ def quantizing_python(quantizing: Path, quantizing_fast: dict[str, str]) -> Path
 def training_python(training: Path, training_fast: dict[str, str]) -> Path:
     """Python of the environment of draft heads, likewise."""
     return fast_python(training, training_fast)
+
+
+@pytest.fixture(scope="session")
+def started(
+    training_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Training]:
+    """Return a function that makes a new directory to train heads in."""
+    return lambda name: Training(tmp_path_factory.mktemp(name), training_python)
 
 
 def fast_python(real: Path, fast: dict[str, str]) -> Path:

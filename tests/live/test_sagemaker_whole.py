@@ -11,8 +11,8 @@ import io
 import json
 import re
 import tarfile
-import time
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.live.api_server import ROLE, ApiServer, api_process, api_server
 from tests.live.checkpoints import read_tensors
 from tests.live.conftest import Compiled
 from tests.live.test_endpoints import containers_of
+from tests.live.waiting import wait_until
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.doubles.s3 import Bucket
 from tests.support.places import ROOT
@@ -61,60 +62,13 @@ def example(name: str, bucket: Bucket, **replaced: str) -> dict[str, Any]:
     return found
 
 
-def ended(api: ApiServer, name: str) -> dict[str, Any]:
-    """Wait for an optimization job; give its description."""
-    client, end = api.client("sagemaker"), time.monotonic() + 900
-    while True:
-        job: dict[str, Any] = client.describe_optimization_job(OptimizationJobName=name)
-        if job["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert job["OptimizationJobStatus"] == "COMPLETED", "\n".join(log_of(api, name)[-20:])
-    return job
-
-
-def log_of(api: ApiServer, name: str) -> list[str]:
-    events = api.client("logs").get_log_events(
-        logGroupName="/aws/sagemaker/OptimizationJobs", logStreamName=name, startFromHead=True
-    )["events"]
-    return [event["message"] for event in events]
-
-
-def deploy(api: ApiServer, model: str) -> None:
-    """Bring up a model behind an endpoint of its name."""
-    client = api.client("sagemaker")
-    variant = {
-        "VariantName": "all",
-        "ModelName": model,
-        "InstanceType": "ml.g5.xlarge",
-        "InitialInstanceCount": 1,
-    }
-    client.create_endpoint_config(EndpointConfigName=model, ProductionVariants=[variant])
-    client.create_endpoint(EndpointName=model, EndpointConfigName=model)
-    end = time.monotonic() + 600
-    while True:
-        found = client.describe_endpoint(EndpointName=model)
-        if found["EndpointStatus"] != "Creating":
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert found["EndpointStatus"] == "InService", (found, endpoint_log(api, model)[-40:])
-
-
-def endpoint_log(api: ApiServer, name: str) -> str:
-    events = api.client("logs").filter_log_events(logGroupName=f"/aws/sagemaker/Endpoints/{name}")
-    return "\n".join(event["message"] for event in events["events"])
-
-
 def said(api: ApiServer, endpoint: str) -> str:
     """Ask for a chat's next turn, at once and as a stream; both must be the same."""
-    runtime = api.client("sagemaker-runtime")
-    to = {"EndpointName": endpoint, "ContentType": "application/json"}
-    answer = json.loads(runtime.invoke_endpoint(**to, Body=json.dumps(CHAT))["Body"].read())
-    whole: str = answer["choices"][0]["message"]["content"]
+    whole: str = api.ask(endpoint, CHAT)["choices"][0]["message"]["content"]
     body = json.dumps({**CHAT, "stream": True})
-    events = runtime.invoke_endpoint_with_response_stream(**to, Body=body)["Body"]
+    events = api.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=endpoint, ContentType="application/json", Body=body
+    )["Body"]
     sent = b"".join(event["PayloadPart"]["Bytes"] for event in events).decode()
     lines = [line.removeprefix("data: ") for line in sent.splitlines() if line.startswith("data:")]
     assert lines[-1] == "[DONE]"
@@ -125,10 +79,8 @@ def said(api: ApiServer, endpoint: str) -> str:
 
 
 def delete_endpoint(api: ApiServer, name: str) -> None:
+    api.take_down(name)
     client = api.client("sagemaker")
-    client.delete_endpoint(EndpointName=name)
-    waiter = client.get_waiter("endpoint_deleted")
-    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 0.2, "MaxAttempts": 300})
     client.delete_endpoint_config(EndpointConfigName=name)
     client.delete_model(ModelName=name)
     assert containers_of(name) == []
@@ -153,8 +105,8 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
                 "OutputConfig": {"S3OutputLocation": f"{bucket.url}/results/compiled/"},
             }
         )
-        image = ended(api, "compiled")["OptimizationOutput"]["RecommendedInferenceImage"]
-        job_log = "\n".join(log_of(api, "compiled"))
+        image = api.ended("compiled")["OptimizationOutput"]["RecommendedInferenceImage"]
+        job_log = api.job_log("compiled")
         data = {
             "S3Uri": f"{bucket.url}/results/compiled/",
             "S3DataType": "S3Prefix",
@@ -162,9 +114,9 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
         }
         container = {"Image": image, "ModelDataSource": {"S3DataSource": data}}
         client.create_model(ModelName="compiled", ExecutionRoleArn=ROLE, PrimaryContainer=container)
-        deploy(api, "compiled")
+        api.bring_up("compiled")
         answer = said(api, "compiled")
-        log = endpoint_log(api, "compiled")
+        log = api.endpoint_log("compiled")
         benchmark = measured(api, bucket, "compiled")
         delete_endpoint(api, "compiled")
         client.delete_ai_benchmark_job(AIBenchmarkJobName="short")
@@ -207,20 +159,14 @@ def measured(api: ApiServer, bucket: Bucket, endpoint: str) -> dict[str, Any]:
         AIWorkloadConfigIdentifier="short",
         RoleArn=ROLE,
     )
-    end = time.monotonic() + 300
-    while True:
-        job = client.describe_ai_benchmark_job(AIBenchmarkJobName="short")
-        if job["AIBenchmarkJobStatus"] not in ("Pending", "InProgress"):
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert job["AIBenchmarkJobStatus"] == "Completed", job
-    place = job["OutputConfig"]["S3OutputLocation"].removeprefix(f"{bucket.url}/")
-    [archive] = [
-        name
-        for name in bucket.names()
-        if name.startswith(place) and name.endswith("/output.tar.gz")
-    ]
+
+    def job() -> dict[str, Any]:
+        return dict(client.describe_ai_benchmark_job(AIBenchmarkJobName="short"))
+
+    wait_until(lambda: job()["AIBenchmarkJobStatus"] not in ("Pending", "InProgress"), 300)
+    assert job()["AIBenchmarkJobStatus"] == "Completed", job()
+    place = job()["OutputConfig"]["S3OutputLocation"].removeprefix(f"{bucket.url}/")
+    [archive] = [name for name in bucket.names() if fnmatch(name, f"{place}*/output.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(bucket.get(archive))) as tar:
         member = tar.extractfile("profile_export_aiperf.json")
         assert member is not None
@@ -290,18 +236,18 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
             body = example(document, bucket, **places)
             client.create_optimization_job(**{**body, "OptimizationJobName": name})
         for name in ("sharegpt", "chat", "built-in"):
-            ended(api, name)
-        repeated = "\n".join(log_of(api, "chat"))
+            api.ended(name)
+        repeated = api.job_log("chat")
 
         own = {"s3://models/qwen3-eagle/": "s3://results/sharegpt/draft/"}
         client.create_model(**example("model-with-head", bucket, **own))
         places = {"/chats/": "/captured/", "/eagle/": "/captured/"}
         client.create_optimization_job(**example("eagle-own-head", bucket, **places))
-        ended(api, "eagle-own-head")
+        api.ended("eagle-own-head")
 
-        deploy(api, "qwen3-32b-trained")
+        api.bring_up("qwen3-32b-trained")
         answer = said(api, "qwen3-32b-trained")
-        log = endpoint_log(api, "qwen3-32b-trained")
+        log = api.endpoint_log("qwen3-32b-trained")
         delete_endpoint(api, "qwen3-32b-trained")
 
     heads = {
@@ -349,7 +295,7 @@ def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
     environment = {**bucket.environment, **quantizing_fast}
     with api_process(tmp_path, "--base", "scratch", **environment) as api:
         api.client("sagemaker").create_optimization_job(**body)
-        job = ended(api, "mixtral-medusa-awq")
+        job = api.ended("mixtral-medusa-awq")
         model = api.client("sagemaker").describe_model(ModelName="mixtral")["PrimaryContainer"]
 
     place = tmp_path / "tree"
