@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import OWN_PLACES, SCRIPTS, need, unavailable
+from tests.live.building import build, ran
 from tests.live.head_training import Training
 from tests.live.processors import caps
 from tests.live.servers import SMALL_MODEL, served
@@ -88,13 +89,9 @@ def plain_image(
     """An image of tiny-llama with a real vLLM and no draft."""
     place = tmp_path_factory.mktemp("plain")
     name = "packager-test:plain"
-    done = packager_in(place)(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{name}", "--quiet"),
-        env={"DOCKER_HOST": docker_host}
-        | {name: str(place / folder) for name, folder in OWN_PLACES.items()},
-    )
-    assert done.status == 0, done.err
+    own = {variable: str(place / folder) for variable, folder in OWN_PLACES.items()}
+    environment = {"DOCKER_HOST": docker_host, **own}
+    build(packager_in(place), f"docker:{name}", base=serving_base, env=environment)
     return name
 
 
@@ -115,12 +112,12 @@ def compiled(
     place = tmp_path_factory.mktemp("compiled")
     record, image = place / "record.json", "packager-test:compiled"
     own = {name: str(place / folder) for name, folder in OWN_PLACES.items()}
-    done = packager_in(place)(
+    ran(
+        packager_in(place),
         *(*COMPILING, "--weights", "mounted", "--base", serving_base),
         *("--output", f"docker:{image}", "--record", str(record)),
         env={"DOCKER_HOST": docker_host, **own},
     )
-    assert done.status == 0, done.err
     return Compiled(image, json.loads(record.read_text()), Path(own["PACKAGER_CACHE"]))
 
 

@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.live.building import build
 from tests.live.tiny_images import TINY_ENGINE
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import Packager, packager_in
 from tests.support.free_ports import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
@@ -78,25 +79,15 @@ def images(
     """Two images of one model that differ in their settings."""
     import docker
 
-    from tests.support.commandline import packager_in
-
     place = tmp_path_factory.mktemp("compose-images")
     own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(place), "XDG_STATE_HOME": str(place)}
     for name, batch in ((FIRST, "8"), (SECOND, "16")):
-        done = packager_in(place)(
-            *(
-                "build",
-                "--model",
-                str(TINY),
-                "--instance",
-                "local",
-                "--base",
-                f"docker:{TINY_ENGINE}",
-            ),
-            *("--max-batch", batch, "--output", f"docker:{name}", "--quiet"),
+        build(
+            packager_in(place),
+            *(f"docker:{name}", "--max-batch", batch),
+            base=f"docker:{TINY_ENGINE}",
             env=own,
         )
-        assert done.status == 0, done.err
     yield
     client = docker.DockerClient(base_url=docker_host)
     for name in (FIRST, SECOND):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -11,9 +10,10 @@ from typing import Any
 import pytest
 import urllib3
 
+from tests.live.building import build, told
 from tests.live.processors import PROCESSORS, caps
 from tests.live.servers import ask, read_stream, run_inside, served, small_model_words
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -34,11 +34,9 @@ def test_a_built_image_answers(
 ) -> None:
     pretended = PROCESSORS[processor] or caps()
     env = (word for name in pretended for word in ("--env", f"{name}={pretended[name]}"))
-    words = ("--max-tokens", "24", *small_model_words(), *env, "--format", "json")
-    done = packager("smoke", plain_image, *words)
+    words = ("--max-tokens", "24", *small_model_words(), *env)
+    result = told(packager, "smoke", plain_image, *words)
 
-    assert done.status == 0, done.err
-    result = json.loads(done.out)
     chat, invocations = result["answers"]
     assert result["model"] == "tiny-llama"
     assert 1 <= chat["tokens"] <= 24
@@ -109,10 +107,7 @@ def test_docker_stop_lets_running_streams_end(engine: str, plain_image: str) -> 
 
 
 def test_an_image_without_a_server_fails_with_its_reason(packager: Packager, engine: str) -> None:
-    packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
-        *("--output", "docker:packager-test:scratch", "--quiet"),
-    )
+    build(packager, "docker:packager-test:scratch")
 
     done = packager("smoke", "packager-test:scratch", "--timeout", "60")
 

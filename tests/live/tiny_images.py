@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.commandline import TINY, packager_in
+from tests.live.building import build
+from tests.support.commandline import packager_in
 from tests.support.places import ROOT
 from tests.support.tars import file, tar_of
 
@@ -90,10 +91,6 @@ def commit_tiny_engine(engine: Any) -> None:
 
 def build_tiny_served(place: Path, environment: Mapping[str, str]) -> str:
     """Build TINY_SERVED with packager; return what it printed."""
-    done = packager_in(place)(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", f"docker:{TINY_ENGINE}"),
-        *("--output", f"docker:{TINY_SERVED}", "--quiet"),
-        env=dict(environment),
-    )
-    assert done.status == 0, done.err
+    base = f"docker:{TINY_ENGINE}"
+    done = build(packager_in(place), f"docker:{TINY_SERVED}", base=base, env=environment)
     return done.out.strip()
