@@ -23,6 +23,8 @@ def test_the_page_has_no_barrier_and_nothing_is_cut_off(browser: Browser, tmp_pa
     page.write_text(lineage_html(LineageIndex(None).graph([f"artifact:{KEY}"], claims)))
 
     browser.show(page, width=1280)
-    browser.check_whole()
+    for width in (1280, 320):
+        browser.look(width=width)
+        assert (width, browser.clipped()) == (width, [])
     browser.check_barriers()
     assert browser.faults() == []
