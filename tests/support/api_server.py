@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from packager.errors import Unavailable
@@ -92,12 +91,7 @@ class ApiServer:
         assert ready.wait(20)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         assert self._loop is not None and self._stopped is not None and self._thread is not None
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(30)
