@@ -9,7 +9,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import pytest
 
 from tests.live.servers import ask, small_model_words
 from tests.live.tiny_images import TINY_ENGINE
+from tests.live.waiting import wait_until
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -116,8 +116,7 @@ def test_an_interrupt_lets_running_requests_end_and_removes_the_container(
     with running(image) as (process, told), ThreadPoolExecutor() as threads:
         slow = threads.submit(ask_for, told["url"], 7)
         [container] = containers()
-        while b"a slow answer has begun" not in container.logs():
-            time.sleep(0.05)
+        wait_until(lambda: b"a slow answer has begun" in container.logs())
         process.send_signal(number)
 
         assert slow.result(300)["choices"][0]["message"]["content"] == "from a chat"
@@ -166,9 +165,7 @@ def test_an_engine_that_does_not_start_tells_why_and_leaves_nothing(
 def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: Any) -> None:
     command = [sys.executable, "-m", "packager", "run", image, "--env", "TINY_FAULT=never-ready"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not any(container.status == "running" for container in containers()):
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: any(container.status == "running" for container in containers()))
         process.send_signal(signal.SIGINT)
         try:
             said, _ = process.communicate(timeout=300)

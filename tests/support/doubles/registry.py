@@ -21,7 +21,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +49,6 @@ class Quirks:
     auth: str = ""  # `basic` or `bearer`
     account: tuple[str, str] = (USER, PASSWORD)  # who may come in
     token_uses: int = 1_000_000  # requests that a token is good for
-    token_seconds: float = 1e6  # how long it is good for, whatever its `expires_in` says
     refusals_lost: bool = False  # what refuses a token of a PATCH is lost with the connection
     token_moves: bool = False  # the token service redirects to another host
     forbidden: frozenset[tuple[str, str]] = frozenset()  # (repository, action)
@@ -76,7 +74,6 @@ class Quirks:
     commit_silent: int = 0  # commits that are done and not answered
     commit_statuses: list[int] = field(default_factory=list)  # refusals, before anything is done
     busy: int = 0  # requests answered 429
-    retry_after: str = "7"
     digest_header: str = ""  # said instead of the true one
     blobs_elsewhere: bool = False  # GET is redirected to the storage host
     ranges: bool = True
@@ -109,7 +106,8 @@ class FakeRegistry(Running):
         self.lock = threading.RLock()
         self.uploads: dict[str, tuple[str, bytes]] = {}  # session → state it expects, bytes
         self.received: Counter[str] = Counter()  # digest → bytes taken in finished uploads
-        self.tokens: dict[str, list[object]] = {}  # token → [scopes, uses left, end]
+        self.tokens: dict[str, set[tuple[str, str]]] = {}  # token → scopes
+        self.uses_left: Counter[str] = Counter()  # of tokens
         self.tokens_given = 0
         self._scheme = "https" if tls else "http"
         self.servers = [_Server(_Handler, self) for _ in range(2)]
@@ -181,7 +179,7 @@ class _Handler(Handler):
             self._token()
         elif fake.quirks.busy:
             fake.quirks.busy -= 1
-            self.say(429, {"Retry-After": fake.quirks.retry_after})
+            self.say(429, {"Retry-After": "7"})
         elif not self.server.storage and not self._allowed():
             pass
         elif path == "/v2/":
@@ -220,16 +218,16 @@ class _Handler(Handler):
             self._refuse(401, {"WWW-Authenticate": 'Basic realm="fake, with a comma"'})
             return False
         with self.server.double.lock:
-            token = self.server.double.tokens.get(given.removeprefix("Bearer "))
-            fresh = token and token[1] > 0 and time.monotonic() < token[2]  # type: ignore[operator]
-            if token and fresh and wanted <= token[0]:  # type: ignore[operator]
-                token[1] -= 1  # type: ignore[operator]
+            fake, token = self.server.double, given.removeprefix("Bearer ")
+            granted = fake.tokens.get(token)
+            if granted is not None and wanted <= granted and fake.uses_left[token]:
+                fake.uses_left[token] -= 1
                 return True
         challenge = f'Bearer realm="{self.server.double.storage_url}/token",service="fake"'
         if wanted:
             repository, actions = next(iter(wanted))[0], ",".join(sorted(a for _, a in wanted))
             challenge += f',scope="repository:{repository}:{actions}"'
-        if token:
+        if granted is not None:
             challenge += ',error="insufficient_scope"'
         self._refuse(401, {"WWW-Authenticate": challenge})
         return False
@@ -274,8 +272,8 @@ class _Handler(Handler):
         with fake.lock:
             fake.tokens_given += 1
             token = f"token-{fake.tokens_given}-{secrets.token_hex(4)}"
-            end = time.monotonic() + fake.quirks.token_seconds
-            fake.tokens[token] = [granted - fake.quirks.forbidden, fake.quirks.token_uses, end]
+            fake.tokens[token] = granted - fake.quirks.forbidden
+            fake.uses_left[token] = fake.quirks.token_uses
         self.say(200, {}, json.dumps({"token": token, "expires_in": 300}).encode())
         return None
 
