@@ -152,6 +152,15 @@ def fast_python(real: Path, fast: dict[str, str]) -> Path:
     return Path(fast["PACKAGER_TOOLS"], real.parents[1].name, "bin/python")
 
 
+@pytest.fixture(scope="session")
+def consumers() -> Path:
+    """Directory with AIPerf and SageMaker's SDK, each below its name."""
+    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
+    if found.returncode != 0:
+        unavailable("scripts/bench-consumers")
+    return Path(found.stdout.strip())
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """A browser that looks for barriers."""

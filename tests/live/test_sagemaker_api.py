@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import OWN_PLACES, SCRIPTS, unavailable
 from tests.live.api_server import ROLE, ApiServer, api_server
 from tests.live.tiny_images import TINY_ENGINE
+from tests.live.tool_programs import documents_in, printed_by
 from tests.live.waiting import wait_until
 from tests.support.commandline import TINY
 from tests.support.doubles.s3 import Bucket, bucket_server
@@ -93,18 +94,6 @@ def environment(api: ApiServer, bucket: Bucket) -> dict[str, str]:
     return {**own, **api.variables(), **s3, "PYTHONNOUSERSITE": "1"}
 
 
-def run_program(version: str, program: str, *words: str, **variables: str) -> Any:
-    done = subprocess.run(
-        [python_of(version), HERE / program, *words],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def wait_until_gone(api: ApiServer, endpoint: str) -> None:
     client = api.client("sagemaker")
     wait_until(lambda: not client.list_endpoints(NameContains=endpoint)["Endpoints"], 60)
@@ -118,7 +107,8 @@ def test_an_sdk_optimizes_deploys_asks_and_deletes(
 ) -> None:
     program = f"sagemaker_sdk{version[1:]}.py"
 
-    told = run_program(version, program, bucket.name, method, **environment(api, bucket))
+    words = (python_of(version), HERE / program, bucket.name, method)
+    told = documents_in(printed_by(*words, env=environment(api, bucket)))[-1]
 
     assert told["endpoint"] == endpoint
     assert told["answer"]["choices"] == [{"message": {"content": "from a chat"}}]
@@ -138,15 +128,8 @@ def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
     program = (python_of("v2"), HERE / "short_pauses.py", "awscli")
 
     def aws(*words: str) -> Any:
-        done = subprocess.run(
-            [*program, *words, "--output", "json"],
-            env=environment(api, bucket),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout) if done.stdout.strip() else {}
+        own = environment(api, bucket)
+        return json.loads(printed_by(*program, *words, "--output", "json", env=own) or "{}")
 
     place = f"{bucket.url}/cli/"
     document = {

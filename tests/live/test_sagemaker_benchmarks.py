@@ -6,17 +6,15 @@ Docker Engine, moto's bucket.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import SCRIPTS, unavailable
 from tests.live.api_server import ROLE, ApiServer, api_server
 from tests.live.tiny_images import TINY_ENGINE
+from tests.live.tool_programs import documents_in, printed_by
 from tests.support.doubles.s3 import Bucket
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -25,16 +23,8 @@ HERE = Path(__file__).resolve().parent
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
 
 
-@pytest.fixture(scope="module")
-def sdk() -> Path:
-    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
-    if found.returncode != 0:
-        unavailable("scripts/bench-consumers")
-    return Path(found.stdout.strip()) / "sagemaker"
-
-
 def test_sagemakers_sdk_benchmarks_an_endpoint_and_takes_recommendations(
-    image: str, sdk: Path, bucket: Bucket, tmp_path: Path
+    image: str, consumers: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     state = os.environ["XDG_STATE_HOME"]  # where the record of the image is
     own = {**bucket.environment, "HOME": str(tmp_path), "XDG_STATE_HOME": state}
@@ -43,29 +33,19 @@ def test_sagemakers_sdk_benchmarks_an_endpoint_and_takes_recommendations(
         client = api.client("sagemaker")
         deploy(api, "tiny", {"Image": image})
         words = ("tiny", f"{bucket.url}/models/tiny", f"{bucket.url}/results/")
-        done = subprocess.run(
-            [sys.executable, HERE / "sagemaker_jobs.py", *words],
-            env={
-                **os.environ,
-                **own,
-                "PYTHONPATH": str(sdk),
-                "AWS_ENDPOINT_URL_SAGEMAKER": api.url,
-            },
-            capture_output=True,
-            text=True,
-            timeout=900,
+        printed = printed_by(
+            *(sys.executable, HERE / "sagemaker_jobs.py", *words),
+            **own,
+            PYTHONPATH=str(consumers / "sagemaker"),
+            AWS_ENDPOINT_URL_SAGEMAKER=api.url,
         )
-        if done.returncode == 0:
-            package = json.loads(done.stdout.splitlines()[-1])["package"]
-            described = client.describe_model_package(ModelPackageName=package)
-            deploy(api, "best", {"ModelPackageName": package})
-            answer = api.ask("best", ASKED)
-            api.take_down("best")
-        logs = [path.read_text() for path in Path(state).rglob("log.txt")]
+        told = documents_in(printed)[-1]
+        described = client.describe_model_package(ModelPackageName=told["package"])
+        deploy(api, "best", {"ModelPackageName": told["package"]})
+        answer = api.ask("best", ASKED)
+        api.take_down("best")
         api.take_down("tiny")
 
-    assert done.returncode == 0, (done.stderr[-3000:], logs)
-    told = json.loads(done.stdout.splitlines()[-1])
     assert (told["status"], told["endpoint"], told["requests"]) == ("Completed", "tiny", 8)
     assert told["tool"].startswith("packager ")
     assert "output_token_throughput" in told["shown"]

@@ -7,12 +7,9 @@ quantizer, the Docker Engine and the engine of the images are real.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
-import tarfile
 from collections.abc import Callable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from tests.live.api_server import ROLE, ApiServer, api_process, api_server
 from tests.live.checkpoints import read_tensors
 from tests.live.conftest import Compiled
 from tests.live.test_endpoints import containers_of
-from tests.live.waiting import wait_until
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.doubles.s3 import Bucket
 from tests.support.places import ROOT
@@ -86,7 +82,7 @@ def delete_endpoint(api: ApiServer, name: str) -> None:
     assert containers_of(name) == []
 
 
-def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
+def test_a_compiled_model_is_deployed_asked_and_deleted(
     engine: str, serving_base: str, bucket: Bucket, compiled: Compiled, tmp_path: Path
 ) -> None:
     """The same model in a bucket: what the command line compiled of it is not compiled again."""
@@ -117,15 +113,10 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
         api.bring_up("compiled")
         answer = said(api, "compiled")
         log = api.endpoint_log("compiled")
-        benchmark = measured(api, bucket, "compiled")
         delete_endpoint(api, "compiled")
-        client.delete_ai_benchmark_job(AIBenchmarkJobName="short")
-        client.delete_ai_workload_config(AIWorkloadConfigName="short")
         client.delete_optimization_job(OptimizationJobName="compiled")
         left = [
             *client.list_optimization_jobs()["OptimizationJobSummaries"],
-            *client.list_ai_benchmark_jobs()["AIBenchmarkJobs"],
-            *client.list_ai_workload_configs()["AIWorkloadConfigs"],
             *client.list_models()["Models"],
         ]
 
@@ -133,55 +124,12 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
     assert "compile: taken from the cache" in job_log
     assert "files compiled ahead of time are in place" in log
     assert answer.strip()
-    assert benchmark["request_count"]["avg"] == 8
-    assert benchmark["time_to_first_token"]["avg"] > 0
     assert left == []
-
-
-def measured(api: ApiServer, bucket: Bucket, endpoint: str) -> dict[str, Any]:
-    """Benchmark an endpoint with a few requests; give what the archive says of them."""
-    client = api.client("sagemaker")
-    parameters = {
-        "concurrency": 2,
-        "request_count": 8,
-        "prompt_input_tokens_mean": 40,
-        "output_tokens_mean": 8,
-        "streaming": True,
-    }
-    spec = json.dumps({"benchmark": {"type": "aiperf"}, "parameters": parameters})
-    client.create_ai_workload_config(
-        AIWorkloadConfigName="short", AIWorkloadConfigs={"WorkloadSpec": {"Inline": spec}}
-    )
-    client.create_ai_benchmark_job(
-        AIBenchmarkJobName="short",
-        BenchmarkTarget={"Endpoint": {"Identifier": endpoint}},
-        OutputConfig={"S3OutputLocation": f"{bucket.url}/benchmarks/"},
-        AIWorkloadConfigIdentifier="short",
-        RoleArn=ROLE,
-    )
-
-    def job() -> dict[str, Any]:
-        return dict(client.describe_ai_benchmark_job(AIBenchmarkJobName="short"))
-
-    wait_until(lambda: job()["AIBenchmarkJobStatus"] not in ("Pending", "InProgress"), 300)
-    assert job()["AIBenchmarkJobStatus"] == "Completed", job()
-    place = job()["OutputConfig"]["S3OutputLocation"].removeprefix(f"{bucket.url}/")
-    [archive] = [name for name in bucket.names() if fnmatch(name, f"{place}*/output.tar.gz")]
-    with tarfile.open(fileobj=io.BytesIO(bucket.get(archive))) as tar:
-        member = tar.extractfile("profile_export_aiperf.json")
-        assert member is not None
-        found: dict[str, Any] = json.load(member)
-    return found
 
 
 def sharegpt(asked: str, answer: str) -> dict[str, Any]:
     turns = (("human", asked), ("gpt", answer))
     return {"conversations": [{"from": who, "value": text} for who, text in turns]}
-
-
-def chat(asked: str, answer: str) -> dict[str, Any]:
-    turns = (("user", asked), ("assistant", answer))
-    return {"messages": [{"role": who, "content": text} for who, text in turns]}
 
 
 def captured(asked: str, answer: str) -> dict[str, Any]:
@@ -217,7 +165,6 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
     tmp_path: Path,
 ) -> None:
     put_talks(bucket, "sharegpt/train.jsonl", sharegpt)
-    put_talks(bucket, "chat/train.jsonl", chat)
     put_talks(bucket, "captured/endpoint/all/2026/01/01/00/00-00-000.jsonl", captured)
     options = (
         *("--instance", "local", "--base", serving_base, "--images", f"docker:{IMAGES}"),
@@ -227,19 +174,14 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
     with api_server(tmp_path, *options, **environment) as api:
         client = api.client("sagemaker")
         client.create_model(**example("model", bucket))
-        for name, document, data in (
-            ("sharegpt", "eagle-own-data", "sharegpt"),
-            ("chat", "eagle-own-data", "chat"),
-            ("built-in", "eagle-built-in-data", ""),
+        for document, places in (
+            ("eagle-own-data", {"/eagle/": "/own/", "/chats/": "/sharegpt/"}),
+            ("eagle-built-in-data", {"/eagle/": "/built-in/"}),
         ):
-            places = {"/eagle/": f"/{name}/"} | ({"/chats/": f"/{data}/"} if data else {})
-            body = example(document, bucket, **places)
-            client.create_optimization_job(**{**body, "OptimizationJobName": name})
-        for name in ("sharegpt", "chat", "built-in"):
-            api.ended(name)
-        repeated = api.job_log("chat")
+            client.create_optimization_job(**example(document, bucket, **places))
+            api.ended(document)
 
-        own = {"s3://models/qwen3-eagle/": "s3://results/sharegpt/draft/"}
+        own = {"s3://models/qwen3-eagle/": "s3://results/own/draft/"}
         client.create_model(**example("model-with-head", bucket, **own))
         places = {"/chats/": "/captured/", "/eagle/": "/captured/"}
         client.create_optimization_job(**example("eagle-own-head", bucket, **places))
@@ -252,10 +194,8 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
 
     heads = {
         name: bucket.get(f"results/{name}/draft/model.safetensors")
-        for name in ("sharegpt", "chat", "built-in", "captured")
+        for name in ("own", "built-in", "captured")
     }
-    assert heads["chat"] == heads["sharegpt"]  # the same talks in another format
-    assert "train: taken from the cache" in repeated
     assert len({*heads.values()}) == 3
     assert re.search(r"SpeculativeConfig\(method='eagle3', model='/opt/packager/draft'", log)
     assert answer.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,18 +28,19 @@ def told_by(python: Path, program: str, *tools: str) -> Any:
     with TemporaryDirectory() as place:
         script = Path(place, "program.py")
         script.write_text(program)
-        return json.loads(_printed(python, tools, str(script)).splitlines()[-1])
+        return documents_in(_printed(python, tools, str(script)))[-1]
 
 
 def _printed(python: Path, tools: tuple[str, ...], *words: str) -> str:
-    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     path = ":".join(str(TOOLS / tool) for tool in (*tools, "common"))
+    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return printed_by(python, *words, **quiet, PYTHONPATH=path)
+
+
+def printed_by(*command: str | Path, env: Mapping[str, str] = os.environ, **variables: str) -> str:
+    """Run a command, which must succeed, with more variables; return what it printed."""
     done = subprocess.run(
-        [str(python), *words],
-        env={**os.environ, **quiet, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, env={**env, **variables}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
