@@ -227,26 +227,6 @@ def test_heads_that_were_trained_are_accepted(
     assert len(found["by_position"]) == 3
 
 
-def test_another_head_sends_its_own_layers_and_the_configuration(
-    packager_here: Packager, registry: str, heads: dict[str, Path], tmp_path: Path
-) -> None:
-    records = []
-    for number, draft in enumerate(("none", *(f"{kind}:{heads[kind]}" for kind in TRAINING))):
-        record = tmp_path / f"{number}.json"
-        reach = ("--insecure-registry", registry, "--record", str(record))
-        build(packager_here, f"{registry}/drafts:{number}", "--draft", draft, *reach)
-        records.append(json.loads(record.read_text()))
-
-    first, *others = ({layer["digest"]: layer for layer in one["layers"]} for one in records)
-    kept = {digest for digest, layer in first.items() if layer["role"] != "config"}
-    for layers, record in zip(others, records[1:], strict=True):
-        assert kept <= layers.keys()
-        new = [layers[digest] for digest in layers.keys() - first.keys()]
-        assert {layer["role"] for layer in new} == {"draft", "config"}
-        sent = record["transfer"]["bytes_sent"]
-        assert sent < sum(layer["size"] for layer in new) + 20_000
-
-
 @everything
 @pytest.mark.parametrize("method", TRAINING)
 @pytest.mark.parametrize(

@@ -59,16 +59,6 @@ def test_a_draft_model_is_measured_against_the_same_image_without_it(
     assert record["speculation"]["acceptance"] == found
 
 
-def test_an_image_without_a_draft_is_refused_with_a_way_out(
-    packager: Packager, engine: str, plain_image: str
-) -> None:
-    done = packager("draft", "measure", plain_image)
-
-    assert done.status == 2
-    assert f"{plain_image!r} serves without a draft" in done.err
-    assert "--draft" in done.err
-
-
 def test_a_variable_of_an_image_can_be_taken_away(
     packager: Packager, engine: str, serving_base: str
 ) -> None:

@@ -102,16 +102,6 @@ def test_layers_of_a_real_build(packager: Packager, tmp_path: Path) -> None:
     assert sizes[0] == 4096  # the weights
 
 
-def test_ten_thousand_small_files(tmp_path: Path) -> None:
-    dice = random.Random(1)
-    files = [
-        file(f"d/{number % 7}/file-{number:05d}", dice.randbytes(number % 700), mtime=number)
-        for number in range(10_000)
-    ]
-
-    check(write(tmp_path, *files), tmp_path)
-
-
 def test_everything_that_a_layer_can_hold(tmp_path: Path) -> None:
     members = [
         directory("./", mode=0o711),
@@ -164,30 +154,6 @@ def test_extended_attributes_and_parts_of_seconds(tmp_path: Path) -> None:
         assert os.getxattr(path, "user.note") == b"n" * 5000
         assert os.getxattr(path, "security.capability") == capability
         assert path.stat().st_mtime_ns == 1_700_000_000_123_456_789
-
-
-def test_layers_over_one_another_hide_what_was_removed(tmp_path: Path) -> None:
-    layers = [
-        (file("d/kept", b"1"), file("d/gone", b"2"), file("hidden/old", b"3"), file("e/old")),
-        (
-            *(file("d/.wh.gone"), file("hidden/.wh..wh..opq"), file("hidden/new", b"4")),
-            *(file(".wh.e"), file("e/new", b"5")),
-        ),
-    ]
-    roots = []
-    for number, members in enumerate(layers):
-        place = tmp_path / str(number)
-        place.mkdir()
-        roots.append(forms_of(write(place, *members), place)[0])
-
-    with (
-        mounted(roots[0], tmp_path / "lower", loops=True) as lower,
-        mounted(roots[1], tmp_path / "upper", loops=True) as upper,
-        overlay(tmp_path / "merged", upper, lower) as merged,
-    ):
-        found = {path for path, seen in in_mount(merged).items() if seen[0] == "file"}
-
-    assert found == {"d/kept", "hidden/new", "e/new"}
 
 
 def holes(place: Path, *sizes: int) -> Blob:
