@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import WaiterError
 
+from tests.live.waiting import wait_until
 from tests.support.commandline import Started, start_packager
 
 REGION = "us-east-1"
 ROLE = "arn:aws:iam::000000000000:role/packager"
+WAIT = {"Delay": 0.2, "MaxAttempts": 3000}
 _SERVICES = ("SAGEMAKER", "SAGEMAKER_RUNTIME", "STS", "IAM", "CLOUDWATCH_LOGS")
 
 
@@ -73,6 +76,59 @@ class ApiServer:
             aws_secret_access_key="test",
             config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32),
         )
+
+    def ended(self, job: str) -> dict[str, Any]:
+        """Wait for an optimization job, which must succeed; give its description."""
+        client = self.client("sagemaker")
+
+        def look() -> dict[str, Any]:
+            return dict(client.describe_optimization_job(OptimizationJobName=job))
+
+        wait_until(lambda: look()["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"), 900)
+        found = look()
+        assert found["OptimizationJobStatus"] == "COMPLETED", self.job_log(job)[-4000:]
+        return found
+
+    def job_log(self, name: str) -> str:
+        """Return what an optimization job has said."""
+        group = "/aws/sagemaker/OptimizationJobs"
+        events = self.client("logs").get_log_events(
+            logGroupName=group, logStreamName=name, startFromHead=True
+        )["events"]
+        return "\n".join(event["message"] for event in events)
+
+    def bring_up(self, name: str) -> None:
+        """Deploy a model behind an endpoint of its name."""
+        client = self.client("sagemaker")
+        variant = {"VariantName": "all", "ModelName": name, "InstanceType": "ml.g5.xlarge"}
+        client.create_endpoint_config(
+            EndpointConfigName=name, ProductionVariants=[{**variant, "InitialInstanceCount": 1}]
+        )
+        client.create_endpoint(EndpointName=name, EndpointConfigName=name)
+        try:
+            client.get_waiter("endpoint_in_service").wait(EndpointName=name, WaiterConfig=WAIT)
+        except WaiterError as error:
+            reason = error.last_response.get("FailureReason")
+            raise AssertionError(f"{reason}\n{self.endpoint_log(name)[-4000:]}") from None
+
+    def ask(self, endpoint: str, body: Mapping[str, Any]) -> Any:
+        """Ask an endpoint; return the document that it answers."""
+        answer = self.client("sagemaker-runtime").invoke_endpoint(
+            EndpointName=endpoint, ContentType="application/json", Body=json.dumps(body)
+        )
+        return json.loads(answer["Body"].read())
+
+    def endpoint_log(self, name: str) -> str:
+        """Return what the containers of an endpoint have said."""
+        group = f"/aws/sagemaker/Endpoints/{name}"
+        events = self.client("logs").filter_log_events(logGroupName=group)["events"]
+        return "\n".join(event["message"] for event in events)
+
+    def take_down(self, name: str) -> None:
+        """Delete an endpoint, and wait until it is gone."""
+        client = self.client("sagemaker")
+        client.delete_endpoint(EndpointName=name)
+        client.get_waiter("endpoint_deleted").wait(EndpointName=name, WaiterConfig=WAIT)
 
     def variables(self) -> dict[str, str]:
         """Return variables by which programs find the server."""

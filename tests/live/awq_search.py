@@ -28,7 +28,7 @@ from compressed_tensors.quantization import (
 from llmcompressor.modifiers.quantization.calibration import observe, update_qparams
 from llmcompressor.modifiers.transform.awq import base as library
 from llmcompressor.observers import Observer
-from quantize_matrix import Quiet, quantize, spec_of  # which finds the worker's modules
+from quantize_matrix import Collected, quantize, spec_of  # which finds the worker's modules
 from safetensors.torch import load_file
 
 import folding  # isort: skip
@@ -154,7 +154,7 @@ def models(cases: Path, place: Path, work: Path) -> Iterator[dict[str, Any]]:
 def quantized(case: dict[str, Any], place: Path, work: Path) -> dict[str, torch.Tensor]:
     """Quantize, and return all tensors."""
     spec = spec_of(case, place, work)
-    quantize(spec, Quiet())
+    quantize(spec, Collected())
     files = sorted(spec.output.glob("*.safetensors"))
     return {name: tensor for file in files for name, tensor in load_file(file).items()}
 

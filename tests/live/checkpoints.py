@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.doubles.models import safetensors_bytes
+
 Array = NDArray[Any]
 
 PLAIN = {
@@ -83,6 +85,21 @@ def read_tensors(directory: Path) -> dict[str, Tensor]:
                 part = data[start + begin : start + end]
                 found[name] = Tensor(told["dtype"], tuple(told["shape"]), part)
     return found
+
+
+def rename_tensors(file: Path, names: Mapping[str, str]) -> None:
+    """Give tensors of a file other names, and leave out those whose new name is empty."""
+    data = file.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = {}
+    values = b""
+    for name, said in json.loads(data[8:start]).items():
+        if name != "__metadata__" and names.get(name, name):
+            begin, end = said["data_offsets"]
+            offsets = [len(values), len(values) + end - begin]
+            header[names.get(name, name)] = {**said, "data_offsets": offsets}
+            values += data[start + begin : start + end]
+    file.write_bytes(safetensors_bytes(header, values))
 
 
 def unpack_model(layout: Path, into: Path) -> None:

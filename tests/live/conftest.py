@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import OWN_PLACES, SCRIPTS, need, unavailable
+from tests.live.building import build, ran
+from tests.live.head_training import Training
 from tests.live.processors import caps
 from tests.live.servers import SMALL_MODEL, served
 from tests.live.tiny_images import (
@@ -87,13 +89,9 @@ def plain_image(
     """An image of tiny-llama with a real vLLM and no draft."""
     place = tmp_path_factory.mktemp("plain")
     name = "packager-test:plain"
-    done = packager_in(place)(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{name}", "--quiet"),
-        env={"DOCKER_HOST": docker_host}
-        | {name: str(place / folder) for name, folder in OWN_PLACES.items()},
-    )
-    assert done.status == 0, done.err
+    own = {variable: str(place / folder) for variable, folder in OWN_PLACES.items()}
+    environment = {"DOCKER_HOST": docker_host, **own}
+    build(packager_in(place), f"docker:{name}", base=serving_base, env=environment)
     return name
 
 
@@ -114,12 +112,12 @@ def compiled(
     place = tmp_path_factory.mktemp("compiled")
     record, image = place / "record.json", "packager-test:compiled"
     own = {name: str(place / folder) for name, folder in OWN_PLACES.items()}
-    done = packager_in(place)(
+    ran(
+        packager_in(place),
         *(*COMPILING, "--weights", "mounted", "--base", serving_base),
         *("--output", f"docker:{image}", "--record", str(record)),
         env={"DOCKER_HOST": docker_host, **own},
     )
-    assert done.status == 0, done.err
     return Compiled(image, json.loads(record.read_text()), Path(own["PACKAGER_CACHE"]))
 
 
@@ -142,8 +140,25 @@ def training_python(training: Path, training_fast: dict[str, str]) -> Path:
     return fast_python(training, training_fast)
 
 
+@pytest.fixture(scope="session")
+def started(
+    training_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Training]:
+    """Return a function that makes a new directory to train heads in."""
+    return lambda name: Training(tmp_path_factory.mktemp(name), training_python)
+
+
 def fast_python(real: Path, fast: dict[str, str]) -> Path:
     return Path(fast["PACKAGER_TOOLS"], real.parents[1].name, "bin/python")
+
+
+@pytest.fixture(scope="session")
+def consumers() -> Path:
+    """Directory with AIPerf and SageMaker's SDK, each below its name."""
+    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
+    if found.returncode != 0:
+        unavailable("scripts/bench-consumers")
+    return Path(found.stdout.strip())
 
 
 @pytest.fixture(scope="package")

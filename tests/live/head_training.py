@@ -1,4 +1,4 @@
-"""Runs of the worker that trains draft heads, in its real environment, and what they leave."""
+"""Runs of the workers that train draft heads, in their real environments, and what they leave."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +16,11 @@ from packager.core.model import ModelFiles
 from packager.models.reference import parse_model_reference
 from packager.plugins.contexts import SourceContext
 from packager.plugins.tables import SOURCES
-from packager.share import share_dir
+from tests.live.processors import caps
+from tests.live.tool_programs import TOOLS
 from tests.support.places import ROOT
 
-TOOLS = share_dir("containers") / "tools"
 SAMPLES = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
-LIBRARIES = ("torch", "transformers", "speculators.models.eagle3", "speculators.train.data")
-ENVIRONMENT = {
-    "PATH": os.environ["PATH"],
-    "PYTHONPATH": str(TOOLS / "common"),
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
 Event = dict[str, Any]
 
 
@@ -42,6 +30,7 @@ class Training:
 
     root: Path
     python: Path
+    tool: str = "draft-heads"
 
     @property
     def output(self) -> Path:
@@ -77,60 +66,55 @@ class Training:
         result.unlink(missing_ok=True)
         spec = {
             "protocol": 1,
-            "tool": "draft-heads",
+            "tool": self.tool,
             "step": "train",
-            "inputs": {role: str(place) for role, place in inputs.items()},
-            "parameters": parameters,
+            "gpus": 0,
             "output": str(self.output),
             "work": str(self.work),
             "result": str(result),
-            "gpus": 0,
+            "inputs": {role: str(place) for role, place in inputs.items()},
+            "parameters": parameters,
         }
         (self.root / "spec.json").write_text(json.dumps(spec))
-        command = [str(TOOLS / "draft-heads/worker.py"), "../spec.json"]
-        env = {**ENVIRONMENT, "HOME": str(self.root)}
-        with worker(self.python, command, self.work, env, self.root / "log") as (pid, lines):
-            for line in lines:
+        with (self.root / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(self.python), str(TOOLS / self.tool / "worker.py"), "../spec.json"],
+                cwd=self.work,
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
                 if kill_at and kill_at(json.loads(line)):
-                    os.kill(pid, signal.SIGKILL)
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.stdout.read()  # ends when nobody can write any more
                     return {}
         told: dict[str, Any] = json.loads(result.read_text())
         return told
 
+    def finish(self, parameters: dict[str, Any], inputs: dict[str, Path]) -> list[str]:
+        """Run the worker, which must succeed; give its notes."""
+        notes: list[str] = []
+        told = self.run(parameters, inputs, kill_at=during("never", 0, notes))
+        assert "error" not in told, told
+        return notes
 
-@contextmanager
-def worker(
-    python: Path, command: list[str], place: Path, env: dict[str, str], log: Path
-) -> Iterator[tuple[int, Iterator[str]]]:
-    """Start a worker where the libraries are loaded; give its pid and the lines it prints."""
-    request = json.dumps({"command": command, "cwd": str(place), "env": env})
-    reading, writing = os.pipe()
-    with log.open("ab") as stderr, os.fdopen(reading) as lines:
-        connection = preloaded(python)
-        socket.send_fds(connection, [request.encode()], [writing, stderr.fileno()])
-        os.close(writing)
-        pid = int(connection.recv(64))
-        try:
-            yield pid, iter(lines)
-        except BaseException:  # it runs still
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            raise
-
-
-@cache
-def preloaded(python: Path) -> socket.socket:
-    """Start the process that workers are forked from; it ends with this one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    script = str(Path(__file__).with_name("preloaded.py"))
-    with theirs:
-        subprocess.Popen(
-            [str(python), script, str(theirs.fileno()), *LIBRARIES],
-            env=ENVIRONMENT,
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-        )
-    return ours
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.root),
+            **caps(),
+            "PYTHONPATH": str(TOOLS / "common"),
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
 
 
 def shipped_samples(place: Path, train: int, held_out: int) -> Path:

@@ -18,6 +18,7 @@ import os
 import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -29,6 +30,7 @@ import quantize as program
 import resuming
 import torch
 import transformers
+from collected import Collected
 from compressed_tensors.compressors.model_compressors import model_compressor
 from llmcompressor.core import LifecycleCallbacks, reset_session
 from llmcompressor.pipelines.cache import IntermediatesCache
@@ -40,51 +42,13 @@ COMMON = {
     "loader": "causal-lm", "ignore": ["lm_head", "re:.*mlp.gate$"], "max_tokens": 24, "seed": 0,
     "checkpoint_format": "compressed-tensors", "shard_bytes": 200_000, "memory_bytes": 1,
 }  # fmt: skip
-GROUPS = {"group_size": 32, "symmetric": False}
-METHODS = {
-    "awq": {"method": "awq", **GROUPS},
-    "gptq": {"method": "gptq", **GROUPS, "symmetric": True},
-    "smoothquant": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": False},
-    "smoothquant-gptq": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": True},
-    "fp8-static-kv": {"method": "fp8", "activations": "static", "kv_cache": "fp8"},
-    "fp8": {"method": "fp8", "activations": "dynamic", "kv_cache": None},
-    "nvfp4": {"method": "nvfp4"},
-    "rtn": {"method": "rtn", **GROUPS, "symmetric": True},
-}
+CORPUS = tomllib.loads((Path(__file__).parent / "corpus/interrupted.toml").read_text())
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": LAYERS} | HEADS
-CONFIGS = {
-    "llama": ("LlamaConfig", {}),
-    "qwen2-tied": ("Qwen2Config", {"tie_word_embeddings": True}),
-    "gemma2": ("Gemma2Config", {"sliding_window": 16, "query_pre_attn_scalar": 16}),
-    "mixtral": ("MixtralConfig", {"num_local_experts": 2, "num_experts_per_tok": 2}),
-}
 
 
 class Killed(BaseException):
     """The end of a process."""
-
-
-class Voice:
-    """Collects what a worker reports."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.steps: list[tuple[str, float, float]] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def progress(self, message: str, done: float = 0, total: float = 0) -> None:
-        self.steps.append((message, done, total))
-
-    def alive(self) -> None:
-        pass
-
-    @contextlib.contextmanager
-    def busy(self, message: str) -> Iterator[None]:
-        self.progress(message)
-        yield
 
 
 def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -> None:
@@ -102,7 +66,7 @@ def main(tiny: Path, root: Path, cases: list[dict[str, Any]], told_to: TextIO) -
         model, method = case["model"], case["method"]
         source = root / "models" / model
         if not source.exists():
-            write_model(tiny, source, *CONFIGS[model])
+            write_model(tiny, source, CORPUS["models"][model])
         if (model, method) not in whole:
             place = root / "whole" / f"{model}-{method}"
             whole[model, method] = run(root, source, case, place)
@@ -145,16 +109,13 @@ def run(
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     (work / "work").mkdir(exist_ok=True)
-    method = case["method"]
-    parameters = {**COMMON, **METHODS[method.removesuffix("-on-disk")], "folds": case["folds"]}
-    if method.endswith("-on-disk"):
-        parameters["host_bytes"] = 60_000
+    parameters = {**COMMON, **CORPUS["methods"][case["method"]], "folds": case["folds"]}
     spec = Spec(
         tool="llmcompressor", step="quantize", output=output, work=work / "work",
         inputs={"model": source, "samples": root / "samples"},
         parameters=parameters, result=work / "result.json", gpus=0,
     )  # fmt: skip
-    voice, ended = Voice(), False
+    voice, ended = Collected(), False
     with counted_blocks() as blocks, counted_modules() as modules, killing(kill):
         try:
             program.quantize(spec, voice)
@@ -218,10 +179,10 @@ def activations_there_and_back(place: Path) -> dict[str, Any]:
     }
 
 
-def write_model(tiny: Path, place: Path, kind: str, settings: dict[str, Any]) -> None:
+def write_model(tiny: Path, place: Path, row: dict[str, Any]) -> None:
     torch.manual_seed(7)
-    config = getattr(transformers, kind)(
-        **SIZES, vocab_size=2048, max_position_embeddings=64, **settings
+    config = getattr(transformers, row["config"])(
+        **SIZES, vocab_size=2048, max_position_embeddings=64, **row.get("settings", {})
     )
     model = transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
     for module in model.modules():  # as trained ones are: norms that are not all one

@@ -31,8 +31,9 @@ os.environ["TQDM_DISABLE"] = "1"
 
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from collected import Collected  # noqa: E402
 from loguru import logger  # noqa: E402
-from packager_worker import Report, Spec  # noqa: E402
+from packager_worker import Spec  # noqa: E402
 from quantize import quantize  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
@@ -50,21 +51,11 @@ PARTS += ("weight_global_scale",)
 CACHE_SCALES = (".k_scale", ".v_scale")
 
 
-class Quiet(Report):
-    """Nobody listens to the protocol here."""
-
-    def __init__(self) -> None:
-        super().__init__(-1)
-
-    def _say(self, line: dict[str, Any]) -> None:
-        del line
-
-
 def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
     """Quantize and compare."""
     spec = spec_of(case, models, work)
     source = spec.inputs["model"]
-    quantize(spec, Quiet())
+    quantize(spec, Collected())
     evaluated = _evaluated(source, work) if case.get("evaluate") else {}
     loader = case["parameters"]["loader"]
     compared = _compared(source, work / "out", work / "plain", loader)
@@ -142,7 +133,7 @@ def _evaluated(source: Path, work: Path) -> dict[str, Any]:
     own = sys.modules.pop("loading")  # both tools have a module of this name
     sys.path.insert(0, str(ROOT / "containers/tools/evaluate"))
     try:
-        figures = importlib.import_module("compare").compare(spec, Quiet())
+        figures = importlib.import_module("compare").compare(spec, Collected())
     except Exception as error:
         return {"evaluating": f"{type(error).__name__}: {error}"}
     finally:

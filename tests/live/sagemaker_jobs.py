@@ -1,41 +1,30 @@
 """Let SageMaker's own SDK benchmark an endpoint, and ask for recommendations.
 
 Run with the SDK on the path, an endpoint's name, a model's and a results' place in a bucket as
-arguments.  Only the modules of jobs are imported, as they were shipped; the packages above them
-import all of the SDK, and torch, when they are.  Prints one JSON object.
+arguments.  Prints one JSON object.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from types import SimpleNamespace
-from typing import Any
 
+import boto3
+import sagemaker_modules  # noqa: F401
 import short_pauses
+from sagemaker.core.helper.session_helper import Session
+from sagemaker.serve.ai_inference_recommender import _model_builder_methods as methods
+from sagemaker.serve.ai_inference_recommender import listing
+from sagemaker.serve.ai_inference_recommender.exceptions import WorkloadValidationError
+from sagemaker.serve.ai_inference_recommender.workload import Workload
 
-PACKAGES = "sagemaker", "sagemaker.serve", "sagemaker.serve.ai_inference_recommender"
 ROLE = "arn:aws:iam::111122223333:role/SageMaker"
 
 
 def main(endpoint: str, model: str, place: str) -> None:
     """Print what both kinds of jobs came to."""
     short_pauses.shorten()
-    path: Any = None
-    for name in PACKAGES:
-        spec = PathFinder.find_spec(name, path)
-        assert spec is not None
-        sys.modules[name] = module_from_spec(spec)  # without running it
-        path = spec.submodule_search_locations
-    import boto3
-    from sagemaker.core.helper.session_helper import Session
-    from sagemaker.serve.ai_inference_recommender import _model_builder_methods as methods
-    from sagemaker.serve.ai_inference_recommender import listing
-    from sagemaker.serve.ai_inference_recommender.exceptions import WorkloadValidationError
-    from sagemaker.serve.ai_inference_recommender.workload import Workload
-
     session = Session(boto_session=boto3.session.Session(), default_bucket="unused")
     workload = Workload.synthetic(
         tokenizer="org/tiny",

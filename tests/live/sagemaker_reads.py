@@ -1,31 +1,20 @@
 """Let SageMaker's own SDK read results from a bucket, and compare them.
 
-Run with the SDK on the path and places (`s3://…/`) as arguments.  Only the module that reads
-benchmarks is imported, as it was shipped; the packages above it import all of the SDK, and
-torch, when they are.  Prints one JSON object.
+Run with the SDK on the path and places (`s3://…/`) as arguments.  Prints one JSON object.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from typing import Any
 
-PACKAGES = "sagemaker", "sagemaker.serve", "sagemaker.serve.ai_inference_recommender"
+import sagemaker_modules  # noqa: F401
+from sagemaker.serve.ai_inference_recommender import result
 
 
 def main(places: list[str]) -> None:
     """Print what was read from every place."""
-    path: Any = None
-    for name in PACKAGES:
-        spec = PathFinder.find_spec(name, path)
-        assert spec is not None
-        sys.modules[name] = module_from_spec(spec)  # without running it
-        path = spec.submodule_search_locations
-    from sagemaker.serve.ai_inference_recommender import result
-
     found = [result.BenchmarkResult.from_s3(place) for place in places]
     single = [one for one in found if not one.is_search]
     statistics = ("avg", "p90") if len(single) > 1 else ()

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from packager.core.samples import Sample, Samples
-from packager.core.tool import ToolFacts
-from packager.engines.vllm.family import VllmFamily
-from packager.models.local import LocalSource
-from packager.models.reference import parse_model_reference
-from packager.planning.planner import make_plan
-from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.live.planned_cases import planned_parameters
 from tests.live.tool_programs import documents_in, run_program
-from tests.support.headers import facts_of
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 LONG = os.environ.get("PACKAGER_SERVE") == "all"
-TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
-TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
 # Plain, with experts, with norms that add 1, with linear attention, attention and MLP side by
 # side, with fused matrices, and with latent attention.
 FEW = ("llama", "mixtral", "gemma2", "qwen3-next", "falcon-7b", "phi3", "deepseek-v3")
@@ -60,7 +50,11 @@ def test_models_are_quantized_as_by_the_librarys_own_search(
     models = tmp_path / "models"
     run_program(quantizing_python, "tiny_architectures.py", str(models), *MODELS)
     cases = [
-        planned(models, name, method)
+        {
+            "name": name,
+            "label": method,
+            "parameters": planned_parameters(models / name, method),
+        }
         for name in MODELS
         for method in (METHODS if name == "llama" or LONG else METHODS[:1])
     ]
@@ -76,16 +70,6 @@ def test_models_are_quantized_as_by_the_librarys_own_search(
     # None was left to the library, and all texts but those of one thread passed side by side.
     assert all(one["searched"] == one["left"] > 0 for one in found)
     assert all(bool(one["beside"]) == (one["threads"] > 1) for one in found)
-
-
-def planned(models: Path, name: str, method: str) -> dict[str, Any]:
-    """Plan a case as a build does."""
-    files = LocalSource().facts(parse_model_reference(str(models / name)))
-    facts = facts_of(files, "ml.p5.48xlarge", quantize=method)
-    facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
-    quantizer = LlmCompressorQuantizer()
-    step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
-    return {"name": name, "label": method, "parameters": {**step.parameters, "memory_bytes": 1}}
 
 
 def lines(python: Path, *arguments: str) -> list[dict[str, Any]]:

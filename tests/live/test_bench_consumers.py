@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,27 +26,18 @@ from packager.core.bench import (
 )
 from packager.core.bench_setup import BenchSetup
 from packager.load.values import Chunk, Level, LoadResult, LoadRun
-from tests.conftest import SCRIPTS, unavailable
+from tests.live.tool_programs import documents_in, printed_by
 from tests.support.doubles.s3 import Bucket, bucket_server
 
 pytestmark = pytest.mark.live
 
 HERE = Path(__file__).resolve().parent
 LIMITS = Limits(ttft_ms=400, tpot_ms=60, latency_ms=4000)
-MINUTE_S = 60.0
 
 
 # What AIPerf tells besides: a kind of error that it knows by its text, and a count of reasoning
 # that no tokenizer of ours makes.
 NOT_OURS = {"context_overflow_count", "usage_reasoning_tokens_diff_pct"}
-
-
-@pytest.fixture(scope="module")
-def consumers() -> Path:
-    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
-    if found.returncode != 0:
-        unavailable("scripts/bench-consumers")
-    return Path(found.stdout.strip())
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +48,10 @@ def server() -> Iterator[str]:
 
 def ask(program: str, path: Path, *arguments: str, **environment: str) -> Any:
     """Run a program with a consumer on the path; give what it printed."""
-    done = subprocess.run(
-        [sys.executable, HERE / program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(path), **environment},
-        capture_output=True,
-        text=True,
-        timeout=5 * MINUTE_S,
+    printed = printed_by(
+        sys.executable, HERE / program, *arguments, PYTHONPATH=str(path), **environment
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return documents_in(printed)[-1]
 
 
 def made_result(number: int, chance: random.Random) -> LoadResult:
@@ -159,7 +143,9 @@ def as_aiperf(result: LoadResult) -> dict[str, Any]:
     }
 
 
-def read_by_aiperf(run: LoadRun, consumers: Path, place: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def by_aiperf(consumers: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    place, run = tmp_path_factory.mktemp("aiperf"), made_run(1)
     report = report_of(run)
     (variant,) = report.variants
     for name, content in load_files(report, variant, variant.loads[0], [run]).items():
@@ -169,11 +155,6 @@ def read_by_aiperf(run: LoadRun, consumers: Path, place: Path) -> dict[str, Any]
     (place / "requests.json").write_text(json.dumps(requests), encoding="utf-8")
     read: dict[str, Any] = ask("aiperf_reads.py", consumers / "aiperf", str(place))
     return read
-
-
-@pytest.fixture(scope="module")
-def by_aiperf(consumers: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return read_by_aiperf(made_run(1), consumers, tmp_path_factory.mktemp("aiperf"))
 
 
 def test_aiperf_validates_the_summary_and_the_records(by_aiperf: dict[str, Any]) -> None:
@@ -209,29 +190,17 @@ def test_aiperf_computes_the_same_metrics(by_aiperf: dict[str, Any]) -> None:
         ), tag
 
 
-def test_aiperf_calls_an_answer_in_one_piece_infinitely_fast_and_we_do_not(
-    consumers: Path, tmp_path: Path
-) -> None:
-    whole = LoadResult(
-        number=0,
-        sent_s=0.0,
-        ended_s=0.6,
-        chunks=(Chunk(at_s=0.5),),
-        text="x",
-        input_tokens=9,
-        output_tokens=40,
-    )
-    run = replace(made_run(1), results=(whole,))
-
-    expected = read_by_aiperf(run, consumers, tmp_path)["metrics"]
-
-    assert expected["inter_token_latency"]["avg"] == 0.0
-    assert "inter_token_latency" not in load_figures([run], LIMITS).metrics
-
-
-def put(bucket: Bucket, files: dict[str, bytes]) -> None:
+def read_by_sdk(
+    consumers: Path, bucket: Bucket, files: Mapping[str, bytes], *places: str
+) -> dict[str, Any]:
+    """Put what a benchmark writes into a bucket; give what the SDK reads in places of it."""
     for name, content in files.items():
         bucket.put(f"bench/{name}", content)
+    folder = f"{bucket.url}/bench/docker_tiny-llama_awq"
+    where = [f"{folder}/{place}/" for place in places]
+    sdk = consumers / "sagemaker"
+    read: dict[str, Any] = ask("sagemaker_reads.py", sdk, *where, **bucket.environment)
+    return read
 
 
 def test_sagemakers_sdk_reads_and_compares_archives_in_a_bucket(
@@ -239,17 +208,9 @@ def test_sagemakers_sdk_reads_and_compares_archives_in_a_bucket(
 ) -> None:
     runs = made_run(4), made_run(5, concurrency=16)
     report = report_of(*runs)
-    bucket = Bucket(server)
-    put(bucket, aws_files(report, {(0, 0): [runs[0]], (0, 1): [runs[1]]}, {}))
-    folder = f"{bucket.url}/bench/docker_tiny-llama_awq"
+    files = aws_files(report, {(0, 0): [runs[0]], (0, 1): [runs[1]]}, {})
 
-    read = ask(
-        "sagemaker_reads.py",
-        consumers / "sagemaker",
-        f"{folder}/concurrency_8/",
-        f"{folder}/concurrency_16/",
-        **bucket.environment,
-    )
+    read = read_by_sdk(consumers, Bucket(server), files, "concurrency_8", "concurrency_16")
 
     first, second = read["results"]
     assert first["version"] == "packager 0.9.0"
@@ -288,16 +249,9 @@ def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) 
         objective=120.5,
         limits={"time_to_first_token": 400.0},
     )
-    history = history_document(found)
-    bucket = Bucket(server)
-    put(bucket, aws_files(report_of(run), {(0, 0): [run]}, {0: history}))
+    files = aws_files(report_of(run), {(0, 0): [run]}, {0: history_document(found)})
 
-    read = ask(
-        "sagemaker_reads.py",
-        consumers / "sagemaker",
-        f"{bucket.url}/bench/docker_tiny-llama_awq/search/",
-        **bucket.environment,
-    )
+    read = read_by_sdk(consumers, Bucket(server), files, "search")
 
     (told,) = read["results"]
     assert told["search"] == [

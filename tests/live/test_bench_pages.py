@@ -41,12 +41,7 @@ def test_a_page_is_whole_at_any_width_and_on_paper(
     browser: Browser, page_of: Callable[[str], Path], name: str
 ) -> None:
     browser.show(page_of(name), width=1280)
-    for width in (1280, 800, 400, 320):
-        browser.look(width=width)
-        assert (width, browser.clipped()) == (width, [])
-        assert (width, browser.overlapping()) == (width, [])
-    browser.look(width=703, media="print")  # A4 between its margins
-    assert browser.clipped() == []
+    browser.check_whole()
     assert browser.faults() == []
 
 
@@ -55,9 +50,7 @@ def test_a_page_has_no_barriers_in_light_and_dark(
     browser: Browser, page_of: Callable[[str], Path], name: str
 ) -> None:
     browser.show(page_of(name), width=1280)
-    assert browser.barriers() == []
-    browser.look(width=400, dark=True)
-    assert browser.barriers() == []
+    browser.check_barriers()
 
 
 def test_a_page_prints_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:
@@ -84,22 +77,20 @@ def test_a_table_is_sorted_by_numbers_and_announced(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.wait import WebDriverWait
 
     browser.show(page_of("quantized"))
-    driver = browser.driver
-    heads = driver.find_elements("css selector", "section[aria-labelledby=latency] thead th")
+    heads = browser.find_all("section[aria-labelledby=latency] thead th")
     at = next(place for place, head in enumerate(heads) if "output tokens/s" in head.text)
     button = heads[at].find_element("css selector", "button")
 
     def column() -> list[float]:
-        rows = driver.find_elements("css selector", "section[aria-labelledby=latency] tbody tr")
+        rows = browser.find_all("section[aria-labelledby=latency] tbody tr")
         cells = [row.find_elements("xpath", "./*")[at].text for row in rows]
         return [float(cell.replace(",", "")) for cell in cells]
 
     def sort(order: str) -> list[float]:
         button.send_keys(Keys.ENTER)
-        WebDriverWait(driver, 60).until(lambda _: heads[at].get_attribute("aria-sort") == order)
+        browser.wait_for(lambda: heads[at].get_attribute("aria-sort") == order)
         return column()
 
     rising, falling = sort("ascending"), sort("descending")
@@ -107,40 +98,29 @@ def test_a_table_is_sorted_by_numbers_and_announced(
     assert rising == sorted(rising)
     assert falling == sorted(rising, reverse=True)
     assert len(rising) == 18
-    WebDriverWait(driver, 60).until(
-        lambda found: (
-            found.find_element("id", "said").get_attribute("textContent")
-            == "Sorted by output tokens/s, descending"
-        )
-    )
+    browser.wait_for_text("said", "Sorted by output tokens/s, descending")
 
 
 def test_rows_of_all_tables_are_filtered_by_variant_and_load(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
-    from selenium.webdriver.support.ui import Select
-    from selenium.webdriver.support.wait import WebDriverWait
-
     browser.show(page_of("drafts"))
-    driver = browser.driver
 
     def shown(key: str) -> list[list[str]]:
         """Return variant and load of the rows; the table of drafts has the draft between them."""
         place = f"section[aria-labelledby={key}] tbody tr:not([hidden])"
-        rows = driver.find_elements("css selector", place)
+        rows = browser.find_all(place)
         found = [row.find_elements("xpath", "./*") for row in rows]
         load = 2 if key == "speculation" else 1
         return [[cells[0].text.strip(), cells[load].text] for cells in found]
 
-    Select(driver.find_element("name", "variant")).select_by_visible_text("base-head")
-    Select(driver.find_element("name", "load")).select_by_visible_text("4")
+    browser.choose("variant", "base-head")
+    browser.choose("load", "4")
 
     tables = ("latency", "throughput", "price", "speculation", "differences")
-    WebDriverWait(driver, 60).until(
-        lambda _: all(shown(key) == [["base-head", "4"]] for key in tables)
-    )
-    driver.find_element("css selector", ".filters [type=reset]").click()
-    WebDriverWait(driver, 60).until(lambda _: len(shown("latency")) == 12)
+    browser.wait_for(lambda: all(shown(key) == [["base-head", "4"]] for key in tables))
+    browser.find(".filters [type=reset]").click()
+    browser.wait_for(lambda: len(shown("latency")) == 12)
 
 
 def test_a_page_without_script_has_everything_and_no_dead_button(
@@ -148,9 +128,8 @@ def test_a_page_without_script_has_everything_and_no_dead_button(
 ) -> None:
     with browser.without_script():
         browser.show(page_of("quantized"))
-        driver = browser.driver
-        controls = driver.find_elements("css selector", "button, form")
-        rows = driver.find_elements("css selector", "section[aria-labelledby=latency] tbody tr")
+        controls = browser.find_all("button, form")
+        rows = browser.find_all("section[aria-labelledby=latency] tbody tr")
 
         assert [one.tag_name for one in controls if one.is_displayed()] == []
         assert len([row for row in rows if row.is_displayed()]) == 18
@@ -160,16 +139,12 @@ def test_links_lead_to_parts_of_the_page_by_keyboard(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.wait import WebDriverWait
 
     browser.show(page_of("quantized"))
     driver = browser.driver
-    link = driver.find_element("css selector", "nav a[href='#price']")
+    link = browser.find("nav a[href='#price']")
     link.send_keys(Keys.ENTER)
 
     where = "return document.getElementById('price').getBoundingClientRect().top"
-    WebDriverWait(driver, 60).until(
-        lambda _: (
-            driver.current_url.endswith("#price") and -1 <= driver.execute_script(where) <= 900
-        )
-    )
+    browser.wait_for(lambda: driver.current_url.endswith("#price"))
+    browser.wait_for(lambda: -1 <= driver.execute_script(where) <= 900)

@@ -9,9 +9,8 @@ import json
 import os
 import shutil
 import threading
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,8 +19,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.live.building import build
+from tests.live.servers import ask
 from tests.live.tiny_images import TINY_ENGINE
-from tests.support.commandline import TINY, Packager
+from tests.live.waiting import wait_until
+from tests.support.commandline import Packager, packager_in
 from tests.support.free_ports import free_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
@@ -78,35 +80,30 @@ def images(
     """Two images of one model that differ in their settings."""
     import docker
 
-    from tests.support.commandline import packager_in
-
     place = tmp_path_factory.mktemp("compose-images")
     own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(place), "XDG_STATE_HOME": str(place)}
     for name, batch in ((FIRST, "8"), (SECOND, "16")):
-        done = packager_in(place)(
-            *(
-                "build",
-                "--model",
-                str(TINY),
-                "--instance",
-                "local",
-                "--base",
-                f"docker:{TINY_ENGINE}",
-            ),
-            *("--max-batch", batch, "--output", f"docker:{name}", "--quiet"),
+        build(
+            packager_in(place),
+            *(f"docker:{name}", "--max-batch", batch),
+            base=f"docker:{TINY_ENGINE}",
             env=own,
         )
-        assert done.status == 0, done.err
     yield
     client = docker.DockerClient(base_url=docker_host)
     for name in (FIRST, SECOND):
         client.images.remove(name, force=True)
 
 
+def need_compose() -> None:
+    if shutil.which("docker-compose") is None:
+        pytest.skip("docker-compose is missing; `make system` installs it")
+
+
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
-    if request.param == "compose" and shutil.which("docker-compose") is None:
-        pytest.skip("docker-compose is missing; `make system` installs it")
+    if request.param == "compose":
+        need_compose()
     return str(request.param)
 
 
@@ -123,9 +120,10 @@ def compose(packager: Packager, engine: str, images: None) -> Iterator[Any]:
     packager("deploy", "compose", "delete", "tiny")
 
 
-def asked(address: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{address}/v1/models", timeout=60) as answer:
-        return dict(json.load(answer))
+def answers(address: str) -> bool:
+    with suppress(OSError):
+        return bool(ask(address, "/v1/models")["data"])
+    return False
 
 
 def test_a_project_is_updated_under_load_without_a_failed_request(
@@ -150,7 +148,7 @@ def test_a_project_is_updated_under_load_without_a_failed_request(
         after = load.answered
         compose("status", "tiny", "--wait")
         while load.answered < after + 8 and not load.failed:
-            asked(up["address"])
+            assert answers(up["address"])
 
     assert load.failed == []
     assert load.answered > 20
@@ -183,15 +181,14 @@ def test_an_update_that_does_not_start_leaves_the_old_servers(
     assert broken.status == 4
     assert "the server server-b1 ended before it answered" in broken.err
     assert "no such kernel" in broken.err
-    assert asked(up["address"])["data"]
+    assert answers(up["address"])
     status = json.loads(compose("status", "tiny", "--format", "json").out)
     assert (status["state"], status["image"]) == ("ready", FIRST)
     assert status["details"]["services"] == ["front", "server-a1"]
 
 
 def test_one_way_goes_on_with_what_the_other_has_started(compose: Any) -> None:
-    if shutil.which("docker-compose") is None:
-        pytest.skip("docker-compose is missing; `make system` installs it")
+    need_compose()
     port = str(free_port())
     common = ("--name", "tiny", "--port", port, "--timeout", "120")
     compose("apply", f"docker:{FIRST}", *common, "--through", "api", "--wait")
@@ -206,10 +203,8 @@ def test_one_way_goes_on_with_what_the_other_has_started(compose: Any) -> None:
 
 def test_the_files_start_by_compose_alone(compose: Any, packager: Packager, tmp_path: Path) -> None:
     import subprocess
-    import time
 
-    if shutil.which("docker-compose") is None:
-        pytest.skip("docker-compose is missing; `make system` installs it")
+    need_compose()
     port = str(free_port())
     hostile = "a $HOME ${PATH} $$x: 'q' \"d\" #\n- y"
     compose(
@@ -228,12 +223,7 @@ def test_the_files_start_by_compose_alone(compose: Any, packager: Packager, tmp_
 
     try:
         docker_compose("up", "--detach")
-        while True:
-            try:
-                assert asked(f"http://127.0.0.1:{port}")["data"]
-                break
-            except OSError:
-                time.sleep(0.02)
+        wait_until(lambda: answers(f"http://127.0.0.1:{port}"))
         shown = "import os; print(repr((os.environ['HOSTILE'], os.environ['PASSED'])))"
         seen = docker_compose("exec", "-T", "server-a1", "python3", "-c", shown)
         assert seen.strip() == repr((hostile, "p $q"))

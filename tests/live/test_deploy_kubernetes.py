@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import yaml
 
 from tests.live.processors import caps
 from tests.live.servers import SMALL_MODEL, run_inside
+from tests.live.waiting import wait_until
 from tests.support.commandline import Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
@@ -133,22 +134,14 @@ def answered(container: Any, server: dict[str, Any], probe: str) -> None:
     """Ask as a probe does, until it is answered."""
     path = server[probe]["httpGet"]["path"]
     budget_s = server[probe]["failureThreshold"] * server[probe]["periodSeconds"]
-    until = time.monotonic() + budget_s
     http = urllib3.PoolManager(retries=False)
-    while time.monotonic() < until:
+
+    def answers() -> bool:
         container.reload()
         assert container.status in ("created", "running"), container.logs().decode()
-        found = next(iter(container.ports.values()), None)
-        try:
-            if (
-                found
-                and http.request(
-                    "GET", f"http://127.0.0.1:{found[0]['HostPort']}{path}", timeout=2
-                ).status
-                == 200
-            ):
-                return
-        except urllib3.exceptions.HTTPError:
-            pass
-        time.sleep(0.02)
-    pytest.fail(container.logs().decode())
+        with suppress(urllib3.exceptions.HTTPError, StopIteration):
+            port = next(iter(container.ports.values()))[0]["HostPort"]
+            return http.request("GET", f"http://127.0.0.1:{port}{path}", timeout=2).status == 200
+        return False
+
+    wait_until(answers, budget_s)

@@ -10,29 +10,20 @@ from typing import Any
 import pytest
 
 from tests.live.api_server import ROLE, ApiServer, api_server
-from tests.live.tiny_images import tiny_vllm
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
-BASE = "packager-test-tiny-engine-deploy:1"
 IMAGES = ("packager-test-deploy:1", "packager-test-deploy:2")
 
 
 @pytest.fixture
-def images(docker_host: str, python_base: str, packager: Packager) -> tuple[str, ...]:
+def images(docker_host: str, tiny_base: str, packager: Packager) -> tuple[str, ...]:
     """Two images on an engine that starts in a blink; the names that clients send differ."""
-    import docker
-
-    client = docker.DockerClient(base_url=docker_host)
-    container = client.containers.create(python_base, "true")
-    container.put_archive("/", tiny_vllm())
-    container.commit(*BASE.split(":"))
-    container.remove()
     for number, image in enumerate(IMAGES, 1):
         built = packager(
             *("build", "--model", str(TINY), "--instance", "ml.c7i.4xlarge", "--compile", "off"),
-            *("--base", f"docker:{BASE}", "--output", f"docker:{image}", "--quiet"),
+            *("--base", f"docker:{tiny_base}", "--output", f"docker:{image}", "--quiet"),
             *("--family", "vllm", "--served-name", f"tiny-{number}"),
             env={"DOCKER_HOST": docker_host},
         )

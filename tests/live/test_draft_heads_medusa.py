@@ -12,16 +12,15 @@ import pytest
 
 from packager.architectures.profile import make_profile
 from packager.drafts.medusa import check_medusa, read_medusa
-from tests.integration.steps.test_measures import START, TOOLS
+from tests.live.checkpoints import rename_tensors
 from tests.live.head_training import (
-    ENVIRONMENT,
     Training,
     during,
     read_files,
     shipped_samples,
     spoil,
-    worker,
 )
+from tests.live.tool_programs import told_by
 from tests.support.commandline import TINY
 
 # One process loads the libraries for all that train heads.
@@ -50,24 +49,10 @@ ASKED: dict[str, Any] = {
 Start = Callable[[str], Training]
 
 
-def told_by(python: Path, program: str, place: Path) -> Any:
-    """Run a program among the modules of `draft-heads`; give what it printed as JSON."""
-    script = place / "program.py"
-    script.write_text(START + program)
-    modules = ":".join(str(TOOLS / name) for name in ("draft-heads", "common", "llmcompressor"))
-    env = {**ENVIRONMENT, "PYTHONPATH": modules}
-    with worker(python, [str(script)], place, env, place / "log") as (_, lines):
-        printed = "".join(lines)
-    assert printed, (place / "log").read_text()
-    return json.loads(printed)
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory, training: Path) -> Start:
-    def start(name: str) -> Training:
-        return Training(tmp_path_factory.mktemp(name), training)
-
-    return start
+def told(python: Path, program: str) -> Any:
+    """Run a program among the modules of `draft-heads`; give what it printed."""
+    start = "import json\nimport torch\ntorch.manual_seed(0)\n"
+    return told_by(python, start + program, "draft-heads", "llmcompressor")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +65,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def answered(inputs: dict[str, Path], started: Start) -> Training:
     """The model's answers, given without an interruption."""
     run = started("answered")
-    assert "error" not in run.run(ANSWERS, inputs)
+    run.finish(ANSWERS, inputs)
     return run
 
 
@@ -94,7 +79,7 @@ def own(inputs: dict[str, Path], answered: Training) -> dict[str, Path]:
 def trained(own: dict[str, Path], started: Start) -> Training:
     """Heads that were trained without an interruption."""
     run = started("trained")
-    assert "error" not in run.run(ASKED, own)
+    run.finish(ASKED, own)
     return run
 
 
@@ -112,7 +97,7 @@ def answers(place: Path) -> list[str]:
 
 
 def test_the_model_answers_what_the_samples_ask(
-    inputs: dict[str, Path], answered: Training, training: Path, tmp_path: Path
+    inputs: dict[str, Path], answered: Training, training_python: Path
 ) -> None:
     for name in ("train.jsonl", "held-out.jsonl"):
         asked, given = rows(inputs["samples"] / name), rows(answered.output / name)
@@ -121,7 +106,7 @@ def test_the_model_answers_what_the_samples_ask(
         assert answers(answered.output / name) != answers(inputs["samples"] / name)
 
     question = rows(answered.output / "train.jsonl")[0]["messages"][:1]
-    alone = told_by(training, ALONE.format(model=str(TINY), messages=question), tmp_path)
+    alone = told(training_python, ALONE.format(model=str(TINY), messages=question))
 
     assert answers(answered.output / "train.jsonl")[0] == alone
 
@@ -137,30 +122,18 @@ print(json.dumps(words.decode([one for one in made.tolist() if one != 2])))
 """
 
 
-def test_answers_that_were_interrupted_are_the_same(
-    inputs: dict[str, Path], answered: Training, started: Start
-) -> None:
-    run = started("interrupted")
-    notes: list[str] = []
-
-    assert run.run(ANSWERS, inputs, kill_at=during("answering", 128)) == {}
-    spoil(run.work / "answers.jsonl", at=-5)
-    assert "error" not in run.run(ANSWERS, inputs, kill_at=during("never", 0, notes))
-
-    assert notes == ["continues after 64 of 152 samples"]
-    assert run.files() == answered.files()
-
-
 def test_sampled_answers_that_were_interrupted_are_the_same(
     inputs: dict[str, Path], started: Start
 ) -> None:
     asked = {**ANSWERS, "temperature": 0.8, "answer_tokens": 16}
     run, whole = started("interrupted"), started("sampled")
 
-    assert run.run(asked, inputs, kill_at=during("answering", 64)) == {}
-    assert "error" not in run.run(asked, inputs)
-    assert "error" not in whole.run(asked, inputs)
+    assert run.run(asked, inputs, kill_at=during("answering", 128)) == {}
+    spoil(run.work / "answers.jsonl", at=-5)
+    notes = run.finish(asked, inputs)
+    whole.finish(asked, inputs)
 
+    assert [note.partition(" after ")[0] for note in notes] == ["continues"]
     assert run.files() == whole.files()
 
 
@@ -171,9 +144,9 @@ def test_sampled_answers_differ_by_seed_and_not_by_company(
     asked = {**ANSWERS, "temperature": 1.0, "answer_tokens": 16}
     among, alone, other = started("among"), started("alone"), started("other")
 
-    assert "error" not in among.run(asked, inputs)
-    assert "error" not in alone.run(asked, few)
-    assert "error" not in other.run({**asked, "seed": 1}, few)
+    among.finish(asked, inputs)
+    alone.finish(asked, few)
+    other.finish({**asked, "seed": 1}, few)
 
     all_of_them = {row["messages"][0]["content"]: row for row in everything(among)}
     assert everything(alone) == [
@@ -250,14 +223,12 @@ def test_heads_have_the_tensors_that_engines_load_and_fit_their_model(trained: T
 
 
 def test_the_figures_are_those_that_an_engine_would_see(
-    own: dict[str, Path], trained: Training, training: Path, tmp_path: Path
+    own: dict[str, Path], trained: Training, training_python: Path
 ) -> None:
     """Reckoned plainly from the files alone, answer by answer."""
-    found = told_by(
-        training,
-        PLAINLY.format(model=str(TINY), head=str(trained.output), samples=str(own["samples"])),
-        tmp_path,
-    )
+    places = {"model": str(TINY), "head": str(trained.output), "samples": str(own["samples"])}
+
+    found = told(training_python, PLAINLY.format(**places))
 
     assert found == pytest.approx(trained.report["acceptance"], abs=2e-3)
 
@@ -292,8 +263,10 @@ print(json.dumps([one / places for one in hits]))
 """
 
 
-def test_positions_are_found_among_files_that_may_hold_none(tmp_path: Path, training: Path) -> None:
-    found = told_by(training, PIECES.format(place=str(tmp_path)), tmp_path)
+def test_positions_are_found_among_files_that_may_hold_none(
+    tmp_path: Path, training_python: Path
+) -> None:
+    found = told(training_python, PIECES.format(place=str(tmp_path)))
 
     assert found == {
         "followers": [2, 1, 0, 3, 2, 1, 0],
@@ -325,8 +298,8 @@ print(json.dumps({{
 """
 
 
-def test_a_piece_of_other_work_is_not_taken(tmp_path: Path, training: Path) -> None:
-    found = told_by(training, OTHERS.format(place=str(tmp_path)), tmp_path)
+def test_a_piece_of_other_work_is_not_taken(tmp_path: Path, training_python: Path) -> None:
+    found = told(training_python, OTHERS.format(place=str(tmp_path)))
 
     assert found == {"own": True, "spoilt": False, "jobs": False, "places": False, "numbers": False}
 
@@ -368,10 +341,9 @@ def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
     spoil(next(run.work.glob("*/training/*.safetensors")))
     notes: list[str] = []
     assert run.run(asked, own, kill_at=during("training", 36, notes)) == {}
-    result = run.run(asked, own)
+    run.finish(asked, own)
 
     assert any("continues at step" in note for note in notes)
-    assert "error" not in result, result
     assert run.files() == trained.files()
 
 
@@ -384,10 +356,8 @@ def test_a_spoilt_checkpoint_is_not_gone_on_from(
     assert run.run(asked, own, kill_at=during("training", 12)) == {}
     for state in run.work.glob("checkpoints/*.pt"):
         spoil(state)
-    notes: list[str] = []
-    assert "error" not in run.run(asked, own, kill_at=during("never", 0, notes))
 
-    assert notes == []
+    assert run.finish(asked, own) == []
     assert run.files() == trained.files()
 
 
@@ -398,10 +368,8 @@ def test_training_goes_on_from_heads(
     asked = {**ASKED, "max_steps": 30, "learning_rate": 1e-3}
     run, other = started("continued"), started("authors")
 
-    result = run.run(asked, {**own, "head": trained.output})
-    assert "error" not in result, result
-    result = other.run(asked, {**own, "head": as_their_authors(trained.output, other.root / "in")})
-    assert "error" not in result, result
+    run.finish(asked, {**own, "head": trained.output})
+    other.finish(asked, {**own, "head": as_their_authors(trained.output, other.root / "in")})
 
     assert run.report["loss_before"] == trained.report["loss"]
     assert run.report["acceptance_before"] == trained.report["acceptance"]
@@ -414,54 +382,51 @@ def test_heads_that_are_asked_for_besides_are_new(
 ) -> None:
     run = started("more")
 
-    notes: list[str] = []
     asked = {**ASKED, "max_steps": 1, "speculative_tokens": 4}
-    result = run.run(asked, {**own, "head": trained.output}, kill_at=during("never", 0, notes))
+    notes = run.finish(asked, {**own, "head": trained.output})
 
-    assert "error" not in result, result
     assert notes == ["3 heads are given, 4 are trained"]
     assert run.report["acceptance_before"][3] < run.report["acceptance_before"][2]
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "said"),
+    ("changes", "said"),
     [
-        ({"max_tokens": 8}, "rejected", "no sample to train on has an answered token"),
-        ({"speculative_tokens": 50}, "rejected", "no held-out answer is long enough for 50 heads"),
+        ({"max_tokens": 8}, "no sample to train on has an answered token"),
+        ({"speculative_tokens": 50}, "no held-out answer is long enough for 50 heads"),
     ],
+    ids=["no answers", "no answer that is long enough"],
 )
 def test_what_cannot_be_trained_is_refused(
-    changes: dict[str, Any], kind: str, said: str, own: dict[str, Path], started: Start
+    changes: dict[str, Any], said: str, own: dict[str, Path], started: Start
 ) -> None:
     result = started("refused").run({**ASKED, **changes}, own)
 
-    assert result["error"]["class"] == kind
+    assert result["error"]["class"] == "rejected"
     assert said in result["error"]["message"]
 
 
-@pytest.mark.parametrize("task", [ANSWERS, ASKED], ids=["answers", "medusa"])
 def test_a_model_that_lacks_a_tensor_is_refused(
-    task: dict[str, Any], tmp_path: Path, inputs: dict[str, Path], started: Start
+    tmp_path: Path, inputs: dict[str, Path], started: Start
 ) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(TINY, broken)
     without_tensor(broken, "model.norm.weight")
 
-    result = started("broken").run(task, {**inputs, "model": broken})
+    result = started("broken").run(ANSWERS, {**inputs, "model": broken})
 
     assert result["error"]["class"] == "bad-input"
     assert "the model lacks 1 tensors, such as 'model.norm.weight'" in result["error"]["message"]
 
 
-@pytest.mark.parametrize("task", [ANSWERS, ASKED], ids=["answers", "medusa"])
 def test_nothing_held_out_is_refused(
-    task: dict[str, Any], tmp_path: Path, inputs: dict[str, Path], started: Start
+    tmp_path: Path, inputs: dict[str, Path], started: Start
 ) -> None:
     samples = tmp_path / "samples"
     shutil.copytree(inputs["samples"], samples)
     (samples / "held-out.jsonl").write_text("")
 
-    result = started("alone").run(task, {**inputs, "samples": samples})
+    result = started("alone").run(ANSWERS, {**inputs, "samples": samples})
 
     assert result["error"]["class"] == "rejected"
     assert "held-out" in result["error"]["message"]
@@ -483,15 +448,14 @@ def test_heads_that_do_not_fit_are_refused(
 
 def as_their_authors(head: Path, place: Path, leave_out: str = "none") -> Path:
     """Write heads in the format in which Medusa's authors publish theirs."""
-
-    def renamed(name: str) -> str:
-        parts = name.split(".")
-        of_layer = f"{parts[1]}.{parts[3]}.linear.{parts[-1]}" if parts[0] == "blocks" else ""
-        return "" if name == leave_out else of_layer or f"{parts[1]}.1.weight"
-
     place.mkdir()
-    shutil.copy(head / "model.safetensors", place / "medusa_lm_head.safetensors")
-    rename_tensors(place / "medusa_lm_head.safetensors", renamed)
+    file = shutil.copy(head / "model.safetensors", place / "medusa_lm_head.safetensors")
+    names = {f"lm_heads.{one}.weight": f"{one}.1.weight" for one in range(3)} | {
+        f"blocks.{one}.layers.0.{part}": f"{one}.0.linear.{part}"
+        for one in range(3)
+        for part in ("weight", "bias")
+    }
+    rename_tensors(file, {**names, leave_out: ""})
     (place / "config.json").write_text(json.dumps({"medusa_num_heads": 3, "medusa_num_layers": 1}))
     return place
 
@@ -500,22 +464,5 @@ def without_tensor(model: Path, name: str) -> None:
     """Leave a tensor out of a checkpoint, as if it had never been there."""
     index = json.loads((model / "model.safetensors.index.json").read_text())
     shard = model / index["weight_map"].pop(name)
-    rename_tensors(shard, lambda one: "" if one == name else one)
+    rename_tensors(shard, {name: ""})
     (model / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
-def rename_tensors(file: Path, rename: Callable[[str], str]) -> None:
-    """Give the tensors of a file other names, and leave out those that get none."""
-    data = file.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    header.pop("__metadata__", None)
-    kept, values = {}, b""
-    for name, said in header.items():
-        begin, end = said["data_offsets"]
-        if rename(name):
-            offsets = [len(values), len(values) + end - begin]
-            kept[rename(name)] = {**said, "data_offsets": offsets}
-            values += data[start + begin : start + end]
-    packed = json.dumps(kept).encode()
-    file.write_bytes(len(packed).to_bytes(8, "little") + packed + values)

@@ -23,6 +23,7 @@ from packager.core.speculation import NUMERIC_NOISE
 from packager.load.run import run_load
 from packager.load.values import Level, LoadPlan, LoadRequest
 from packager.serving.openai import Server
+from tests.live.building import build, ran, told
 from tests.live.processors import cap_words, caps, need_kernel
 from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
 from tests.support.commandline import TINY, Packager, packager_in
@@ -81,11 +82,11 @@ def heads(
     place = tmp_path_factory.mktemp("heads")
     train = partial(packager_here, env=packager_here.keywords["env"] | training_fast)
     for method, how in TRAINING.items():
-        done = train(
+        ran(
+            train,
             *("draft", "train", "--model", str(TINY), "--data", "default", "--method", method),
             *("--answers", "model", "--output", str(place / method), "--quiet", *SMALL, *how),
         )
-        assert done.status == 0, done.err
     return {method: place / method for method in TRAINING}
 
 
@@ -113,23 +114,18 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str, Report], None]:
 def built(packager: Packager, base: str, draft: str, *more: str) -> str:
     """Build an image with the draft; give its name."""
     name = f"packager-test:draft-{draft.partition(':')[0].rpartition('/')[2]}"
-    done = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", base),
-        *("--draft", draft, "--output", f"docker:{name}", "--quiet", *more),
-    )
-    assert done.status == 0, done.err
+    build(packager, f"docker:{name}", "--draft", draft, *more, base=base)
     return name
 
 
 def measured(packager: Packager, server: str, plain: str, prompts: Path, *more: str) -> Report:
     """Measure with every prompt; the answers must be those of the plain server."""
-    done = packager(
+    report = told(
+        packager,
         *("draft", "measure", server, "--plain", plain, "--data", str(prompts)),
         *("--samples", "100", "--max-tokens", "48", "--concurrency", "1", *more),
-        *("--require-identical", "--format", "json"),
+        "--require-identical",
     )
-    assert done.status == 0, done.err
-    report: Report = json.loads(done.out)
     same = report["sameness"]
     found: Report = report["acceptance"]
     assert same["compared"] == same["identical"] + same["ties"] == report["samples"] >= 20
@@ -229,30 +225,6 @@ def test_heads_that_were_trained_are_accepted(
     say(method, found)
     assert found["length"] > AT_LEAST[method]
     assert len(found["by_position"]) == 3
-
-
-def test_another_head_sends_its_own_layers_and_the_configuration(
-    packager_here: Packager, registry: str, heads: dict[str, Path], tmp_path: Path
-) -> None:
-    records = []
-    for number, draft in enumerate(("none", *(f"{kind}:{heads[kind]}" for kind in TRAINING))):
-        record = tmp_path / f"{number}.json"
-        done = packager_here(
-            *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
-            *("--draft", draft, "--record", str(record), "--quiet"),
-            *("--output", f"{registry}/drafts:{number}", "--insecure-registry", registry),
-        )
-        assert done.status == 0, done.err
-        records.append(json.loads(record.read_text()))
-
-    first, *others = ({layer["digest"]: layer for layer in one["layers"]} for one in records)
-    kept = {digest for digest, layer in first.items() if layer["role"] != "config"}
-    for layers, record in zip(others, records[1:], strict=True):
-        assert kept <= layers.keys()
-        new = [layers[digest] for digest in layers.keys() - first.keys()]
-        assert {layer["role"] for layer in new} == {"draft", "config"}
-        sent = record["transfer"]["bytes_sent"]
-        assert sent < sum(layer["size"] for layer in new) + 20_000
 
 
 @everything

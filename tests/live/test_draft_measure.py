@@ -14,9 +14,10 @@ import pytest
 from packager.engines.without_draft import Changes, without_draft
 from packager.images.docker_engine import connect_engine
 from packager.serving.containers import find_image
+from tests.live.building import build, told
 from tests.live.processors import cap_words
 from tests.live.servers import small_model_words
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import Packager
 from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -26,27 +27,18 @@ BUSY = (*small_model_words(), *cap_words())
 FEW = ("--samples", "8", "--max-tokens", "32", "--concurrency", "1,4")
 
 
-def build(packager: Packager, name: str, draft: str, base: str, *more: str) -> None:
-    done = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", base),
-        *("--draft", draft, "--output", f"docker:{name}", "--quiet", *more),
-    )
-    assert done.status == 0, done.err
-
-
 def test_a_draft_model_is_measured_against_the_same_image_without_it(
     packager: Packager, engine: str, serving_base: str
 ) -> None:
     name = "packager-test:measured"
-    build(packager, name, str(DRAFT), serving_base)
+    build(packager, f"docker:{name}", "--draft", str(DRAFT), base=serving_base)
 
-    done = packager(
-        *("draft", "measure", name, *FEW, *BUSY, "--format", "json"),
+    report = told(
+        packager,
+        *("draft", "measure", name, *FEW, *BUSY),
         *("--require-identical", "--min-acceptance-length", "1.2"),
     )
 
-    assert done.status == 0, done.err
-    report = json.loads(done.out)
     found = report["acceptance"]
     assert found["source"] == "vllm"
     assert found["length"] == pytest.approx(
@@ -67,22 +59,13 @@ def test_a_draft_model_is_measured_against_the_same_image_without_it(
     assert record["speculation"]["acceptance"] == found
 
 
-def test_an_image_without_a_draft_is_refused_with_a_way_out(
-    packager: Packager, engine: str, plain_image: str
-) -> None:
-    done = packager("draft", "measure", plain_image)
-
-    assert done.status == 2
-    assert f"{plain_image!r} serves without a draft" in done.err
-    assert "--draft" in done.err
-
-
 def test_a_variable_of_an_image_can_be_taken_away(
     packager: Packager, engine: str, serving_base: str
 ) -> None:
     """SageMaker's images have no launcher of ours: their variables make the command."""
     name = "packager-test:by-environment"
-    build(packager, name, "ngram", serving_base, "--instance", "ml.g5.xlarge", "--family", "vllm")
+    sagemaker = ("--instance", "ml.g5.xlarge", "--family", "vllm", "--draft", "ngram")
+    build(packager, f"docker:{name}", *sagemaker, base=serving_base)
     client = connect_engine()
     changes = without_draft(find_image(client, name).attrs["Config"])
     assert changes == {"SM_VLLM_SPECULATIVE_CONFIG": None}

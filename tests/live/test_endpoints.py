@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,8 @@ from botocore.exceptions import ClientError, WaiterError
 
 from packager.serve.endpoints.containers import OWNER_LABEL
 from tests.live.api_server import ROLE, ApiServer, api_server
+from tests.live.tiny_images import commit_files
+from tests.live.waiting import wait_until
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.places import ROOT
 from tests.support.serve_services import config_body, model_body
@@ -32,19 +32,14 @@ def image(docker_host: str, python_base: str) -> str:
     """An image with the double of a model server as its entry point."""
     import docker
 
-    client = docker.DockerClient(base_url=docker_host)
-    container = client.containers.create(python_base, "true")
     source = (ROOT / "tests/support/doubles/model_container.py").read_bytes()
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        member = tarfile.TarInfo("opt/model_container.py")
-        member.size = len(source)
-        tar.addfile(member, io.BytesIO(source))
-    container.put_archive("/", packed.getvalue())
-    entry = 'ENTRYPOINT ["/usr/bin/python3", "/opt/model_container.py"]'
-    container.commit(*IMAGE.split(":"), changes=entry)
-    container.remove()
-    return IMAGE
+    return commit_files(
+        docker.DockerClient(base_url=docker_host),
+        IMAGE,
+        {"opt/model_container.py": source},
+        base=python_base,
+        changes='ENTRYPOINT ["/usr/bin/python3", "/opt/model_container.py"]',
+    )
 
 
 @pytest.fixture
@@ -135,31 +130,13 @@ def test_an_update_under_load_fails_no_request(api: ApiServer) -> None:
         try:
             client.update_endpoint(EndpointName="one", EndpointConfigName="two")
             wait(api, "one")
-            end = time.monotonic() + 60
-            while len(containers_of("one")) > 1 and time.monotonic() < end:
-                time.sleep(0.2)
+            wait_until(lambda: len(containers_of("one")) == 1, 60)
         finally:
             stop.set()
         names = [name for one in loads for name in one.result()]
 
     assert set(names) == {"one", "two"}
-    assert len(containers_of("one")) == 1
     assert ask(api, "one")["name"] == "two"
-
-
-def test_a_server_that_was_killed_adopts_its_containers(api: ApiServer) -> None:
-    deploy(api, "one")
-    wait(api, "one")
-    (before,) = containers_of("one")
-
-    api.kill()
-    assert before.status == "running"
-    api.start()
-    wait(api, "one")
-
-    assert ask(api, "one")["name"] == "one"
-    (after,) = containers_of("one")
-    assert after.id == before.id
 
 
 def test_a_server_killed_in_the_middle_of_an_update_ends_it(api: ApiServer) -> None:
@@ -169,10 +146,8 @@ def test_a_server_killed_in_the_middle_of_an_update_ends_it(api: ApiServer) -> N
     client.create_endpoint_config(**config_body("two"))
     wait(api, "one")
     client.update_endpoint(EndpointName="one", EndpointConfigName="two")
-    end = time.monotonic() + 60
-    while [one.status for one in containers_of("one")] != ["running"] * 2:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: [one.status for one in containers_of("one")] == ["running"] * 2, 60)
+    there = {one.id for one in containers_of("one")}
 
     api.kill()
     api.start()
@@ -181,20 +156,8 @@ def test_a_server_killed_in_the_middle_of_an_update_ends_it(api: ApiServer) -> N
     assert ask(api, "one")["name"] == "two"
     found = api.client("sagemaker").describe_endpoint(EndpointName="one")
     assert found["EndpointConfigName"] == "two"
-    end = time.monotonic() + 60
-    while len(containers_of("one")) > 1 and time.monotonic() < end:
-        time.sleep(0.2)
-    assert len(containers_of("one")) == 1
-
-
-def packed(files: dict[str, bytes]) -> bytes:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w:gz") as tar:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return data.getvalue()
+    wait_until(lambda: len(containers_of("one")) == 1, 60)
+    assert {one.id for one in containers_of("one")} < there  # it was adopted
 
 
 def source(uri: str) -> dict[str, Any]:
@@ -227,15 +190,6 @@ def test_model_data_are_where_a_container_looks_for_them(api: ApiServer, bucket:
     assert [mount["RW"] for mount in mounts] == [False, False]
 
 
-def test_an_archive_is_unpacked(api: ApiServer, bucket: Bucket) -> None:
-    bucket.put("model.tar.gz", packed({"config.json": b"{}", "code/inference.py": b"x"}))
-
-    deploy(api, "one", ModelDataUrl=f"{bucket.url}/model.tar.gz")
-    wait(api, "one")
-
-    assert ask(api, "one")["files"] == {"model/code/inference.py": "x", "model/config.json": "{}"}
-
-
 def failure_of(api: ApiServer, name: str) -> str:
     with pytest.raises(WaiterError):
         wait(api, name)
@@ -243,24 +197,6 @@ def failure_of(api: ApiServer, name: str) -> str:
     assert found["EndpointStatus"] == "Failed"
     reason: str = found["FailureReason"]
     return reason
-
-
-def test_an_archive_that_leaves_its_folder_fails_the_endpoint(
-    api: ApiServer, bucket: Bucket, tmp_path: Path
-) -> None:
-    bucket.put("model.tar.gz", packed({"../../../../escaped": b"x"}))
-
-    deploy(api, "one", ModelDataUrl=f"{bucket.url}/model.tar.gz")
-
-    assert "outside the destination" in failure_of(api, "one")
-    assert list(tmp_path.rglob("escaped")) == []
-    assert containers_of("one") == []
-
-
-def test_model_data_that_are_not_there_fail_the_endpoint(api: ApiServer, bucket: Bucket) -> None:
-    deploy(api, "one", ModelDataSource=source(f"{bucket.url}/nothing/"))
-
-    assert failure_of(api, "one").startswith(f"there is nothing below '{bucket.url}/nothing/'")
 
 
 def test_a_container_that_ends_fails_the_endpoint_with_its_log(api: ApiServer) -> None:
@@ -290,14 +226,12 @@ def test_a_container_that_dies_is_started_again(api: ApiServer) -> None:
     with pytest.raises(ClientError, match="ModelError"):
         ask(api, "one", Body=b'{"exit": 3}')
 
-    end = time.monotonic() + 60
-    while True:
-        try:
-            assert ask(api, "one")["name"] == "one"
-            return
-        except ClientError:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+    def answers() -> bool:
+        with suppress(ClientError):
+            return ask(api, "one")["name"] == "one"
+        return False
+
+    wait_until(answers, 60)
 
 
 def test_components_share_an_endpoint(api: ApiServer) -> None:
@@ -317,14 +251,11 @@ def test_components_share_an_endpoint(api: ApiServer) -> None:
             Specification={**own, "ComputeResourceRequirements": wanted},
             RuntimeConfig={"CopyCount": 1},
         )
-    for name in ("a", "b"):
-        end = time.monotonic() + 60
-        while True:
-            found = client.describe_inference_component(InferenceComponentName=name)
-            if found["InferenceComponentStatus"] == "InService":
-                break
-            assert time.monotonic() < end, found
-            time.sleep(0.2)
 
+    def state(name: str) -> str:
+        found = client.describe_inference_component(InferenceComponentName=name)
+        return str(found["InferenceComponentStatus"])
+
+    wait_until(lambda: {state("a"), state("b")} == {"InService"}, 60)
     assert ask(api, "e", InferenceComponentName="a")["name"] == "one"
     assert ask(api, "e", InferenceComponentName="b")["name"] == "two"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,10 +24,9 @@ from typing import Any
 
 import pytest
 
-from packager.share import share_dir
-from tests.live.checkpoints import read_tensors
+from tests.live.checkpoints import read_tensors, rename_tensors
+from tests.live.tool_programs import run_program
 from tests.support.commandline import TINY
-from tests.support.places import ROOT
 from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
@@ -83,19 +83,8 @@ Told = Mapping[str, Any]
 def checkpoints(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Quantize a Mixtral by every method, by the worker's own code."""
     place = tmp_path_factory.mktemp("experts")
-    program = Path(__file__).parent / "whole_models.py"
-    cases = [f"mixtral:{method}" for method in METHODS]
-    done = subprocess.run(
-        [
-            *(str(quantizing_python), str(program)),
-            *(str(share_dir("containers") / "tools"), str(TINY), str(place), *cases),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    cases = (str(TINY), str(place), *(f"mixtral:{method}" for method in METHODS))
+    run_program(quantizing_python, "whole_models.py", *cases, tools=("llmcompressor",))
     return place
 
 
@@ -176,22 +165,17 @@ def test_experts_have_the_names_of_the_source(checkpoints: Path, method: str) ->
 
 @pytest.fixture(scope="module")
 def changed(
-    checkpoints: Path,
-    sites: Mapping[str, str],
-    quantizing_python: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    checkpoints: Path, sites: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[str, Told]:
     """Load a checkpoint that was changed in several ways."""
     root = tmp_path_factory.mktemp("changed")
-    program = root / "change.py"
-    program.write_text(CHANGE)
-    places = {change: root / change.replace(" ", "-") for change in ("renamed", "left out")}
+    expert = "model.layers.1.block_sparse_moe.experts.0."
+    one, others = f"{expert}w1.weight", {"renamed": f"{expert}w4.weight", "left out": ""}
+    places = {change: root / change.replace(" ", "-") for change in others}
     for change, place in places.items():
-        subprocess.run(
-            [str(quantizing_python), program, str(checkpoints / "mixtral-fp8"), place, change],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=True,
-        )
+        shutil.copytree(checkpoints / "mixtral-fp8", place)
+        for file in place.glob("*.safetensors"):
+            rename_tensors(file, {one: others[change]})
     return _ask(sites[NEWEST], "cuda", places, root)
 
 
@@ -207,23 +191,3 @@ def test_a_checkpoint_with_other_names_is_told_from_one_with_the_right_ones(
 ) -> None:
     """vLLM itself passes over an expert's tensor that it does not know, and starts."""
     assert names in str(changed[change][key])
-
-
-CHANGE = """
-import json, shutil, sys
-from pathlib import Path
-from safetensors.torch import load_file, save_file
-source, place, change = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-place.mkdir()
-shutil.copy(source / "config.json", place)
-tensors = {}
-for file in source.glob("*.safetensors"):
-    tensors |= load_file(file)
-expert = "model.layers.1.block_sparse_moe.experts.0."
-one = f"{expert}w1.weight"
-if change == "renamed":
-    tensors[f"{expert}w4.weight"] = tensors.pop(one)
-else:
-    del tensors[one]
-save_file(tensors, place / "model.safetensors")
-"""

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,7 +17,8 @@ from packager.core.image import Blob, FileRange, Inline, Segment
 from packager.images.erofs.metadata import make_blob, make_index
 from packager.images.erofs.scan import scan_blob
 from packager.images.tar import TarEntry, make_tar
-from tests.conftest import need
+from tests.live.building import build
+from tests.live.image_tools import inspected, skopeo
 from tests.support.commandline import TINY, Packager
 from tests.support.erofs_mounts import (
     forms_of,
@@ -45,6 +45,7 @@ from tests.support.tars import (
 pytestmark = pytest.mark.live
 
 GIB = 2**30
+EROFS = ("--layer-format", "erofs", "--format", "json")
 
 
 @pytest.fixture(autouse=True)
@@ -85,11 +86,7 @@ def _implied(paths: dict[str, tuple[object, ...]]) -> set[str]:
 
 
 def test_layers_of_a_real_build(packager: Packager, tmp_path: Path) -> None:
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
-        *("--output", "oci:image", "--quiet"),
-    )
-    assert built.status == 0, built.err
+    build(packager, "oci:image")
     blobs = tmp_path / "image/blobs/sha256"
     index = json.loads((tmp_path / "image/index.json").read_text())
     manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_text())
@@ -103,16 +100,6 @@ def test_layers_of_a_real_build(packager: Packager, tmp_path: Path) -> None:
         sizes.append(1 << blob.read_bytes()[1024 + 12])
         assert sizes[-1] == 512 or is_clean(blob)  # fsck.erofs 1.5 knows no other size
     assert sizes[0] == 4096  # the weights
-
-
-def test_ten_thousand_small_files(tmp_path: Path) -> None:
-    dice = random.Random(1)
-    files = [
-        file(f"d/{number % 7}/file-{number:05d}", dice.randbytes(number % 700), mtime=number)
-        for number in range(10_000)
-    ]
-
-    check(write(tmp_path, *files), tmp_path)
 
 
 def test_everything_that_a_layer_can_hold(tmp_path: Path) -> None:
@@ -167,30 +154,6 @@ def test_extended_attributes_and_parts_of_seconds(tmp_path: Path) -> None:
         assert os.getxattr(path, "user.note") == b"n" * 5000
         assert os.getxattr(path, "security.capability") == capability
         assert path.stat().st_mtime_ns == 1_700_000_000_123_456_789
-
-
-def test_layers_over_one_another_hide_what_was_removed(tmp_path: Path) -> None:
-    layers = [
-        (file("d/kept", b"1"), file("d/gone", b"2"), file("hidden/old", b"3"), file("e/old")),
-        (
-            *(file("d/.wh.gone"), file("hidden/.wh..wh..opq"), file("hidden/new", b"4")),
-            *(file(".wh.e"), file("e/new", b"5")),
-        ),
-    ]
-    roots = []
-    for number, members in enumerate(layers):
-        place = tmp_path / str(number)
-        place.mkdir()
-        roots.append(forms_of(write(place, *members), place)[0])
-
-    with (
-        mounted(roots[0], tmp_path / "lower", loops=True) as lower,
-        mounted(roots[1], tmp_path / "upper", loops=True) as upper,
-        overlay(tmp_path / "merged", upper, lower) as merged,
-    ):
-        found = {path for path, seen in in_mount(merged).items() if seen[0] == "file"}
-
-    assert found == {"d/kept", "hidden/new", "e/new"}
 
 
 def holes(place: Path, *sizes: int) -> Blob:
@@ -254,60 +217,32 @@ def test_an_index_reaches_all_of_64_gib(tmp_path: Path) -> None:
                     assert content.read(65536) == bytes(65536)
 
 
-def test_two_builds_of_a_blob_have_one_digest(tmp_path: Path) -> None:
-    digests = set()
-    for name in ("one", "two"):
-        place = tmp_path / name
-        place.mkdir()
-        tar = write(place, file("b/c", b"x"), file("a", b"y"), symlink("l", "a"))
-        for form in forms_of(tar, place):
-            digests.add(hashlib.sha256(form.read_bytes()).hexdigest())
-
-    assert len(digests) == 2
-
-
 def test_other_tools_take_the_plain_form_and_a_registry_keeps_both(
     packager: Packager, registry: str, engine: str, tmp_path: Path
 ) -> None:
     import docker
 
     target = f"{registry}/forms/tiny:1"
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
-        *("--layer-format", "erofs", "--output", target, "--quiet", "--format", "json"),
-    )
-    assert built.status == 0, built.err
-    record = json.loads(built.out)
-    skopeo, source = need("skopeo"), f"docker://{target}"
+    record = json.loads(build(packager, target, *EROFS).out)
+    source = f"docker://{target}"
+    copy = ("copy", "--preserve-digests", "--src-tls-verify=false")
 
-    seen = json.loads(run(skopeo, "inspect", "--tls-verify=false", source))
-    run(
-        *(skopeo, "copy", "--preserve-digests", "--src-tls-verify=false"),
-        *(source, f"oci:{tmp_path}/one:1"),
-    )
-    run(
-        *(skopeo, "copy", "--all", "--preserve-digests", "--src-tls-verify=false"),
-        *("--dest-tls-verify=false", source, f"docker://{registry}/forms/copy:1"),
-    )
-    raw = run(skopeo, "inspect", "--raw", "--tls-verify=false", f"docker://{registry}/forms/copy:1")
+    skopeo(*copy, source, f"oci:{tmp_path}/one:1")
+    skopeo(*copy, "--all", "--dest-tls-verify=false", source, f"docker://{registry}/forms/copy:1")
+    raw = inspected(f"docker://{registry}/forms/copy:1", raw=True)
     client = docker.DockerClient(base_url=engine)
     pulled = client.images.pull(f"{registry}/forms/tiny", tag="1")
     try:
-        assert seen["Layers"] == [layer["digest"] for layer in record["layers"]]
+        assert inspected(source)["Layers"] == [layer["digest"] for layer in record["layers"]]
         one = json.loads((tmp_path / "one/index.json").read_text())["manifests"]
         assert [entry["digest"] for entry in one] == [record["plain_digest"]]
-        assert hashlib.sha256(raw).hexdigest() == record["digest"][7:]
+        assert hashlib.sha256(raw.encode()).hexdigest() == record["digest"][7:]
         assert pulled.attrs["RootFS"]["Layers"] == [layer["digest"] for layer in record["layers"]]
         assert pulled.id == record["config_digest"]
     finally:
         client.images.remove(pulled.id, force=True)
     second = json.loads(raw)["manifests"][1]["digest"]
-    manifest = json.loads(
-        run(
-            *(skopeo, "inspect", "--raw", "--tls-verify=false"),
-            f"docker://{registry}/forms/copy@{second}",
-        )
-    )
+    manifest = json.loads(inspected(f"docker://{registry}/forms/copy@{second}", raw=True))
     assert [layer["digest"] for layer in manifest["layers"]] == [
         layer["erofs"] for layer in record["layers"]
     ]
@@ -317,11 +252,7 @@ def test_other_tools_take_the_plain_form_and_a_registry_keeps_both(
 def test_the_layers_of_the_second_form_are_mounted_as_the_whole_model(
     packager: Packager, tmp_path: Path
 ) -> None:
-    built = packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
-        *("--layer-format", "erofs", "--output", "oci:image", "--quiet", "--format", "json"),
-    )
-    assert built.status == 0, built.err
+    built = build(packager, "oci:image", *EROFS)
     layers = [layer["erofs"] for layer in json.loads(built.out)["layers"]]
 
     with ExitStack() as stack:
@@ -339,9 +270,3 @@ def test_the_layers_of_the_second_form_are_mounted_as_the_whole_model(
         model = merged / "opt/packager/model"
         for path in (*TINY.glob("*.safetensors"), TINY / "config.json"):
             assert (model / path.name).read_bytes() == path.read_bytes()
-
-
-def run(*command: str) -> bytes:
-    done = subprocess.run(command, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout

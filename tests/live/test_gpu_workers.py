@@ -7,17 +7,12 @@ or not, so that a tensor which was left behind ends the pass.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from packager.share import share_dir
-
-TOOLS = share_dir("containers") / "tools"
+from tests.live.tool_programs import TOOLS, told_by
 
 pytestmark = pytest.mark.live
 
@@ -80,36 +75,10 @@ print(json.dumps(told))
 """
 
 
-def run(python: Path, tool: str, script: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place:
-        program = Path(place, "program.py")
-        program.write_text(script)
-        return run_program([str(python), str(program)], tool)
-
-
-def run_program(command: list[str], tool: str) -> dict[str, Any]:
-    done = subprocess.run(
-        command,
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": f"{TOOLS / tool}:{TOOLS / 'common'}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 @pytest.fixture(scope="module")
 def spread(training_python: Path) -> dict[str, Any]:
-    return run(training_python, "draft-heads", SPREAD)
+    found: dict[str, Any] = told_by(training_python, SPREAD, "draft-heads")
+    return found
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2, tied", "qwen3-moe", "deepseek-v3"])
@@ -202,20 +171,22 @@ ASKED = """
 import json, types
 from contextlib import nullcontext
 from packager_worker import WorkerFailed
-from {module} import work
+from worker import work
 
-spec = types.SimpleNamespace(gpus=1, parameters={{"task": "medusa"}}, inputs={{}})
+spec = types.SimpleNamespace(gpus=1, parameters={"task": "medusa"}, inputs={})
 try:
     work(spec, types.SimpleNamespace(busy=lambda text: nullcontext()))
 except WorkerFailed as error:
-    print(json.dumps({{"said": str(error)}}))
+    print(json.dumps({"said": str(error)}))
 """
 
 
 @pytest.fixture(scope="module")
 def devices(quantizing_python: Path) -> dict[str, Any]:
     place = json.dumps(str(TOOLS / "evaluate"))
-    return run(quantizing_python, "llmcompressor", f"EVALUATE = {place}\n{DEVICES}")
+    program = f"EVALUATE = {place}\n{DEVICES}"
+    found: dict[str, Any] = told_by(quantizing_python, program, "llmcompressor")
+    return found
 
 
 def test_a_torch_without_the_gpu_that_the_step_has_is_no_fault_of_the_model(
@@ -234,7 +205,7 @@ def test_every_worker_says_that_torch_does_not_find_the_gpu(
     tool: str, environment: str, request: pytest.FixtureRequest
 ) -> None:
     """`evaluate --gpus 1` ended with 'Torch not compiled with CUDA enabled', and no way out."""
-    told = run(request.getfixturevalue(environment), tool, ASKED.format(module="worker"))
+    told = told_by(request.getfixturevalue(environment), ASKED, tool)
 
     assert "the step has 1 GPUs, and torch 2.13.0+cpu finds none" in told["said"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import parse_qs, urlsplit
@@ -16,7 +15,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.commandline import Packager
+from tests.support.doubles.http import Handler, Running, Server
 from tests.support.doubles.models import safetensors_bytes, write_model
+from tests.support.doubles.registry import sha256
 
 pytestmark = pytest.mark.live
 
@@ -42,112 +43,89 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_file_over_eight_gib_arrives_whole(packager: Packager, model: Path) -> None:
-    with discarding_registry() as (host, kept):
+    with DiscardingRegistry() as registry:
         done = packager(
             *("build", "--model", str(model), "--instance", "ml.g5.12xlarge", "--family", "vllm"),
             *("--base", "scratch", "--quiet", "--format", "json"),
-            *("--max-total-tokens", "256", "--output", f"{host}/huge:1"),
+            *("--max-total-tokens", "256", "--output", f"{registry.host}/huge:1"),
         )
 
     assert done.status == 0, done.err
     layers = {layer["digest"]: layer for layer in json.loads(done.out)["layers"]}
     digest = next(digest for digest, layer in layers.items() if layer["role"] == "weights")
-    size, members = kept[digest]
-    assert size == layers[digest]["size"]
+    blob = registry.kept[digest]
+    assert blob.size == layers[digest]["size"]
     expected = (model / "model.safetensors").stat().st_size
-    assert members["opt/packager/model/model.safetensors"] == expected
+    assert blob.files["opt/packager/model/model.safetensors"] == expected
 
 
-@contextmanager
-def discarding_registry() -> Iterator[tuple[str, dict[str, tuple[int, dict[str, int]]]]]:
-    """A registry that hashes what it is given, reads it as a tar, and keeps neither.
+class DiscardingRegistry(Running):
+    """A registry that hashes what it is given, reads it as a tar, and keeps neither."""
 
-    What it gives out: for each blob its size, and the files in it with theirs.
-    """
-    kept: dict[str, tuple[int, dict[str, int]]] = {}
-    uploads: dict[str, tuple[str, int, dict[str, int]]] = {}
-    manifests: dict[str, bytes] = {}
+    def __init__(self) -> None:
+        self.kept: dict[str, Blob] = {}
+        self.uploads: list[Blob] = []
+        self.manifests: dict[str, bytes] = {}
+        self.servers = [Server(_Handler, self)]
+        self.host = self.servers[0].host
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
 
-        def log_message(self, format: str, *arguments: object) -> None: ...
+@dataclass(frozen=True)
+class Blob:
+    """What is left of a blob: the files in it with their sizes."""
 
-        def do_GET(self) -> None:
-            name = self.path.rpartition("/")[2]
-            if "/manifests/" in self.path and name in manifests:
-                body = manifests[name]
-                digest = "sha256:" + hashlib.sha256(body).hexdigest()
-                kind = "application/vnd.oci.image.manifest.v1+json"
-                return self._answer(200, body, digest=digest, kind=kind)
-            if "/blobs/" in self.path and name in kept:
-                return self._answer(200, size=kept[name][0], digest=name)
-            return self._answer(200 if self.path == "/v2/" else 404)
+    digest: str = ""
+    size: int = 0
+    files: Mapping[str, int] = field(default_factory=dict)
 
-        do_HEAD = do_GET
 
-        def do_POST(self) -> None:
-            name = str(len(uploads))
-            uploads[name] = ("", 0, {})
-            self._answer(202, location=f"{self.path.partition('?')[0]}{name}")
+class _Handler(Handler):
+    server: Server
 
-        def do_PATCH(self) -> None:
-            body = _Hashed(self.rfile, self.headers.get("Content-Length"))
-            members = {}
-            try:
-                with tarfile.open(fileobj=body, mode="r|", bufsize=1 << 20) as archive:  # type: ignore[call-overload]
-                    members = {member.name: member.size for member in archive}
-            except tarfile.ReadError:
-                pass  # the configuration
-            while body.read(1 << 20):
-                pass
-            name = self.path.rpartition("/")[2]
-            uploads[name] = (body.digest, body.taken, members)
-            self._answer(202, location=self.path)
+    def do_GET(self) -> None:
+        registry, name = self.server.double, self.path.rpartition("/")[2]
+        if "/manifests/" in self.path and name in registry.manifests:
+            body = registry.manifests[name]
+            kind = "application/vnd.oci.image.manifest.v1+json"
+            named = {"Docker-Content-Digest": sha256(body), "Content-Type": kind}
+            return self.say(200, named, body)
+        if "/blobs/" in self.path and name in registry.kept:  # only HEAD asks for blobs
+            size = str(registry.kept[name].size)
+            return self.head(200, {"Docker-Content-Digest": name, "Content-Length": size})
+        return self.say(200 if self.path == "/v2/" else 404)
 
-        def do_PUT(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            parts = urlsplit(self.path)
-            name = parts.path.rpartition("/")[2]
-            if "/manifests/" in parts.path:
-                manifests[name] = body
-                manifests["sha256:" + hashlib.sha256(body).hexdigest()] = body
-                return self._answer(201)
-            digest, size, members = uploads[name]
-            if parse_qs(parts.query)["digest"] != [digest]:
-                return self._answer(400)
-            kept[digest] = size, members
-            return self._answer(201, digest=digest)
+    do_HEAD = do_GET
 
-        def do_DELETE(self) -> None:
-            self._answer(204)
+    def do_POST(self) -> None:
+        uploads = self.server.double.uploads
+        uploads.append(Blob())
+        self.say(202, {"Location": f"{self.path.partition('?')[0]}{len(uploads) - 1}"})
 
-        def _answer(
-            self,
-            status: int,
-            body: bytes = b"",
-            *,
-            size: int | None = None,
-            digest: str = "",
-            kind: str = "",
-            location: str = "",
-        ) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body) if size is None else size))
-            named = {"Docker-Content-Digest": digest, "Content-Type": kind, "Location": location}
-            for name, value in named.items():
-                if value:
-                    self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
+    def do_PATCH(self) -> None:
+        body = _Hashed(self.rfile, self.headers.get("Content-Length"))
+        members = {}
+        with (
+            suppress(tarfile.ReadError),  # the configuration
+            tarfile.open(fileobj=body, mode="r|", bufsize=1 << 20) as archive,
+        ):
+            members = {member.name: member.size for member in archive}
+        while body.read(1 << 20):
+            pass
+        number = int(self.path.rpartition("/")[2])
+        self.server.double.uploads[number] = Blob(body.digest, body.taken, members)
+        self.say(202, {"Location": self.path})
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}", kept
-        finally:
-            server.shutdown()
+    def do_PUT(self) -> None:
+        registry, parts = self.server.double, urlsplit(self.path)
+        body, name = self.body(), parts.path.rpartition("/")[2]
+        if "/manifests/" in parts.path:
+            registry.manifests |= {name: body, sha256(body): body}
+            return self.say(201)
+        blob = registry.uploads[int(name)]
+        if parse_qs(parts.query)["digest"] != [blob.digest]:
+            return self.say(400)
+        registry.kept[blob.digest] = blob
+        return self.say(201, {"Docker-Content-Digest": blob.digest})
 
 
 class _Hashed:

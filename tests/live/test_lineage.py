@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.commandline import TINY, Done, Packager
+from tests.live.building import build, ran, told
+from tests.support.commandline import Packager
 from tests.support.real_registry import docker_registry
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
-
-BUILD = ("build", "--model", str(TINY), "--instance", "local", "--quiet")
-
-
-def shown(done: Done) -> dict[str, Any]:
-    assert done.status == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    return found
 
 
 @pytest.mark.capability("lineage")
@@ -27,10 +18,9 @@ def test_an_image_of_the_engine_is_known_by_its_digests(
     packager: Packager, engine: str, python_base: str
 ) -> None:
     name = "docker:packager-test-lineage:1"
-    done = packager(*BUILD, "--base", f"docker:{python_base}", "--output", name)
-    assert done.status == 0, done.err
+    done = build(packager, name, base=f"docker:{python_base}")
 
-    found = shown(packager("lineage", name, "--format", "json"))
+    found = told(packager, "lineage", name)
 
     digest = done.out.strip().rpartition("@")[2]
     assert found["subjects"] == [f"image:{digest}"]
@@ -51,11 +41,9 @@ def test_a_record_travels_between_registries_without_lists(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     with docker_registry(tmp_path / "one") as one, docker_registry(tmp_path / "two") as two:
-        built = packager(*BUILD, "--base", "scratch", "--output", f"{one}/tiny:1")
-        assert built.status == 0, built.err
-        copied = packager("copy", f"{one}/tiny:1", f"{two}/other/tiny:2", env=elsewhere)
-        assert copied.status == 0, copied.err
-        found = shown(packager("lineage", f"{two}/other/tiny:2", "--format", "json", env=elsewhere))
+        built = build(packager, f"{one}/tiny:1")
+        ran(packager, "copy", f"{one}/tiny:1", f"{two}/other/tiny:2", env=elsewhere)
+        found = told(packager, "lineage", f"{two}/other/tiny:2", env=elsewhere)
 
     claimed = {node["kind"] for node in found["nodes"] if node["claimed"]}
     assert claimed == {"model"}

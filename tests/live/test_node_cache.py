@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.commandline import TINY, Packager
+from tests.live.building import build, told
+from tests.support.commandline import Packager
 from tests.support.real_registry import docker_registry
 
 pytestmark = pytest.mark.live
 
-BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
-
 
 def filled(packager: Packager, image: str, cache: str) -> dict[str, Any]:
-    done = packager("node-cache", image, cache, "--format", "json")
-    assert done.status == 0, done.err
-    report: dict[str, Any] = json.loads(done.out)
-    return report
+    return told(packager, "node-cache", image, cache)
 
 
 def entries(cache: Path) -> dict[str, bytes]:
@@ -32,11 +27,7 @@ def test_an_engine_a_registry_and_a_layout_give_the_same_entries(
 ) -> None:
     with docker_registry(tmp_path) as host:
         name = f"{host}/node-cache:1"
-        done = packager(
-            *BUILD, "--output", "oci:out", "--output", "docker:node-cache:1", "--output", name
-        )
-        assert done.status == 0, done.err
-
+        build(packager, "oci:out", "--output", "docker:node-cache:1", "--output", name)
         from_registry = filled(packager, name, "by-registry")
         from_engine = filled(packager, "docker:node-cache:1", "by-engine")
         from_layout = filled(packager, "oci:out", "by-layout")

@@ -53,27 +53,13 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_whole_at_any_width_and_on_paper(
+def test_a_page_is_whole_at_any_width_and_on_paper_and_has_no_barriers(
     browser: Browser, page_of: Callable[[str], Path], name: str
 ) -> None:
     browser.show(page_of(name), width=1280)
-    for width in (1280, 800, 400, 320):
-        browser.look(width=width)
-        assert (width, browser.clipped()) == (width, [])
-        assert (width, browser.overlapping()) == (width, [])
-    browser.look(width=703, media="print")  # A4 between its margins
-    assert browser.clipped() == []
+    browser.check_whole()
+    browser.check_barriers()
     assert browser.faults() == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_no_barriers_in_light_and_dark(
-    browser: Browser, page_of: Callable[[str], Path], name: str
-) -> None:
-    browser.show(page_of(name), width=1280)
-    assert browser.barriers() == []
-    browser.look(width=400, dark=True)
-    assert browser.barriers() == []
 
 
 def test_nothing_is_hidden_in_the_table_at_the_usual_width(
@@ -105,7 +91,6 @@ def test_a_command_is_copied_with_the_keyboard_and_announced(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
     from selenium.webdriver.common.keys import Keys
-    from selenium.webdriver.support.wait import WebDriverWait
 
     browser.show(page_of("dense on one GPU"))
     driver = browser.driver
@@ -113,8 +98,8 @@ def test_a_command_is_copied_with_the_keyboard_and_announced(
         "Browser.grantPermissions",
         {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
     )
-    button = driver.find_element("css selector", ".copy")
-    command = driver.find_element("css selector", ".choice code").text
+    button = browser.find(".copy")
+    command = browser.find(".choice code").text
     driver.execute_script("document.body.tabIndex = -1; document.body.focus()")
     for _ in range(3):  # it is the first thing that Tab reaches
         driver.switch_to.active_element.send_keys(Keys.TAB)
@@ -124,28 +109,22 @@ def test_a_command_is_copied_with_the_keyboard_and_announced(
 
     button.send_keys(Keys.ENTER)
 
-    WebDriverWait(driver, 60).until(
-        lambda found: (
-            found.find_element("id", "said").get_attribute("textContent") == "Command copied"
-        )
-    )
+    browser.wait_for_text("said", "Command copied")
     assert driver.execute_async_script(
         "navigator.clipboard.readText().then(arguments[0], arguments[0])"
     ) == re.sub(r"\s+", " ", command)
 
 
 def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str], Path]) -> None:
-    from selenium.webdriver.support.ui import Select
-
     browser.show(page_of(RANKING))
     driver = browser.driver
 
     def column(at: int) -> list[str]:
-        rows = driver.find_elements("css selector", "#instances tbody tr:not([hidden])")
+        rows = browser.find_all("#instances tbody tr:not([hidden])")
         cells = [row.find_elements("xpath", "./*") for row in rows[:12]]
         return [row[at].text for row in cells]
 
-    head = driver.find_element("css selector", "[data-is=hour] button")
+    head = browser.find("[data-is=hour] button")
     head.click()
     cheapest = [float(text) for text in column(3)]
     head.click()
@@ -153,13 +132,13 @@ def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str
     assert cheapest == sorted(cheapest)
     assert dearest == sorted(dearest, reverse=True)
     assert dearest[0] > 100 > cheapest[-1]
-    sorts = driver.find_elements("css selector", "th[aria-sort]")
+    sorts = browser.find_all("th[aria-sort]")
     assert [one.get_attribute("aria-sort") for one in sorts] == ["descending"]
 
-    Select(driver.find_element("name", "device")).select_by_visible_text("L4")
-    Select(driver.find_element("name", "fits")).select_by_visible_text("fits")
+    browser.choose("device", "L4")
+    browser.choose("fits", "fits")
     driver.find_element("name", "hour").send_keys("2")
-    shown = driver.find_element("css selector", ".filters output").text
+    shown = browser.find(".filters output").text
     assert set(column(2)) == {"1 x L4"}
     assert all(float(text) <= 2 for text in column(3))
     assert re.fullmatch(r"[3-9] of 125 instances", shown)
@@ -170,10 +149,9 @@ def test_a_page_without_script_has_everything_and_no_dead_button(
 ) -> None:
     with browser.without_script():
         browser.show(page_of(RANKING))
-        driver = browser.driver
-        shown = driver.find_elements("css selector", "button, form")
-        rows = driver.find_elements("css selector", "#instances tbody tr")
-        command = driver.find_element("css selector", ".choice code")
+        shown = browser.find_all("button, form")
+        rows = browser.find_all("#instances tbody tr")
+        command = browser.find(".choice code")
 
         assert [one.tag_name for one in shown if one.is_displayed()] == []
         assert len(rows) == 125

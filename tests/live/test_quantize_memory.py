@@ -8,7 +8,6 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from packager import wiring
 from packager.build import pipeline
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
-from tests.live.checkpoints import read_tensors
 from tests.support.commandline import TINY
 from tests.support.doubles.models import llama_tensors
 from tests.support.places import ROOT
@@ -66,24 +64,6 @@ def test_a_model_of_a_gigabyte_stays_within_the_bound_and_the_bound_is_honest(
 
     assert size > 1_000_000_000
     assert step.needs.memory_bytes / 1.25 < result.peak_memory_bytes <= step.needs.memory_bytes
-
-
-def test_where_weights_lie_meanwhile_changes_no_bit(
-    tmp_path: Path, quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in quantizing_fast.items():
-        monkeypatch.setenv(name, value)
-    step = step_of(TINY, "gptq", calibration_samples=8, calibration_tokens=128)
-    on_disk = replace(step, parameters={**step.parameters, "host_bytes": 1_000_000})
-    results = []
-    for name, one in (("memory", step), ("disk", on_disk)):
-        into = tmp_path / name
-        into.mkdir()
-        told = executor().run(one, into)
-        results.append(read_tensors(into))
-
-    assert any("the rest on disk" in notice for notice in told.notices)
-    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize(

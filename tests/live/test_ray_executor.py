@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ import pytest
 
 from packager.core.tree_manifest import MANIFEST
 from tests.conftest import unavailable
-from tests.live.test_warm_ray import busy_workers, processes, wait_until
-from tests.support.commandline import TINY, Done, packager_in
+from tests.live.ray_work import Work, busy_workers, environment_of, naming
+from tests.live.waiting import wait_until
+from tests.support.commandline import TINY, Done
 from tests.support.doubles.ray_nodes import Nodes, ray_nodes
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.sagemaker_bodies import quantization
-from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -29,30 +28,20 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 class Cluster:
     """A cluster with two nodes, and a bucket that all reach."""
 
-    def __init__(self, place: Path, bucket: Bucket, server: str, tools: dict[str, str]) -> None:
-        self.place = place
+    def __init__(self, bucket: Bucket, server: str, tools: dict[str, str]) -> None:
         self.bucket = bucket
         self.shared = f"{bucket.url}/builds?endpoint_url={server}"
-        self.environment = {
-            **bucket.environment,
-            **tools,
-            "PYTHONPATH": os.pathsep.join((str(OUTSIDE), str(Path.cwd()))),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
+        self.environment = environment_of(bucket) | tools
         self.nodes = Nodes("", (), ())
 
 
-class Laptop:
+class Laptop(Work):
     """Somebody who builds: with caches of their own."""
 
     def __init__(self, place: Path, cluster: Cluster) -> None:
-        self.place = place
+        own = {"PACKAGER_CACHE": str(place / "cache"), "XDG_STATE_HOME": str(place / "state")}
+        super().__init__(place, cluster.environment | own)
         self.cluster = cluster
-        self.environment = {
-            **cluster.environment,
-            "PACKAGER_CACHE": str(place / "cache"),
-            "XDG_STATE_HOME": str(place / "state"),
-        }
 
     def words(self, quantize: str, *more: str, far: bool = True) -> tuple[str, ...]:
         there = ("--executor", "ray", "--address", self.cluster.nodes.address)
@@ -64,17 +53,21 @@ class Laptop:
         )
 
     def build(self, quantize: str, *more: str, far: bool = True) -> Done:
-        return self.run(*self.words(quantize, *more, far=far))
+        done = self.run(*self.words(quantize, *more, far=far))
+        assert done.status == 0, done.err
+        return done
+
+    def begin(self, quantize: str) -> subprocess.Popen[bytes]:
+        return self.start(*self.words(quantize), "--progress", "plain")
 
     def job(self, method: str) -> dict[str, Any]:
         """Run a document of the API whose steps run in the cluster; give its build's record."""
         bucket = self.cluster.bucket
         bucket.upload(TINY, "tiny")
-        place = f"{bucket.url}/out/"
         document = {
             **quantization(OPTION_QUANTIZE=method),
             "ModelSource": {"S3": {"S3Uri": f"{bucket.url}/tiny/"}},
-            "OutputConfig": {"S3OutputLocation": place},
+            "OutputConfig": {"S3OutputLocation": f"{bucket.url}/out/"},
         }
         there = ("--executor", "ray", "--address", self.cluster.nodes.address)
         self.environment["PACKAGER_CACHE_SHARED"] = self.cluster.shared
@@ -86,27 +79,6 @@ class Laptop:
         assert f"out/{MANIFEST}" in bucket.names()
         [record] = (self.place / "state/packager/jobs").glob("*/record.json")
         return dict(json.loads(record.read_text()))
-
-    def run(self, *words: str) -> Done:
-        return packager_in(self.place)(*words, env=self.environment)
-
-    def start(self, quantize: str) -> subprocess.Popen[bytes]:
-        with (self.place / "out.txt").open("wb") as out, (self.place / "err.txt").open("wb") as err:
-            return subprocess.Popen(
-                [sys.executable, "-m", "packager", *self.words(quantize), "--progress", "plain"],
-                cwd=self.place,
-                env={**os.environ, **self.environment},
-                stdout=out,
-                stderr=err,
-            )
-
-    @property
-    def out(self) -> list[str]:
-        return (self.place / "out.txt").read_text().splitlines()
-
-    @property
-    def err(self) -> str:
-        return (self.place / "err.txt").read_text()
 
     @property
     def step(self) -> dict[str, object]:
@@ -122,7 +94,7 @@ def cluster(
         unavailable("ray")
     place = tmp_path_factory.mktemp("cluster")
     with bucket_server() as server:
-        made = Cluster(place, Bucket(server), server, quantizing_fast)
+        made = Cluster(Bucket(server), server, quantizing_fast)
         with ray_nodes(place, made.environment, count=2) as made.nodes:
             yield made
 
@@ -144,19 +116,22 @@ def test_a_killed_worker_costs_a_try_and_a_second_build_waits_for_the_first(
     ran = laptop.place / "ran"
     way = f"demo-slow,seed=1,seconds=6,ran={ran}"
 
-    first = laptop.start(way)
-    wait_until(lambda: ran.exists() or first.poll() is not None, 240)
+    first = laptop.begin(way)
+    wait_until(lambda: ran.exists() or first.poll() is not None)
     assert first.poll() is None, laptop.err
     os.kill(busy_workers(laptop.cluster.nodes)[0], signal.SIGKILL)
-    wait_until(lambda: len(ran.read_text()) == 2 or first.poll() is not None, 240)
-    second = colleague.start(way)
+    wait_until(lambda: len(ran.read_text()) == 2 or first.poll() is not None)
+    second = colleague.begin(way)
     assert first.wait(500) == 0, laptop.err
     assert second.wait(500) == 0, colleague.err
 
     assert ran.read_text() == "xx"  # the killed one, and one for both builds
     assert laptop.step["reused"] is False
     assert colleague.step["reused"] is True
-    [ours], [theirs] = laptop.out, colleague.out  # nothing of Ray's is on stdout
+    [ours], [theirs] = (
+        laptop.out.splitlines(),
+        colleague.out.splitlines(),
+    )  # nothing of Ray's is on stdout
     assert ours.rpartition("@")[2] == theirs.rpartition("@")[2]
     assert "was tried again in the cluster: WorkerCrashedError" in laptop.err
 
@@ -167,10 +142,7 @@ def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
     """With the real quantizer in a job, and with an evaluation of what that left in the cache."""
     job = laptop.job("fp8")
     far = laptop.build("fp8", "--evaluate", "default", "--evaluate-samples", "2")
-    assert far.status == 0, far.err
-
     near = colleague.build("fp8", far=False)
-    assert near.status == 0, near.err
 
     assert far.out.rpartition("@")[2] == near.out.rpartition("@")[2]
     record = json.loads((laptop.place / "record.json").read_text())
@@ -187,10 +159,9 @@ def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
 
 def test_ctrl_c_ends_the_step_on_its_node(laptop: Laptop) -> None:
     pids = laptop.place / "pids"
-    build = laptop.start(f"demo-orphan,pids={pids}")
+    build = laptop.begin(f"demo-orphan,pids={pids}")
     wait_until(
         lambda: (pids.exists() and len(pids.read_text().split()) == 2) or build.poll() is not None,
-        240,
     )
 
     build.send_signal(signal.SIGINT)
@@ -198,14 +169,4 @@ def test_ctrl_c_ends_the_step_on_its_node(laptop: Laptop) -> None:
     assert build.wait(300) == 130, laptop.err
     left = pids.read_text().split()
     wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left), 30)
-    assert not [words for _, words in processes() if str(pids) in words]
-
-
-def test_what_the_tool_refuses_on_a_node_is_refused_here_and_remembered(laptop: Laptop) -> None:
-    first = laptop.build("demo-refuse")
-    again = laptop.build("demo-refuse")
-
-    assert first.status == again.status == 6
-    assert "the model has 7 heads, 8 are needed" in first.err
-    assert "use another model" in first.err
-    assert "these inputs were rejected on" in again.err
+    assert not naming(str(pids))

@@ -6,13 +6,9 @@ The engine of most images is `tiny_engine.py`; vLLM is in one test.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.live.servers import small_model_words
+from tests.live.servers import ask, small_model_words
 from tests.live.tiny_images import TINY_ENGINE
+from tests.live.waiting import wait_until
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -73,18 +70,10 @@ def paste(line: str) -> Any:
     return json.loads(done.stdout)
 
 
-def ask(url: str, tokens: int) -> dict[str, Any]:
-    asked = {"model": "model", "messages": [], "max_tokens": tokens}
-    with urllib.request.urlopen(f"{url}/v1/models", timeout=300) as models:
-        asked["model"] = json.load(models)["data"][0]["id"]
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions",
-        json.dumps(asked).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+def ask_for(url: str, tokens: int) -> dict[str, Any]:
+    model = ask(url, "/v1/models")["data"][0]["id"]
+    body = {"model": model, "messages": [], "max_tokens": tokens}
+    return dict(ask(url, "/v1/chat/completions", body))
 
 
 def test_a_model_is_built_and_answers_and_is_listed_until_it_is_stopped(
@@ -125,10 +114,9 @@ def test_an_interrupt_lets_running_requests_end_and_removes_the_container(
     number: signal.Signals, image: str, containers: Any
 ) -> None:
     with running(image) as (process, told), ThreadPoolExecutor() as threads:
-        slow = threads.submit(ask, told["url"], 7)
+        slow = threads.submit(ask_for, told["url"], 7)
         [container] = containers()
-        while b"a slow answer has begun" not in container.logs():
-            time.sleep(0.05)
+        wait_until(lambda: b"a slow answer has begun" in container.logs())
         process.send_signal(number)
 
         assert slow.result(300)["choices"][0]["message"]["content"] == "from a chat"
@@ -149,18 +137,10 @@ def test_a_run_that_was_killed_is_still_listed_and_stopped(
     assert containers() == []
 
 
-def test_a_run_that_another_command_stops_ends_well(
-    packager: Packager, image: str, containers: Any
-) -> None:
-    with running(image, "--name", "other") as (process, _):
-        assert packager("stop", "other").status == 0
-        assert process.wait(300) == 0
-
-
 def test_an_engine_that_dies_ends_the_run_with_its_log(image: str, containers: Any) -> None:
     with running(image) as (process, told):
         with pytest.raises(OSError):
-            ask(told["url"], 13)
+            ask_for(told["url"], 13)
         assert process.wait(300) == 4
         assert process.stderr is not None
         error = json.loads(process.stderr.read())
@@ -185,9 +165,7 @@ def test_an_engine_that_does_not_start_tells_why_and_leaves_nothing(
 def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: Any) -> None:
     command = [sys.executable, "-m", "packager", "run", image, "--env", "TINY_FAULT=never-ready"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not any(container.status == "running" for container in containers()):
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: any(container.status == "running" for container in containers()))
         process.send_signal(signal.SIGINT)
         try:
             said, _ = process.communicate(timeout=300)
@@ -199,23 +177,13 @@ def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: A
     assert containers() == []
 
 
-def test_a_model_without_a_chat_template_is_asked_for_a_completion(
-    packager: Packager, image: str, containers: Any
-) -> None:
-    done = packager("run", image, "--detach", "--env", "TINY_FAULT=no-template")
-
-    line = done.out.splitlines()[2]
-    assert "/v1/completions" in line
-    assert paste(line) == {"choices": [{"text": "from a completion"}]}
-
-
 def test_a_run_that_ended_stays_listed_until_its_name_runs_again(
     packager: Packager, image: str, containers: Any
 ) -> None:
     words = ("run", image, "--detach", "--name", "again")
     address = json.loads(packager(*words, "--format", "json").out)["url"]
     with pytest.raises(OSError):
-        ask(address, 13)
+        ask_for(address, 13)
     [container] = containers()
     container.wait()
 
@@ -227,16 +195,6 @@ def test_a_run_that_ended_stays_listed_until_its_name_runs_again(
     assert "ERROR the worker died" in log
     assert done.status == 0, done.err
     assert len(containers()) == 1
-
-
-def test_a_port_of_another_process_is_not_taken(packager: Packager, image: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        number = listening.getsockname()[1]
-        done = packager("run", image, "--detach", "--port", str(number))
-
-    assert done.status == 2
-    assert f"port {number} is taken by " in done.err
-    assert f"(process {os.getpid()})" in done.err
 
 
 def test_vllm_answers_the_pasted_line_and_openai_s_client(

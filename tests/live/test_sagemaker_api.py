@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,11 @@ import pytest
 from tests.conftest import OWN_PLACES, SCRIPTS, unavailable
 from tests.live.api_server import ROLE, ApiServer, api_server
 from tests.live.tiny_images import TINY_ENGINE
+from tests.live.tool_programs import documents_in, printed_by
+from tests.live.waiting import wait_until
 from tests.support.commandline import TINY
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.sagemaker_bodies import quantization
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -92,26 +94,9 @@ def environment(api: ApiServer, bucket: Bucket) -> dict[str, str]:
     return {**own, **api.variables(), **s3, "PYTHONNOUSERSITE": "1"}
 
 
-def run_program(version: str, program: str, *words: str, **variables: str) -> Any:
-    done = subprocess.run(
-        [python_of(version), HERE / program, *words],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def is_gone(api: ApiServer, endpoint: str) -> bool:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        found = api.client("sagemaker").list_endpoints(NameContains=endpoint)["Endpoints"]
-        if not found:
-            return True
-        time.sleep(0.2)
-    return False
+def wait_until_gone(api: ApiServer, endpoint: str) -> None:
+    client = api.client("sagemaker")
+    wait_until(lambda: not client.list_endpoints(NameContains=endpoint)["Endpoints"], 60)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +107,14 @@ def test_an_sdk_optimizes_deploys_asks_and_deletes(
 ) -> None:
     program = f"sagemaker_sdk{version[1:]}.py"
 
-    told = run_program(version, program, bucket.name, method, **environment(api, bucket))
+    words = (python_of(version), HERE / program, bucket.name, method)
+    told = documents_in(printed_by(*words, env=environment(api, bucket)))[-1]
 
     assert told["endpoint"] == endpoint
     assert told["answer"]["choices"] == [{"message": {"content": "from a chat"}}]
     assert told["image"].startswith(f"{QUANTIZED}:modelbuilderjob-")
     assert "@sha256:" in told["image"]
-    assert is_gone(api, endpoint)
+    wait_until_gone(api, endpoint)
     assert f"{endpoint}/packager-tree.json" in bucket.names()
     quantized = json.loads(bucket.get(f"{endpoint}/config.json"))["quantization_config"]
     bits = quantized["config_groups"]["group_0"]["weights"]["num_bits"]
@@ -142,48 +128,24 @@ def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
     program = (python_of("v2"), HERE / "short_pauses.py", "awscli")
 
     def aws(*words: str) -> Any:
-        done = subprocess.run(
-            [*program, *words, "--output", "json"],
-            env=environment(api, bucket),
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout) if done.stdout.strip() else {}
+        own = environment(api, bucket)
+        return json.loads(printed_by(*program, *words, "--output", "json", env=own) or "{}")
 
     place = f"{bucket.url}/cli/"
     document = {
+        **quantization(OPTION_QUANTIZE="fp8"),
         "OptimizationJobName": "cli",
-        "RoleArn": ROLE,
-        "DeploymentInstanceType": "ml.g5.12xlarge",
         "ModelSource": {"S3": {"S3Uri": f"{bucket.url}/models/tiny/"}},
-        "OptimizationConfigs": [
-            {"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "fp8"}}}
-        ],
         "OutputConfig": {"S3OutputLocation": place},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
     }
     aws("sagemaker", "create-optimization-job", "--cli-input-json", json.dumps(document))
-    end = time.monotonic() + 600
-    client = api.client("sagemaker")  # starts of the CLI take a second each
-    while True:
-        found = client.describe_optimization_job(OptimizationJobName="cli")
-        if found["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    api.ended("cli")  # starts of the CLI take a second each
     job = aws("sagemaker", "describe-optimization-job", "--optimization-job-name", "cli")
     assert job["OptimizationJobStatus"] == "COMPLETED", job
+    data = {"S3Uri": place, "S3DataType": "S3Prefix", "CompressionType": "None"}
     container = {
         "Image": job["OptimizationOutput"]["RecommendedInferenceImage"],
-        "ModelDataSource": {
-            "S3DataSource": {
-                "S3Uri": place,
-                "S3DataType": "S3Prefix",
-                "CompressionType": "None",
-            }
-        },
+        "ModelDataSource": {"S3DataSource": data},
     }
     aws("sagemaker", "create-model", "--model-name", "cli", "--execution-role-arn", ROLE,
         "--primary-container", json.dumps(container))  # fmt: skip

@@ -7,11 +7,8 @@ quantizer, the Docker Engine and the engine of the images are real.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
-import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,60 +58,13 @@ def example(name: str, bucket: Bucket, **replaced: str) -> dict[str, Any]:
     return found
 
 
-def ended(api: ApiServer, name: str) -> dict[str, Any]:
-    """Wait for an optimization job; give its description."""
-    client, end = api.client("sagemaker"), time.monotonic() + 900
-    while True:
-        job: dict[str, Any] = client.describe_optimization_job(OptimizationJobName=name)
-        if job["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"):
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert job["OptimizationJobStatus"] == "COMPLETED", "\n".join(log_of(api, name)[-20:])
-    return job
-
-
-def log_of(api: ApiServer, name: str) -> list[str]:
-    events = api.client("logs").get_log_events(
-        logGroupName="/aws/sagemaker/OptimizationJobs", logStreamName=name, startFromHead=True
-    )["events"]
-    return [event["message"] for event in events]
-
-
-def deploy(api: ApiServer, model: str) -> None:
-    """Bring up a model behind an endpoint of its name."""
-    client = api.client("sagemaker")
-    variant = {
-        "VariantName": "all",
-        "ModelName": model,
-        "InstanceType": "ml.g5.xlarge",
-        "InitialInstanceCount": 1,
-    }
-    client.create_endpoint_config(EndpointConfigName=model, ProductionVariants=[variant])
-    client.create_endpoint(EndpointName=model, EndpointConfigName=model)
-    end = time.monotonic() + 600
-    while True:
-        found = client.describe_endpoint(EndpointName=model)
-        if found["EndpointStatus"] != "Creating":
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert found["EndpointStatus"] == "InService", (found, endpoint_log(api, model)[-40:])
-
-
-def endpoint_log(api: ApiServer, name: str) -> str:
-    events = api.client("logs").filter_log_events(logGroupName=f"/aws/sagemaker/Endpoints/{name}")
-    return "\n".join(event["message"] for event in events["events"])
-
-
 def said(api: ApiServer, endpoint: str) -> str:
     """Ask for a chat's next turn, at once and as a stream; both must be the same."""
-    runtime = api.client("sagemaker-runtime")
-    to = {"EndpointName": endpoint, "ContentType": "application/json"}
-    answer = json.loads(runtime.invoke_endpoint(**to, Body=json.dumps(CHAT))["Body"].read())
-    whole: str = answer["choices"][0]["message"]["content"]
+    whole: str = api.ask(endpoint, CHAT)["choices"][0]["message"]["content"]
     body = json.dumps({**CHAT, "stream": True})
-    events = runtime.invoke_endpoint_with_response_stream(**to, Body=body)["Body"]
+    events = api.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=endpoint, ContentType="application/json", Body=body
+    )["Body"]
     sent = b"".join(event["PayloadPart"]["Bytes"] for event in events).decode()
     lines = [line.removeprefix("data: ") for line in sent.splitlines() if line.startswith("data:")]
     assert lines[-1] == "[DONE]"
@@ -125,16 +75,14 @@ def said(api: ApiServer, endpoint: str) -> str:
 
 
 def delete_endpoint(api: ApiServer, name: str) -> None:
+    api.take_down(name)
     client = api.client("sagemaker")
-    client.delete_endpoint(EndpointName=name)
-    waiter = client.get_waiter("endpoint_deleted")
-    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 0.2, "MaxAttempts": 300})
     client.delete_endpoint_config(EndpointConfigName=name)
     client.delete_model(ModelName=name)
     assert containers_of(name) == []
 
 
-def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
+def test_a_compiled_model_is_deployed_asked_and_deleted(
     engine: str, serving_base: str, bucket: Bucket, compiled: Compiled, tmp_path: Path
 ) -> None:
     """The same model in a bucket: what the command line compiled of it is not compiled again."""
@@ -153,8 +101,8 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
                 "OutputConfig": {"S3OutputLocation": f"{bucket.url}/results/compiled/"},
             }
         )
-        image = ended(api, "compiled")["OptimizationOutput"]["RecommendedInferenceImage"]
-        job_log = "\n".join(log_of(api, "compiled"))
+        image = api.ended("compiled")["OptimizationOutput"]["RecommendedInferenceImage"]
+        job_log = api.job_log("compiled")
         data = {
             "S3Uri": f"{bucket.url}/results/compiled/",
             "S3DataType": "S3Prefix",
@@ -162,18 +110,13 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
         }
         container = {"Image": image, "ModelDataSource": {"S3DataSource": data}}
         client.create_model(ModelName="compiled", ExecutionRoleArn=ROLE, PrimaryContainer=container)
-        deploy(api, "compiled")
+        api.bring_up("compiled")
         answer = said(api, "compiled")
-        log = endpoint_log(api, "compiled")
-        benchmark = measured(api, bucket, "compiled")
+        log = api.endpoint_log("compiled")
         delete_endpoint(api, "compiled")
-        client.delete_ai_benchmark_job(AIBenchmarkJobName="short")
-        client.delete_ai_workload_config(AIWorkloadConfigName="short")
         client.delete_optimization_job(OptimizationJobName="compiled")
         left = [
             *client.list_optimization_jobs()["OptimizationJobSummaries"],
-            *client.list_ai_benchmark_jobs()["AIBenchmarkJobs"],
-            *client.list_ai_workload_configs()["AIWorkloadConfigs"],
             *client.list_models()["Models"],
         ]
 
@@ -181,61 +124,12 @@ def test_a_compiled_model_is_deployed_asked_measured_and_deleted(
     assert "compile: taken from the cache" in job_log
     assert "files compiled ahead of time are in place" in log
     assert answer.strip()
-    assert benchmark["request_count"]["avg"] == 8
-    assert benchmark["time_to_first_token"]["avg"] > 0
     assert left == []
-
-
-def measured(api: ApiServer, bucket: Bucket, endpoint: str) -> dict[str, Any]:
-    """Benchmark an endpoint with a few requests; give what the archive says of them."""
-    client = api.client("sagemaker")
-    parameters = {
-        "concurrency": 2,
-        "request_count": 8,
-        "prompt_input_tokens_mean": 40,
-        "output_tokens_mean": 8,
-        "streaming": True,
-    }
-    spec = json.dumps({"benchmark": {"type": "aiperf"}, "parameters": parameters})
-    client.create_ai_workload_config(
-        AIWorkloadConfigName="short", AIWorkloadConfigs={"WorkloadSpec": {"Inline": spec}}
-    )
-    client.create_ai_benchmark_job(
-        AIBenchmarkJobName="short",
-        BenchmarkTarget={"Endpoint": {"Identifier": endpoint}},
-        OutputConfig={"S3OutputLocation": f"{bucket.url}/benchmarks/"},
-        AIWorkloadConfigIdentifier="short",
-        RoleArn=ROLE,
-    )
-    end = time.monotonic() + 300
-    while True:
-        job = client.describe_ai_benchmark_job(AIBenchmarkJobName="short")
-        if job["AIBenchmarkJobStatus"] not in ("Pending", "InProgress"):
-            break
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    assert job["AIBenchmarkJobStatus"] == "Completed", job
-    place = job["OutputConfig"]["S3OutputLocation"].removeprefix(f"{bucket.url}/")
-    [archive] = [
-        name
-        for name in bucket.names()
-        if name.startswith(place) and name.endswith("/output.tar.gz")
-    ]
-    with tarfile.open(fileobj=io.BytesIO(bucket.get(archive))) as tar:
-        member = tar.extractfile("profile_export_aiperf.json")
-        assert member is not None
-        found: dict[str, Any] = json.load(member)
-    return found
 
 
 def sharegpt(asked: str, answer: str) -> dict[str, Any]:
     turns = (("human", asked), ("gpt", answer))
     return {"conversations": [{"from": who, "value": text} for who, text in turns]}
-
-
-def chat(asked: str, answer: str) -> dict[str, Any]:
-    turns = (("user", asked), ("assistant", answer))
-    return {"messages": [{"role": who, "content": text} for who, text in turns]}
 
 
 def captured(asked: str, answer: str) -> dict[str, Any]:
@@ -271,7 +165,6 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
     tmp_path: Path,
 ) -> None:
     put_talks(bucket, "sharegpt/train.jsonl", sharegpt)
-    put_talks(bucket, "chat/train.jsonl", chat)
     put_talks(bucket, "captured/endpoint/all/2026/01/01/00/00-00-000.jsonl", captured)
     options = (
         *("--instance", "local", "--base", serving_base, "--images", f"docker:{IMAGES}"),
@@ -281,35 +174,28 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
     with api_server(tmp_path, *options, **environment) as api:
         client = api.client("sagemaker")
         client.create_model(**example("model", bucket))
-        for name, document, data in (
-            ("sharegpt", "eagle-own-data", "sharegpt"),
-            ("chat", "eagle-own-data", "chat"),
-            ("built-in", "eagle-built-in-data", ""),
+        for document, places in (
+            ("eagle-own-data", {"/eagle/": "/own/", "/chats/": "/sharegpt/"}),
+            ("eagle-built-in-data", {"/eagle/": "/built-in/"}),
         ):
-            places = {"/eagle/": f"/{name}/"} | ({"/chats/": f"/{data}/"} if data else {})
-            body = example(document, bucket, **places)
-            client.create_optimization_job(**{**body, "OptimizationJobName": name})
-        for name in ("sharegpt", "chat", "built-in"):
-            ended(api, name)
-        repeated = "\n".join(log_of(api, "chat"))
+            client.create_optimization_job(**example(document, bucket, **places))
+            api.ended(document)
 
-        own = {"s3://models/qwen3-eagle/": "s3://results/sharegpt/draft/"}
+        own = {"s3://models/qwen3-eagle/": "s3://results/own/draft/"}
         client.create_model(**example("model-with-head", bucket, **own))
         places = {"/chats/": "/captured/", "/eagle/": "/captured/"}
         client.create_optimization_job(**example("eagle-own-head", bucket, **places))
-        ended(api, "eagle-own-head")
+        api.ended("eagle-own-head")
 
-        deploy(api, "qwen3-32b-trained")
+        api.bring_up("qwen3-32b-trained")
         answer = said(api, "qwen3-32b-trained")
-        log = endpoint_log(api, "qwen3-32b-trained")
+        log = api.endpoint_log("qwen3-32b-trained")
         delete_endpoint(api, "qwen3-32b-trained")
 
     heads = {
         name: bucket.get(f"results/{name}/draft/model.safetensors")
-        for name in ("sharegpt", "chat", "built-in", "captured")
+        for name in ("own", "built-in", "captured")
     }
-    assert heads["chat"] == heads["sharegpt"]  # the same talks in another format
-    assert "train: taken from the cache" in repeated
     assert len({*heads.values()}) == 3
     assert re.search(r"SpeculativeConfig\(method='eagle3', model='/opt/packager/draft'", log)
     assert answer.strip()
@@ -349,7 +235,7 @@ def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
     environment = {**bucket.environment, **quantizing_fast}
     with api_process(tmp_path, "--base", "scratch", **environment) as api:
         api.client("sagemaker").create_optimization_job(**body)
-        job = ended(api, "mixtral-medusa-awq")
+        job = api.ended("mixtral-medusa-awq")
         model = api.client("sagemaker").describe_model(ModelName="mixtral")["PrimaryContainer"]
 
     place = tmp_path / "tree"

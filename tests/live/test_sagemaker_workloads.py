@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from packager.bench.workload_spec import BadWorkloadSpec, read_workload_spec
-from tests.conftest import SCRIPTS, unavailable
+from tests.live.tool_programs import documents_in, printed_by
 
 pytestmark = pytest.mark.live
 
@@ -19,21 +16,12 @@ WRITES = Path(__file__).resolve().parent / "sagemaker_writes.py"
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def written(consumers: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return a file of each specification."""
-    found = subprocess.run([SCRIPTS / "bench-consumers", "path"], capture_output=True, text=True)
-    if found.returncode != 0:
-        unavailable("scripts/bench-consumers")
-    done = subprocess.run(
-        [sys.executable, WRITES],
-        env={**os.environ, "PYTHONPATH": f"{found.stdout.strip()}/sagemaker"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    sdk = str(consumers / "sagemaker")
+    [made] = documents_in(printed_by(sys.executable, WRITES, PYTHONPATH=sdk))
     directory = tmp_path_factory.mktemp("workloads")
-    for name, text in json.loads(done.stdout.splitlines()[-1]).items():
+    for name, text in made.items():
         (directory / name).write_text(text)
     return {path.name: path for path in directory.iterdir()}
 

@@ -80,25 +80,22 @@ def test_a_mixture_of_experts_is_asked_about_with_its_split(
     assert "moe bfloat16" in opinion.formats
 
 
-def test_an_architecture_that_it_does_not_know_is_an_answer(
-    executor: Executor, workspace: Workspace
+@pytest.mark.parametrize(
+    ("instance", "architecture", "reason"),
+    [
+        ("ml.p5.4xlarge", "GPTBigCodeForCausalLM", "GPTBigCodeForCausalLM"),
+        ("ml.g6.xlarge", "LlamaForCausalLM", "l4"),
+    ],
+    ids=["an architecture that it does not know", "a GPU without measured tables"],
+)
+def test_what_it_cannot_tell_is_an_answer(
+    executor: Executor, workspace: Workspace, instance: str, architecture: str, reason: str
 ) -> None:
-    plan = plan_of(model_of(LLAMA_3_8B), "ml.p5.4xlarge", family="vllm")
-    config = {**LLAMA_3_8B, "architectures": ["GPTBigCodeForCausalLM"]}
+    plan = plan_of(model_of(LLAMA_3_8B), instance, family="vllm", max_total_tokens=2048)
+    config = {**LLAMA_3_8B, "architectures": [architecture]}
 
     opinion = opinion_of(plan, config, executor, workspace)
 
     assert opinion.points == ()
-    assert "GPTBigCodeForCausalLM" in opinion.reason
+    assert reason in opinion.reason
     assert "/" not in opinion.reason.partition("Supported")[0]
-
-
-def test_a_gpu_without_measured_tables_is_an_answer(
-    executor: Executor, workspace: Workspace
-) -> None:
-    plan = plan_of(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", max_total_tokens=2048)
-
-    opinion = opinion_of(plan, LLAMA_3_8B, executor, workspace)
-
-    assert opinion.points == ()
-    assert "l4" in opinion.reason

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,15 +72,8 @@ def test_a_page_is_whole_at_any_width_and_has_no_barriers(
 ) -> None:
     browser.look(width=1280)
     browser.driver.get(f"{address}/{page}")
-    for width in (1280, 800, 400, 320):
-        browser.look(width=width)
-        assert (width, browser.clipped()) == (width, [])
-    browser.look(width=703, media="print")  # A4 between its margins
-    assert browser.clipped() == []
-    browser.look(width=1280)
-    assert browser.barriers() == []
-    browser.look(width=400, dark=True)
-    assert browser.barriers() == []
+    browser.check_whole()
+    browser.check_barriers()
     assert [fault for fault in browser.faults() if "the server responded with" not in fault] == []
 
 
@@ -92,16 +84,16 @@ def test_a_job_is_watched_while_it_runs_and_ends(
     driver = browser.driver
     browser.look(width=1280)
     driver.get(f"{address}/jobs/optimization/llama-01")
-    wait_for_text(driver, "log", "train: read 12 texts")
+    browser.wait_for_text("log", "train: read 12 texts")
     with job.log.open("a") as file:
         file.write("build: <b>layer</b> 1 of 5\n")
 
-    wait_for_text(driver, "log", "build: <b>layer</b> 1 of 5")
+    browser.wait_for_text("log", "build: <b>layer</b> 1 of 5")
     jobs.change(job, status="failed", failure="no space left on '/scratch'")
-    wait_for(driver, lambda: driver.title.startswith("llama-01: failed"))
+    browser.wait_for(lambda: driver.title.startswith("llama-01: failed"))
 
-    assert "no space left on '/scratch'" in driver.find_element("id", "now").text
-    assert "Delete the job" in driver.find_element("id", "main").text
+    assert "no space left on '/scratch'" in browser.find("#now").text
+    assert "Delete the job" in browser.find("#main").text
     assert browser.faults() == []
 
 
@@ -114,10 +106,10 @@ def test_nobody_is_taken_away_from_what_they_do_when_a_job_ends(
     driver.execute_script("document.getElementById('log').focus()")
     jobs.change(jobs.get("optimization", "llama-01"), status="stopped")
 
-    wait_for_text(driver, "now", "Show the result")
+    browser.wait_for_text("now", "Show the result")
 
     assert driver.switch_to.active_element.get_attribute("id") == "log"
-    said = driver.find_element("id", "said").get_attribute("textContent")
+    said = browser.find("#said").get_attribute("textContent")
     assert said == "llama-01: stopped"
 
 
@@ -127,12 +119,12 @@ def test_the_list_changes_while_somebody_looks(
     driver = browser.driver
     browser.look(width=1280)
     driver.get(f"{address}/jobs?status=running")
-    row = driver.find_element("css selector", "[data-job='optimization/llama-06']")
+    row = browser.find("[data-job='optimization/llama-06']")
     assert "50 s left" in row.text
 
     jobs.change(jobs.get("optimization", "llama-06"), status="completed")
 
-    wait_for(driver, lambda: "completed" in row.text)
+    browser.wait_for(lambda: "completed" in row.text)
     assert not row.find_element("css selector", "progress").is_displayed()
 
 
@@ -143,13 +135,13 @@ def test_a_form_shows_what_belongs_to_the_choices(browser: Browser, address: str
 
     def shown() -> set[str]:
         names = ("calibration", "draft_ref", "data")
-        return {name for name in names if driver.find_element("id", name).is_displayed()}
+        return {name for name in names if browser.find(f"#{name}").is_displayed()}
 
     assert shown() == set()
-    driver.find_element("css selector", "[name=draft][value=train]").click()
+    browser.find("[name=draft][value=train]").click()
     assert shown() == {"data"}
-    driver.find_element("css selector", "[name=draft][value=own]").click()
-    driver.find_element("css selector", "#quantize [value=awq]").click()
+    browser.find("[name=draft][value=own]").click()
+    browser.find("#quantize [value=awq]").click()
     assert shown() == {"draft_ref", "calibration"}
 
 
@@ -162,40 +154,40 @@ def test_a_job_is_made_and_deleted_by_keyboard_alone(
     driver = browser.driver
     browser.look(width=1280)
     driver.get(f"{address}/jobs")
-    press(driver, "TAB")
+    browser.press("TAB")
     assert driver.switch_to.active_element.text == "Skip to the content"
-    tab_to(driver, "a[href$='/jobs/new']")
-    press(driver, "ENTER")
-    wait_for(driver, lambda: driver.title.startswith("New job"))
-    tab_to(driver, "#model")
+    tab_to(browser, "a[href$='/jobs/new']")
+    browser.press("ENTER")
+    browser.wait_for(lambda: driver.title.startswith("New job"))
+    tab_to(browser, "#model")
     driver.switch_to.active_element.send_keys("examples/tiny-llama")
-    tab_to(driver, "[name=do][value=create]")
-    press(driver, "ENTER")
-    wait_for(driver, lambda: driver.title.startswith("Wrong fields"))
+    tab_to(browser, "[name=do][value=create]")
+    browser.press("ENTER")
+    browser.wait_for(lambda: driver.title.startswith("Wrong fields"))
 
     # What is wrong comes first, and leads to its field.
     assert driver.switch_to.active_element.get_attribute("class") == "summary"
-    press(driver, "TAB")
-    press(driver, "ENTER")
-    press(driver, "TAB")
-    tab_to(driver, "#instance")
+    browser.press("TAB")
+    browser.press("ENTER")
+    browser.press("TAB")
+    tab_to(browser, "#instance")
     driver.switch_to.active_element.send_keys("ml.g5.xlarge")
-    tab_to(driver, "#name")
+    tab_to(browser, "#name")
     driver.switch_to.active_element.send_keys(Keys.CONTROL, "a")
     driver.switch_to.active_element.send_keys("by-keyboard")
-    tab_to(driver, "#output")
+    tab_to(browser, "#output")
     driver.switch_to.active_element.send_keys("oci:out")
-    tab_to(driver, "[name=do][value=create]")
-    press(driver, "ENTER")
-    wait_for(driver, lambda: driver.title.startswith("by-keyboard: queued"))
+    tab_to(browser, "[name=do][value=create]")
+    browser.press("ENTER")
+    browser.wait_for(lambda: driver.title.startswith("by-keyboard: queued"))
 
     jobs.change(jobs.get("command", "by-keyboard"), status="stopped")
-    wait_for(driver, lambda: driver.title.startswith("by-keyboard: stopped"))
-    tab_to(driver, "details.ask summary")
-    press(driver, "ENTER")
-    tab_to(driver, "button.danger")
-    press(driver, "ENTER")
-    wait_for(driver, lambda: driver.title.startswith("Jobs"))
+    browser.wait_for(lambda: driver.title.startswith("by-keyboard: stopped"))
+    tab_to(browser, "details.ask summary")
+    browser.press("ENTER")
+    tab_to(browser, "button.danger")
+    browser.press("ENTER")
+    browser.wait_for(lambda: driver.title.startswith("Jobs"))
     assert ("command", "by-keyboard") not in jobs.jobs
 
 
@@ -205,7 +197,7 @@ def test_focus_is_seen_wherever_it_is(browser: Browser, address: str) -> None:
     driver.get(f"{address}/jobs/optimization/llama-01")
     seen = set()
     for _ in range(40):
-        press(driver, "TAB")
+        browser.press("TAB")
         at = driver.switch_to.active_element
         if at.tag_name == "body":
             break
@@ -225,40 +217,21 @@ def test_without_script_everything_is_there_and_no_dead_button(
     with browser.without_script():
         driver.get(f"{address}/jobs/new")
         for name in ("calibration", "draft_ref", "data"):
-            assert driver.find_element("id", name).is_displayed()
+            assert browser.find(f"#{name}").is_displayed()
         driver.get(f"{address}/jobs/optimization/llama-00")
-        copies = driver.find_elements("css selector", ".copy")
+        copies = browser.find_all(".copy")
         assert copies != []
         assert not any(one.is_displayed() for one in copies)
-        driver.find_element("css selector", "details.ask summary").click()
-        driver.find_element("css selector", "button.danger").click()
-        wait_for(driver, lambda: driver.title.startswith("Jobs"))
+        browser.find("details.ask summary").click()
+        browser.find("button.danger").click()
+        browser.wait_for(lambda: driver.title.startswith("Jobs"))
 
 
-def wait_for(driver: Any, what: Any, *, seconds: float = 60) -> None:
-    from selenium.common.exceptions import StaleElementReferenceException
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    ignored = (StaleElementReferenceException,)
-    WebDriverWait(driver, seconds, ignored_exceptions=ignored).until(lambda _: what())
-
-
-def wait_for_text(driver: Any, place: str, text: str) -> None:
-    wait_for(driver, lambda: text in driver.find_element("id", place).get_attribute("textContent"))
-
-
-def press(driver: Any, key: str) -> None:
-    from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.common.keys import Keys
-
-    ActionChains(driver).send_keys(getattr(Keys, key)).perform()
-
-
-def tab_to(driver: Any, selector: str) -> None:
+def tab_to(browser: Browser, selector: str) -> None:
     """Press Tab until the element has the focus."""
     for _ in range(120):
-        at = driver.switch_to.active_element
-        if driver.execute_script("return arguments[0].matches(arguments[1])", at, selector):
+        at = browser.driver.switch_to.active_element
+        if browser.driver.execute_script("return arguments[0].matches(arguments[1])", at, selector):
             return
-        press(driver, "TAB")
+        browser.press("TAB")
     raise AssertionError(f"no Tab leads to {selector}")

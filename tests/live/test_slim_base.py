@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.live.tiny_images import commit_files
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
@@ -48,20 +47,10 @@ def commit(docker_host: str, tiny_base: str) -> Iterator[Any]:
     import docker
 
     engine = docker.DockerClient(base_url=docker_host)
-    made = []
+    made: list[str] = []
 
     def committed(name: str, files: dict[str, bytes]) -> str:
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            for path, data in files.items():
-                info = tarfile.TarInfo(path)
-                info.size, info.mode = len(data), 0o755
-                archive.addfile(info, io.BytesIO(data))
-        container = engine.containers.create(tiny_base, "true")
-        container.put_archive("/", packed.getvalue())
-        container.commit(*name.split(":"))
-        container.remove()
-        made.append(name)
+        made.append(commit_files(engine, name, files, base=tiny_base))
         return f"docker:{name}"
 
     yield committed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -11,9 +9,11 @@ from typing import Any
 import pytest
 import urllib3
 
+from tests.live.building import build, told
 from tests.live.processors import PROCESSORS, caps
 from tests.live.servers import ask, read_stream, run_inside, served, small_model_words
-from tests.support.commandline import TINY, Packager
+from tests.live.waiting import wait_until
+from tests.support.commandline import Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -34,11 +34,9 @@ def test_a_built_image_answers(
 ) -> None:
     pretended = PROCESSORS[processor] or caps()
     env = (word for name in pretended for word in ("--env", f"{name}={pretended[name]}"))
-    words = ("--max-tokens", "24", *small_model_words(), *env, "--format", "json")
-    done = packager("smoke", plain_image, *words)
+    words = ("--max-tokens", "24", *small_model_words(), *env)
+    result = told(packager, "smoke", plain_image, *words)
 
-    assert done.status == 0, done.err
-    result = json.loads(done.out)
     chat, invocations = result["answers"]
     assert result["model"] == "tiny-llama"
     assert 1 <= chat["tokens"] <= 24
@@ -55,9 +53,7 @@ def test_a_started_image_is_healthy_quiet_says_what_is_wrong_with_a_body_and_whe
     """vLLM shuts down in good order, with status 0, when the process that computes died."""
     often = {"interval": 1_000_000_000}  # nanoseconds, in place of the image's 15 s
     with served(engine, plain_image, often, OMP_NUM_THREADS="1") as (container, url):
-        deadline = time.monotonic() + 600
-        while (health := health_of(container)) != "healthy" and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: health_of(container) == "healthy", 600)
         answers = [
             urllib3.request("POST", f"{url}/invocations", body=body.encode(), retries=False)
             for body in WRONG_BODIES
@@ -70,7 +66,6 @@ def test_a_started_image_is_healthy_quiet_says_what_is_wrong_with_a_body_and_whe
         died = container.wait()["StatusCode"]
         end = container.logs(tail=40).decode()
 
-    assert health == "healthy"
     assert [answer.status for answer in answers] == [400] * len(WRONG_BODIES)
     assert {answer.json()["error"]["type"] for answer in answers} == {"BadRequestError"}
     assert "DeprecationWarning" not in log
@@ -109,10 +104,7 @@ def test_docker_stop_lets_running_streams_end(engine: str, plain_image: str) -> 
 
 
 def test_an_image_without_a_server_fails_with_its_reason(packager: Packager, engine: str) -> None:
-    packager(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", "scratch"),
-        *("--output", "docker:packager-test:scratch", "--quiet"),
-    )
+    build(packager, "docker:packager-test:scratch")
 
     done = packager("smoke", "packager-test:scratch", "--timeout", "60")
 

@@ -5,13 +5,9 @@ The environment is large; it is used where `packager tools install specforge` ma
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
@@ -20,15 +16,14 @@ import pytest
 
 from packager import wiring
 from packager.models.safetensors import read_header
+from tests.live.head_training import Training, during, spoil
 from tests.support.commandline import TINY, packager_in
-from tests.support.places import ROOT
+from tests.support.places import DATA
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("specforge")]
 
-TOOL = ROOT / "containers" / "tools" / "specforge"
-HELPER = ROOT / "containers" / "tools" / "common"
 INTERFACE = Path(__file__).with_name("specforge_interface.py")
-TAKES = ROOT / "tests" / "containers" / "specforge.json"
+TAKES = DATA / "containers" / "specforge.json"
 ASKED: dict[str, Any] = {
     "task": "eagle3", "max_tokens": 64, "seed": 0, "dtype": "float32", "speculative_tokens": 2,
     "layers": 1, "epochs": 2, "max_steps": 0, "learning_rate": 2e-3, "batch_tokens": 256,
@@ -56,62 +51,22 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-class Worker:
-    """Runs of the worker that share a work directory, as those of a step that goes on do."""
-
-    def __init__(self, root: Path, python: Path, samples: Path) -> None:
-        self.root = root
-        self.output, self.work = root / "output", root / "work"
-        self._python = python
-        self._samples = samples
-
-    def start(self, head: Path | None = None, **changes: Any) -> subprocess.Popen[bytes]:
-        for place in (self.output, self.work):
-            place.mkdir(parents=True, exist_ok=True)
-        inputs = {"model": str(TINY), "samples": str(self._samples)}
-        spec = {
-            "protocol": 1, "tool": "specforge", "step": "train", "gpus": 0,
-            "inputs": inputs | ({"head": str(head)} if head else {}),
-            "parameters": ASKED | changes, "output": str(self.output), "work": str(self.work),
-            "result": str(self.root / "result.json"),
-        }  # fmt: skip
-        (self.root / "spec.json").write_text(json.dumps(spec))
-        with (self.root / "events").open("wb") as events, (self.root / "log").open("wb") as log:
-            return subprocess.Popen(
-                [str(self._python), str(TOOL / "worker.py"), str(self.root / "spec.json")],
-                cwd=self.work, stdout=events, stderr=log, start_new_session=True,
-                env={
-                    "PATH": os.environ["PATH"], "HOME": str(self.root), "PYTHONPATH": str(HELPER),
-                    "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1",
-                    "PYTHONUNBUFFERED": "1",
-                },
-            )  # fmt: skip
-
-    def run(self, head: Path | None = None, **changes: Any) -> dict[str, Any]:
-        self.start(head, **changes).wait(500)
-        result: dict[str, Any] = json.loads((self.root / "result.json").read_text())
-        return result
-
-    def events(self) -> list[dict[str, Any]]:
-        whole = (self.root / "events").read_text().splitlines()
-        with contextlib.suppress(ValueError):  # the last may be being written
-            json.loads(whole[-1] if whole else "{}")
-            return [json.loads(line) for line in whole]
-        return [json.loads(line) for line in whole[:-1]]
-
-    def made(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in self.output.iterdir()}
+@pytest.fixture(scope="module")
+def inputs(samples: Path) -> dict[str, Path]:
+    return {"model": TINY, "samples": samples}
 
 
 @pytest.fixture(scope="module")
-def trained(
-    tmp_path_factory: pytest.TempPathFactory, specforge: Path, samples: Path
-) -> Iterator[Worker]:
+def started(tmp_path_factory: pytest.TempPathFactory, specforge: Path) -> Callable[[], Training]:
+    return lambda: Training(tmp_path_factory.mktemp("run"), specforge, "specforge")
+
+
+@pytest.fixture(scope="module")
+def trained(started: Callable[[], Training], inputs: dict[str, Path]) -> Training:
     """A head that was trained without interruption."""
-    worker = Worker(tmp_path_factory.mktemp("trained"), specforge, samples)
-    result = worker.run()
-    assert "error" not in result, result
-    yield worker
+    run = started()
+    run.finish(ASKED, inputs)
+    return run
 
 
 def test_specforge_takes_what_the_fast_tests_say(specforge: Path) -> None:
@@ -145,7 +100,7 @@ def test_a_head_is_trained_measured_and_put_in_place(
     assert planned.status == 0, planned.err
 
 
-def test_it_has_the_layout_that_sglang_reads(trained: Worker) -> None:
+def test_it_has_the_layout_that_sglang_reads(trained: Training) -> None:
     weights = trained.output / "model.safetensors"
     with weights.open("rb") as stream:
         header = read_header(stream, weights.name)
@@ -163,79 +118,73 @@ def test_it_has_the_layout_that_sglang_reads(trained: Worker) -> None:
 
 
 def test_killed_and_spoilt_it_gives_the_same_bytes(
-    tmp_path: Path, specforge: Path, samples: Path, trained: Worker
+    started: Callable[[], Training], inputs: dict[str, Path], trained: Training
 ) -> None:
-    worker = Worker(tmp_path, specforge, samples)
-    _kill_at(worker, "asking the model", 5)
-    spoilt = worker.work / "features/train/00000002.ckpt"
-    data = bytearray(spoilt.read_bytes())
-    data[len(data) // 2] ^= 1
-    spoilt.write_bytes(data)
-    _kill_at(worker, "training", 4)
+    run = started()
+    assert run.run(ASKED, inputs, kill_at=during("asking the model", 5)) == {}
+    spoil(run.work / "features/train/00000002.ckpt")
+    assert run.run(ASKED, inputs, kill_at=during("training", 4)) == {}
 
-    result = worker.run()
+    [note] = run.finish(ASKED, inputs)
 
-    assert "error" not in result, result
-    notes = [event["message"] for event in worker.events() if event["event"] == "note"]
-    assert len(notes) == 1 and notes[0].startswith("continues at step ")
-    assert worker.made() == trained.made()
-
-
-def _kill_at(worker: Worker, doing: str, done: int) -> None:
-    """Kill all of it once it is so far."""
-    process = worker.start()
-    deadline = time.monotonic() + 300
-    while not any(
-        event.get("message", "").startswith(doing) and event["done"] >= done
-        for event in worker.events()
-    ):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    assert note.startswith("continues at step ")
+    assert run.files() == trained.files()
 
 
 def test_a_given_head_is_where_training_begins(
-    tmp_path: Path, specforge: Path, samples: Path, trained: Worker
+    started: Callable[[], Training], inputs: dict[str, Path], trained: Training
 ) -> None:
-    before = json.loads((trained.output / "training.json").read_text())
+    run = started()
 
-    result = Worker(tmp_path, specforge, samples).run(trained.output, epochs=1)
+    run.finish({**ASKED, "epochs": 1}, {**inputs, "head": trained.output})
 
-    told = result["details"]
-    assert told["loss_before"] == before["loss"]
-    assert told["acceptance_before"] == before["acceptance"]
-    assert told["loss"] < told["loss_before"]
+    assert run.report["loss_before"] == trained.report["loss"]
+    assert run.report["acceptance_before"] == trained.report["acceptance"]
+    assert run.report["loss"] < run.report["loss_before"]
 
 
-def test_what_is_refused_says_what_to_do(tmp_path: Path, specforge: Path, samples: Path) -> None:
-    for changes, said in (
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
         ({"layers": 2}, "SpecForge's heads have one layer, not 2"),
         ({"task": "medusa"}, "SpecForge trains no 'medusa' heads here"),
-    ):
-        error = Worker(tmp_path, specforge, samples).run(**changes)["error"]
-        assert (error["class"], error["message"]) == ("rejected", said)
-        assert "--trainer speculators" in error["hint"]
-
-
-def test_a_head_that_does_not_fit_is_refused(
-    tmp_path: Path, specforge: Path, samples: Path, trained: Worker
+    ],
+    ids=["layers", "method"],
+)
+def test_what_is_refused_says_what_to_do(
+    started: Callable[[], Training], inputs: dict[str, Path], changes: dict[str, Any], said: str
 ) -> None:
-    weights = trained.made()["model.safetensors"]
-    config = json.loads(trained.made()["config.json"])
-    for number, (changes, cut, kind, said) in enumerate(
-        (
-            ({"norm_before_residual": True}, 0, "rejected", "the head has norm_before_residual"),
-            ({"intermediate_size": 512}, 0, "rejected", "which should be [512, 256] here"),
-            ({}, 100, "bad-input", "the head cannot be read"),
-        )
-    ):
-        head = tmp_path / f"head{number}"
-        head.mkdir()
-        (head / "config.json").write_text(json.dumps(config | changes))
-        (head / "model.safetensors").write_bytes(weights[: len(weights) - cut])
+    error = started().run({**ASKED, **changes}, inputs)["error"]
 
-        error = Worker(tmp_path / str(number), specforge, samples).run(head)["error"]
+    assert (error["class"], error["message"]) == ("rejected", said)
+    assert "--trainer speculators" in error["hint"]
 
-        assert error["class"] == kind
-        assert said in error["message"]
+
+@pytest.mark.parametrize(
+    ("changes", "cut", "kind", "said"),
+    [
+        ({"norm_before_residual": True}, 0, "rejected", "the head has norm_before_residual"),
+        ({"intermediate_size": 512}, 0, "rejected", "which should be [512, 256] here"),
+        ({}, 100, "bad-input", "the head cannot be read"),
+    ],
+    ids=["another way", "another size", "cut short"],
+)
+def test_a_head_that_does_not_fit_is_refused(
+    tmp_path: Path,
+    started: Callable[[], Training],
+    inputs: dict[str, Path],
+    trained: Training,
+    changes: dict[str, Any],
+    cut: int,
+    kind: str,
+    said: str,
+) -> None:
+    made = trained.files()
+    (tmp_path / "config.json").write_text(json.dumps(json.loads(made["config.json"]) | changes))
+    weights = made["model.safetensors"]
+    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) - cut])
+
+    error = started().run(ASKED, {**inputs, "head": tmp_path})["error"]
+
+    assert error["class"] == kind
+    assert said in error["message"]

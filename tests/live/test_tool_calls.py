@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.building import build
 from tests.live.servers import SMALL_MODEL, run_inside, served
 from tests.support.commandline import TINY, Packager
 
@@ -31,15 +32,14 @@ def test_openais_client_makes_tool_calls_and_answers_them(
     model, image = tmp_path / "model", "packager-test:tools"
     shutil.copytree(TINY, model)
     (model / "chat_template.jinja").write_text(TEMPLATE)
-    built = packager(
-        *("build", "--model", str(model), "--instance", "local", "--base", serving_base),
-        *("--output", f"docker:{image}", "--quiet", "--served-name", "tools"),
-        "--tool-call-parser",
-        "hermes",
+    build(
+        packager,
+        *(f"docker:{image}", "--served-name", "tools", "--tool-call-parser", "hermes"),
         # A model that was never taught calls would fill them with white space.
         *("--engine-option", f"structured-outputs-config={json.dumps(COMPACT)}"),
+        base=serving_base,
+        model=model,
     )
-    assert built.status == 0, built.err
 
     with served(engine, image, **SMALL_MODEL) as (container, url):
         bridged = container.attrs["HostConfig"]["NetworkMode"] != "host"

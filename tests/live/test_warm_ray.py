@@ -7,9 +7,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,12 +15,12 @@ import pytest
 
 from artifact_cache import Address
 from tests.conftest import unavailable
+from tests.live.ray_work import Work, busy_workers, environment_of, naming
+from tests.live.waiting import wait_until
 from tests.support.cache_opening import open_cache
-from tests.support.commandline import TINY, packager_in
-from tests.support.doubles.ray_nodes import Nodes, ray_nodes
+from tests.support.commandline import TINY
+from tests.support.doubles.ray_nodes import ray_nodes
 from tests.support.doubles.s3 import Bucket, bucket_server
-from tests.support.processes import parent_of
-from tests.support.tool_steps import OUTSIDE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -41,22 +39,18 @@ def server() -> Iterator[str]:
         yield url
 
 
-class Warmth:
+class Warmth(Work):
     """A plan of short builds, a shared store, and who works on it."""
 
     def __init__(self, place: Path, server: str) -> None:
-        self.place = place
-        self.ran = place / "ran"
         self.bucket = Bucket(server)
-        self.shared = f"{self.bucket.url}/warm?endpoint_url={server}"
-        self.environment = {
-            **self.bucket.environment,
-            "PYTHONPATH": os.pathsep.join((str(OUTSIDE), str(Path.cwd()))),
+        own = {
             "PACKAGER_CACHE": str(place / "driver/cache"),
             "PACKAGER_TOOLS": str(place / "tools"),
-            "RAY_USAGE_STATS_ENABLED": "0",
         }
-        self.run = packager_in(place)
+        super().__init__(place, environment_of(self.bucket) | own)
+        self.ran = place / "ran"
+        self.shared = f"{self.bucket.url}/warm?endpoint_url={server}"
 
     def plan(self, count: int = JOBS, way: str = "demo-slow") -> Path:
         grid = {
@@ -64,39 +58,22 @@ class Warmth:
             "axes": {"quantize": [f"{way},seed={n},ran={self.ran}" for n in range(count)]},
         }
         (self.place / "grid.json").write_text(json.dumps(grid))
-        self.run("tools", "install", "demo-tool", env=self.environment)
-        done = self.run(
-            *("warm", "plan", "grid.json", "--output", "plan.json"),
-            *("--cache-shared", self.shared),
-            env=self.environment,
-        )
+        self.run("tools", "install", "demo-tool")
+        shared = ("--cache-shared", self.shared)
+        done = self.run("warm", "plan", "grid.json", "--output", "plan.json", *shared)
         assert done.status == 0, done.err
         return self.place / "plan.json"
 
-    def start(self, address: str, *more: str) -> subprocess.Popen[bytes]:
+    def warm(self, address: str, *more: str) -> subprocess.Popen[bytes]:
         words = ("warm", "run", "plan.json", "--executor", "ray", "--address", address)
-        with (
-            (self.place / "driver.out").open("wb") as out,
-            (self.place / "driver.err").open("ab") as err,
-        ):
-            return subprocess.Popen(
-                [sys.executable, "-m", "packager", *words, "--cache-shared", self.shared, *more],
-                cwd=self.place,
-                env={**os.environ, **self.environment},
-                stdout=out,
-                stderr=err,
-            )
+        return self.start(*words, "--cache-shared", self.shared, *more)
 
     @property
     def builds(self) -> int:
         return len(self.ran.read_text()) if self.ran.exists() else 0
 
-    @property
-    def err(self) -> str:
-        return (self.place / "driver.err").read_text()
-
     def wait_for_builds(self, count: int, driver: subprocess.Popen[bytes]) -> None:
-        wait_until(lambda: self.builds >= count or driver.poll() is not None, 240)
+        wait_until(lambda: self.builds >= count or driver.poll() is not None)
         assert driver.poll() is None, self.err
 
     def demo_of(self, key: str) -> object:
@@ -110,36 +87,6 @@ class Warmth:
         for shard in TINY.glob("*.safetensors"):
             assert (into / shard.name).read_bytes() == shard.read_bytes()
         return json.loads((into / "config.json").read_text())["demo"]
-
-    def left(self) -> list[str]:
-        """Processes that still have to do with this plan."""
-        return [words for _, words in processes() if str(self.place) in words]
-
-
-def wait_until(is_so: Callable[[], bool], limit_s: float) -> None:
-    until = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < until, "waited too long"
-        time.sleep(0.1)
-
-
-def processes() -> list[tuple[int, str]]:
-    found = []
-    for place in Path("/proc").iterdir():
-        with suppress(OSError, ValueError):
-            words = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            found.append((int(place.name), words))
-    return found
-
-
-def busy_workers(nodes: Nodes) -> list[int]:
-    """Workers of this cluster that have a job now."""
-    found = []
-    for pid, words in processes():
-        with suppress(OSError):  # it has ended meanwhile
-            if words.startswith("ray::packager") and parent_of(pid) in nodes.raylets:
-                found.append(pid)
-    return found
 
 
 @pytest.fixture
@@ -157,9 +104,9 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
     killed = 0
 
     with ray_nodes(warmth.place, warmth.environment) as nodes:
-        driver = warmth.start(nodes.address)
+        driver = warmth.warm(nodes.address)
         warmth.wait_for_builds(JOBS // 8, driver)
-        wait_until(lambda: bool(busy_workers(nodes)), 240)
+        wait_until(lambda: bool(busy_workers(nodes)))
         os.kill(busy_workers(nodes)[0], signal.SIGKILL)
         killed += 1
         warmth.wait_for_builds(JOBS // 4, driver)
@@ -174,16 +121,16 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
         assert driver.wait(300) != 0 or warmth.builds >= JOBS, warmth.err
 
     with ray_nodes(warmth.place, warmth.environment) as nodes:
-        driver = warmth.start(nodes.address)
+        driver = warmth.warm(nodes.address)
         assert driver.wait(300) == 0, warmth.err
-        again = warmth.start(nodes.address)
+        again = warmth.warm(nodes.address)
         assert again.wait(300) == 0, warmth.err
-        assert f"{JOBS} there" in (warmth.place / "driver.out").read_text()
+        assert f"{JOBS} there" in warmth.out
 
     assert JOBS <= warmth.builds <= JOBS + killed
     seeds = [job["request"]["quantize"].split("seed=")[1].split(",")[0] for job in plan["jobs"]]
     assert [str(warmth.demo_of(key)) for key in keys] == seeds
-    wait_until(lambda: not warmth.left(), 240)
+    wait_until(lambda: not naming(str(warmth.place)))
 
 
 def test_ctrl_c_leaves_nothing_on_the_nodes(warmth: Warmth) -> None:
@@ -191,13 +138,13 @@ def test_ctrl_c_leaves_nothing_on_the_nodes(warmth: Warmth) -> None:
     warmth.plan(1, f"demo-orphan,pids={pids}")
 
     with ray_nodes(warmth.place, warmth.environment, count=2) as nodes:
-        driver = warmth.start(nodes.address)
-        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2, 240)
+        driver = warmth.warm(nodes.address)
+        wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
         driver.send_signal(signal.SIGINT)
 
         assert driver.wait(300) == 130
         left = pids.read_text().split()
-        wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left), 240)
+        wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left))
 
 
 def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repeated(
@@ -211,18 +158,16 @@ def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repe
     place.write_text(json.dumps(plan))
 
     with ray_nodes(warmth.place, warmth.environment, count=2) as nodes:
-        driver = warmth.start(nodes.address, "--format", "json")
+        driver = warmth.warm(nodes.address, "--format", "json")
         assert driver.wait(300) == 6, warmth.err
 
-        ended = json.loads((warmth.place / "driver.out").read_text())["jobs"]
+        ended = json.loads(warmth.out)["jobs"]
         assert [one["state"] for one in ended] == ["infeasible", "built", "failed"]
         assert "none of 3 machines has 8 × H100" in ended[0]["reason"]
         assert (ended[2]["exit_code"], ended[2]["tries"]) == (65, 1)
 
-        alone = warmth.run(
-            *("warm", "run", "plan.json", "--executor", "ray", "--address", nodes.address),
-            env=warmth.environment,
-        )
+        there = ("--executor", "ray", "--address", nodes.address)
+        alone = warmth.run("warm", "run", "plan.json", *there)
         assert alone.status == 2
         assert "no shared store takes their results" in alone.err
-    wait_until(lambda: not warmth.left(), 240)
+    wait_until(lambda: not naming(str(warmth.place)))

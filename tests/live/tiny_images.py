@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.commandline import TINY, packager_in
+from tests.live.building import build
+from tests.support.commandline import packager_in
 from tests.support.places import ROOT
+from tests.support.tars import file, tar_of
 
 PYTHON = "packager-test-python:1"
 TINY_ENGINE = "packager-test-tiny-engine:1"  # PYTHON with `tiny_engine.py` as vLLM
@@ -56,16 +58,25 @@ def python_files() -> Iterator[Path]:
     yield from sorted(Path(one) for one in words if one.startswith("/") and Path(one).is_file())
 
 
-def commit_tiny_engine(engine: Any) -> None:
-    """Make the image whose vLLM is `tiny_engine.py`."""
-    container = engine.containers.create(PYTHON, "true")
-    container.put_archive("/", tiny_vllm())
-    container.commit(*TINY_ENGINE.split(":"))
+def commit_files(
+    engine: Any,
+    name: str,
+    files: Mapping[str, bytes],
+    *,
+    base: str = PYTHON,
+    changes: str | None = None,
+) -> str:
+    """Make an image of another one and more files, which may be run."""
+    container = engine.containers.create(base, "true")
+    members = (file(path.lstrip("/"), data, mode=0o755) for path, data in files.items())
+    container.put_archive("/", tar_of(*members))
+    container.commit(*name.split(":"), changes=changes)
     container.remove()
+    return name
 
 
-def tiny_vllm() -> bytes:
-    """Return an archive with the engine as the program and the module that images start."""
+def commit_tiny_engine(engine: Any) -> None:
+    """Make the image whose vLLM, program and module, is `tiny_engine.py`."""
     library = Path(sys.base_prefix, "lib", interpreter().name, "vllm")
     source = (ROOT / "tests/live/tiny_engine.py").read_bytes()
     files = {
@@ -75,21 +86,11 @@ def tiny_vllm() -> bytes:
         f"{library}/entrypoints/openai/__init__.py": b"",
         f"{library}/entrypoints/openai/api_server.py": source,
     }
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, data in files.items():
-            file = tarfile.TarInfo(name.lstrip("/"))
-            file.size, file.mode = len(data), 0o755
-            tar.addfile(file, io.BytesIO(data))
-    return packed.getvalue()
+    commit_files(engine, TINY_ENGINE, files)
 
 
 def build_tiny_served(place: Path, environment: Mapping[str, str]) -> str:
     """Build TINY_SERVED with packager; return what it printed."""
-    done = packager_in(place)(
-        *("build", "--model", str(TINY), "--instance", "local", "--base", f"docker:{TINY_ENGINE}"),
-        *("--output", f"docker:{TINY_SERVED}", "--quiet"),
-        env=dict(environment),
-    )
-    assert done.status == 0, done.err
+    base = f"docker:{TINY_ENGINE}"
+    done = build(packager_in(place), f"docker:{TINY_SERVED}", base=base, env=environment)
     return done.out.strip()

@@ -5,15 +5,43 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from packager.share import share_dir
 
-def run_program(python: Path, program: str, *arguments: str) -> str:
-    """Run a program of `tests/live` on one thread, without GPUs; return what it printed."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [str(python), str(Path(__file__).with_name(program)), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+TOOLS = share_dir("containers") / "tools"
+
+
+def run_program(python: Path, program: str, *arguments: str, tools: tuple[str, ...] = ()) -> str:
+    """Run a program of `tests/live` among the modules of tools; return what it printed.
+
+    It has one thread and no GPUs.
+    """
+    return _printed(python, tools, str(Path(__file__).with_name(program)), *arguments)
+
+
+def told_by(python: Path, program: str, *tools: str) -> Any:
+    """Run a text of Python among the modules of tools; return the document that it printed last."""
+    with TemporaryDirectory() as place:
+        script = Path(place, "program.py")
+        script.write_text(program)
+        return documents_in(_printed(python, tools, str(script)))[-1]
+
+
+def _printed(python: Path, tools: tuple[str, ...], *words: str) -> str:
+    path = ":".join(str(TOOLS / tool) for tool in (*tools, "common"))
+    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return printed_by(python, *words, **quiet, PYTHONPATH=path)
+
+
+def printed_by(*command: str | Path, env: Mapping[str, str] = os.environ, **variables: str) -> str:
+    """Run a command, which must succeed, with more variables; return what it printed."""
+    done = subprocess.run(
+        command, env={**env, **variables}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 

@@ -1,6 +1,6 @@
 """Logits of checkpoints as the evaluating tool loads them: a quantized one against its source.
 
-Runs in the tool's environment: `python whole_logits.py TOOLS PLACE CASE...`, as `whole_models.py`.
+Runs in the tool's environment: `python whole_logits.py PLACE CASE...`, as `whole_models.py`.
 Writes a JSON object: the relative error of each case, or why it cannot be loaded.
 """
 
@@ -12,13 +12,11 @@ import json
 import sys
 from pathlib import Path
 
-TOOLS, PLACE = (Path(argument) for argument in sys.argv[1:3])
-sys.path[:0] = [str(TOOLS / "evaluate"), str(TOOLS / "common")]
+import torch
+from loading import load_model
+from packager_worker import BadInput
 
-import torch  # noqa: E402
-from loading import load_model  # noqa: E402
-from packager_worker import BadInput  # noqa: E402
-
+PLACE = Path(sys.argv[1])
 TOKENS = torch.arange(3, 60).reshape(1, -1)
 
 
@@ -41,7 +39,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     gc.freeze()
     found: dict[str, float | str] = {}
-    for case in sys.argv[3:]:
+    for case in sys.argv[2:]:
         try:
             found[case] = error_of(*case.split(":"))
         except BadInput as error:

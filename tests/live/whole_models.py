@@ -1,7 +1,7 @@
 """Tiny checkpoints of architectures whose tensors a library renames, fuses or drops, quantized.
 
 Runs in the environment of the tool, in one process, as importing takes seconds:
-`python whole_models.py TOOLS TOKENIZER PLACE CASE...`, where a case is `MODEL:METHOD`.
+`python whole_models.py TOKENIZER PLACE CASE...`, where a case is `MODEL:METHOD`.
 Each result lies in `PLACE/MODEL-METHOD`, and what the worker said in `PLACE/report.json`.
 """
 
@@ -10,115 +10,27 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import tomllib
 import traceback
 from pathlib import Path
 from typing import Any
 
-TOOLS, TOKENIZER, PLACE = (Path(argument) for argument in sys.argv[1:4])
-sys.path[:0] = [str(TOOLS / "llmcompressor"), str(TOOLS / "common")]
+TOKENIZER, PLACE = (Path(argument) for argument in sys.argv[1:3])
 sys.path.append(str(Path(__file__).parents[2]))
 
 import quantize as worker  # noqa: E402
 import torch  # noqa: E402
 import transformers as tf  # noqa: E402
+from collected import Collected  # noqa: E402
 from packager_worker import Spec, WorkerFailed  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from packager.sizing.quantizable import find_support  # noqa: E402
 
-SIZES = {
-    "vocab_size": 2048,
-    "hidden_size": 128,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "dtype": "bfloat16",
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "pad_token_id": None,
-}
-METHODS: dict[str, dict[str, Any]] = {
-    "fp8": {"method": "fp8", "activations": "dynamic", "kv_cache": None},
-    "static": {"method": "fp8", "activations": "static", "kv_cache": "fp8"},
-    "awq": {"method": "awq", "group_size": 32, "symmetric": False},
-    "awqsym": {"method": "awq", "group_size": 64, "symmetric": True},
-    "gemm": {"method": "awq", "group_size": 32, "symmetric": False, "checkpoint_format": "awq"},
-    "gptq": {"method": "gptq", "group_size": 32, "symmetric": True},
-    "rtn": {"method": "rtn", "group_size": 32, "symmetric": True},
-    "smoothquant": {"method": "smoothquant", "smoothing_strength": 0.8, "gptq": False},
-    "nvfp4": {"method": "nvfp4"},
-    "disk": {"method": "rtn", "group_size": 32, "symmetric": True, "host_bytes": 100_000},
-    "nothing": {"method": "fp8", "activations": "dynamic", "ignore": ["re:.*"]},
-    "partly": {
-        "method": "rtn",
-        "group_size": 32,
-        "symmetric": True,
-        "ignore": ["re:.*block_sparse_moe.experts.*", "re:.*mlp.experts.*"],
-    },
-}
+CORPUS = tomllib.loads((Path(__file__).parent / "corpus/whole_models.toml").read_text())
+METHODS: dict[str, dict[str, Any]] = CORPUS["methods"]
 IGNORED = ["lm_head", "re:.*mlp.gate$", "re:.*block_sparse_moe.gate$", "re:.*router$",
            "re:.*mlp.shared_expert_gate$", "re:.*visual.*", "re:.*vision_tower.*"]  # fmt: skip
-
-
-def mixtral() -> Any:
-    """Experts that transformers fuses, under names of their own."""
-    sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
-    return tf.MixtralForCausalLM(tf.MixtralConfig(**SIZES, **sizes))
-
-
-def qwen3moe() -> Any:
-    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-    return tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(**SIZES, **sizes, head_dim=32))
-
-
-def olmoe() -> Any:
-    return tf.OlmoeForCausalLM(tf.OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2))
-
-
-def tied() -> Any:
-    """A head that is the embedding."""
-    return tf.Qwen2ForCausalLM(tf.Qwen2Config(**SIZES, tie_word_embeddings=True))
-
-
-def neox() -> Any:
-    sizes = {one: SIZES[one] for one in SIZES if one != "num_key_value_heads"}
-    return tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**sizes, use_parallel_residual=True))
-
-
-def granitemoe() -> Any:
-    """Experts that the source has fused already."""
-    sizes = {"num_local_experts": 4, "num_experts_per_tok": 2}
-    return tf.GraniteMoeForCausalLM(tf.GraniteMoeConfig(**SIZES, **sizes))
-
-
-def gptoss() -> Any:
-    """Fused experts with biases, gate and up alternating."""
-    sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 32}
-    return tf.GptOssForCausalLM(tf.GptOssConfig(**SIZES, **sizes))
-
-
-def deepseek() -> Any:
-    """Latent attention, and a layer behind the last that only drafting loads."""
-    sizes = {
-        "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
-        "n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 64,
-        "q_lora_rank": 64, "kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16,
-        "v_head_dim": 32,
-    }  # fmt: skip
-    sized = {**SIZES, "num_key_value_heads": 4}
-    return tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(**sized, **sizes))
-
-
-def qwen3next() -> Any:
-    sizes = {
-        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
-        "shared_expert_intermediate_size": 64, "head_dim": 32, "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-        "layer_types": ["linear_attention", "full_attention"],
-    }  # fmt: skip
-    return tf.Qwen3NextForCausalLM(tf.Qwen3NextConfig(**SIZES, **sizes))
 
 
 def add_mtp_layer(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -167,37 +79,7 @@ def widen(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     return {}
 
 
-MODELS: dict[str, tuple[Any, Any]] = {
-    "mixtral": (mixtral, None),
-    "qwen3moe": (qwen3moe, None),
-    "olmoe": (olmoe, None),
-    "tied": (tied, None),
-    "untied": (tied, untie),
-    "wide": (mixtral, widen),
-    "neox": (neox, add_buffers),
-    "granitemoe": (granitemoe, None),
-    "gptoss": (gptoss, None),
-    "deepseek": (deepseek, add_mtp_layer),
-    "qwen3next": (qwen3next, add_mtp_branch),
-}
-
-
-class Notes:
-    """A report that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.notes.append(message)
-
-    def progress(self, *_: Any) -> None: ...
-    def alive(self) -> None: ...
-
-    def busy(self, *_: Any) -> Any:
-        import contextlib
-
-        return contextlib.nullcontext()
+CHANGES = {one.__name__: one for one in (add_mtp_layer, add_mtp_branch, add_buffers, untie, widen)}
 
 
 def make(name: str) -> Path:
@@ -206,13 +88,17 @@ def make(name: str) -> Path:
     if place.exists():
         return place
     torch.manual_seed(1)
-    model, change = MODELS[name]
-    model().to(torch.bfloat16).save_pretrained(place)
+    row = CORPUS["models"][name]
+    sizes = {**CORPUS["sizes"], "pad_token_id": None, **row["sizes"]}
+    sizes.pop(row.get("without"), None)
+    config = getattr(tf, f"{row['class']}Config")(**sizes)
+    model = getattr(tf, f"{row['class']}ForCausalLM")(config)
+    model.to(torch.bfloat16).save_pretrained(place)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (place / file).write_bytes((TOKENIZER / file).read_bytes())
-    if change is not None:
+    if "change" in row:
         tensors = load_file(place / "model.safetensors")
-        added = change(tensors)
+        added = CHANGES[row["change"]](tensors)
         save_file(tensors, place / "model.safetensors", metadata={"format": "pt"})
         config = json.loads((place / "config.json").read_text())
         (place / "config.json").write_text(json.dumps({**config, **added}))
@@ -245,9 +131,9 @@ def run(name: str, method: str) -> dict[str, Any]:
         tool="llmcompressor", step="quantize", inputs={"model": source, "samples": samples},
         parameters=parameters, output=into, work=work, result=work / "result.json", gpus=0,
     )  # fmt: skip
-    report = Notes()
+    report = Collected()
     try:
-        details = worker.quantize(spec, report)  # type: ignore[arg-type]
+        details = worker.quantize(spec, report)
         return {"details": details, "notes": report.notes}
     except WorkerFailed as error:
         return {"failed": str(error), "notes": report.notes}
@@ -310,7 +196,7 @@ if __name__ == "__main__":
 
     worker.restore = keep
     done = {}
-    for case in sys.argv[4:]:
+    for case in sys.argv[3:]:
         done[case] = run(*case.split(":"))
         if case == "mixtral:rtn" and "last" in given:
             done["damaged"] = damage(*given["last"])

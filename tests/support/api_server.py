@@ -10,10 +10,9 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from packager.errors import Unavailable
@@ -32,58 +31,41 @@ from packager.serve.sigv4 import AccessKey, Verifier
 REGION = "us-east-1"
 
 
+@dataclass(kw_only=True)
 class ApiServer:
     """The server from `__enter__` to `__exit__`."""
 
-    def __init__(
-        self,
-        state: Path,
-        *,
-        settings: JobSettings | None = None,
-        keys: Sequence[AccessKey] = (),
-        now: datetime | None = None,
-        on_loopback: bool = True,
-        with_pages: bool = False,
-        connect: Callable[[], Any] | None = None,
-        tls: ssl.SSLContext | None = None,
-        body_s: float = BODY_S,
-        idle_s: float = IDLE_S,
-        unread_s: float = UNREAD_S,
-    ) -> None:
-        self.failures: list[str] = []
-        self.requests: list[str] = []
-        self.url = ""
-        self.port = 0
-        self._state = state
-        self._settings = settings or JobSettings(region=REGION, instance="local")
-        self._keys = {key.id: key for key in keys}
-        self._now = now
-        self._on_loopback = on_loopback
-        self._with_pages = with_pages
-        self._connect = connect or no_engine
-        self._tls = tls
-        self._body_s = body_s
-        self._idle_s = idle_s
-        self._unread_s = unread_s
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped: asyncio.Event | None = None
+    state: Path = field(kw_only=False)
+    settings: JobSettings = field(
+        default_factory=lambda: JobSettings(region=REGION, instance="local")
+    )
+    keys: Sequence[AccessKey] = ()
+    now: datetime | None = None
+    on_loopback: bool = True
+    with_pages: bool = False
+    connect: Callable[[], Any] = field(default_factory=lambda: no_engine)
+    tls: ssl.SSLContext | None = None
+    body_s: float = BODY_S
+    idle_s: float = IDLE_S
+    unread_s: float = UNREAD_S
+    failures: list[str] = field(default_factory=list, init=False)
+    requests: list[str] = field(default_factory=list, init=False)
+    url: str = field(default="", init=False)
+    port: int = field(default=0, init=False)
 
     def __enter__(self) -> ApiServer:
-        self.jobs = JobStore(self._state / "jobs")
-        self.resources = ResourceStore(self._state / "serve" / "resources.sqlite")
-        self._seen = SeenSignatures(self._state / "serve" / "signatures.sqlite")
+        self.jobs = JobStore(self.state / "jobs")
+        self.resources = ResourceStore(self.state / "serve" / "resources.sqlite")
+        self._seen = SeenSignatures(self.state / "serve" / "signatures.sqlite")
         self.services = ServeServices(
             jobs=self.jobs,
-            state=self._state / "serve",
-            settings=self._settings,
+            state=self.state / "serve",
+            settings=self.settings,
             resources=self.resources,
             endpoints=Endpoints(
                 self.resources,
-                Containers(
-                    self._state / "serve", records=self._state, gpus=0, connect=self._connect
-                ),
-                self._state / "serve" / "endpoints",
+                Containers(self.state / "serve", records=self.state, gpus=0, connect=self.connect),
+                self.state / "serve" / "endpoints",
             ),
         )
         ready = threading.Event()
@@ -92,13 +74,7 @@ class ApiServer:
         assert ready.wait(20)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._loop is not None and self._stopped is not None and self._thread is not None
+    def __exit__(self, kind: object, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(30)
         assert not self._thread.is_alive()
@@ -129,31 +105,32 @@ class ApiServer:
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        verifier = Verifier(keys=self._keys, region=REGION) if self._keys else None
-        if verifier is not None and self._now is not None:
-            moment = self._now
+        keys = {key.id: key for key in self.keys}
+        verifier = Verifier(keys=keys, region=REGION) if keys else None
+        if verifier is not None and self.now is not None:
+            moment = self.now
             verifier = replace(verifier, now=lambda: moment)
         application = make_application(
             self.services,
-            guard=Guard(on_loopback=self._on_loopback, verifier=verifier, seen=self._seen),
+            guard=Guard(on_loopback=self.on_loopback, verifier=verifier, seen=self._seen),
             journal=Journal(failure=self.failures.append, access=self.requests.append),
-            with_pages=self._with_pages,
-            body_s=self._body_s,
+            with_pages=self.with_pages,
+            body_s=self.body_s,
             check_answers=True,
         )
 
         def listening(bound: Listen) -> None:
-            self.url = bound.url("https" if self._tls else "http")
+            self.url = bound.url("https" if self.tls else "http")
             self.port = bound.port
             ready.set()
 
         await run_server(
             application,
             Listen("127.0.0.1", 0),
-            tls=self._tls,
+            tls=self.tls,
             ready=listening,
-            idle_s=self._idle_s,
-            unread_s=self._unread_s,
+            idle_s=self.idle_s,
+            unread_s=self.unread_s,
             grace_s=5.0,
             stopped=self._stopped,
         )

@@ -4,45 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Elements whose content is wider than they are, and that nobody can scroll.
-CLIPPED = """
-return [...document.querySelectorAll("body *")].filter((one) => {
-  if (one.closest("svg") || one.classList.contains("hear") || !one.clientWidth) return false;
-  const style = getComputedStyle(one);
-  return style.display !== "inline" && one.scrollWidth > one.clientWidth + 1
-    && !(["auto", "scroll"].includes(style.overflowX) && one.tabIndex === 0);
-}).map((one) => `${one.tagName} ${one.className} ${one.textContent.slice(0, 80)}`)
-"""
-# Texts of drawings that lie over each other or leave their drawing, as they are really drawn.
-OVERLAPPING = """
-const found = [];
-for (const drawing of document.querySelectorAll("svg.chart")) {
-  const texts = [...drawing.querySelectorAll("text")];
-  const boxes = texts.map((one) => one.getBoundingClientRect());
-  const frame = drawing.getBoundingClientRect();
-  boxes.forEach((a, at) => {
-    if (a.left < frame.left - 1 || a.right > frame.right + 1) found.push(texts[at].textContent);
-    boxes.slice(at + 1).forEach((b, more) => {
-      if (a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
-        found.push(texts[at].textContent + " / " + texts[at + 1 + more].textContent);
-    });
-  });
-}
-return found
-"""
-# Rules of the W3C's guidelines, levels A and AA, and what is good practice besides.
-BARRIERS = """
-const done = arguments[arguments.length - 1];
-axe.run(document, { resultTypes: ["violations"] }).then(
-  (found) => done(found.violations.map((one) =>
-    `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).slice(0, 5).join(", ")}`)),
-  (error) => done([String(error)]));
-"""
+from tests.support.places import DATA
 
 
 @dataclass(frozen=True)
@@ -82,18 +49,32 @@ class Browser:
             "const page = document.documentElement;"
             "return page.scrollWidth > page.clientWidth ? ['the page'] : []"
         )
-        return [*wider, *self.driver.execute_script(CLIPPED)]
+        return [*wider, *self.driver.execute_script(_script("clipped"))]
 
     def overlapping(self) -> list[str]:
         """List texts of charts that lie over each other."""
-        found: list[str] = self.driver.execute_script(OVERLAPPING)
+        found: list[str] = self.driver.execute_script(_script("overlapping"))
         return found
 
     def barriers(self) -> list[str]:
         """List what axe finds; it is evaluated outside of the page's policy."""
         self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": self.axe})
-        found: list[str] = self.driver.execute_async_script(BARRIERS)
+        found: list[str] = self.driver.execute_async_script(_script("barriers"))
         return found
+
+    def check_whole(self) -> None:
+        """Fail where the page is cut off or overlaps at some width or on paper."""
+        for width in (1280, 800, 400, 320):
+            self.look(width=width)
+            assert (width, self.clipped(), self.overlapping()) == (width, [], [])
+        self.look(width=703, media="print")  # A4 between its margins
+        assert self.clipped() == []
+
+    def check_barriers(self) -> None:
+        """Fail where the page has barriers, wide in light colours or narrow in dark ones."""
+        for width, dark in ((1280, False), (400, True)):
+            self.look(width=width, dark=dark)
+            assert (width, self.barriers()) == (width, [])
 
     def faults(self) -> list[str]:
         """Return what the console was told since the last time."""
@@ -105,11 +86,50 @@ class Browser:
         printed = self.driver.execute_cdp_cmd("Page.printToPDF", paper)
         return base64.b64decode(printed["data"])
 
+    def find(self, selector: str) -> Any:
+        """Return the first element of a CSS selector."""
+        return self.driver.find_element("css selector", selector)
+
+    def find_all(self, selector: str) -> list[Any]:
+        """Return the elements of a CSS selector."""
+        found: list[Any] = self.driver.find_elements("css selector", selector)
+        return found
+
+    def wait_for(self, what: Callable[[], object], seconds: float = 60) -> None:
+        """Wait until something is so."""
+        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        ignored = (StaleElementReferenceException,)
+        waiting = WebDriverWait(self.driver, seconds, ignored_exceptions=ignored)
+        waiting.until(lambda _: what())
+
+    def wait_for_text(self, place: str, text: str) -> None:
+        """Wait until the element of an id has a text, seen or only heard."""
+        self.wait_for(lambda: text in self.find(f"#{place}").get_attribute("textContent"))
+
+    def press(self, key: str) -> None:
+        """Press a key, by selenium's name for it, wherever the focus is."""
+        from selenium.webdriver.common.action_chains import ActionChains
+        from selenium.webdriver.common.keys import Keys
+
+        ActionChains(self.driver).send_keys(getattr(Keys, key)).perform()
+
+    def choose(self, name: str, text: str) -> None:
+        """Choose what a field of choices shows as a text."""
+        from selenium.webdriver.support.ui import Select
+
+        Select(self.find(f"[name={name}]")).select_by_visible_text(text)
+
     def picture(self) -> bytes:
         """Draw the whole page as PNG."""
         asked = {"captureBeyondViewport": True}
         drawn = self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)
         return base64.b64decode(drawn["data"])
+
+
+def _script(name: str) -> str:
+    return (DATA / "browser" / f"{name}.js").read_text(encoding="utf-8")
 
 
 @contextlib.contextmanager

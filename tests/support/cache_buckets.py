@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import boto3
 import pytest
 
 from artifact_cache.stores.s3 import S3Store
@@ -21,23 +19,12 @@ PART = 5 * 1024 * 1024  # the least that servers take
 RANGE = 1024 * 1024
 
 
-def client_at(url: str) -> Any:
-    return boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name="us-east-1",
-        aws_access_key_id="x",
-        aws_secret_access_key="x",
-    )
-
-
-class Place:
+class Place(MotoBucket):
     """A new bucket, and what is in it."""
 
     def __init__(self, server: str) -> None:
+        super().__init__(server)
         self.server = server
-        self.name = MotoBucket(server).name
-        self.client = client_at(server)
 
     def store(self, url: str = "", partial: Path | None = None, limits: Limits = LIMITS) -> S3Store:
         """Open the bucket, by another address if one is given; parts and ranges are small."""
@@ -60,12 +47,11 @@ class Place:
 
     def keys(self, start: str = "") -> list[str]:
         """What is below the store's prefix."""
-        found = self.client.list_objects_v2(Bucket=self.name, Prefix=f"p/v1/{start}")
-        return [one["Key"].removeprefix("p/v1/") for one in found.get("Contents", ())]
+        start = f"p/v1/{start}"
+        return [name.removeprefix("p/v1/") for name in self.names() if name.startswith(start)]
 
     def read(self, key: str) -> bytes:
-        data: bytes = self.client.get_object(Bucket=self.name, Key=f"p/v1/{key}")["Body"].read()
-        return data
+        return self.get(f"p/v1/{key}")
 
     def damage(self, key: str, data: bytes) -> None:
         """Change an object and keep what it says about itself, as a bad disk would."""
@@ -75,7 +61,7 @@ class Place:
         )
 
     def remove(self, key: str) -> None:
-        self.client.delete_object(Bucket=self.name, Key=f"p/v1/{key}")
+        self.delete(f"p/v1/{key}")
 
     def blob(self, content: bytes) -> str:
         """Find the blob with that content."""

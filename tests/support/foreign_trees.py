@@ -11,43 +11,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+from tests.support.places import DATA
+
 VERSION = "2.21.33363.0+82129205"
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 2,
-    "vocab_size": 128,
-}
-NEURON = {
-    "_serialized_key": "NxDNeuronConfig",
-    "batch_size": 4,
-    "capacity_factor": None,
-    "checkpoint_id": "acme/tiny",
-    "checkpoint_revision": "0" * 40,
-    "continuous_batching": True,
-    "ep_degree": 1,
-    "fused_qkv": True,
-    "glu_mlp": True,
-    "local_ranks_size": 2,
-    "max_batch_size": 4,
-    "max_context_length": 1024,
-    "max_topk": 256,
-    "n_active_tokens": 1024,
-    "neuronxcc_version": VERSION,
-    "on_device_sampling": True,
-    "optimum_neuron_version": "0.4.5",
-    "output_logits": False,
-    "pp_degree": 1,
-    "prefill_chunk_size": 0,
-    "sequence_length": 1024,
-    "speculation_length": 0,
-    "start_rank_id": 0,
-    "target": "trn1",
-    "torch_dtype": "bfloat16",
-    "tp_degree": 2,
-}
+CONFIG: dict[str, Any] = json.loads((DATA / "neuron" / "config.json").read_bytes())
+NEURON: dict[str, Any] = json.loads((DATA / "neuron" / "neuron_config.json").read_bytes())
 FLAGS = ("--auto-cast=none", "--model-type=transformer", "-O2", "--lnc=1", "--target", "trn1")
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -17,6 +18,7 @@ from packager.images.target import parse_layout_target
 from tests.support import tars
 
 GZIP, ZSTD = MEDIA_LAYER + "+gzip", MEDIA_LAYER + "+zstd"
+LINUX = {"os": "linux", "architecture": "amd64"}
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
@@ -67,15 +69,12 @@ def zstandarded(content: bytes, role: str = "base") -> MadeLayer:
     return MadeLayer(data=packed, content=content, media_type=ZSTD, role=role)
 
 
-def write_layout(root: Path, layers: Sequence[MadeLayer]) -> Path:
+def write_layout(
+    root: Path, layers: Sequence[MadeLayer], settings: Mapping[str, Any] = LINUX
+) -> Path:
     """Write an image into a layout without asking anybody whether it is valid."""
-    config = json.dumps(
-        {
-            "os": "linux",
-            "architecture": "amd64",
-            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
-        }
-    ).encode()
+    rootfs = {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]}
+    config = json.dumps({**settings, "rootfs": rootfs}).encode()
     manifest = json.dumps(
         {
             "schemaVersion": 2,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,14 @@ from packager.core.image import (
     Platform,
 )
 from packager.images.oci import sha256
-
-Member = tuple[tarfile.TarInfo, bytes]
+from tests.support import layer_layouts, tars
+from tests.support.tars import Member
 
 
 def file(name: str, data: bytes = b"", **fields: Any) -> Member:
     """Return a regular file, with attributes as a distribution gives them."""
-    info = tarfile.TarInfo(name)
-    info.size, info.mode, info.uid, info.mtime = len(data), 0o640, 1234, 1_700_000_000
-    for key, value in fields.items():
-        setattr(info, key, value)
-    return info, data
+    usual = {"mode": 0o640, "uid": 1234, "mtime": 1_700_000_000}
+    return tars.file(name, data, **{**usual, **fields})
 
 
 def directory(name: str) -> Member:
@@ -49,11 +45,7 @@ def symlink(name: str, target: str) -> Member:
 
 def tar_of(members: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:
     """Return a tar archive."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=form) as archive:
-        for info, data in members:
-            archive.addfile(info, io.BytesIO(data))
-    return packed.getvalue()
+    return tars.tar_of(*members, format=form)
 
 
 def packed(data: bytes, packing: str) -> bytes:
@@ -136,33 +128,14 @@ def is_at(path: str, place: str) -> bool:
 
 def write_layout(root: Path, base: BaseImage) -> None:
     """Write a base as an OCI layout."""
-    blobs = root / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def put(data: bytes) -> str:
-        (blobs / sha256(data).removeprefix("sha256:")).write_bytes(data)
-        return sha256(data)
-
-    config = json.dumps(
-        {
-            **base.config,
-            "rootfs": {"type": "layers", "diff_ids": [one.diff_id for one in base.layers]},
-        }
-    ).encode()
-    manifest: Mapping[str, Any] = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": {
-            "mediaType": "application/vnd.oci.image.config.v1+json",
-            "digest": put(config),
-            "size": len(config),
-        },
-        "layers": [
-            {"mediaType": one.media_type, "digest": put(read(one.blob)), "size": one.blob.size}
-            for one in base.layers
-        ],
-    }
-    data = json.dumps(manifest).encode()
-    entry = {"mediaType": manifest["mediaType"], "digest": put(data), "size": len(data)}
-    (root / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    (root / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
+    layers = [
+        layer_layouts.MadeLayer(
+            data=read(one.blob),
+            content=b"",
+            media_type=one.media_type,
+            role="base",
+            stated_diff_id=one.diff_id,
+        )
+        for one in base.layers
+    ]
+    layer_layouts.write_layout(root, layers, base.config)

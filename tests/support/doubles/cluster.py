@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,6 +23,7 @@ import yaml
 
 from packager.deploy.kubernetes.client import PLURALS
 from tests.support.cluster_schemas import CUSTOM, check_document
+from tests.support.doubles.http import Handler, Server
 
 KINDS = {plural: kind for kind, plural in PLURALS.items()}
 Key = tuple[str, str, str]  # namespace, kind, name
@@ -145,24 +145,20 @@ class Refused(Exception):
 def running_cluster() -> Iterator[tuple[Cluster, str]]:
     """Run a cluster; give it and its address."""
     cluster = Cluster()
-    handler = type("Handler", (_Handler,), {"cluster": cluster})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
+    server = Server(_Handler, cluster)
+    server.open()
     try:
-        yield cluster, f"http://127.0.0.1:{server.server_address[1]}"
+        yield cluster, server.url
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    cluster: Cluster
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
+    server: Server
 
-    def log_message(self, *_: Any) -> None:
-        """Keep the tests' output clean."""
+    @property
+    def cluster(self) -> Cluster:
+        return self.server.double
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -174,11 +170,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._delete)
 
     def do_POST(self) -> None:
-        self._answer(self._post)
+        self._answer(self._proxied)
 
     def _answer(self, act: Callable[[], Any]) -> None:
-        size = int(self.headers.get("Content-Length") or 0)
-        self.body = self.rfile.read(size)
+        self.sent = self.body()
         parts = urlsplit(self.path)
         self.query = {name: value[-1] for name, value in parse_qs(parts.query).items()}
         self.segments = parts.path.strip("/").split("/")
@@ -195,13 +190,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, found = error.status, error.body
         if found is not None:
             data = found if isinstance(found, bytes) else json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            if status == 429:
-                self.send_header("Retry-After", "0")
-            self.end_headers()
-            self.wfile.write(data)
+            later = {"Retry-After": "0"} if status == 429 else {}
+            self.say(status, {"Content-Type": "application/json", **later}, data)
 
     def _key(self) -> tuple[Key, str]:
         """Return the key of the path, and the API version."""
@@ -233,9 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"kind": f"{key[1]}List", "apiVersion": version, "items": items}
 
     def _watch(self, key: Key) -> None:
-        self.send_response(200)
-        self.send_header("Connection", "close")
-        self.end_headers()
+        self.head(200, {"Connection": "close"})
         name = self.query["fieldSelector"].partition("=")[2]
         since = int(self.query["resourceVersion"])
         self.cluster.on_watch(self.cluster)
@@ -253,7 +241,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _patch(self) -> Any:
         key, version = self._key()
         assert self.headers["Content-Type"] == "application/apply-patch+yaml"
-        wanted = yaml.safe_load(self.body)
+        wanted = yaml.safe_load(self.sent)
         if key[0] not in self.cluster.namespaces:
             raise Refused(404, "NotFound", f'namespaces "{key[0]}" not found')
         if (wanted["apiVersion"], wanted["kind"], wanted["metadata"]["name"]) != (
@@ -273,10 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         key, _ = self._key()
         if key not in self.cluster.objects:
             raise Refused(404, "NotFound", f'{key[1]} "{key[2]}" not found')
-        return self.cluster.delete(key, json.loads(self.body or b"{}"))
-
-    def _post(self) -> Any:
-        return self._proxied()
+        return self.cluster.delete(key, json.loads(self.sent or b"{}"))
 
     def _proxied(self) -> Any:
         """Pass a request on to a pod of a Service, as `services/[SCHEME:]NAME:PORT/proxy/` does.
@@ -300,19 +285,16 @@ class _Handler(BaseHTTPRequestHandler):
         assert place.hostname is not None
         pod = HTTPConnection(place.hostname, place.port or 80)
         said = {name: value for name, value in self.headers.items() if name not in _OURS}
-        pod.request(self.command, f"/{'/'.join(self.segments[at + 1 :])}", self.body, said)
+        pod.request(self.command, f"/{'/'.join(self.segments[at + 1 :])}", self.sent, said)
         self._stream(pod.getresponse())
         return None
 
     def _stream(self, answer: HTTPResponse) -> None:
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        kind = answer.headers.get("Content-Type", "")
+        self.head(answer.status, {"Content-Type": kind, "Transfer-Encoding": "chunked"})
         while piece := answer.read1():
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
-            self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
+            self.chunk(piece)
+        self.chunk(b"")
 
 
 def _leaves(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

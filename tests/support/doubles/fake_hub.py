@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
+from tests.support.doubles.http import Handler, Running, Server
+
+Headers = Mapping[str, str]
 LFS_SUFFIXES = (".safetensors", ".bin", ".model", ".gguf", ".pt", ".pth")
 
 
@@ -65,7 +65,7 @@ class Seen:
     range: str
 
 
-class FakeHub:
+class FakeHub(Running):
     """Use as a context manager; `url` is what HF_ENDPOINT would hold."""
 
     def __init__(self, *, token: str = "hf_right") -> None:
@@ -81,23 +81,10 @@ class FakeHub:
         self.drops: dict[str, list[int]] = {}  # file → bytes after which connections break off
         self.busy: dict[str, list[str]] = {}  # file → `Retry-After` of answers 429
         self.seen: list[Seen] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_for(self))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.servers = [Server(_Handler, self)]
+        self.url = self.servers[0].url
         # Another host name, as a content network has: the client must not send its token there.
-        self.storage_url = f"http://localhost:{self._server.server_port}"
-
-    def __enter__(self) -> FakeHub:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.storage_url = f"http://localhost:{self.servers[0].server_port}"
 
     def add(
         self,
@@ -133,117 +120,102 @@ class FakeHub:
         return [request for request in self.requests if part in request]
 
 
-def _handler_for(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
-        _drop_after: int | None = None
+class _Handler(Handler):
+    server: Server
 
-        def do_HEAD(self) -> None:
-            self._route()
+    def do_GET(self) -> None:
+        self._route()
 
-        def do_GET(self) -> None:
-            self._route()
+    do_HEAD = do_GET
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
+    def _route(self) -> None:
+        hub, path = self.server.double, unquote(urlsplit(self.path).path)
+        hub.requests.append(f"{self.command} {path}")
+        sent = (self.headers.get(name, "") for name in ("Host", "Authorization", "Range"))
+        host, authorization, wanted = sent
+        hub.seen.append(Seen(host, path, authorization, wanted))
+        for part, status in hub.failing.items():
+            if part in path:
+                return self.say(status, hub.failing_headers)
+        if found := re.fullmatch(r"/blobs/([0-9a-f]{64})", path):
+            return self._blob(found[1])
+        found = re.fullmatch(
+            r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", path
+        ) or re.fullmatch(r"/([^/]+/[^/]+)/(resolve)/(.+)", path)
+        if not found:
+            return self._fail(404, "", "no such page")
+        name, what, rest = found[1], found[2], found[3] or "main"
+        repository = hub.repositories.get(name)
+        if repository is None or (repository.private and not self._authorized()):
+            return self._fail(401, "RepoNotFound", "Repository not found")
+        if self.headers.get("Authorization") and not self._authorized():
+            return self._fail(401, "", "Invalid credentials in Authorization header")
+        if repository.gated and what == "resolve":
+            return self._fail(403, "GatedRepo", "Access to this model is restricted")
+        revision, _, file = rest.partition("/") if what == "resolve" else (rest, "", "")
+        commit = repository.refs.get(revision, revision)
+        if commit not in repository.commits:
+            return self._fail(404, "RevisionNotFound", "Invalid rev id")
+        files = repository.commits[commit]
+        if what == "resolve":
+            return self._resolve(commit, files.get(file))
+        return self._json(_tree(files) if what == "tree" else _model(hub, name, commit, files))
 
-        def _route(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            hub.requests.append(f"{self.command} {path}")
-            sent = (self.headers.get(name, "") for name in ("Host", "Authorization", "Range"))
-            host, authorization, wanted = sent
-            hub.seen.append(Seen(host, path, authorization, wanted))
-            for part, status in hub.failing.items():
-                if part in path:
-                    return self._send(status, b"", hub.failing_headers)
-            if found := re.fullmatch(r"/blobs/([0-9a-f]{64})", path):
-                return self._blob(found[1])
-            found = re.fullmatch(
-                r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/(.+))?", path
-            ) or re.fullmatch(r"/([^/]+/[^/]+)/(resolve)/(.+)", path)
-            if not found:
-                return self._fail(404, "", "no such page")
-            name, what, rest = found[1], found[2], found[3] or "main"
-            repository = hub.repositories.get(name)
-            if repository is None or (repository.private and not self._authorized()):
-                return self._fail(401, "RepoNotFound", "Repository not found")
-            if self.headers.get("Authorization") and not self._authorized():
-                return self._fail(401, "", "Invalid credentials in Authorization header")
-            if repository.gated and what == "resolve":
-                return self._fail(403, "GatedRepo", "Access to this model is restricted")
-            revision, _, file = rest.partition("/") if what == "resolve" else (rest, "", "")
-            commit = repository.refs.get(revision, revision)
-            if commit not in repository.commits:
-                return self._fail(404, "RevisionNotFound", "Invalid rev id")
-            files = repository.commits[commit]
-            if what == "resolve":
-                return self._resolve(commit, files.get(file))
-            return self._json(_tree(files) if what == "tree" else _model(hub, name, commit, files))
+    def _resolve(self, commit: str, file: HubFile | None) -> None:
+        if file is None:
+            return self._fail(404, "EntryNotFound", "Entry not found")
+        if not file.lfs:
+            headers = {"X-Repo-Commit": commit, "ETag": f'"{file.git_sha1}"'}
+            return self.say(200, headers, file.data)
+        headers = {
+            "X-Repo-Commit": commit,
+            "X-Linked-Etag": f'"{file.sha256}"',
+            "X-Linked-Size": str(file.size),
+            "Location": f"{self.server.double.storage_url}/blobs/{file.sha256}",
+        }
+        return self.say(302, headers)
 
-        def _resolve(self, commit: str, file: HubFile | None) -> None:
-            if file is None:
-                return self._fail(404, "EntryNotFound", "Entry not found")
-            if not file.lfs:
-                headers = {"X-Repo-Commit": commit, "ETag": f'"{file.git_sha1}"'}
-                return self._send(200, file.data, headers)
-            return self._send(
-                302,
-                b"",
-                {
-                    "X-Repo-Commit": commit,
-                    "X-Linked-Etag": f'"{file.sha256}"',
-                    "X-Linked-Size": str(file.size),
-                    "Location": f"{hub.storage_url}/blobs/{file.sha256}",
-                },
-            )
+    def _blob(self, sha256: str) -> None:
+        hub = self.server.double
+        path, file = next(
+            (path, file)
+            for repository in hub.repositories.values()
+            for files in repository.commits.values()
+            for path, file in files.items()
+            if file.sha256 == sha256
+        )
+        if self.command == "GET" and hub.busy.get(path):
+            return self.say(429, {"Retry-After": hub.busy[path].pop(0)})
+        data = file.data
+        if self.command == "GET" and hub.damaged.get(path, 0) > 0:
+            hub.damaged[path] -= 1
+            data = data[:-1] + bytes([data[-1] ^ 0xFF])
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if wanted and hub.ranges:
+            first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
+            part = data[first : last + 1][: hub.cut_short]
+            place = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+            return self._content(206, place, part, _next_drop(hub, path, part))
+        return self._content(200, {"ETag": f'"{sha256}"'}, data, _next_drop(hub, path, data))
 
-        def _blob(self, sha256: str) -> None:
-            path, file = next(
-                (path, file)
-                for repository in hub.repositories.values()
-                for files in repository.commits.values()
-                for path, file in files.items()
-                if file.sha256 == sha256
-            )
-            if self.command == "GET" and hub.busy.get(path):
-                return self._send(429, b"", {"Retry-After": hub.busy[path].pop(0)})
-            data = file.data
-            if self.command == "GET" and hub.damaged.get(path, 0) > 0:
-                hub.damaged[path] -= 1
-                data = data[:-1] + bytes([data[-1] ^ 0xFF])
-            wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-            if wanted and hub.ranges:
-                first, last = int(wanted[1]), int(wanted[2] or len(data) - 1)
-                part = data[first : last + 1][: hub.cut_short]
-                self._drop_after = _next_drop(hub, path, part)
-                return self._send(206, part, {"Content-Range": f"bytes {first}-{last}/{len(data)}"})
-            self._drop_after = _next_drop(hub, path, data)
-            return self._send(200, data, {"ETag": f'"{sha256}"'})
+    def _content(self, status: int, headers: Headers, data: bytes, drop: int | None) -> None:
+        """Send content, or what comes before the place where the connection breaks off."""
+        if drop is None or self.command == "HEAD":
+            return self.say(status, headers, data)
+        self.head(status, {**headers, "Content-Length": str(len(data))})
+        self.wfile.write(data[:drop])
+        self.close_connection = True
+        return None
 
-        def _authorized(self) -> bool:
-            return self.headers.get("Authorization") == f"Bearer {hub.token}"
+    def _authorized(self) -> bool:
+        return self.headers.get("Authorization") == f"Bearer {self.server.double.token}"
 
-        def _json(self, value: object) -> None:
-            self._send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
+    def _json(self, value: object) -> None:
+        self.say(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
-        def _fail(self, status: int, code: str, message: str) -> None:
-            headers = {"X-Error-Code": code} if code else {}
-            self._send(status, b"", {**headers, "X-Error-Message": message})
-
-        def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command == "HEAD":
-                return
-            self.wfile.write(body[: self._drop_after])
-            if self._drop_after is not None:
-                self.close_connection, self._drop_after = True, None
-
-    return Handler
+    def _fail(self, status: int, code: str, message: str) -> None:
+        headers = {"X-Error-Code": code} if code else {}
+        self.say(status, {**headers, "X-Error-Message": message})
 
 
 def _next_drop(hub: FakeHub, path: str, body: bytes) -> int | None:
@@ -255,25 +227,20 @@ def _next_drop(hub: FakeHub, path: str, body: bytes) -> int | None:
 def _model(hub: FakeHub, name: str, commit: str, files: Mapping[str, HubFile]) -> dict[str, object]:
     siblings = []
     for path, file in files.items():
-        sibling: dict[str, object] = {"rfilename": path}
-        if not hub.names_only:
-            sibling |= {"size": file.size, "blobId": file.git_sha1}
-            if file.lfs:
-                sibling["lfs"] = {"size": file.size, "sha256": file.sha256, "pointerSize": 134}
-        siblings.append(sibling)
+        told = {"size": file.size, "blobId": file.git_sha1, **_linked("sha256", file)}
+        siblings.append({"rfilename": path, **({} if hub.names_only else told)})
     return {"_id": "0", "id": name, "modelId": name, "sha": commit, "siblings": siblings}
 
 
 def _tree(files: Mapping[str, HubFile]) -> list[dict[str, object]]:
-    entries = []
-    for path, file in files.items():
-        entry: dict[str, object] = {
-            "type": "file",
-            "oid": file.git_sha1,
-            "size": file.size,
-            "path": path,
-        }
-        if file.lfs:
-            entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": 134}
-        entries.append(entry)
-    return entries
+    return [
+        {"type": "file", "oid": file.git_sha1, "size": file.size, "path": path}
+        | _linked("oid", file)
+        for path, file in files.items()
+    ]
+
+
+def _linked(key: str, file: HubFile) -> dict[str, object]:
+    """Tell of the content that is kept elsewhere."""
+    linked = {key: file.sha256, "size": file.size, "pointerSize": 134}
+    return {"lfs": linked} if file.lfs else {}

@@ -42,7 +42,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal
 
 from tests.support.doubles.listening import Listener
@@ -112,12 +111,7 @@ class FaultProxy:
         self._listener.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.close()
 
     def add(self, *faults: Fault) -> None:

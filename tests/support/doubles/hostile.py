@@ -9,7 +9,6 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 
 from tests.support.doubles.listening import Listener
 
@@ -64,12 +63,7 @@ class HostileServer:
         self._listener.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._listener.close()
 
     def wait(self, seconds: float) -> None:

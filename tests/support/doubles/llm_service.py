@@ -37,18 +37,15 @@ class Behaviour:
     mode: Mode = "ok"
     ttft_s: float = 0.0  # until the first chunk with content
     itl_s: float = 0.0  # between chunks with content
-    per_running_s: float = 0.0  # more between chunks, for each other request that runs
     tokens: int | None = None  # of an answer; None: the request's `max_tokens`
     tokens_per_chunk: int = 1  # the first chunk has one; more are counted as a draft's
     chunks_per_write: int = 1  # as many events reach the client at once
     status: int = 500
     slow_s: float = 1.0
     drip_s: float = 1.0
-    slots: int = 0  # requests that are answered at once, the others wait; 0: all
     usage: bool = True  # tells it where `stream_options` ask for it
     usage_off_by: int = 0  # more tokens told than there are
     done: bool = True  # [DONE] at the end
-    finish: bool = True  # a finish reason with the last chunk
     refuses: tuple[str, ...] = ()  # fields of bodies that are answered with 400
     metrics: bool = True
     tokenize: bool = True
@@ -94,7 +91,6 @@ class Service:
         self.records: list[Record] = []
         self.running = 0
         self.answered = self.tokens = self.drafts = self.accepted = 0
-        self.slots: dict[int, asyncio.Semaphore] = {}
 
     async def start(self) -> int:
         """Listen on a port of loopback, and return it."""
@@ -183,9 +179,7 @@ class Service:
         self.records.append(record)
         self.running += 1
         try:
-            slots = self.slots.setdefault(how.slots, asyncio.Semaphore(how.slots or 2**31))
-            async with slots:
-                return await self.answered_as(request, body, how, record)
+            return await self.answered_as(request, body, how, record)
         except ConnectionError:  # nobody takes the answer any more
             return web.Response()
         finally:
@@ -219,24 +213,25 @@ class Service:
         return await (answer.streamed() if body.get("stream") else answer.whole())
 
 
+@dataclass(frozen=True, slots=True)
 class _Answer:
     """One answer with status 200."""
 
-    def __init__(
-        self,
-        service: Service,
-        request: web.Request,
-        body: Mapping[str, Any],
-        how: Behaviour,
-        record: Record,
-        tokens: int,
-    ) -> None:
-        self.service, self.request, self.body = service, request, body
-        self.how, self.record, self.tokens = how, record, tokens
-        self.is_chat = "messages" in body
-        options = body.get("stream_options") or {}
-        self.tells = how.usage and bool(options.get("include_usage"))
-        self.tells_always = self.tells and bool(options.get("continuous_usage_stats"))
+    service: Service
+    request: web.Request
+    body: Mapping[str, Any]
+    how: Behaviour
+    record: Record
+    tokens: int
+
+    @property
+    def is_chat(self) -> bool:
+        return "messages" in self.body
+
+    def tells(self, option: str = "include_usage") -> bool:
+        """Whether usage is told, at the end or with every chunk."""
+        options = self.body.get("stream_options") or {}
+        return self.how.usage and bool(options.get("include_usage") and options.get(option))
 
     async def whole(self) -> web.Response:
         how, record = self.how, self.record
@@ -293,15 +288,14 @@ class _Answer:
                 await response.write(b"".join(waiting))
                 record.sent_s += [at] * len(waiting)
                 waiting.clear()
-            others = max(0, self.service.running - 1)
-            due += how.itl_s + how.per_running_s * others
+            due += how.itl_s
         if not opened:
             await _until(due)
             await response.prepare(self.request)
         if not self.tokens:
             await response.write(self.event({}, last=True))
         end = b""
-        if self.tells:
+        if self.tells():
             told = {"id": "d", "choices": [], "usage": self.usage(self.tokens)}
             end += b"data: " + json.dumps(told).encode() + b"\n\n"
         if how.done:
@@ -345,9 +339,9 @@ class _Answer:
             choice["delta"] = dict(delta)
         else:
             choice["text"] = delta.get("content", "")
-        choice["finish_reason"] = "length" if last and self.how.finish else None
+        choice["finish_reason"] = "length" if last else None
         document: dict[str, Any] = {"id": "d", "model": self.how.model, "choices": [choice]}
-        if self.tells_always:
+        if self.tells("continuous_usage_stats"):
             document["usage"] = self.usage(tokens)
         return b"data: " + json.dumps(document).encode() + b"\n\n"
 

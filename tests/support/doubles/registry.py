@@ -21,15 +21,12 @@ import socket
 import ssl
 import struct
 import threading
-import time
-import weakref
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
+
+from tests.support.doubles.http import Handler, Running, Server
 
 USER, PASSWORD, IDENTITY_TOKEN = "alice", "correct horse", "refresh me"
 _UPLOAD = re.compile(r"/v2/(?P<repository>.+)/blobs/uploads/(?P<session>[0-9a-f]+)")
@@ -52,7 +49,6 @@ class Quirks:
     auth: str = ""  # `basic` or `bearer`
     account: tuple[str, str] = (USER, PASSWORD)  # who may come in
     token_uses: int = 1_000_000  # requests that a token is good for
-    token_seconds: float = 1e6  # how long it is good for, whatever its `expires_in` says
     refusals_lost: bool = False  # what refuses a token of a PATCH is lost with the connection
     token_moves: bool = False  # the token service redirects to another host
     forbidden: frozenset[tuple[str, str]] = frozenset()  # (repository, action)
@@ -78,7 +74,6 @@ class Quirks:
     commit_silent: int = 0  # commits that are done and not answered
     commit_statuses: list[int] = field(default_factory=list)  # refusals, before anything is done
     busy: int = 0  # requests answered 429
-    retry_after: str = "7"
     digest_header: str = ""  # said instead of the true one
     blobs_elsewhere: bool = False  # GET is redirected to the storage host
     ranges: bool = True
@@ -99,7 +94,7 @@ class Seen:
     received: int = 0  # bytes of the body
 
 
-class FakeRegistry:
+class FakeRegistry(Running):
     """Runs while its `with` block does."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, **quirks: object) -> None:
@@ -111,55 +106,23 @@ class FakeRegistry:
         self.lock = threading.RLock()
         self.uploads: dict[str, tuple[str, bytes]] = {}  # session → state it expects, bytes
         self.received: Counter[str] = Counter()  # digest → bytes taken in finished uploads
-        self.tokens: dict[str, list[object]] = {}  # token → [scopes, uses left, end]
+        self.tokens: dict[str, set[tuple[str, str]]] = {}  # token → scopes
+        self.uses_left: Counter[str] = Counter()  # of tokens
         self.tokens_given = 0
         self._scheme = "https" if tls else "http"
-        self._servers = [self._serve(tls, storage) for storage in (False, True)]
-
-    def _serve(self, tls: ssl.SSLContext | None, storage: bool) -> _Server:
-        server = _Server(("127.0.0.1", 0), _Handler)
-        server.fake, server.storage, server.connections = self, storage, weakref.WeakSet()
-        if tls:
+        self.servers = [_Server(_Handler, self) for _ in range(2)]
+        self.servers[1].storage = True
+        for server in self.servers if tls else ():
             server.socket = tls.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )
-        return server
+        self.host, self.storage_host = (server.host for server in self.servers)
+        self.url, self.storage_url = (f"{self._scheme}://{one.host}" for one in self.servers)
 
-    def __enter__(self) -> FakeRegistry:
-        for server in self._servers:
-            threading.Thread(
-                target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-            ).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for server in self._servers:
-            server.shutdown()
-            server.server_close()
-            server.end_connections()
+    def __exit__(self, kind: object, *rest: object) -> None:
+        super().__exit__(kind, *rest)
         if kind is None:
             assert self.complaints == []
-
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self._servers[0].server_address[1]}"
-
-    @property
-    def storage_host(self) -> str:
-        return f"127.0.0.1:{self._servers[1].server_address[1]}"
-
-    @property
-    def url(self) -> str:
-        return f"{self._scheme}://{self.host}"
-
-    @property
-    def storage_url(self) -> str:
-        return f"{self._scheme}://{self.storage_host}"
 
     def put(self, repository: str, data: bytes) -> str:
         """Have a blob."""
@@ -189,36 +152,15 @@ class FakeRegistry:
         return [seen for seen in self.seen if seen.method == method and containing in seen.path]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    fake: FakeRegistry
-    storage: bool
-    connections: weakref.WeakSet[socket.socket]
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.connections.add(request)
-        super().process_request(request, client_address)
-
-    def end_connections(self) -> None:
-        """Those that a client keeps would keep a thread each, and all that was pushed."""
-        for connection in list(self.connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        pass
+class _Server(Server):
+    storage = False  # another origin, which must never see credentials
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(Handler):
     timeout = 20
-    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
     server: _Server
     seen: Seen
     broken = False  # the body ended before its end
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         self._route()
@@ -226,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def _route(self) -> None:
-        fake, path = self.server.fake, urlsplit(self.path).path
+        fake, path = self.server.double, urlsplit(self.path).path
         authorization = self.headers.get("Authorization", "")
         self.seen = Seen(self.command, self.path, authorization, self.server.storage)
         with fake.lock:
@@ -237,11 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._token()
         elif fake.quirks.busy:
             fake.quirks.busy -= 1
-            self._answer(429, {"Retry-After": fake.quirks.retry_after})
+            self.say(429, {"Retry-After": "7"})
         elif not self.server.storage and not self._allowed():
             pass
         elif path == "/v2/":
-            self._answer(200, {}, b"{}")
+            self.say(200, {}, b"{}")
         elif match := _UPLOADS.fullmatch(path):
             self._start(match["repository"])
         elif match := _UPLOAD.fullmatch(path):
@@ -255,12 +197,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif match := _MANIFEST.fullmatch(path):
             self._manifest(match["repository"], match["pointer"])
         else:
-            self._answer(404)
+            self.say(404)
 
     # Credentials
 
     def _allowed(self) -> bool:
-        quirks = self.server.fake.quirks
+        quirks = self.server.double.quirks
         given = self.headers.get("Authorization", "")
         if not quirks.auth:
             if given:
@@ -275,29 +217,29 @@ class _Handler(BaseHTTPRequestHandler):
                 return False
             self._refuse(401, {"WWW-Authenticate": 'Basic realm="fake, with a comma"'})
             return False
-        with self.server.fake.lock:
-            token = self.server.fake.tokens.get(given.removeprefix("Bearer "))
-            fresh = token and token[1] > 0 and time.monotonic() < token[2]  # type: ignore[operator]
-            if token and fresh and wanted <= token[0]:  # type: ignore[operator]
-                token[1] -= 1  # type: ignore[operator]
+        with self.server.double.lock:
+            fake, token = self.server.double, given.removeprefix("Bearer ")
+            granted = fake.tokens.get(token)
+            if granted is not None and wanted <= granted and fake.uses_left[token]:
+                fake.uses_left[token] -= 1
                 return True
-        challenge = f'Bearer realm="{self.server.fake.storage_url}/token",service="fake"'
+        challenge = f'Bearer realm="{self.server.double.storage_url}/token",service="fake"'
         if wanted:
             repository, actions = next(iter(wanted))[0], ",".join(sorted(a for _, a in wanted))
             challenge += f',scope="repository:{repository}:{actions}"'
-        if token:
+        if granted is not None:
             challenge += ',error="insufficient_scope"'
         self._refuse(401, {"WWW-Authenticate": challenge})
         return False
 
     def _refuse(self, status: int, headers: dict[str, str]) -> None:
         """Answer before the body was read, as registries do."""
-        if self.server.fake.quirks.refusals_lost and self.command == "PATCH":
+        if self.server.double.quirks.refusals_lost and self.command == "PATCH":
             return self._reset()
         self.close_connection = True  # said, or the client's next request meets the end
         code = "UNAUTHORIZED" if status == 401 else "DENIED"
         body = json.dumps({"errors": [{"code": code}]}).encode()
-        self._answer(status, {**headers, "Connection": "close"}, body)
+        self.say(status, {**headers, "Connection": "close"}, body)
         return None
 
     def _wanted(self) -> set[tuple[str, str]]:
@@ -312,10 +254,10 @@ class _Handler(BaseHTTPRequestHandler):
         return wanted
 
     def _token(self) -> None:
-        fake = self.server.fake
+        fake = self.server.double
         form = parse_qs(self._read_body().decode())
         if fake.quirks.token_moves and self.server.storage:
-            return self._answer(307, {"Location": f"{fake.url}{self.path}"})
+            return self.say(307, {"Location": f"{fake.url}{self.path}"})
         given = self.headers.get("Authorization", "") or form.get("refresh_token", [""])[0]
         if given and given not in (_basic(fake.quirks.account), IDENTITY_TOKEN):
             return self._refuse(401, {})
@@ -330,15 +272,15 @@ class _Handler(BaseHTTPRequestHandler):
         with fake.lock:
             fake.tokens_given += 1
             token = f"token-{fake.tokens_given}-{secrets.token_hex(4)}"
-            end = time.monotonic() + fake.quirks.token_seconds
-            fake.tokens[token] = [granted - fake.quirks.forbidden, fake.quirks.token_uses, end]
-        self._answer(200, {}, json.dumps({"token": token, "expires_in": 300}).encode())
+            fake.tokens[token] = granted - fake.quirks.forbidden
+            fake.uses_left[token] = fake.quirks.token_uses
+        self.say(200, {}, json.dumps({"token": token, "expires_in": 300}).encode())
         return None
 
     # Uploads
 
     def _start(self, repository: str) -> None:
-        fake = self.server.fake
+        fake = self.server.double
         if self.command != "POST":
             return self._complain(f"{self.command} to the uploads")
         self._read_body()
@@ -348,17 +290,17 @@ class _Handler(BaseHTTPRequestHandler):
             if (source, digest) in fake.blobs:
                 fake.blobs[repository, digest] = fake.blobs[source, digest]
                 where = f"{self._here()}/v2/{repository}/blobs/{digest}"
-                return self._answer(201, {"Location": where, "Docker-Content-Digest": digest})
+                return self.say(201, {"Location": where, "Docker-Content-Digest": digest})
         made = fake.quirks.repositories
         if made is not None and repository not in made:
-            return self._answer(404, {}, b'{"errors":[{"code":"NAME_UNKNOWN"}]}')
+            return self.say(404, {}, b'{"errors":[{"code":"NAME_UNKNOWN"}]}')
         session = secrets.token_hex(8)
         location = self._next(repository, session, b"")
-        return self._answer(202, {"Location": location, **fake.quirks.chunk_lengths})
+        return self.say(202, {"Location": location, **fake.quirks.chunk_lengths})
 
     def _next(self, repository: str, session: str, data: bytes) -> str:
         """The next address of an upload. Its state changes, so old addresses do not work."""
-        fake = self.server.fake
+        fake = self.server.double
         state = secrets.token_hex(4) + "=="
         with fake.lock:
             fake.uploads[session] = (state, data)
@@ -368,10 +310,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _here(self) -> str:
         """Our address as the client knows it, which may be a proxy's."""
-        return f"{self.server.fake._scheme}://{self.headers['Host']}"
+        return f"{self.server.double._scheme}://{self.headers['Host']}"
 
     def _upload(self, repository: str, session: str) -> None:
-        fake = self.server.fake
+        fake = self.server.double
         query = parse_qs(urlsplit(self.path).query)
         with fake.lock:
             if fake.quirks.forgets and self.command in ("PATCH", "PUT"):
@@ -380,33 +322,33 @@ class _Handler(BaseHTTPRequestHandler):
         state, data = fake.uploads.get(session, ("", b""))
         if query.get("_state", [""])[0] != state or not state:
             self._read_body()
-            return self._answer(404, {}, b'{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}')
+            return self.say(404, {}, b'{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN"}]}')
         if self.command == "PATCH":
             return self._patch(repository, session, data)
         if self.command == "GET":
             headers = {"Location": self._next(repository, session, data), "Range": _range(data)}
-            return self._answer(204, headers)
+            return self.say(204, headers)
         if self.command == "PUT":
             return self._commit(repository, session, data, query["digest"][0])
         if self.command == "DELETE":
             with fake.lock:
                 del fake.uploads[session]
-            return self._answer(204)
+            return self.say(204)
         return self._complain(f"{self.command} to an upload")
 
     def _patch(self, repository: str, session: str, before: bytes) -> None:
-        fake, quirks = self.server.fake, self.server.fake.quirks
+        fake, quirks = self.server.double, self.server.double.quirks
         refusal = quirks.no_patch or (0 if "Content-Range" in self.headers else quirks.no_stream)
         if refusal:
             self.close_connection = True
-            return self._answer(refusal)
+            return self.say(refusal)
         in_chunks = self.headers.get("Transfer-Encoding") == "chunked"
         if "Content-Length" not in self.headers and not in_chunks:
             return self._complain("a PATCH without Content-Length")
         length = 1 << 40 if in_chunks else int(self.headers["Content-Length"])
         if not in_chunks and length > quirks.longest_patch:
             self.close_connection = True
-            return self._answer(413)
+            return self.say(413)
         if "Content-Range" in self.headers:
             if not quirks.chunks:
                 return self._complain("a streaming PATCH has no Content-Range")
@@ -414,7 +356,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.headers["Content-Range"] != expected:
                 self._read_body()
                 location = self._next(repository, session, before)
-                return self._answer(416, {"Location": location, "Range": _range(before)})
+                return self.say(416, {"Location": location, "Range": _range(before)})
         with fake.lock:
             status = quirks.patch_answers.pop(0) if quirks.patch_answers else 0
             reset = not status and quirks.patch_resets > 0
@@ -426,7 +368,7 @@ class _Handler(BaseHTTPRequestHandler):
             _ = self._read_chunks(most) if in_chunks else self._read(most)
         if status:
             body = b'{"errors":[{"code":"SIZE_INVALID","message":"secret-of-the-server"}]}'
-            self._answer(status, {"Connection": "close"}, body)
+            self.say(status, {"Connection": "close"}, body)
             self.close_connection = True
             return None
         if reset:
@@ -434,7 +376,7 @@ class _Handler(BaseHTTPRequestHandler):
         sent = self._read_body()
         data = before + sent
         if len(sent) > quirks.longest_patch:
-            return self._answer(413)
+            return self.say(413)
         if self.broken or (len(sent) < length and not in_chunks):
             self.close_connection = True
             with fake.lock:
@@ -445,10 +387,10 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         location = self._next(repository, session, data)
         status = 201 if quirks.one_range and "Content-Range" in self.headers else 202
-        return self._answer(status, {"Location": location, "Range": _range(data)})
+        return self.say(status, {"Location": location, "Range": _range(data)})
 
     def _commit(self, repository: str, session: str, data: bytes, digest: str) -> None:
-        fake, quirks = self.server.fake, self.server.fake.quirks
+        fake, quirks = self.server.double, self.server.double.quirks
         body = self._read_body()
         if body and not (quirks.puts and not data):
             return self._complain("a closing PUT with a body")
@@ -456,9 +398,9 @@ class _Handler(BaseHTTPRequestHandler):
         with fake.lock:
             refusal = quirks.commit_statuses.pop(0) if quirks.commit_statuses else 0
         if refusal:
-            return self._answer(refusal)
+            return self.say(refusal)
         if sha256(data) != digest:
-            return self._answer(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
+            return self.say(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
         with fake.lock:
             del fake.uploads[session]
             fake.blobs[repository, digest] = data
@@ -466,7 +408,7 @@ class _Handler(BaseHTTPRequestHandler):
         if quirks.commit_silent:
             quirks.commit_silent -= 1
             return self._reset()
-        return self._answer(
+        return self.say(
             201,
             {
                 "Location": f"{self._here()}/v2/{repository}/blobs/{digest}",
@@ -477,12 +419,12 @@ class _Handler(BaseHTTPRequestHandler):
     # Blobs and manifests
 
     def _blob(self, repository: str, digest: str) -> None:
-        fake, quirks = self.server.fake, self.server.fake.quirks
+        fake, quirks = self.server.double, self.server.double.quirks
         data = fake.blobs.get((repository, digest))
         if data is None:
-            return self._answer(404)
+            return self.say(404)
         if quirks.blobs_elsewhere and self.command == "GET" and not self.server.storage:
-            return self._answer(307, {"Location": f"{fake.storage_url}{self.path}"})
+            return self.say(307, {"Location": f"{fake.storage_url}{self.path}"})
         if quirks.damage:
             data = data[:-1] + b"!"
         headers = {"Docker-Content-Digest": digest, "Content-Type": "application/octet-stream"}
@@ -493,25 +435,25 @@ class _Handler(BaseHTTPRequestHandler):
             headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
         if self.command == "GET" and quirks.blob_cuts:
             quirks.blob_cuts -= 1
-            self._head(status, {**headers, "Content-Length": str(len(data) - first)})
+            self.head(status, {**headers, "Content-Length": str(len(data) - first)})
             self.wfile.write(data[first : first + (len(data) - first) // 2])
             self.close_connection = True
             return None
-        return self._answer(status, headers, data[first:])
+        return self.say(status, headers, data[first:])
 
     def _tags(self, repository: str) -> None:
-        held = self.server.fake.manifests
+        held = self.server.double.manifests
         tags = sorted(tag for name, tag in held if name == repository and ":" not in tag)
         body = json.dumps({"name": repository, "tags": tags}).encode()
-        self._answer(200 if tags else 404, {}, body)
+        self.say(200 if tags else 404, {}, body)
 
     def _manifest(self, repository: str, pointer: str) -> None:
-        fake, quirks = self.server.fake, self.server.fake.quirks
+        fake, quirks = self.server.double, self.server.double.quirks
         if self.command == "PUT":
             data = self._read_body()
             return self._put_manifest(repository, pointer, data)
         if (repository, pointer) not in fake.manifests:
-            return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
+            return self.say(404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
         media_type, data = fake.manifests[repository, pointer]
         if media_type not in self.headers.get("Accept", ""):
             self._complain(f"{media_type} is not accepted")
@@ -519,41 +461,41 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Content-Type": media_type, "Docker-Content-Digest": digest}
         if quirks.damage_manifests and ":" in pointer:
             data += b"\n"
-        return self._answer(200, headers, data)
+        return self.say(200, headers, data)
 
     def _put_manifest(self, repository: str, pointer: str, data: bytes) -> None:
-        fake = self.server.fake
+        fake = self.server.double
         digest = sha256(data)
         if ":" in pointer and pointer != digest:
-            return self._answer(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
+            return self.say(400, {}, b'{"errors":[{"code":"DIGEST_INVALID"}]}')
         exists = (repository, pointer) in fake.manifests
         if fake.quirks.immutable_tags and exists and ":" not in pointer:
-            return self._answer(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
+            return self.say(400, {}, b'{"errors":[{"code":"TAG_INVALID"}]}')
         document = json.loads(data)
         if fake.quirks.no_artifacts and "subject" in document:
-            return self._answer(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
+            return self.say(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
         types = {layer["mediaType"] for layer in document.get("layers", ())}
         if fake.quirks.no_file_systems and "application/vnd.erofs.layer.v1" in types:
-            return self._answer(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
+            return self.say(400, {}, b'{"errors":[{"code":"MANIFEST_INVALID"}]}')
         entries = document.get("manifests", ())
         for entry in entries:
             if (repository, entry["digest"]) not in fake.manifests:
-                return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
+                return self.say(404, {}, b'{"errors":[{"code":"MANIFEST_UNKNOWN"}]}')
         for entry in () if entries else (document["config"], *document["layers"]):
             if (repository, entry["digest"]) not in fake.blobs:
-                return self._answer(404, {}, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}')
+                return self.say(404, {}, b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN"}]}')
         with fake.lock:
             fake.manifests[repository, pointer] = (self.headers["Content-Type"], data)
             fake.manifests[repository, digest] = (self.headers["Content-Type"], data)
         headers = {"Location": self.path, "Docker-Content-Digest": digest}
         if fake.quirks.referrers and "subject" in document:
             headers["OCI-Subject"] = document["subject"]["digest"]
-        return self._answer(201, headers)
+        return self.say(201, headers)
 
     def _referrers(self, repository: str, digest: str) -> None:
-        fake = self.server.fake
+        fake = self.server.double
         if not fake.quirks.referrers:
-            return self._answer(404, {}, b"404 page not found")
+            return self.say(404, {}, b"404 page not found")
         entries = []
         for (name, pointer), (media_type, data) in sorted(fake.manifests.items()):
             document = json.loads(data)
@@ -565,7 +507,7 @@ class _Handler(BaseHTTPRequestHandler):
                 entries.append({**entry, "artifactType": kind, **noted})
         index = {"schemaVersion": 2, "mediaType": _INDEX_TYPE, "manifests": entries}
         body = fake.quirks.listed or json.dumps(index).encode()
-        return self._answer(200, {"Content-Type": _INDEX_TYPE}, body)
+        return self.say(200, {"Content-Type": _INDEX_TYPE}, body)
 
     # HTTP
 
@@ -597,23 +539,10 @@ class _Handler(BaseHTTPRequestHandler):
                 self.seen.received += len(piece)
         return bytes(data)
 
-    def _answer(
-        self, status: int, headers: dict[str, str] | None = None, body: bytes = b""
-    ) -> None:
-        self._head(status, {**(headers or {}), "Content-Length": str(len(body))})
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def _head(self, status: int, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
     def _complain(self, what: str) -> None:
-        with self.server.fake.lock:
-            self.server.fake.complaints.append(what)
-        self._answer(400)
+        with self.server.double.lock:
+            self.server.double.complaints.append(what)
+        self.say(400)
         self.close_connection = True
 
     def _reset(self) -> None:

@@ -50,28 +50,28 @@ class Bucket:
             "AWS_DEFAULT_REGION": "eu-west-1",
         }
         self.host = urlsplit(server).netloc
-        self._client = boto3.client(
+        self.client = boto3.client(
             "s3",
             endpoint_url=server,
             region_name="us-east-1",
             aws_access_key_id="x",
             aws_secret_access_key="x",
         )
-        self._client.create_bucket(Bucket=self.name)
+        self.client.create_bucket(Bucket=self.name)
 
     def put(self, key: str, data: bytes) -> None:
-        self._client.put_object(Bucket=self.name, Key=key, Body=data)
+        self.client.put_object(Bucket=self.name, Key=key, Body=data)
 
     def delete(self, key: str) -> None:
-        self._client.delete_object(Bucket=self.name, Key=key)
+        self.client.delete_object(Bucket=self.name, Key=key)
 
     def get(self, key: str) -> bytes:
-        data: bytes = self._client.get_object(Bucket=self.name, Key=key)["Body"].read()
+        data: bytes = self.client.get_object(Bucket=self.name, Key=key)["Body"].read()
         return data
 
     def names(self) -> list[str]:
         """Return the names of all objects, of up to 1,000."""
-        found = self._client.list_objects_v2(Bucket=self.name)
+        found = self.client.list_objects_v2(Bucket=self.name)
         return [one["Key"] for one in found.get("Contents", ())]
 
     def upload(self, directory: Path, prefix: str) -> None:

@@ -14,9 +14,9 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
+
+from tests.support.doubles.http import Handler, Running, Server
 
 DRAFTED = 4  # tokens that are proposed at a time
 
@@ -32,7 +32,7 @@ class Counters:
 
 
 @dataclass
-class SpeculatingServer:
+class SpeculatingServer(Running):
     """`step` tokens a chunk: 1 is a server without a draft. `told` says whose metrics it has."""
 
     step: int = 1
@@ -51,30 +51,11 @@ class SpeculatingServer:
     most_at_once: int = 0
     counters: Counters = field(default_factory=Counters)
 
-    def __enter__(self) -> SpeculatingServer:
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._now = 0
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._http.daemon_threads = True
-        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
-
-    @property
-    def port(self) -> int:
-        return int(self._http.server_address[1])
+        self.servers = [Server(_Handler, self)]
+        self.url, self.port = self.servers[0].url, self.servers[0].server_port
 
     def metrics(self) -> str:
         """Give its metrics as `told` spells them."""
@@ -141,98 +122,84 @@ def vllm_metrics(counters: Counters, *, drafts: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _handler(server: SpeculatingServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+class _Handler(Handler):
+    server: Server
 
-        def do_GET(self) -> None:
-            if self.path == "/v1/models":
-                self._say(200, json.dumps({"data": [{"id": "m"}]}))
-            elif self.path == "/metrics" and server.told != "none":
-                self._say(200, server.metrics())
-            elif self.path == "/ping":
-                self._say(200, "")
-            else:
-                self._say(404, "")
+    def do_GET(self) -> None:
+        server = self.server.double
+        if self.path == "/v1/models":
+            self._say(200, json.dumps({"data": [{"id": "m"}]}))
+        elif self.path == "/metrics" and server.told != "none":
+            self._say(200, server.metrics())
+        elif self.path == "/ping":
+            self._say(200, "")
+        else:
+            self._say(404, "")
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if not server.knows_ids and "return_token_ids" in body:
-                self._say(422, "unknown field `return_token_ids`")
-                return
-            number = server.begin()
-            try:
-                self._answer(body, number)
-            finally:
-                server.end()
+    def do_POST(self) -> None:
+        server, body = self.server.double, json.loads(self.body())
+        if not server.knows_ids and "return_token_ids" in body:
+            self._say(422, "unknown field `return_token_ids`")
+            return
+        number = server.begin()
+        try:
+            self._answer(body, number)
+        finally:
+            server.end()
 
-        def _answer(self, body: dict[str, Any], number: int) -> None:
-            server.asked.append(body)
-            server.paths.append(self.path)
-            server.clients.add(self.client_address[1])
-            server.headers.append({name.lower(): text for name, text in self.headers.items()})
-            if "logprobs" in body:
-                self._tell_chances(body)
-                return
-            if number > server.breaks_after:
-                self.close_connection = True
-                self.connection.close()
-                return
-            chat = "messages" in body
-            prompt = body["messages"][-1]["content"] if chat else body["prompt"]
-            if server.refused and server.refused in prompt:
-                self._say(400, '{"error": "too long"}')
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            words = server.answer(prompt)[: body["max_tokens"]]
-            if chat:
-                self._event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
-            place = 0
-            while place < len(words):
-                taken = words[place : place + (server.step if place else 1)]
-                server.note(len(taken), drafted=place > 0 and server.step > 1)
-                server.before_chunk(number, place)
-                text = "".join(f"{word} " for word in taken)
-                choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
-                event: dict[str, Any] = {"choices": [choice]}
-                if body.get("return_token_ids"):
-                    choice["token_ids"] = [len(word) for word in taken]
-                    if not place:  # as vLLM 0.32.0 does: chats tell it beside the choices
-                        (event if chat else choice)["prompt_token_ids"] = prompt_ids(prompt)
-                self._event(event)
-                place += len(taken)
-            if server.counts_usage:
-                self._event({"choices": [], "usage": {"completion_tokens": len(words)}})
-            self._chunk(b"data: [DONE]\n\n")
-            self._chunk(b"")
+    def _answer(self, body: dict[str, Any], number: int) -> None:
+        server = self.server.double
+        server.asked.append(body)
+        server.paths.append(self.path)
+        server.clients.add(self.client_address[1])
+        server.headers.append({name.lower(): text for name, text in self.headers.items()})
+        if "logprobs" in body:
+            self._tell_chances(body)
+            return
+        if number > server.breaks_after:
+            self.close_connection = True
+            self.connection.close()
+            return
+        chat = "messages" in body
+        prompt = body["messages"][-1]["content"] if chat else body["prompt"]
+        if server.refused and server.refused in prompt:
+            self._say(400, '{"error": "too long"}')
+            return
+        self.head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+        words = server.answer(prompt)[: body["max_tokens"]]
+        if chat:
+            self._event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+        place = 0
+        while place < len(words):
+            taken = words[place : place + (server.step if place else 1)]
+            server.note(len(taken), drafted=place > 0 and server.step > 1)
+            server.before_chunk(number, place)
+            text = "".join(f"{word} " for word in taken)
+            choice: dict[str, Any] = {"delta": {"content": text}} if chat else {"text": text}
+            event: dict[str, Any] = {"choices": [choice]}
+            if body.get("return_token_ids"):
+                choice["token_ids"] = [len(word) for word in taken]
+                if not place:  # as vLLM 0.32.0 does: chats tell it beside the choices
+                    (event if chat else choice)["prompt_token_ids"] = prompt_ids(prompt)
+            self._event(event)
+            place += len(taken)
+        if server.counts_usage:
+            self._event({"choices": [], "usage": {"completion_tokens": len(words)}})
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
 
-        def _tell_chances(self, body: dict[str, Any]) -> None:
-            told = server.chances(body["prompt"]) if server.chances else None
-            if not isinstance(told, dict):
-                self._say(400 if told is None else 200, json.dumps(told))
-                return
-            best = {f"token_id:{token}": value for token, value in told.items()}
-            logprobs = {"top_logprobs": [best]}
-            self._say(200, json.dumps({"choices": [{"text": "", "logprobs": logprobs}]}))
+    def _tell_chances(self, body: dict[str, Any]) -> None:
+        chances = self.server.double.chances
+        told = chances(body["prompt"]) if chances else None
+        if not isinstance(told, dict):
+            self._say(400 if told is None else 200, json.dumps(told))
+            return
+        best = {f"token_id:{token}": value for token, value in told.items()}
+        logprobs = {"top_logprobs": [best]}
+        self._say(200, json.dumps({"choices": [{"text": "", "logprobs": logprobs}]}))
 
-        def _event(self, event: dict[str, Any]) -> None:
-            self._chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
+    def _event(self, event: dict[str, Any]) -> None:
+        self.chunk(b"data: " + json.dumps(event).encode() + b"\n\n")
 
-        def _chunk(self, data: bytes) -> None:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-            self.wfile.flush()
-
-        def _say(self, status: int, text: str) -> None:
-            data = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    return Handler
+    def _say(self, status: int, text: str) -> None:
+        self.say(status, body=text.encode())

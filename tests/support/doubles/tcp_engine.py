@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from tests.support.doubles.listening import Listener
+
 
 def address_of_this_machine() -> str:
     """An address that is not loopback; "" where there is none."""
@@ -19,26 +21,19 @@ def address_of_this_machine() -> str:
 @contextmanager
 def forwarded(path: str, host: str) -> Iterator[str]:
     """Forward a TCP port of `host` to the socket at `path`; give its `tcp://` address."""
-    listening = socket.create_server((host, 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                ours, _ = listening.accept()
-            except OSError:
-                return
-            theirs = socket.socket(socket.AF_UNIX)
-            theirs.connect(path)
-            for source, target in ((ours, theirs), (theirs, ours)):
-                threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+    def serve(ours: socket.socket) -> None:
+        theirs = socket.socket(socket.AF_UNIX)
+        theirs.connect(path)
+        threading.Thread(target=_pump, args=(ours, theirs), daemon=True).start()
+        _pump(theirs, ours)
 
-    threading.Thread(target=serve, daemon=True).start()
+    listener = Listener(serve, host)
+    listener.open()
     try:
-        yield f"tcp://{host}:{listening.getsockname()[1]}"
+        yield f"tcp://{listener.host}"
     finally:
-        with suppress(OSError):
-            listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
+        listener.close()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

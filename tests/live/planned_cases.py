@@ -1,0 +1,29 @@
+"""Steps of the quantizer as a build plans them for small checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from packager.core.samples import Sample, Samples
+from packager.core.tool import ToolFacts
+from packager.engines.vllm.family import VllmFamily
+from packager.models.local import LocalSource
+from packager.models.reference import parse_model_reference
+from packager.planning.planner import make_plan
+from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.support.headers import facts_of
+
+TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
+TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
+
+
+def planned_parameters(checkpoint: Path, asked: str) -> dict[str, Any]:
+    """Return what the worker is told to do; raises `PlanRejected`."""
+    files = LocalSource().facts(parse_model_reference(str(checkpoint)))
+    facts = facts_of(files, "ml.p5.48xlarge", quantize=asked)
+    facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
+    quantizer = LlmCompressorQuantizer()
+    step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
+    return {**step.parameters, "memory_bytes": 1}
