@@ -24,7 +24,7 @@ from tests.support.commandline import Packager, packager_in
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
-LIVE = ROOT / "tests" / "live"
+LONG_KINDS = (ROOT / "tests" / "live", ROOT / "tests" / "faults")
 
 # A shell's background job ignores SIGINT, and so do its children: tests send it to theirs.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,8 +105,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def leave_to_test_all(item: pytest.Item) -> None:
-    """Mark a test of tests/live `extended`, unless README promises what it holds."""
-    if item.path.is_relative_to(LIVE) and item.get_closest_marker("capability") is None:
+    """Mark live tests and faults `extended`, unless they hold what README promises."""
+    takes_long = any(map(item.path.is_relative_to, LONG_KINDS))
+    if takes_long and item.get_closest_marker("capability") is None:
         item.add_marker(pytest.mark.extended)
 
 

@@ -95,6 +95,7 @@ def quantizing(machine: Machine) -> NewJob:
     )
 
 
+@pytest.mark.capability("jobs")
 @pytest.mark.parametrize("victims", ["runners", "everything"])
 @pytest.mark.parametrize("seed", range(20 if LONG else 1))
 def test_a_job_that_is_killed_ten_times_is_completed_and_no_step_ended_twice(

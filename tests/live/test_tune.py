@@ -28,6 +28,7 @@ everything = pytest.mark.skipif(
 )
 
 
+@pytest.mark.capability("tune")
 def test_a_tune_measures_real_servers_and_its_request_builds_the_best_again(
     engine: str, serving_base: str, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_ctrl_c_leaves_nothing_on_the_nodes(warmth: Warmth) -> None:
         wait_until(lambda: not any(os.path.lexists(f"/proc/{pid}") for pid in left))
 
 
+@pytest.mark.capability("warm-up")
 def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repeated(
     warmth: Warmth,
 ) -> None:

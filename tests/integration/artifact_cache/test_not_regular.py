@@ -23,6 +23,8 @@ from tests.support.cache_entries import CHECKPOINT, Build, document, files_below
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.odd_files import ODD_FILES
 
+pytestmark = pytest.mark.extended
+
 HANGS_AFTER_S = 300  # processor speed decides nothing: what hangs, hangs for ever
 
 

@@ -260,6 +260,7 @@ def test_a_busy_server_is_asked_again(place: Place, proxy: FaultProxy, status: i
     assert place.store(proxy.url).capability() == Capability("read-write")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("fault", "limits", "reason"),
     [
@@ -433,6 +434,7 @@ def test_a_race_is_lost_with_an_answer(place: Place, proxy: FaultProxy, tmp_path
     assert extracted(place.store(), CHECKPOINT, tmp_path / "out") == files_of(b"first")
 
 
+@pytest.mark.capability("cache")
 def test_of_many_writers_exactly_one_is_first(place: Place, tmp_path: Path) -> None:
     place.store().capability()
     for race in range(3):
@@ -481,6 +483,7 @@ def start_writer(
     )
 
 
+@pytest.mark.extended
 def test_of_many_processes_exactly_one_is_first(place: Place, tmp_path: Path) -> None:
     at = time.time() + 3
     writers = []
@@ -496,6 +499,7 @@ def test_of_many_processes_exactly_one_is_first(place: Place, tmp_path: Path) ->
     assert found == files_of(f"{winner}".encode())
 
 
+@pytest.mark.extended
 def test_a_killed_upload_is_taken_up_again(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
     partial = tmp_path / "partial"
     entry = large(tmp_path / "a", 10 * PART)

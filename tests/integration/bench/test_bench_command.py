@@ -247,6 +247,7 @@ def test_inspect_and_report_show_measured_starts_of_our_image(packager: Packager
     assert '<h2 id="starts">Cold start</h2>' in page.out
 
 
+@pytest.mark.extended
 def test_an_interrupted_benchmark_prints_and_writes_what_it_has(tmp_path: Path) -> None:
     """The second load waits for an answer that never comes."""
     modes: tuple[Mode, ...] = ("ok",) * 4 + ("silent",) * 96

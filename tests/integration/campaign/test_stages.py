@@ -34,6 +34,7 @@ def stage(name: str, after: tuple[str, ...] = ()) -> Stage:
     return Stage(name=name, does="something", work=lambda: {"answer": 42}, after=after)
 
 
+@pytest.mark.extended
 def test_a_stage_that_never_ends_is_killed_with_its_children(
     journal: Journal, tmp_path: Path
 ) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.case_tables import cases_of
 from tests.support.places import ROOT
+
+pytestmark = pytest.mark.extended
 
 cases = cases_of(__file__)
 

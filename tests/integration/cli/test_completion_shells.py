@@ -23,6 +23,8 @@ import pytest
 from tests.conftest import need
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.extended
+
 LONGEST_S = 60
 PROMPT = "ASK> "
 SCRIPTS_OF_SHELLS = ROOT / "templates" / "completion"

@@ -198,6 +198,7 @@ def test_a_digest_that_is_not_there_is_read_instead(machines: Machines) -> None:
     assert machines.registry.uploads == {}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("media_type", "manifest"),
     [

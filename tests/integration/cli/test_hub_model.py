@@ -32,6 +32,7 @@ def environment(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--output", "oci:out", "--quiet")
 
 
+@pytest.mark.capability("sources")
 def test_a_hub_model_is_pinned_to_a_commit_and_served_under_its_name(
     packager: Packager, environment: dict[str, str]
 ) -> None:

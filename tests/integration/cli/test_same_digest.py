@@ -72,6 +72,7 @@ def digest_printed(place: Path, code: str, output: str, **options: object) -> st
     return str(done.stdout.rpartition("@")[2].strip())
 
 
+@pytest.mark.extended
 def test_order_of_directories_and_number_of_threads_do_not_matter(place: Path) -> None:
     digests = {
         digest_printed(

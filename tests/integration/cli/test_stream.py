@@ -71,6 +71,7 @@ def test_streamed_downloaded_and_local_weights_are_the_same_layers(
     assert digests["s3"] == digests["local"] == digests["hf"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("source", ["hf", "s3"])
 def test_a_second_build_reads_nothing(
     remote: Remote, registry: FakeRegistry, bucket: Bucket, source: str
@@ -130,6 +131,7 @@ def test_wrong_bytes_from_a_hub_are_never_named(
     assert registry.manifests == before
 
 
+@pytest.mark.extended
 def test_an_object_that_changes_during_the_build_is_never_named(
     remote: Remote, bucket: Bucket, registry: FakeRegistry
 ) -> None:
@@ -169,6 +171,7 @@ def test_a_plan_of_a_streamed_model_reads_headers(
     assert bytes_below(remote.disk) < 100_000
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("source", ["hf", "s3"])
 def test_memory_does_not_grow_with_the_model(
     server: str, remote: Remote, hub: FakeHub, source: str

@@ -17,6 +17,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(OUTSIDE), "PACKAGER_TOOLS": str(tmp_path / "tools")}
 
 
+@pytest.mark.extended
 def test_a_tool_is_installed_listed_and_removed(packager: Packager, env: dict[str, str]) -> None:
     def state() -> str:
         listed = json.loads(packager("tools", "list", "--format", "json", env=env).out)

@@ -17,6 +17,7 @@ def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tools")
 
 
+@pytest.mark.extended
 def test_quantized_and_compiled_files_are_the_images(tmp_path: Path, tools_dir: Path) -> None:
     packager = packager_in(tmp_path)
     env = {

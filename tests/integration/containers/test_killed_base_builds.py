@@ -17,6 +17,8 @@ from packager.images.bases import embedded
 from tests.support.places import ROOT
 from tests.support.workers import SERVING, load
 
+pytestmark = pytest.mark.extended
+
 builder = load(SERVING / "vllm-cpu/build-base")
 
 # A build whose parts are programs, as debootstrap, pip and tar are, that outlive a killed builder.

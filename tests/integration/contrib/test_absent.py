@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 WITHOUT_CONTRIB = """
 import importlib.abc, sys
 

@@ -10,6 +10,7 @@ import pytest
 from packager.core.documents import NotStrict, parse_toml
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "data",
     [

@@ -81,6 +81,7 @@ def apply(run: Packager, platform: str, *words: str) -> Any:
     return run("deploy", platform, "apply", *common, *words)
 
 
+@pytest.mark.extended
 def test_a_deployment_is_asked_and_measured_through_the_api_servers_proxy(
     run: Packager, cluster: Cluster, double: LlmDouble
 ) -> None:

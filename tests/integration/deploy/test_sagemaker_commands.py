@@ -73,6 +73,7 @@ def render(run: Packager, subject: str, *words: str) -> Done:
     return run("deploy", "sagemaker", "render", subject, *COMMON, *words)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("family", PAIRS)
 def test_an_image_of_each_family_becomes_requests_that_aws_models(
     run: Packager, built: Any, family: str
@@ -147,6 +148,7 @@ def serving(tmp_path: Path, containers: FakeContainers) -> Iterator[dict[str, st
         containers.close()
 
 
+@pytest.mark.extended
 def test_an_endpoint_from_apply_to_delete_shows_no_credential(
     run: Packager, built: Any, served: dict[str, str]
 ) -> None:

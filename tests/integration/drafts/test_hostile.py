@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.unit.architectures.test_profile import JSON
 from tests.unit.drafts.test_hostile import HEADS, answers
 
+pytestmark = pytest.mark.extended
+
 KEYS = (
     "architectures", "model_type", "num_hidden_layers", "num_nextn_predict_layers", "text_config",
     "mtp_config", "mtp_num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim",

@@ -84,6 +84,7 @@ def judge(vllm: tuple[list[str], dict[str, str]]) -> Iterator[Judge]:
         worker.wait(60)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_the_shipped_options_are_those_of_the_parser(
     vllm: tuple[list[str], dict[str, str]],
@@ -103,6 +104,7 @@ def test_the_shipped_options_are_those_of_the_parser(
     assert {**read, "date": ""} == {**shipped, "date": ""}
 
 
+@pytest.mark.capability("check")
 @pytest.mark.live
 def test_vllm_accepts_every_golden_configuration_and_loses_no_key(judge: Judge) -> None:
     plans = {case.id: plan for case in CASES if (plan := _plan_of(case)) is not None}
@@ -175,6 +177,7 @@ def test_vllm_reads_heads_of_the_speculators_library_as_we_do(judge: Judge) -> N
     }
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_what_vllm_refuses_we_refuse_first(judge: Judge) -> None:
     plans = [

@@ -66,6 +66,8 @@ from tests.support.made_images import (
 )
 from tests.unit.images.test_docker import SavingEngine, docker_20, docker_25
 
+pytestmark = pytest.mark.extended
+
 MIB = 1024 * 1024
 SIZES = {
     "0 B": 0,

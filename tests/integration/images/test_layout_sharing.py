@@ -104,6 +104,7 @@ def test_a_layout_costs_next_to_no_disk_where_extents_can_be_shared(
     check_blobs(sharing_disk / "two")
 
 
+@pytest.mark.extended
 def test_a_model_beyond_the_free_space_is_shared(sharing_disk: Path, machine: Machine) -> None:
     large = sharing_disk / "large"
     with large.open("wb") as file:  # holes are shared as bytes are

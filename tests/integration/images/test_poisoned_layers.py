@@ -98,6 +98,7 @@ def poison(registry: RawRegistry, repository: str, tag: str, model: Path) -> lis
     return placed
 
 
+@pytest.mark.extended
 def test_a_copied_image_of_a_stranger_has_no_say_in_later_builds(
     machines: Machines, place: RawRegistry, elsewhere: RawRegistry, repository: str, model: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_copied_image_of_a_stranger_has_no_say_in_later_builds(
     assert not set(evil) & {layer["digest"] for layer in named}
 
 
+@pytest.mark.extended
 def test_a_base_image_has_no_say_in_the_weights_of_later_builds(
     machines: Machines,
     hub: FakeHub,

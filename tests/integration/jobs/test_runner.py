@@ -204,6 +204,7 @@ def test_a_command_that_is_deaf_is_killed(store: JobStore, tmp_path: Path) -> No
     assert commands_of(job) == []
 
 
+@pytest.mark.extended
 def test_a_runner_that_cannot_do_its_work_fails_the_job_in_the_end(
     store: JobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_large_tokenizer_is_scanned_at_once() -> None:
 
 
 @cases("40_mb_that_read_as_a_pickle_are_judged_soon")
+@pytest.mark.extended
 def test_40_mb_like_a_pickle_are_judged_soon(begin: bytes, piece: bytes, times: int) -> None:
     data = begin + piece * times
     started = time.process_time()

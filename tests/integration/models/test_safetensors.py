@@ -80,6 +80,7 @@ print(peak() - before, refused)
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("header", "why"), BOMBS.values(), ids=BOMBS)
 def test_a_header_takes_at_most_ten_times_its_size(
     tmp_path: Path, header: Callable[[], bytes], why: str

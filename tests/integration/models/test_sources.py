@@ -60,6 +60,7 @@ def read(
     return from_source
 
 
+@pytest.mark.capability("sources")
 @pytest.mark.parametrize("headers_only", [False, True], ids=["whole", "headers"])
 def test_a_model_is_the_same_wherever_it_lies(
     read: Read, place: Place, *, headers_only: bool

@@ -15,6 +15,8 @@ import pytest
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.extended
+
 PLAN = ("plan", "--model", str(TINY), "--instance", "local")
 CASES = {
     "a result": ("list", "families"),

@@ -12,6 +12,8 @@ import pytest
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 
+pytestmark = pytest.mark.extended
+
 ROOT = SCRIPTS.parent
 script = load(SCRIPTS / "compare-checkouts")
 

@@ -19,6 +19,7 @@ NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
 WITH_COMMANDS = [page for page in pages() if any(block.stage == "here" for block in blocks(page))]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("path", WITH_COMMANDS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_print_what_the_page_shows(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest

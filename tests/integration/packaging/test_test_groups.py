@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.places import ROOT
+
+pytestmark = pytest.mark.extended
 
 CONFTEST = """
 import pytest

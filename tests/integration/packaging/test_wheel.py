@@ -119,6 +119,7 @@ def test_the_metadata_names_the_pythons_that_are_tested(made: Distribution) -> N
     )
 
 
+@pytest.mark.capability("package")
 def test_the_wheel_works_in_a_fresh_environment(made: Distribution, tmp_path: Path) -> None:
     """Its dependencies are those of this environment: no index is asked."""
     python = new_environment(Path(sys.executable), tmp_path / "fresh")

@@ -109,6 +109,7 @@ def test_what_a_compiler_makes_is_in_the_image_and_a_hit_the_next_time(
         assert json.load(file) == {"model_type": "llama", "tp": 1}
 
 
+@pytest.mark.capability("plug-ins")
 def test_weights_of_a_quantizer_are_in_the_image_and_a_hit_the_next_time(
     tmp_path: Path, installed: Install
 ) -> None:

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.cases import document
 from tests.support.commandline import ROOT
+
+pytestmark = pytest.mark.extended
 
 # What sinks and writers can do beside what their port asks for.
 ABILITIES = """

@@ -16,7 +16,11 @@ from tests.conftest import need, unavailable
 from tests.support.places import ROOT
 from tests.support.processes import is_alive, left_of
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("engine")]  # no two start at once
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.live,
+    pytest.mark.xdist_group("engine"),
+]  # no two start at once
 
 BENCHMARK = """
 import sys, time

@@ -18,7 +18,11 @@ from tests.conftest import need, unavailable
 from tests.support.places import SCRIPTS
 from tests.support.processes import left_of
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("engine")]  # no two start at once
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.live,
+    pytest.mark.xdist_group("engine"),
+]  # no two start at once
 
 
 class Script:

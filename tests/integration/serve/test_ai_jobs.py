@@ -284,6 +284,7 @@ def spec_of(**parameters: Any) -> dict[str, Any]:
     return {**SYNTHETIC, "parameters": {**plain, **parameters}}
 
 
+@pytest.mark.extended
 def test_a_benchmark_runs_and_leaves_an_archive_at_the_place_that_is_described(
     api: Api, bucket: Bucket
 ) -> None:

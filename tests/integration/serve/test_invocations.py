@@ -173,6 +173,7 @@ def test_an_endpoint_that_is_not_in_service_takes_no_request(server: Server) -> 
     assert refused(server)["Error"]["Message"] == "Endpoint e of account 000000000000 is Creating."
 
 
+@pytest.mark.extended
 def test_the_largest_body_passes_and_one_byte_more_does_not(endpoint: Server) -> None:
     largest = b'{"size": 1}'.ljust(6 * 1024 * 1024)
 

@@ -15,6 +15,8 @@ from tests.support.cases import Corpus
 from tests.support.commandline import Done, packager_in
 from tests.support.demo_builds import OPTIONS, digest, environment_of
 
+pytestmark = pytest.mark.extended
+
 CASES = Corpus(__file__)
 
 SHARD = "model-00002-of-00003.safetensors"

@@ -13,6 +13,8 @@ from tests.conftest import need, unavailable
 from tests.support.commandline import Done, packager_in
 from tests.support.demo_builds import OPTIONS, digest, environment_of
 
+pytestmark = pytest.mark.extended
+
 
 class Builds:
     """Builds of one model with one tool, each with a cache and a state of its own."""

@@ -41,6 +41,7 @@ def begin(place: Path) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(8))
 def test_a_run_killed_while_it_unpacked_leaves_nothing_that_the_next_one_trusts(
     seed: int, tmp_path: Path

@@ -18,6 +18,8 @@ from tests.support.places import ROOT
 from tests.support.tuning import ASKED, STARTED
 from tests.support.tuning_process import WAITING
 
+pytestmark = pytest.mark.extended
+
 CASES = Corpus(__file__)
 
 

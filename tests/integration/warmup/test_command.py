@@ -252,6 +252,7 @@ def test_sigterm_ends_a_job_with_75_and_takes_its_tool_along(tmp_path: Path, pla
     until(lambda: all_gone(pids))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
 )

@@ -21,7 +21,7 @@ from tests.unit.steps.tools.test_environments import own
 from tests.unit.steps.tools.test_environments import tool as tool
 
 # One process makes the packages of pip that their environments are given.
-pytestmark = pytest.mark.xdist_group("tool-environments")
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("tool-environments")]
 
 
 def installing(place: Path, tool: Path, **how: Any) -> subprocess.Popen[str]:

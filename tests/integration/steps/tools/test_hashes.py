@@ -21,7 +21,7 @@ from tests.unit.steps.tools.test_environments import own, wheel
 CASES = Corpus(__file__)
 
 # One process makes the packages of pip that their environments are given.
-pytestmark = pytest.mark.xdist_group("tool-environments")
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("tool-environments")]
 
 install = load(HELPER / "install.py")
 

@@ -18,7 +18,7 @@ from tests.unit.steps.tools.test_tool_builds import tool_for_both as tool_for_bo
 from tests.unit.steps.tools.test_tool_builds import versions
 
 # One process makes the packages of pip that their environments are given.
-pytestmark = pytest.mark.xdist_group("tool-environments")
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("tool-environments")]
 
 
 def test_each_build_has_an_environment_of_its_own(tmp_path: Path, tool: Path) -> None:
