@@ -91,6 +91,7 @@ def test_a_plan_without_a_draft_takes_the_loads_without_one(plain: Plan) -> None
 
     assert [point.tpot_s for point in points(plain, measured)] == [0.03]
     assert measured_acceptance(plain, [measured]) is None
+    assert measured_acceptance(plain, [run()]) is None  # which does not say with what
 
 
 def test_a_plan_with_a_draft_takes_its_loads_and_its_acceptance(drafted: Plan) -> None:

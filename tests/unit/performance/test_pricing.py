@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from packager.performance.pricing import (
+    blended_price,
     make_prices,
     mixed_price,
     price_per_million,
@@ -17,6 +18,8 @@ from packager.performance.pricing import (
     tokens_s_by_gap,
     tokens_s_by_latency,
 )
+
+P5_2024, P5_2026 = 113.068, 63.296  # ml.p5.48xlarge by the hour, before and after the cut
 
 # configuration, p50 gap between chunks (ms), time per output token (ms), measured tokens/s
 QWEN3_32B_AT_8 = (
@@ -46,6 +49,18 @@ def test_counting_time_per_token_agrees_with_the_measurement(
 def test_latency_of_a_request_gives_its_share_of_the_throughput() -> None:
     # 2,000 tokens of 51.02 ms after 219.53 ms
     assert tokens_s_by_latency(8, 2000, 0.21953 + 1999 * 0.05102) == pytest.approx(156.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("usd_hour", "discount", "before", "after"),
+    [(P5_2024, 0.0, 6.54, 3.27), (P5_2026, 0.0, 3.66, 1.83), (P5_2026, 0.26, 2.71, 1.36)],
+    ids=["2024 list", "2026 list", "2026 with 26 % off"],
+)
+def test_twice_the_tokens_halve_the_blended_price(
+    usd_hour: float, discount: float, before: float, after: float
+) -> None:
+    assert round(blended_price(usd_hour, 1200, discount=discount), 2) == before
+    assert round(blended_price(usd_hour, 2400, discount=discount), 2) == after
 
 
 def test_input_and_output_each_carry_the_whole_instance() -> None:
