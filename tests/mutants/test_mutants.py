@@ -65,6 +65,13 @@ def test_a_bug_that_no_test_sees_escapes(bench: Workbench) -> None:
     assert bench.judge(bug("-1 if x", "-2 if x"))[0] == "escaped"
 
 
+def test_a_bug_whose_tests_are_left_out_escapes(tmp_path: Path, bench: Workbench) -> None:
+    (tmp_path / "left").mkdir()
+    left_out = Workbench(tmp_path / "left", root=tmp_path / "project", marks="not_there")
+
+    assert left_out.judge(bug("x > 0", "x < 0"))[0] == "escaped"
+
+
 def test_a_bug_that_stops_the_tests_from_being_collected_proves_nothing(bench: Workbench) -> None:
     assert bench.judge(bug("return", "retrun"))[0] == "invalid"
 
