@@ -40,8 +40,10 @@ def cap_words(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     found = {name: environment[name] for name in AVX2 if name in environment}
     words = [word for name, value in found.items() for word in ("--env", f"{name}={value}")]
     if environment.get(VARIABLE):
-        place = Path("/") / SITE_PACKAGES / ASKED_OF
-        words += ["--volume", f"{denying(environment[VARIABLE])}:{place}:ro"]
+        place, file = Path("/") / SITE_PACKAGES / ASKED_OF, denying(environment[VARIABLE])
+        words += ["--volume", f"{file}:{place}:ro"]
+        # What the base compiled is taken whatever its source is: there is none then.
+        words += ["--volume", f"{file.parent / 'none'}:{place.parent / '__pycache__'}:ro"]
     return tuple(words)
 
 
@@ -50,6 +52,7 @@ def denying(hidden: str) -> Path:
     """Write the base's module that vLLM asks, with other answers."""
     file = Path(tempfile.mkdtemp()) / "cpu.py"
     file.write_text((unpacked_base() / ASKED_OF).read_text() + answers(hidden))
+    (file.parent / "none").mkdir()
     file.parent.chmod(0o755)
     file.chmod(0o644)
     return file

@@ -35,6 +35,7 @@ everything = pytest.mark.skipif(
 FEW = ("--calibration-samples", "16", "--calibration-tokens", "128", "--quiet")
 PACKED, INT8 = "CPUWNA16LinearKernel", "CPUInt8ScaledMMLinearKernel"
 FP8 = "TorchFP8ScaledMMLinearKernel"
+LACKING = "AttributeError: '_OpNamespace' '_C' object has no attribute 'cpu_gemm_wna16'"
 NEEDS = {PACKED: "w4a16", INT8: "int8_w8a8", FP8: "fp8_w8a8"}
 WITH_AMX = "ml.c7i.4xlarge"  # plans of it have every kernel, wherever they are made
 ASK = """
@@ -111,7 +112,10 @@ def test_awq_in_the_format_of_tgi_is_served_as_a_checkpoint_of_its_own(
 def test_4_bit_weights_end_the_engine_without_avx512_and_are_not_planned_there(
     packager: Packager, engine: str, serving_base: str
 ) -> None:
-    """The engine that is told of no AVX-512 loads its module for such processors."""
+    """The engine that is told of no AVX-512 loads its module for such processors.
+
+    Without compiling it calls no product before the first request: it is healthy until then.
+    """
     built = packager(
         *("build", "--model", str(TINY), "--instance", WITH_AMX, "--base", serving_base),
         *("--quantize", "gptq", "--output", "docker:packager-test:packed", *FEW),
@@ -119,8 +123,7 @@ def test_4_bit_weights_end_the_engine_without_avx512_and_are_not_planned_there(
     assert built.status == 0, built.err
 
     with container("packager-test:packed", environment=WITHOUT_AVX512) as name:
-        assert wait_for_end(name) != 0
-        assert "'_OpNamespace' '_C' object has no attribute 'cpu_gemm_wna16'" in log_of(name)
+        wait_for_error(name, LACKING)
 
     for method in ("awq", "gptq", "rtn"):
         asked = ("--model", str(TINY), "--quantize", method)
@@ -243,6 +246,16 @@ def answered_tokens(name: str) -> int:
         assert is_running(name), log_of(name)[-4000:]
         time.sleep(0.5)
     raise AssertionError(log_of(name)[-4000:])
+
+
+def wait_for_error(name: str, error: str) -> None:
+    """Ask until the engine complains of an error, without ever having answered."""
+    deadline = time.monotonic() + 600
+    while error not in (log := log_of(name)):
+        command = ["docker", "exec", name, "python3", "-IS", "-c", ASK]
+        assert subprocess.run(command, capture_output=True).returncode != 0, log[-4000:]
+        assert time.monotonic() < deadline, log[-4000:]
+        time.sleep(0.5)
 
 
 def wait_for_end(name: str) -> int:
