@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from packager.bench.report_html import bench_html
 from tests.support.bench_reports import REPORTS
-from tests.support.browser import Browser
+from tests.support.browser import Browser, written_once
 
 # Every part of the page is on one of these.
 DIFFERENT = ("quantized", "drafts", "twelve", "partly failed", "tiny")
@@ -21,19 +20,12 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1500), pytest.mark.xdist_gro
 
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Write each page once."""
-    place = tmp_path_factory.mktemp("pages")
-
-    @functools.cache
-    def write(name: str) -> Path:
-        page = place / f"{name.replace(' ', '-')}.html"
-        text = bench_html(
+    def render(name: str) -> str:
+        return bench_html(
             REPORTS[name](), sources=("bench.json",), command="packager report bench.json"
         )
-        page.write_text(text, encoding="utf-8")
-        return page
 
-    return write
+    return written_once(tmp_path_factory.mktemp("pages"), render)
 
 
 @pytest.mark.parametrize("name", REPORTS)

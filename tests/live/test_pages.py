@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packager.catalog.instances import find_instance, instances
-from tests.support.browser import Browser
+from tests.support.browser import Browser, written_once
 from tests.support.pages import plan_page, ranking_page
 from tests.support.report_values import quality_report
 
@@ -40,16 +39,7 @@ RANKING = "ranking"
 
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Write each page once."""
-    place = tmp_path_factory.mktemp("pages")
-
-    @functools.cache
-    def write(name: str) -> Path:
-        page = place / f"{re.sub(r'[^a-z]', '-', name.lower())}.html"
-        page.write_text(PAGES[name](), encoding="utf-8")
-        return page
-
-    return write
+    return written_once(tmp_path_factory.mktemp("pages"), lambda name: PAGES[name]())
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +128,18 @@ class Browser:
         asked = {"captureBeyondViewport": True}
         drawn = self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)
         return base64.b64decode(drawn["data"])
+
+
+def written_once(place: Path, render: Callable[[str], str]) -> Callable[[str], Path]:
+    """Return a function that writes the page of a name, once, and gives its place."""
+
+    @functools.cache
+    def write(name: str) -> Path:
+        page = place / f"{re.sub(r'[^a-z]', '-', name.lower())}.html"
+        page.write_text(render(name), encoding="utf-8")
+        return page
+
+    return write
 
 
 def _script(name: str) -> str:
