@@ -28,7 +28,7 @@ def told_by(python: Path, program: str, *tools: str) -> Any:
     with TemporaryDirectory() as place:
         script = Path(place, "program.py")
         script.write_text(program)
-        return documents_in(_printed(python, tools, str(script)))[-1]
+        return json.loads(_printed(python, tools, str(script)).splitlines()[-1])
 
 
 def _printed(python: Path, tools: tuple[str, ...], *words: str) -> str:

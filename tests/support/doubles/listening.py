@@ -12,12 +12,12 @@ from contextlib import suppress
 class Listener:
     """Serves each connection in a thread of its own, from `open` to `close`."""
 
-    def __init__(self, serve: Callable[[socket.socket], None], host: str = "127.0.0.1") -> None:
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
         self._serve = serve
         self.closed = threading.Event()
         self._connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._socket = socket.create_server((host, 0), backlog=64)
-        self.host = f"{host}:{self._socket.getsockname()[1]}"
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.host = f"127.0.0.1:{self._socket.getsockname()[1]}"
 
     def open(self) -> None:
         threading.Thread(target=self._accept, daemon=True).start()

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.support.doubles.listening import Listener
-
 
 def address_of_this_machine() -> str:
     """An address that is not loopback; "" where there is none."""
@@ -21,19 +19,26 @@ def address_of_this_machine() -> str:
 @contextmanager
 def forwarded(path: str, host: str) -> Iterator[str]:
     """Forward a TCP port of `host` to the socket at `path`; give its `tcp://` address."""
+    listening = socket.create_server((host, 0))
 
-    def serve(ours: socket.socket) -> None:
-        theirs = socket.socket(socket.AF_UNIX)
-        theirs.connect(path)
-        threading.Thread(target=_pump, args=(ours, theirs), daemon=True).start()
-        _pump(theirs, ours)
+    def serve() -> None:
+        while True:
+            try:
+                ours, _ = listening.accept()
+            except OSError:
+                return
+            theirs = socket.socket(socket.AF_UNIX)
+            theirs.connect(path)
+            for source, target in ((ours, theirs), (theirs, ours)):
+                threading.Thread(target=_pump, args=(source, target), daemon=True).start()
 
-    listener = Listener(serve, host)
-    listener.open()
+    threading.Thread(target=serve, daemon=True).start()
     try:
-        yield f"tcp://{listener.host}"
+        yield f"tcp://{host}:{listening.getsockname()[1]}"
     finally:
-        listener.close()
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
