@@ -166,7 +166,7 @@ def test_a_password_in_an_address_that_is_misspelt_is_not_printed_either(
     assert "hunter2" not in done.out + done.err
 
 
-@each_row("integration/drafts/corpus/commands.toml", "measure")
+@each_row("integration/drafts/measure/corpus/command.toml", "measure")
 def test_wrong_words_are_refused_before_anything_is_asked(
     packager: Packager, asked: list[str], status: int, said: str
 ) -> None:

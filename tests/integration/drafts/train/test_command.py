@@ -12,7 +12,7 @@ from tests.support.toml_rows import each_row
 TRAIN = ("draft", "train", "--model", str(TINY), "--output", "head")
 
 
-@each_row("integration/drafts/corpus/commands.toml", "train")
+@each_row("integration/drafts/train/corpus/command.toml", "train")
 def test_what_cannot_be_is_refused_before_any_work(
     packager: Packager, tmp_path: Path, asked: list[str], status: int, reason: str
 ) -> None:

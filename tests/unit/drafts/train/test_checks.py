@@ -19,7 +19,7 @@ from tests.support.headers import LLAMA_3_8B, TINY, awq_model_of, model_of
 from tests.support.heads import eagle3_of_speculators, medusa_of_vllm, without
 from tests.support.toml_rows import each_row
 
-ROWS = "unit/drafts/corpus/training.toml"
+ROWS = "unit/drafts/train/corpus/checks.toml"
 
 
 def wanted(asked: dict[str, Any]) -> HeadTraining:
