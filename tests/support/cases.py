@@ -20,7 +20,8 @@ a dataclass, and text becomes bytes, one for each character.  What is too long t
 `{parts = [["[", 5000], ["]", 5000]]}`: texts, each with how often it stands there.
 A test that has an argument `case` gets the whole row.
 
-`read_tables` reads the file as it stands.
+`cases_of(__file__, "kinds")` is of `corpus/kinds.toml`, which several tests of a room may share;
+`read_tables` reads a file as it stands.
 """
 
 from __future__ import annotations
