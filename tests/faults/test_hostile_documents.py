@@ -17,8 +17,10 @@ from packager.cli import app
 from packager.contrib.foreign_caches.stated import own_words, read_document
 from packager.core.trees import Stated
 from packager.errors import PackagerError
-from tests.support.cases import content_of, document
+from tests.support.cases import cases_of, content_of, read_tables
 from tests.support.commandline import TINY
+
+cases = cases_of(__file__)
 
 # 0 is for what is harmless; 70 is a bug, and so is anything that README's table does not list.
 DOCUMENTED = {0, 2, 3, 4, 5, 6, 7, 8, 65, 66, 69, 74, 76, 77}
@@ -27,7 +29,7 @@ JOBS = {64, 75, 78}  # besides, what tells schedulers whether to try again
 DEEP = 5_000
 
 
-CONTENTS = {row["id"]: content_of(row) for row in document(__file__, "contents")}
+CONTENTS = {row["id"]: content_of(row) for row in read_tables(__file__)["contents"]}
 CONTENTS["many keys"] = b"{" + b",".join(b'"k%d":1' % number for number in range(20_000)) + b"}"
 
 
@@ -45,9 +47,9 @@ def arranged(kind: Mapping[str, Any], where: Path, content: bytes) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", document(__file__, "kinds"), ids=lambda kind: kind["id"])
+@cases("kinds")
 def test_a_hostile_document_ends_in_a_documented_status(
-    kind: Mapping[str, Any],
+    case: Mapping[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -61,10 +63,10 @@ def test_a_hostile_document_ends_in_a_documented_status(
         monkeypatch.setenv("XDG_CONFIG_HOME", str(where / "config"))
         monkeypatch.setenv("XDG_DATA_HOME", str(where / "data"))
 
-        status = app.run(arranged(kind, where, content))
+        status = app.run(arranged(case, where, content))
 
         printed = "".join(capsys.readouterr())
-        if status not in DOCUMENTED | (JOBS if kind["id"] == "job of a warm plan" else set()):
+        if status not in DOCUMENTED | (JOBS if case["id"] == "job of a warm plan" else set()):
             wrong[name] = f"status {status}: {printed[-1500:]}"
         elif faults := faults_of(printed):
             wrong[name] = faults

@@ -8,10 +8,12 @@ import pytest
 
 from packager.cli import app
 from tests.faults.test_hostile_documents import DOCUMENTED, faults_of
-from tests.support.cases import cases, content_of, document
+from tests.support.cases import cases_of, content_of, read_tables
 from tests.support.commandline import TINY
 
-VALUES = {row["id"]: content_of(row).decode() for row in document(__file__, "contents")}
+cases = cases_of(__file__)
+
+VALUES = {row["id"]: content_of(row).decode() for row in read_tables(__file__)["contents"]}
 VALUES["half a surrogate pair"] = "\udce9"
 MODEL = ("--model", str(TINY), "--instance", "local")
 
@@ -43,7 +45,7 @@ def words_of(command: str, value: str = "") -> list[str]:
     return [word.replace("{}", value) for word in given]
 
 
-@pytest.mark.parametrize(*cases(__file__, "commands"))
+@cases("commands")
 def test_a_hostile_value_ends_in_a_documented_status(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,7 +55,7 @@ def test_a_hostile_value_ends_in_a_documented_status(
     assert wrong == {}, "\n".join(f"{name}: {why}" for name, why in wrong.items())
 
 
-@pytest.mark.parametrize(*cases(__file__, "variables"))
+@cases("variables")
 def test_a_hostile_variable_ends_in_a_documented_status(
     variable: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.faults.killing import Machine
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
+
+cases = cases_of(__file__)
 
 SOON_S = 50.0  # a busy machine is slow; the time-outs that are met are 60 to 900 s
 
@@ -36,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
-@pytest.mark.parametrize(*cases(__file__, "faults"))
+@cases("faults")
 def test_an_interrupt_ends_a_build_whose_registry_is_silent(
     machine: Machine, model: Path, how: signal.Signals, what: dict[str, Any]
 ) -> None:

@@ -1,67 +1,107 @@
 """Cases as data: `corpus/NAME.toml` beside `test_NAME.py` holds the rows that its tests run over.
 
-A table is an array of rows.  Each has an `id` that reads as a case, and may have a `why`; its other
-fields are what the test takes: as its arguments with `each`, where an array becomes a tuple and a
-field that a row lacks None, or the row as it stands, as `case`, with `rows`.
+    cases = cases_of(__file__)
+
+    @cases("sizes", unit="B")
+    def test_a_size_is_read(text: str, unit: str, expected: int) -> None:
+
+A table is an array of rows, or has rows by their ids:
+
+    [[sizes]]                     [sizes]
+    id = "with a unit"            "with a unit" = {text = "4 GiB", expected = 4294967296}
+    why = "people write it so"
+    text = "4 GiB"
+    expected = 4294967296
+
+`id` names the case; without one, the row's first value does.  `why` is for readers.  The other
+fields are the test's arguments; one that a row lacks has the default, or is None.  A value takes
+the type that the test declares, strictly: an array becomes a tuple, a set or a list, a table may be
+a dataclass, and text becomes bytes, one for each character.  What is too long to be written out is
+`{parts = [["[", 5000], ["]", 5000]]}`: texts, each with how often it stands there.
+A test that has an argument `case` gets the whole row.
+
+`cases_of(__file__, "kinds")` is of `corpus/kinds.toml`, which several tests of a room may share;
+`read_tables` reads a file as it stands.
 """
 
 from __future__ import annotations
 
-import functools
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import pytest
+from pydantic import TypeAdapter
 
 FOR_READERS = ("id", "why")
 Case: TypeAlias = dict[str, Any]
+Test = TypeVar("Test", bound=Callable[..., None])
 
 
-class Corpus:
-    """The cases of one test file: `CASES = Corpus(__file__)`."""
+def cases_of(module: str, name: str = "") -> Callable[..., Callable[[Test], Test]]:
+    """Return a decorator that runs a test once for each row of a table.
 
-    def __init__(self, test_file: str) -> None:
-        self.path = corpus_of(test_file)
-        self._tables = _read(test_file)
-
-    def __getitem__(self, name: str) -> Any:
-        """Return a table, or another value of the file, as it stands there."""
-        return self._tables[name]
-
-    def each(self, table: str) -> pytest.MarkDecorator:
-        """Run a test once for each row of a table, with the row's fields as its arguments."""
-        rows = self[table]
-        names = list(dict.fromkeys(name for row in rows for name in row if name not in FOR_READERS))
-        values = [tuple(_frozen(row.get(name)) for name in names) for row in rows]
-        return pytest.mark.parametrize(names, values, ids=self._ids(table))
-
-    def rows(self, table: str) -> pytest.MarkDecorator:
-        """Run a test once for each row of a table, with the row as its argument `case`."""
-        return pytest.mark.parametrize("case", self[table], ids=self._ids(table))
-
-    def _ids(self, table: str) -> list[str]:
-        ids = [row["id"] for row in self[table]]
-        assert len(set(ids)) == len(ids), f"an id stands twice in {table} of {self.path}"
-        return ids
-
-
-def cases(test: str, table: str) -> tuple[list[str], list[Any]]:
-    """Read a table for `@pytest.mark.parametrize(*cases(__file__, "table"))`.
-
-    A row has an `id`, and may say `why`.  Its other fields are the test's arguments; those that
-    only other rows have are None.
+    `module` is the `__file__` of the test, `name` that of another file of the same room.
+    `only=` takes the rows of which it holds.
     """
-    rows: list[dict[str, Any]] = _read(test)[table]
-    fields = dict.fromkeys(name for row in rows for name in row)
-    names = [name for name in fields if name not in FOR_READERS]
-    return names, [pytest.param(*map(row.get, names), id=row["id"]) for row in rows]
+    tables = read_tables(module, name)
+
+    def cases(
+        table: str, *, only: Callable[[Case], bool] = bool, **defaults: Any
+    ) -> Callable[[Test], Test]:
+        rows = [row for row in _rows_of(tables[table]) if only(row)]
+        fields = dict.fromkeys(field for row in (*rows, defaults) for field in row)
+        ids = [str(row["id"] if "id" in row else next(iter(row.values()))) for row in rows]
+        assert len(set(ids)) == len(ids), f"an id stands twice in {table} of {module}"
+
+        def parametrize(test: Test) -> Test:
+            types = get_type_hints(test)
+            names = [name for name in fields if name in types or name not in FOR_READERS]
+            if "case" in types:
+                names = ["case"]
+
+            def values(row: Case) -> list[Any]:
+                whole = defaults | row
+                given = {"case": whole} if "case" in types else dict.fromkeys(names) | whole
+                return [as_type(given[name], types.get(name, Any)) for name in names]
+
+            params = [pytest.param(*values(row), id=id) for row, id in zip(rows, ids, strict=True)]
+            decorated: Test = pytest.mark.parametrize(names, params)(test)
+            return decorated
+
+        return parametrize
+
+    return cases
 
 
-def document(test: str, table: str) -> Any:
-    """Read one table, or one value, as it is written."""
-    return _read(test)[table]
+def read_tables(module: str, name: str = "") -> dict[str, Any]:
+    """Read every table of a test's file, or of another one of its room."""
+    return tomllib.loads(file_of(module, name).read_text(encoding="utf-8"))
+
+
+def file_of(module: str, name: str = "") -> Path:
+    """Return the file of a test's tables: `corpus/thing.toml` beside `test_thing.py`."""
+    path = Path(module)
+    return path.parent / "corpus" / f"{name or path.stem.removeprefix('test_')}.toml"
+
+
+def as_type(value: Any, wanted: Any) -> Any:
+    """Convert what TOML has to a type, as JSON would be; nothing else is converted."""
+    if isinstance(value, dict) and value.keys() == {"parts"}:
+        value = _joined(value["parts"])
+    if isinstance(value, str) and bytes in (wanted, *get_args(wanted)):
+        return value.encode("latin-1")
+    return TypeAdapter(wanted).validate_json(json.dumps(value), strict=True)
+
+
+def content_of(row: Mapping[str, Any]) -> bytes:
+    """Return a content that is stated as text, in hexadecimal, or as parts that are repeated."""
+    if "hex" in row:
+        return bytes.fromhex(row["hex"])
+    return (_joined(row["parts"]) if "parts" in row else str(row["text"])).encode()
 
 
 def shows(found: Any, expected: Any) -> bool:
@@ -73,24 +113,18 @@ def shows(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-def content_of(row: Mapping[str, Any]) -> bytes:
-    """Return a content that is stated as text, in hexadecimal, or as parts that are repeated."""
-    if "hex" in row:
-        return bytes.fromhex(row["hex"])
-    parts = row.get("parts", [(row.get("text"), 1)])
-    return "".join(text * times for text, times in parts).encode()
+def fields_of(value: object, paths: Iterable[str]) -> dict[str, Any]:
+    """Read fields of a value by their dotted paths, as a table would spell them."""
+    return {path: _spelled(attrgetter(path)(value)) for path in paths}
 
 
-def corpus_of(test: str) -> Path:
-    """Return the file of a test's cases: `corpus/thing.toml` beside `test_thing.py`."""
-    path = Path(test)
-    return path.parent / "corpus" / f"{path.stem.removeprefix('test_')}.toml"
+def _joined(parts: Iterable[tuple[str, int]]) -> str:
+    return "".join(text * times for text, times in parts)
 
 
-@functools.cache
-def _read(test: str) -> dict[str, Any]:
-    return tomllib.loads(corpus_of(test).read_text("utf-8"))
+def _spelled(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _rows_of(table: Any) -> list[Case]:
+    return table if isinstance(table, list) else [{"id": id, **row} for id, row in table.items()]

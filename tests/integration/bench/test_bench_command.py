@@ -22,14 +22,14 @@ import pytest
 from packager.build.records import load_record, put_starts
 from packager.core.bench import BenchReport
 from packager.performance.measurements import load_measurements
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, Packager
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.known import known
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
 from tests.unit.bench.test_startup import whole_report
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 ALL = ("--workload", "20:6", "--requests", "4", "--warm-up", "0")
 FEW = ("--workload", "20:6", "--requests", "4", "--warm-up", "1")
@@ -284,7 +284,7 @@ def test_results_go_into_a_bucket(bench: Packager, one: LlmDouble) -> None:
     assert BenchReport.model_validate_json(report).variants[0].name == one.url
 
 
-@CASES.each("of_others")
+@cases("of_others")
 def test_a_cold_start_takes_no_option_of_loads_and_a_load_none_of_starts(
     packager: Packager, words: tuple[str, ...], said: str
 ) -> None:

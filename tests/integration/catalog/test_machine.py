@@ -11,7 +11,7 @@ from packager.catalog.machine import (
     nvidia_driver,
 )
 from packager.core.units import GIB, MIB
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.unit.catalog.test_machine import proc as proc
 
 cases = cases_of(__file__)

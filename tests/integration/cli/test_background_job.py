@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.extended

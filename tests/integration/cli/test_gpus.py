@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from packager.cli.app import app
 from tests.integration.catalog.test_machine import nvidia_smi
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 
 cases = cases_of(__file__)

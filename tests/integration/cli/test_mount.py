@@ -18,7 +18,7 @@ from packager.images.mounts.syscalls import unmount
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.written_layouts import WrittenLayout, files_in

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 
 cases = cases_of(__file__)

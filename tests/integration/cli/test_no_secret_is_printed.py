@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import close_session
 
 from packager.cli import app
-from tests.support.case_tables import read_tables
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 
 SECRET = "canary-7f3a9c"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 from tests.support.places import ROOT
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
 from tests.support.workers import SERVING, load
 
-ROWS = "integration/containers/corpus/requests.toml"
+cases = cases_of(__file__, "requests")
+
 
 adapter = load(SERVING / "vllm" / "inputs_adapter.py")
 
@@ -164,7 +165,7 @@ def test_the_length_of_the_body_is_corrected() -> None:
     assert lengths == [str(len(server.received)).encode()]
 
 
-@each_row(ROWS, "translated")
+@cases("translated")
 def test_parameters_are_translated(sent: str, told: dict[str, Any]) -> None:
     server = FakeServer([completion()])
 
@@ -368,7 +369,7 @@ def test_an_error_in_a_stream_is_an_event() -> None:
 # Errors
 
 
-@each_row(ROWS, "refused")
+@cases("refused")
 def test_what_cannot_be_translated_is_refused(body: str, message: str) -> None:
     server = FakeServer()
 
@@ -380,7 +381,7 @@ def test_what_cannot_be_translated_is_refused(body: str, message: str) -> None:
     assert server.received == b""
 
 
-@each_row(ROWS, "hostile")
+@cases("hostile")
 def test_a_hostile_text_gets_an_error_and_no_traceback(body: str, message: str) -> None:
     reply, received = answer_in_a_deep_stack(body.encode())
 
@@ -458,7 +459,7 @@ def test_half_of_a_surrogate_pair_in_an_answer_is_passed_on_as_json() -> None:
     assert reply.text == b'{"generated_text": "a\\ud800"}'
 
 
-@each_row(ROWS, "fields", refused="")
+@cases("fields", refused="")
 def test_a_field_that_would_be_dropped_is_refused(fields: str, refused: str) -> None:
     reply = ask(FakeServer([completion()]), {"inputs": "hello", **json.loads(fields)})
 
@@ -530,7 +531,7 @@ PATHS = ("/invocations", "/generate", "/generate_stream", "/")
 
 
 @pytest.mark.parametrize("path", PATHS)
-@each_row(ROWS, "no object")
+@cases("no object")
 def test_a_body_that_is_no_object_is_refused_in_the_words_of_its_path(
     path: str, body: str, message: str
 ) -> None:

@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
 from tests.support.workers import SERVING
 
-ROWS = "integration/containers/corpus/launches.toml"
+cases = cases_of(__file__, "launches")
+
+
 PR_SET_CHILD_SUBREAPER = 36
 
 # Ends with a status of its own: a server that ends with 0 by itself is one that failed.
@@ -126,14 +128,14 @@ def launcher(tmp_path: Path) -> Launcher:
     return launcher
 
 
-@each_row(ROWS, "arguments")
+@cases("arguments")
 def test_arguments_of_the_container_follow_the_command(
     launcher: Launcher, given: list[str], received: list[str]
 ) -> None:
     assert launcher.run(*given)[1][0] == received
 
 
-@each_row(ROWS, "speculation")
+@cases("speculation")
 def test_speculation_can_be_switched_off(launcher: Launcher, asked: list[str]) -> None:
     """With the words before and after it left alone."""
     base = [sys.executable, "-c", SHOW, "--port", "8080"]
@@ -298,7 +300,7 @@ def test_a_launcher_that_was_started_with_ignored_signals_works(
     assert (process.returncode, stdout) == (0, "SIGINT\n")
 
 
-@each_row(ROWS, "broken")
+@cases("broken")
 def test_a_broken_command_is_a_configuration_error(
     launcher: Launcher, command: str, why: str
 ) -> None:

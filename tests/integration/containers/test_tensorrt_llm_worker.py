@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
 from tests.support.workers import ROOT
 from tests.unit.containers.test_tensorrt_llm_worker import (
     CONFIG,
@@ -25,6 +25,8 @@ from tests.unit.containers.test_tensorrt_llm_worker import (
     other_config,
 )
 from tests.unit.containers.test_tensorrt_llm_worker import built as built
+
+cases = cases_of(__file__, "tensorrt_llm")
 
 HELPER = ROOT / "containers" / "tools" / "common"
 
@@ -225,8 +227,7 @@ def test_quantizing_gets_our_texts_and_settings(worker: Worker) -> None:
     assert (told["tp_size"], told["pp_size"], told["dtype"]) == (2, 1, "bfloat16")
 
 
-@each_row(
-    "integration/containers/corpus/tensorrt_llm.toml",
+@cases(
     "failures",
     builder={},
     config={},

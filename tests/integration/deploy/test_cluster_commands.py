@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cases import document
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.cluster import Cluster, running_cluster
 from tests.support.llm_double import Behaviour, LlmDouble
@@ -60,7 +60,7 @@ def kubeconfig(address: str) -> str:
     clusters = [{"name": "k", "cluster": {"server": address}}]
     users = [{"name": "u", "user": {"token": SECRET}}]
     return yaml.safe_dump(
-        {**document(__file__, "kubeconfig"), "clusters": clusters, "users": users}
+        {**read_tables(__file__)["kubeconfig"], "clusters": clusters, "users": users}
     )
 
 
@@ -172,7 +172,7 @@ def test_an_llm_inference_service_is_asked_at_its_workload(
     run: Packager, cluster: Cluster, double: LlmDouble
 ) -> None:
     report(cluster, "LLMInferenceService", conditions=[{"type": "Ready", "status": "True"}])
-    labels = document(__file__, "workload")
+    labels = read_tables(__file__)["workload"]
     port = {"name": "https", "port": 8000}
     cluster.put(service("tiny-llama-kserve-workload-svc", port, **labels))
 

@@ -14,9 +14,11 @@ from packager.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
 from packager.deploy.kubernetes.live import HYPERPOD, KSERVE, KUBERNETES, LiveCluster, NotOurs
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import AccessDenied, NotFound, Unavailable, UsageError
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of
 from tests.support.cluster_deployments import TGI, VLLM
 from tests.support.doubles.cluster import Cluster, Key, running_cluster
+
+cases = cases_of(__file__)
 
 WANTED = KubernetesWanted()
 SCALED = KubernetesWanted(scaler="hpa", max_replicas=3)
@@ -150,26 +152,26 @@ def test_a_wrong_token_is_access_denied(cluster: Cluster, live: LiveCluster) -> 
 PLATFORMS = {"kubernetes": KUBERNETES, "kserve": KSERVE, "hyperpod": HYPERPOD}
 
 
-@pytest.mark.parametrize("row", document(__file__, "statuses"), ids=lambda row: row["id"])
+@cases("statuses")
 def test_what_controllers_report_is_the_status(
-    cluster: Cluster, server: ApiServer, row: dict[str, Any]
+    cluster: Cluster, server: ApiServer, case: dict[str, Any]
 ) -> None:
     """Where there is something to wait for, it is reported while somebody watches."""
-    platform = LiveCluster(PLATFORMS[row["platform"]], server, "default")
+    platform = LiveCluster(PLATFORMS[case["platform"]], server, "default")
     (kind,) = {"Deployment", *MAIN_KINDS} & kinds(platform.apply(VLLM, WANTED).changes).keys()
-    if "pod" in row:
-        cluster.put(pod(**row["pod"]))
-    if row.get("waits"):
-        cluster.on_watch = lambda one: one.report(kind, "llama", **row["reports"])
-    elif "reports" in row:
-        cluster.report(kind, "llama", **row["reports"])
+    if "pod" in case:
+        cluster.put(pod(**case["pod"]))
+    if case.get("waits"):
+        cluster.on_watch = lambda one: one.report(kind, "llama", **case["reports"])
+    elif "reports" in case:
+        cluster.report(kind, "llama", **case["reports"])
 
-    found = platform.status("llama", wait_s=10 if row.get("waits") else 0)
+    found = platform.status("llama", wait_s=10 if case.get("waits") else 0)
 
-    assert {name: getattr(found, name) for name in row["shows"]} == row["shows"]
+    assert {name: getattr(found, name) for name in case["shows"]} == case["shows"]
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_the_server_refuses_leaves_everything_as_it_was(
     cluster: Cluster,
     live: LiveCluster,

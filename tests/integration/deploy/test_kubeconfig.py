@@ -11,9 +11,11 @@ import yaml
 
 from packager.deploy.kubernetes.kubeconfig import BadKubeconfig, find_access
 from packager.errors import AccessDenied, NotFound
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 
-CONFIG: dict[str, Any] = document(__file__, "config")
+cases = cases_of(__file__)
+
+CONFIG: dict[str, Any] = read_tables(__file__)["config"]
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def test_the_current_context_says_where_and_who(config: Path) -> None:
 
 
 def test_of_several_files_the_first_is_right(config: Path, tmp_path: Path) -> None:
-    second = written(tmp_path / "second", document(__file__, "second"))
+    second = written(tmp_path / "second", read_tables(__file__)["second"])
     listed = f"{config}:{tmp_path / 'absent'}:{second}"
     assert find_access({"KUBECONFIG": listed}).namespace == "models"
     found = find_access({"KUBECONFIG": listed}, context="three")
@@ -76,7 +78,7 @@ def test_without_any_file_nothing_is_guessed(tmp_path: Path) -> None:
         find_access({"HOME": str(tmp_path)})
 
 
-@pytest.mark.parametrize(*cases(__file__, "faults"))
+@cases("faults")
 def test_what_is_wrong_in_a_file_is_named(config: Path, change: dict[str, Any], said: str) -> None:
     written(config, {**CONFIG, **change})
     with pytest.raises(BadKubeconfig, match=said):

@@ -12,12 +12,14 @@ import pytest
 
 from packager.sagemaker.shapes import input_faults
 from packager.serve.endpoints import fleet, lifecycle
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, Packager, packager_in
 from tests.support.deployments import ROLE
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server
 from tests.support.llm_double import Behaviour, LlmDouble
+
+cases = cases_of(__file__)
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/tiny:1"
 COMMON = ("--role-arn", ROLE, "--image", IMAGE)
@@ -211,7 +213,7 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
     assert "answered   sagemaker measured on ml.g6e.12xlarge" in run("inspect", "oci:sglang").out
 
 
-@pytest.mark.parametrize(*cases(__file__, "names"))
+@cases("names")
 def test_names_of_deployments_that_are_none_are_refused(
     run: Packager, served: dict[str, str], name: str, status: int, said: str
 ) -> None:

@@ -18,7 +18,7 @@ from packager.deploy.sagemaker.refusals import NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import AccessDenied, NotFound, Unavailable
 from packager.serve.endpoints import fleet, lifecycle
-from tests.support.cases import document
+from tests.support.cases import read_tables
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server
@@ -208,7 +208,7 @@ def test_what_another_made_is_neither_changed_nor_deleted(
 ) -> None:
     client = boto3.client("sagemaker", region_name="us-east-1")
     config = "my-model-0123abcd"  # named as ours are
-    variant = {**document(__file__, "variant"), "ModelName": "theirs"}
+    variant = {**read_tables(__file__)["variant"], "ModelName": "theirs"}
     client.create_model(ModelName="theirs", ExecutionRoleArn=ROLE, PrimaryContainer={"Image": ONE})
     client.create_endpoint_config(EndpointConfigName=config, ProductionVariants=[variant])
     client.create_endpoint(EndpointName="my-model", EndpointConfigName=config)

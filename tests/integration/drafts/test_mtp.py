@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.mtp_models import MODELS, without
-from tests.support.toml_rows import each_row
-from tests.unit.drafts.test_mtp import ROWS, named, plan, refusal, told
+from tests.unit.drafts.test_mtp import named, plan, refusal, told
+
+cases = cases_of(__file__)
 
 
 @named
@@ -20,7 +22,7 @@ def test_vllm_is_told_the_method_and_no_model(case: dict[str, Any], tokens: int)
         assert told(planned) == {"method": "mtp", "num_speculative_tokens": tokens}
 
 
-@each_row(ROWS, "lost")
+@cases("lost")
 def test_a_head_that_is_not_whole_is_refused_by_the_tensor(model: str, part: str) -> None:
     found = refusal(without(MODELS[model](), part))
 

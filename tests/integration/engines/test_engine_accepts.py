@@ -28,17 +28,17 @@ from packager.errors import PlanRejected
 from packager.findings import errors_in
 from tests.golden.cases import CASES, family_of
 from tests.support import heads
+from tests.support.cases import read_tables
 from tests.support.engine_plans import MEDUSA_V1, plan_for
 from tests.support.headers import LLAMA_3_8B
 from tests.support.places import ROOT, SCRIPTS
-from tests.support.toml_rows import read_tables
 from tests.support.vllm_packages import python_3_11, unpacked_base
 
 WORKER = ROOT / "tests" / "support" / "vllm_parser.py"
 
 Judge = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
-ASKED = read_tables("integration/engines/corpus/vllm.toml")
+ASKED = read_tables(__file__, "vllm")
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
 
 
-@CASES.each("nothing")
+@cases("nothing")
 def test_without_quantizing_there_is_nothing_to_evaluate(
     packager: Packager, tmp_path: Path, asked: tuple[str, ...]
 ) -> None:

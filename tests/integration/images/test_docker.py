@@ -20,9 +20,9 @@ from packager.images.docker_engine import connect_engine
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_target
 from packager.images.tee import write_image
+from tests.support.cases import read_tables
 from tests.support.doubles.registry import sha256
 from tests.support.doubles.tcp_engine import address_of_this_machine, forwarded
-from tests.support.toml_rows import table
 from tests.unit.images.test_docker import (
     SIZE,
     FakeEngine,
@@ -87,7 +87,7 @@ def test_another_digest_is_never_named(tmp_path: Path) -> None:
 
 
 def test_progress_is_what_all_layers_of_the_engine_add_up_to(tmp_path: Path) -> None:
-    messages = table(__file__, "progress")
+    messages = read_tables(__file__)["progress"]
     engine = FakeEngine(*(message["says"] for message in messages))
     blobs = bytes(600), b"x" * 400, b"y" * 1000
     steps = told_of(engine, spec(*(Blob((Inline(blob),)) for blob in blobs)), tmp_path)

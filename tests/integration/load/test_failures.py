@@ -6,10 +6,10 @@ import pytest
 
 from packager.load.run import run_load
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 PLAN = LoadPlan(level=Level(concurrency=1), requests=1, request_timeout_s=60.0)
 
@@ -50,7 +50,7 @@ def test_an_empty_answer_is_an_answer(streamed: bool) -> None:
     assert (result.output_tokens, result.chunks) == (0, ())
 
 
-@CASES.each("failures")
+@cases("failures")
 def test_a_failure_counts_as_what_it_is(
     mode: Mode, failure: str, status: int | None, reason: str
 ) -> None:

@@ -23,7 +23,7 @@ from packager.models.hub_stream import HubStreamSource
 from packager.models.reference import parse_model_reference
 from packager.remote.hub_session import get_object
 from packager.samples.load import load_samples
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.doubles.models import write_model
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.unit.models.test_pickles import COMPRESSIONS, OLD, call, kind_of
 

@@ -12,7 +12,7 @@ from packager.errors import ModelRefused
 from packager.models.reference import parse_model_reference
 from packager.models.s3 import S3Source
 from packager.plugins.tables import SOURCES
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.changed_models import Change
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.model_places import Place

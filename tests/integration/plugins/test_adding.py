@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.documented_packages import stated_count, write_files, write_package
+
+cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY), "--instance")
 BUILD = ("build", *MODEL, "local")
@@ -43,7 +45,7 @@ def installed(tmp_path: Path) -> Install:
     return install
 
 
-@pytest.mark.parametrize(*cases(__file__, "pages"))
+@cases("pages")
 def test_it_is_as_many_files_as_its_page_says_and_listed_with_its_package(
     tmp_path: Path, installed: Install, page: str, files: int, what: str, listed: dict[str, str]
 ) -> None:
@@ -53,7 +55,7 @@ def test_it_is_as_many_files_as_its_page_says_and_listed_with_its_package(
     assert len(write_package(page, tmp_path / "again")) == stated_count(page) == files
 
 
-@pytest.mark.parametrize(*cases(__file__, "errors"))
+@cases("errors")
 def test_its_errors_are_its_own(
     tmp_path: Path, installed: Install, page: str, command: str, status: int, told: str
 ) -> None:

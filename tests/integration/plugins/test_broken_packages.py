@@ -8,8 +8,10 @@ import pytest
 
 from packager.plugins import tables
 from packager.plugins.rows import Table
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
+
+cases = cases_of(__file__)
 
 GROUPS = sorted(
     {table.group for table in vars(tables).values() if isinstance(table, Table) and table.group}
@@ -32,7 +34,7 @@ def run(tmp_path: Path) -> Packager:
     return packager_in(tmp_path)
 
 
-@pytest.mark.parametrize(*cases(__file__, "commands"))
+@cases("commands")
 def test_commands_that_name_none_work(run: Packager, env: dict[str, str], words: str) -> None:
     model = ["--model", str(TINY)] if "--instance" in words else []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import document
+from tests.support.cases import read_tables
 from tests.support.commandline import ROOT
 
 pytestmark = pytest.mark.extended
@@ -42,7 +42,7 @@ def abilities(
 
 def test_an_implementation_that_departs_from_its_port_is_an_error(tmp_path: Path) -> None:
     changed: dict[str, str] = {}
-    departures = document(__file__, "departures")
+    departures = read_tables(__file__)["departures"]
     for one in departures:
         name, before = one["file"], one["before"]
         text = changed.get(name) or (ROOT / name).read_text()

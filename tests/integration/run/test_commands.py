@@ -21,9 +21,11 @@ from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.errors import PackagerError
 from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.wiring import bases
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
+
+cases = cases_of(__file__)
 
 LABELS = {
     "org.opencontainers.image.title": "tiny-llama",
@@ -91,7 +93,7 @@ def test_stopped_runs_are_named(engine: FakeEngine, capsys: Capture) -> None:
     assert engine.there == {}
 
 
-@pytest.mark.parametrize(*cases(__file__, "wrong"))
+@cases("wrong")
 def test_what_is_asked_wrongly_is_refused_before_any_work(
     words: list[str], message: str, engine: FakeEngine, capsys: Capture
 ) -> None:

@@ -27,9 +27,11 @@ from packager.run.containers import (
 from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.run.ports import PortTaken
 from packager.run.serving import wait_for_end
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
 from tests.support.free_ports import free_port
+
+cases = cases_of(__file__)
 
 WANTED = Wanted(name="tiny", image="i:1", model="tiny-llama", takes_port=True, env={"A": "1"})
 DIED = b"""Traceback (most recent call last):
@@ -302,7 +304,7 @@ def test_a_server_that_another_command_removed_ended_well() -> None:
     assert told == "it was stopped and removed by another command"
 
 
-@pytest.mark.parametrize(*cases(__file__, "ends"))
+@cases("ends")
 def test_a_server_that_ends_by_itself_failed(code: int, memory: bool | None, message: str) -> None:
     with started(FakeEngine(), WANTED, ignore) as server:
         server.container.log = DIED

@@ -17,8 +17,10 @@ from packager.run.clients import Address
 from packager.run.containers import Started, Wanted, started
 from packager.run.serving import answers, wait_until_ready
 from packager.serving import containers
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
+
+cases = cases_of(__file__)
 
 MODELS = {"data": [{"id": "tiny-llama"}]}
 
@@ -81,7 +83,7 @@ def test_a_chat_is_asked_for_first_with_the_request_that_is_printed(server: Serv
     assert (body["model"], body["max_tokens"]) == ("tiny-llama", 1)
 
 
-@pytest.mark.parametrize(*cases(__file__, "answers"))
+@cases("answers")
 def test_what_is_printed_is_what_answers(
     server: Server, also: dict[str, tuple[int, Any]], endpoint: str, model: str
 ) -> None:

@@ -13,8 +13,10 @@ import pytest
 
 from packager.cli.neo_files import move_result
 from packager.errors import OutputFailed
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, Packager
+
+cases = cases_of(__file__)
 
 SHARDED = "option.load_format=sagemaker_fast_model_loader\noption.tensor_parallel_degree=1\n"
 
@@ -120,7 +122,7 @@ def test_a_move_that_breaks_off_leaves_no_settings_of_an_earlier_result(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(*cases(__file__, "failures"))
+@cases("failures")
 def test_a_failure_is_told_in_the_error_file_and_leaves_no_result(
     packager: Packager, job: Path, more: dict[str, str], said: str
 ) -> None:

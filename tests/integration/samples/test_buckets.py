@@ -14,10 +14,10 @@ from packager.errors import NotFound, UsageError
 from packager.samples import buckets
 from packager.samples.buckets import TooMuchData, is_bucket_data
 from packager.samples.load import BrokenSamples, load_samples
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.doubles.s3 import Bucket, bucket_server
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_manifest_names_its_objects(bucket: Bucket) -> None:
     assert _texts(f"manifest:{bucket.url}/list.manifest") == ["two"]
 
 
-@CASES.each("broken")
+@cases("broken")
 def test_a_broken_manifest_is_refused(bucket: Bucket, manifest: str, told: str) -> None:
     bucket.put("list.manifest", manifest.encode())
 
@@ -147,6 +147,6 @@ def test_nothing_stays_on_this_machine(
     assert list(tmp_path.iterdir()) == []
 
 
-@CASES.each("references")
+@cases("references")
 def test_references_of_buckets_are_known(reference: str, found: bool) -> None:
     assert is_bucket_data(reference) is found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.conftest import unavailable
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.places import ROOT, SCRIPTS
 
 cases = cases_of(__file__)

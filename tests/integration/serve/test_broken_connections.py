@@ -13,9 +13,11 @@ import pytest
 
 from packager.serve.pages import guard
 from tests.support.api_server import ApiServer
-from tests.support.cases import content_of, document
+from tests.support.cases import cases_of, content_of
 from tests.support.raw_requests import JSON, post, receive, send
 from tests.support.running_jobs import until
+
+cases = cases_of(__file__)
 
 LIST = (
     f"Host: 127.0.0.1\r\nContent-Type: {JSON}\r\nX-Amz-Target: SageMaker.ListOptimizationJobs\r\n"
@@ -108,11 +110,11 @@ def test_a_form_in_pieces_of_unknown_number_is_refused_once_it_is_too_long(
     assert answer.status == 413
 
 
-@pytest.mark.parametrize("row", document(__file__, "rubbish"), ids=lambda row: row["id"])
-def test_rubbish_is_refused_and_leaves_no_trace(server: ApiServer, row: dict[str, Any]) -> None:
-    answer = send(server.port, content_of(row).replace(b"{list}", LIST.encode()))
+@cases("rubbish")
+def test_rubbish_is_refused_and_leaves_no_trace(server: ApiServer, case: dict[str, Any]) -> None:
+    answer = send(server.port, content_of(case).replace(b"{list}", LIST.encode()))
 
-    assert answer.status == row.get("status", 400)
+    assert answer.status == case.get("status", 400)
     assert b"Traceback" not in answer.body
 
 

@@ -25,10 +25,12 @@ from packager.serve.operations import endpoints as endpoint_operations
 from packager.serve.operations import logs
 from packager.serve.operations.log_errors import LogMissing
 from packager.serve.services import Operation, ServeServices
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.coroutines import eventually
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.serve_services import config_body, hosting_operations, make_services, model_body
+
+cases = cases_of(__file__)
 
 pytestmark = pytest.mark.usefixtures("runner")
 
@@ -476,7 +478,7 @@ async def test_lists_filter_sort_and_go_on(api: Api) -> None:
     assert await listed(NameContains="el-3") == (["model-3"], None)
 
 
-@pytest.mark.parametrize(*cases(__file__, "missing"))
+@cases("missing")
 async def test_what_is_not_there_cannot_be_used(
     api: Api, operation: str, body: dict[str, Any]
 ) -> None:

@@ -15,8 +15,10 @@ import pytest
 
 from packager.serve import application, bodies
 from tests.support.api_server import ApiServer, optimization_body
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.raw_requests import JSON, post, seconds_until_closed, send
+
+cases = cases_of(__file__)
 
 CREATE = "SageMaker.CreateOptimizationJob"
 SLOW = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"a" * 1000
@@ -47,7 +49,7 @@ def test_a_request_made_by_hand_is_answered(server: ApiServer) -> None:
     assert answer.document["OptimizationJobArn"].endswith("optimization-job/one")
 
 
-@pytest.mark.parametrize(*cases(__file__, "wrong"))
+@cases("wrong")
 def test_what_is_wrong_is_told_in_the_protocol_s_form(
     server: ApiServer, data: str, headers: dict[str, str], status: int, kind: str
 ) -> None:

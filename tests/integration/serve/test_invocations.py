@@ -20,12 +20,14 @@ from botocore.exceptions import ClientError, EventStreamError
 
 from packager.serve import bodies, runtime
 from packager.serve.endpoints.traffic import Server as Container
-from tests.support.cases import document, shows
+from tests.support.cases import cases_of, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
 from tests.support.free_ports import free_port
 from tests.support.hosting_server import Server
 from tests.support.serve_services import config_body, hosting_operations, model_body
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture
@@ -135,18 +137,18 @@ def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(
     assert not {"authorization", "x-amz-date", "x-amz-security-token"} & headers.keys()
 
 
-@pytest.mark.parametrize("row", document(__file__, "refused"), ids=lambda row: row["id"])
+@cases("refused")
 def test_what_fails_is_told_as_aws_tells_it(
-    endpoint: Server, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+    endpoint: Server, monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(runtime, "ANSWER_S", row.get("answer_s", runtime.ANSWER_S))
+    monkeypatch.setattr(runtime, "ANSWER_S", case.get("answer_s", runtime.ANSWER_S))
 
-    answer = refused(endpoint, row.get("body", "{}").encode(), **row.get("members", {}))
+    answer = refused(endpoint, case.get("body", "{}").encode(), **case.get("members", {}))
 
-    assert answer["ResponseMetadata"]["HTTPStatusCode"] == row["status"]
-    assert shows(answer, row["shows"]), answer
-    assert answer.get("OriginalMessage", "").startswith(row.get("begins", ""))
-    assert row.get("says", "") in answer["Error"]["Message"]
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == case["status"]
+    assert shows(answer, case["shows"]), answer
+    assert answer.get("OriginalMessage", "").startswith(case.get("begins", ""))
+    assert case.get("says", "") in answer["Error"]["Message"]
 
 
 @pytest.mark.parametrize("operation", ["invoke_endpoint", "invoke_endpoint_with_response_stream"])

@@ -20,8 +20,10 @@ from packager.sagemaker.hosting import ModelData
 from packager.serve.endpoints import disk, model_data
 from packager.serve.endpoints.disk import DiskTooSmall
 from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
-from tests.support.cases import document
+from tests.support.cases import cases_of
 from tests.support.doubles.s3 import Bucket, bucket_server
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -67,30 +69,30 @@ def link(name: str, target: str) -> tarfile.TarInfo:
     return member
 
 
-@pytest.mark.parametrize("row", document(__file__, "fetched"), ids=lambda row: row["id"])
+@cases("fetched")
 def test_data_of_a_bucket_are_files_in_a_folder(
-    bucket: Bucket, tmp_path: Path, row: dict[str, Any]
+    bucket: Bucket, tmp_path: Path, case: dict[str, Any]
 ) -> None:
-    for key, text in row.get("objects", {}).items():
+    for key, text in case.get("objects", {}).items():
         bucket.put(key, text.encode("latin-1"))
-    if "archive" in row:
+    if "archive" in case:
         members = (
             (link(one["name"], one["link"]) if "link" in one else plain(one["name"]), one)
-            for one in row["archive"]
+            for one in case["archive"]
         )
         packed = archive(*((member, one.get("text", "").encode()) for member, one in members))
         bucket.put("m.tar.gz", packed)
     folder = tmp_path / "a/b/data"
 
-    if "refused" in row:
-        with pytest.raises((ModelRefused, NotFound), match=row["refused"]):
-            fetch(f"{bucket.url}/{row['uri']}", row["kind"], folder)
+    if "refused" in case:
+        with pytest.raises((ModelRefused, NotFound), match=case["refused"]):
+            fetch(f"{bucket.url}/{case['uri']}", case["kind"], folder)
     else:
-        found = fetch(f"{bucket.url}/{row['uri']}", row["kind"], folder)
-        assert found == {name: text.encode() for name, text in row["files"].items()}
+        found = fetch(f"{bucket.url}/{case['uri']}", case["kind"], folder)
+        assert found == {name: text.encode() for name, text in case["files"].items()}
 
     links = {str(one.relative_to(folder)): str(one.readlink()) for one in links_in(folder)}
-    assert row.get("links", links) == links
+    assert case.get("links", links) == links
     assert [one for one in tmp_path.rglob("escaped") if "data" not in one.parts] == []
 
 

@@ -14,7 +14,9 @@ from packager.jobs import database
 from packager.jobs.values import Job
 from packager.sagemaker.settings import JobSettings
 from tests.support.api_server import REGION, ApiServer, optimization_body
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
+
+cases = cases_of(__file__)
 
 COMPILE = [
     {"ModelCompilationConfig": {"OverrideEnvironment": {"OPTION_TENSOR_PARALLEL_DEGREE": "2"}}}
@@ -100,7 +102,7 @@ def test_a_stopped_job_says_so(client: Any) -> None:
     assert told["OptimizationEndTime"] >= told["CreationTime"]
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_the_api_does_not_allow_makes_no_job(
     server: ApiServer, changes: dict[str, Any], said: str
 ) -> None:
@@ -133,10 +135,10 @@ def numbered(*numbers: int) -> list[str]:
 def test_lists_are_filtered_and_sorted_as_asked(client: Any, many: list[Job]) -> None:
     found = {
         row["id"]: names(client.list_optimization_jobs(**row["query"]))
-        for row in document(__file__, "lists")
+        for row in read_tables(__file__)["lists"]
     }
 
-    assert found == {row["id"]: numbered(*row["found"]) for row in document(__file__, "lists")}
+    assert found == {row["id"]: numbered(*row["found"]) for row in read_tables(__file__)["lists"]}
     assert names(client.list_optimization_jobs(LastModifiedTimeAfter=many[2].modified)) == ["job-3"]
 
 

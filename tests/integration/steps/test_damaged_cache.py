@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import Done, packager_in
 from tests.support.demo_builds import OPTIONS, digest, environment_of
 
 pytestmark = pytest.mark.extended
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 SHARD = "model-00002-of-00003.safetensors"
 PUBLISHED_NS = 1_700_000_000 * 10**9
@@ -86,7 +86,7 @@ def scene(tmp_path: Path, tools_dir: Path) -> Scene:
     return Scene(tmp_path, tools_dir)
 
 
-@CASES.each("flipped")
+@cases("flipped")
 def test_a_flipped_bit_is_healed_in_the_same_build(
     scene: Scene, name: str, at: int, compression: str, index: str
 ) -> None:

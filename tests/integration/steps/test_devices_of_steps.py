@@ -15,12 +15,12 @@ from packager.steps.docker import _gpu_request
 from packager.steps.tools.environments import Environments
 from packager.warmup.fleet import local as fleet
 from packager.warmup.fleet.ray import _options
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.headers import LOCAL_CPU
 from tests.support.tool_steps import executor, step
 from tests.support.warmup_plans import job
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dict[str, str]:
@@ -31,7 +31,7 @@ def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dic
     return {name: seen[name] for name in seen if name.startswith(("CUDA", "OMP"))}
 
 
-@CASES.each("seen")
+@cases("seen")
 def test_a_worker_sees_the_devices_that_it_was_given(
     asked: dict[str, Any],
     seen: dict[str, str],

@@ -24,14 +24,14 @@ from packager.steps.failures import (
     StepTooLarge,
 )
 from tests.integration.steps.conftest import Run
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 from tests.support.processes import is_alive
 from tests.support.running_jobs import until
 from tests.support.tool_steps import model_files, step
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def test_a_step_leaves_its_files_and_says_how_it_went(tmp_path: Path, into: Path, run: Run) -> None:
@@ -86,7 +86,7 @@ def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
     assert (seen["ONEDNN_MAX_CPU_ISA"], seen["ATEN_CPU_CAPABILITY"]) == ("AVX2", "avx2")
 
 
-@CASES.each("failing")
+@cases("failing")
 def test_each_way_to_fail_has_its_error(
     do: str, kind: str, words: str, tmp_path: Path, run: Run
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_stray_line_is_a_notice_when_the_result_is_right(tmp_path: Path, run: 
     assert "a library said this" in log.read_text()
 
 
-@CASES.each("hangs")
+@cases("hangs")
 def test_a_step_that_hangs_is_ended(limits: dict[str, float], words: str, run: Run) -> None:
     began = time.monotonic()
     with pytest.raises(StepTimedOut, match=words):

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from tests.live.checkpoints import read_tensors, unpack_model
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.demo_builds import OPTIONS, environment_of
 from tests.support.processes import is_alive
 from tests.support.running_jobs import until
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 Run = Callable[..., Done]
 
@@ -171,7 +171,7 @@ def test_two_builders_run_the_tool_once(tmp_path: Path, build: Run, env: dict[st
     assert ran.read_text() == "x"
 
 
-@CASES.each("failing")
+@cases("failing")
 def test_a_step_that_fails_publishes_nothing_and_can_be_run_again(
     way: str, words: str, tmp_path: Path, build: Run
 ) -> None:

@@ -13,14 +13,14 @@ import pytest
 
 from packager.errors import UsageError
 from packager.tune.journal import Event, Rated, open_journal
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
 from tests.support.tuning import ASKED, STARTED
 from tests.support.tuning_process import WAITING
 
 pytestmark = pytest.mark.extended
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def started(journal: Path, last: int) -> subprocess.Popen[str]:
@@ -64,7 +64,7 @@ def events_of(journal: Path) -> list[Event]:
         return found.events
 
 
-@CASES.each("killed")
+@cases("killed")
 def test_killed_twice_it_ends_as_one_that_was_not(tmp_path: Path, first: int, second: int) -> None:
     whole = tmp_path / "whole.jsonl"
     expected = ended(whole)

@@ -15,14 +15,14 @@ import jsonschema
 import pytest
 import rfc8785
 
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.demo_builds import tools_dir as tools_dir
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.running_jobs import until
 from tests.support.tool_steps import OUTSIDE
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 Run = Callable[..., Done]
 Plan = Callable[..., None]
@@ -189,7 +189,7 @@ def test_a_model_of_a_hub_is_fetched_once_at_the_commit_that_was_planned(
     assert json.loads(again.out)["counts"] == {"there": 3}
 
 
-@CASES.each("permanent")
+@cases("permanent")
 def test_what_will_not_work_next_time_either_ends_with_a_permanent_status(
     tmp_path: Path, warm: Run, plan: Plan, changes: dict[str, Any], status: int, message: str
 ) -> None:
@@ -204,7 +204,7 @@ def test_what_will_not_work_next_time_either_ends_with_a_permanent_status(
     assert message in done.err
 
 
-@CASES.each("failed")
+@cases("failed")
 def test_failed_steps_say_whether_to_retry(warm: Run, plan: Plan, method: str, status: int) -> None:
     plan(method)
 

@@ -12,7 +12,7 @@ from packager.architectures.profile import make_profile
 from packager.architectures.spellings import find_architecture, is_native
 from packager.findings import errors_in
 from tests.support import zoo
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 from tests.support.headers import LLAMA_3_8B
 from tests.support.layouts import config_of, headers_of
 from tests.unit.architectures.test_profile import JSON

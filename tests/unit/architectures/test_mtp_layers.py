@@ -8,7 +8,7 @@ import pytest
 
 from packager.architectures.mtp import read_mtp
 from packager.core.model import TensorInfo
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

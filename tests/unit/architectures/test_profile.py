@@ -12,7 +12,7 @@ from packager.architectures.quantized import Quantized
 from packager.architectures.sums import add_up
 from packager.core.model import ModelFiles
 from packager.findings import errors_in
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import (
     GEMMA_2_2B,
     LLAMA_3_8B,

@@ -17,7 +17,7 @@ from packager.engines.supported_models import check_listed
 from packager.findings import errors_in
 from packager.models.contents import refuse_own_code
 from packager.models.refusals import CodeNeeded
-from tests.support.case_tables import cases_of, read_tables
+from tests.support.cases import cases_of, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.shapes import config_of, models, plain
 from tests.support.zoo import config_only

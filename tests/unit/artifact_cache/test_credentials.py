@@ -7,20 +7,22 @@ from pydantic import ValidationError
 
 from artifact_cache.credentials import holds_credential, is_credential
 from packager.keys.parts import Invocation
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
-@rows(__file__, "credential", "name=id")
+@cases("credential")
 def test_a_credential_is_known_by_its_name(name: str) -> None:
     assert is_credential(name)
 
 
-@rows(__file__, "other", "name=id")
+@cases("other")
 def test_other_names_are_none(name: str) -> None:
     assert not is_credential(name)
 
 
-@rows(__file__, "value", "value", "expected")
+@cases("value")
 def test_a_value_is_looked_into_where_it_has_names(value: str, expected: bool) -> None:
     assert holds_credential("option", value) == expected
 

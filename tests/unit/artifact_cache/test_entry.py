@@ -13,7 +13,9 @@ from artifact_cache.entry import Entry, Output, Writer, entry_bytes, parse_entry
 from artifact_cache.errors import MalformedEntry, NewerEntry
 from artifact_cache.key import key_of, key_of_plain, plain
 from tests.support.cache_entries import CHECKPOINT, VLLM, A
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def an_entry(**changes: Any) -> dict[str, Any]:
@@ -75,19 +77,19 @@ def test_an_entry_knows_its_kind_and_size() -> None:
     assert (entry.kind, entry.total_bytes) == ("quantized-checkpoint", 7)
 
 
-@rows(__file__, "path", "path")
+@cases("path")
 def test_a_path_that_is_not_plain_is_refused(path: str) -> None:
     with pytest.raises(MalformedEntry):
         parse(an_entry(outputs=[an_output(path)]))
 
 
-@rows(__file__, "paths", "paths:tuple")
+@cases("paths")
 def test_two_paths_that_some_disk_makes_one_are_refused(paths: tuple[str, ...]) -> None:
     with pytest.raises(MalformedEntry):
         parse(an_entry(outputs=[an_output(path) for path in paths]))
 
 
-@rows(__file__, "rule", "fields", "output")
+@cases("rule")
 def test_an_entry_that_breaks_a_rule_is_refused(fields: str | None, output: str | None) -> None:
     changes = {"outputs": [an_output("a", **json.loads(output))]} if output else {}
 
@@ -115,7 +117,7 @@ def test_a_kind_that_leaves_its_directory_is_refused() -> None:
         parse(an_entry(keydoc=keydoc, key=key_of_plain(keydoc)))
 
 
-@rows(__file__, "data", "data:bytes")
+@cases("data")
 def test_bytes_that_are_not_one_strict_object_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedEntry):
         parse_entry(data)
@@ -155,7 +157,7 @@ def test_a_signed_entry_reads_back_with_its_signatures() -> None:
     assert entry.model_copy(update={"signatures": ()}) == parse(an_entry())
 
 
-@rows(__file__, "envelope", "fields")
+@cases("envelope")
 def test_a_damaged_envelope_is_refused(fields: str) -> None:
     with pytest.raises(MalformedEntry):
         parse_entry(enveloped(written(an_entry(labels={})), **json.loads(fields)))

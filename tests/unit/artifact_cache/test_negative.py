@@ -17,8 +17,10 @@ from artifact_cache.negative import Failure, Failures, scrub
 from artifact_cache.store import Address, address_of
 from tests.support.cache_entries import CHECKPOINT, NEURON, Build, document
 from tests.support.cache_opening import LocalStore
+from tests.support.cases import cases_of
 from tests.support.doubles.stores import ReadOnlyStore
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 DAY = 24 * 3600
 
@@ -206,7 +208,7 @@ def test_failures_are_listed(root: Path, cache: ArtifactCache, tmp_path: Path) -
     assert list(failures.list("neuron")) == []
 
 
-@rows(__file__, "secret", "secret")
+@cases("secret")
 def test_what_looks_like_a_credential_is_taken_out_of_logs(
     cache: ArtifactCache, tmp_path: Path, secret: str
 ) -> None:

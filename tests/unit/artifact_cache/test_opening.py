@@ -11,15 +11,17 @@ from artifact_cache.opening import BadTier, TierAddress, parse_tier
 from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
 from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import open_cache
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
-@rows(__file__, "understood", "address=id", "parsed")
+@cases("understood")
 def test_addresses_are_understood(address: str, parsed: dict[str, Any]) -> None:
     assert parse_tier(address) == TierAddress(**parsed)
 
 
-@rows(__file__, "refused", "address=id", "reason")
+@cases("refused")
 def test_what_cannot_be_meant_is_refused(address: str, reason: str) -> None:
     with pytest.raises(BadTier, match=reason):
         parse_tier(address)

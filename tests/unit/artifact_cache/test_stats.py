@@ -13,8 +13,10 @@ from artifact_cache.locks import KeyLocks
 from artifact_cache.stats import StatsLog, Total, event_of, prometheus
 from tests.support.cache_entries import NEURON, Build, document
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.cases import cases_of
 from tests.support.doubles.stores import ReadOnlyStore
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 
 def counts(root: Path) -> dict[tuple[str, str], int]:
@@ -103,7 +105,7 @@ def test_compacting_changes_no_total(root: Path) -> None:
     )
 
 
-@rows(__file__, "torn", "torn:bytes")
+@cases("torn")
 def test_an_unreadable_line_is_not_counted_and_costs_no_other(root: Path, torn: bytes) -> None:
     root.mkdir()
     path = root / "stats.jsonl"

@@ -21,9 +21,11 @@ from artifact_cache.store import address_of
 from artifact_cache.trust import load_trusted_keys
 from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
 
-every_odd = rows(__file__, "odd", "odd=data:bytes")
+cases = cases_of(__file__)
+
+every_odd = cases("odd")
 
 
 @every_odd

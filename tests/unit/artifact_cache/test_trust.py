@@ -38,8 +38,10 @@ from tests.support.cache_entries import (
 )
 from tests.support.cache_opening import LocalStore, open_cache, open_local
 from tests.support.cache_stores import damage, the_blob, the_entry
+from tests.support.cases import cases_of
 from tests.support.doubles.stores import MemoryStore
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 
 class Keys:
@@ -249,7 +251,7 @@ def test_a_private_key_is_private_and_never_overwritten(tmp_path: Path) -> None:
         load_signer(tmp_path / "key.pem")
 
 
-@rows(__file__, "list", "text")
+@cases("list")
 def test_a_list_of_keys_is_read_whole_or_not_at_all(tmp_path: Path, text: str) -> None:
     (tmp_path / "trusted.json").write_text(text)
     with pytest.raises(UnusableKeys):

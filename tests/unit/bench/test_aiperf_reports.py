@@ -13,11 +13,11 @@ from packager.bench.report import bench_lines
 from packager.core.bench import BenchLoad, BenchReport, Limits
 from packager.core.documents import NotStrict
 from tests.support.bench_reports import quantized
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of, read_tables
 from tests.unit.bench.loads import answer, failure, load
 
-CASES = Corpus(__file__)
-AIPERF: dict[str, Any] = CASES["document"]
+cases = cases_of(__file__)
+AIPERF: dict[str, Any] = read_tables(__file__)["document"]
 
 
 def measured_load() -> BenchLoad:
@@ -56,7 +56,7 @@ def test_what_packager_exported_is_read_again() -> None:
     assert found.limits == whole.limits
 
 
-@CASES.each("levels")
+@cases("levels")
 def test_a_load_is_so_many_at_a_time_or_a_second(
     config: dict[str, Any], concurrency: int | None, rate: float | None
 ) -> None:
@@ -74,7 +74,7 @@ def test_limits_are_those_of_the_export() -> None:
     assert report.limits == Limits(ttft_ms=500.0, tpot_ms=20.0)
 
 
-@CASES.each("refused")
+@cases("refused")
 def test_what_is_no_whole_summary_is_refused(
     changes: dict[str, Any] | None, without: str | None, reason: str
 ) -> None:

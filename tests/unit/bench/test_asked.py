@@ -9,9 +9,9 @@ import pytest
 from packager.bench.asked import Asked, check_asked
 from packager.errors import UsageError
 from packager.load.values import Level
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def test_loads_rise_and_stand_once() -> None:
@@ -39,7 +39,7 @@ def test_a_rate_is_limited_by_the_concurrency_beside_it() -> None:
     assert not asked.is_ramp
 
 
-@CASES.each("requests")
+@cases("requests")
 def test_a_load_has_enough_requests_for_its_percentiles(
     given: dict[str, Any], concurrency: int, requests: int | None
 ) -> None:
@@ -54,7 +54,7 @@ def test_servers_are_compared_in_three_rounds_unless_said_otherwise() -> None:
     assert Asked(rounds=5).rounds_of(2) == 5
 
 
-@CASES.each("contradictions")
+@cases("contradictions")
 def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_asked(Asked(**given))
@@ -63,6 +63,6 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], t
     assert refused.value.hint
 
 
-@CASES.each("taken")
+@cases("taken")
 def test_options_that_belong_together_are_taken(given: dict[str, Any]) -> None:
     check_asked(Asked(**given))

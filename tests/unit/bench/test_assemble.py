@@ -16,10 +16,10 @@ from packager.core.bench import BenchLoad, BenchWorkload, ContainerUse, Limits, 
 from packager.errors import SmokeFailed
 from packager.load.values import Level
 from packager.serving.opening import MeasuredServer
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.unit.bench.test_session import answer, run_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 FOUR = Level(concurrency=4)
 FORETOLD = Predicted(tpot_ms=12.0, ttft_ms=90.0, output_token_throughput=40.0, band=0.2)
 
@@ -147,7 +147,7 @@ def test_a_report_notes_from_where_on_a_dearer_machine_pays() -> None:
     )
 
 
-@CASES.each("uses")
+@cases("uses")
 def test_use_of_rounds_is_the_highest_memory_and_all_the_time(
     uses: tuple[dict[str, Any], ...], total: dict[str, Any] | None
 ) -> None:

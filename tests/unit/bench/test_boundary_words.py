@@ -6,12 +6,12 @@ from typing import Any
 
 from packager.bench.page_tables import boundary_words
 from packager.core.bench import Boundary
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
-@CASES.each("sentences")
+@cases("sentences")
 def test_a_search_ends_in_a_sentence(found: dict[str, Any], words: str) -> None:
     boundary = Boundary(**({"what": "max-concurrency", "feasible": None} | found))
 

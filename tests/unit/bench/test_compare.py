@@ -9,17 +9,17 @@ import pytest
 
 from packager.bench.compare import chance_findings, compare, paired_ratio
 from packager.core.bench import Compared
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.unit.bench.variants import load, variant, variants_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def by_metric(found: tuple[Compared, ...]) -> dict[str, Compared]:
     return {one.metric: one for one in found}
 
 
-@CASES.rows("pairs")
+@cases("pairs")
 def test_a_ratio_has_an_interval_from_three_rounds_on(case: Case) -> None:
     found = paired_ratio(case["base"], case["other"])
 
@@ -36,7 +36,7 @@ def test_the_other_way_round_the_ratio_is_the_inverse() -> None:
     assert (back.low, back.high) == (pytest.approx(1 / there.high), pytest.approx(1 / there.low))
 
 
-@CASES.each("variants")
+@cases("variants")
 def test_variants_are_compared_with_the_first(
     variants: tuple[dict[str, Any], ...], metric: str, ratios: tuple[dict[str, Any], ...]
 ) -> None:

@@ -12,9 +12,9 @@ from packager.bench.decision import decide, pick, quality_words
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Limits
 from packager.performance.presets import Goal
 from tests.support.bench_reports import REPORTS, even, quantized, report, twelve, unpriced, variant
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 PLAIN, AWQ, FP8 = quantized().variants
 
 
@@ -29,7 +29,7 @@ def with_loads(
     return one.model_copy(update={"loads": changed})
 
 
-@CASES.rows("decisions")
+@cases("decisions")
 def test_a_decision_of_a_benchmark(case: Case) -> None:
     found = decide(REPORTS[case["report"]](), case.get("goal"))
 

@@ -26,11 +26,12 @@ from packager.core.bench_setup import BenchSetup
 from packager.core.measurement import MeasuredSetup
 from packager.load.values import Level
 from packager.performance.measurements import load_measurements
-from tests.support.cases import Corpus
+from tests.support.cases import read_tables
 from tests.support.known import known
 from tests.unit.bench.loads import answer, failure, load
 
-CASES = Corpus(__file__)
+TABLES = read_tables(__file__)
+
 LIMITS = Limits(ttft_ms=200)
 RUN = load(
     answer(0, at=(0.1, 0.2, 0.3), input_tokens=10, output_tokens=3),
@@ -63,16 +64,16 @@ def profile_of(figures: BenchLoad, **fields: Any) -> dict[str, Any]:
 def test_a_summary_is_in_the_form_of_aiperf() -> None:
     found = profile_of(load_figures([RUN], LIMITS), command="packager bench http://host:8080")
 
-    assert {name: found[name] for name in CASES["summary"]} == CASES["summary"]
+    assert {name: found[name] for name in TABLES["summary"]} == TABLES["summary"]
     assert found["time_to_first_token"]["unit"] == "ms"
     assert found["time_to_first_token"]["p50"] == pytest.approx(250)
     assert found["output_token_throughput"] == {"unit": "tokens/sec", "avg": pytest.approx(6 / 1.8)}
     benchmark = {"benchmark_id": found["benchmark_id"]}
-    assert found["run_info"] == benchmark | CASES["run_info"]
+    assert found["run_info"] == benchmark | TABLES["run_info"]
 
 
 def test_a_summary_says_what_was_sent() -> None:
-    assert profile_of(load_figures([RUN], LIMITS))["input_config"] == CASES["sent"]
+    assert profile_of(load_figures([RUN], LIMITS))["input_config"] == TABLES["sent"]
 
 
 def test_a_summary_of_ones_own_requests_at_a_rate() -> None:
@@ -85,7 +86,7 @@ def test_a_summary_of_ones_own_requests_at_a_rate() -> None:
     )
 
     config = found["input_config"]
-    assert {name: config[name] for name in CASES["own_at_a_rate"]} == CASES["own_at_a_rate"]
+    assert {name: config[name] for name in TABLES["own_at_a_rate"]} == TABLES["own_at_a_rate"]
     assert found["run_info"]["variation_values"] == {"phases.profiling.rate": 2.5}
     assert found["packager"]["variant"] == "docker:tiny:1"
 
@@ -94,7 +95,7 @@ def test_what_sagemaker_counts_and_prices_stands_beside_aiperfs_tags() -> None:
     prices = Prices(usd_hour=1.0, output=2.5, input=0.5)
     found = profile_of(load_figures([RUN]).model_copy(update={"prices": prices}))
 
-    assert {tag: found[tag]["avg"] for tag in CASES["sagemaker"]} == CASES["sagemaker"]
+    assert {tag: found[tag]["avg"] for tag in TABLES["sagemaker"]} == TABLES["sagemaker"]
 
 
 def test_an_interrupted_load_is_said_to_be_one() -> None:
@@ -160,7 +161,7 @@ def test_the_setup_of_a_summary_is_read_and_an_address_is_no_model(tmp_path: Pat
         return load_measurements(path).setup
 
     assert read() == MeasuredSetup()
-    assert read(**CASES["setup"]) == MeasuredSetup(**CASES["setup"])
+    assert read(**TABLES["setup"]) == MeasuredSetup(**TABLES["setup"])
 
 
 def members(packed: bytes) -> dict[str, bytes]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from packager.bench.intervals import mean_interval, t_probability, t_quantile
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
-@CASES.each("quantiles")
+@cases("quantiles")
 def test_quantiles_are_those_of_students_distribution(freedom: int, expected: float) -> None:
     assert t_quantile(freedom) == pytest.approx(expected, abs=1e-6)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from packager.bench.metrics import load_figures
 from packager.core.bench import Limits
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.unit.bench.loads import answer, load, load_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
-@CASES.rows("notes")
+@cases("notes")
 def test_notes_of_a_load(case: Case) -> None:
     made = load_of(case["answers"], **case.get("more", {}))
 

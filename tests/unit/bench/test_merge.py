@@ -12,12 +12,12 @@ from packager.bench.report_html import bench_html
 from packager.core.bench import BenchReport, BenchWorkload, Limits
 from packager.core.record import RecordedDraft, RecordedLayer
 from tests.support.bench_reports import REPORTS, drafts, even, quantized, report, variant
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.report_values import quality_report, speculation_report
 from tests.unit.bench.test_report_notes import priced
 from tests.unit.build.test_records import MANIFEST, record
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def named(*reports: BenchReport) -> list[Named]:
@@ -36,7 +36,7 @@ def test_one_report_stays_as_it_is() -> None:
     assert merge(named(quantized())) == quantized()
 
 
-@CASES.rows("names")
+@cases("names")
 def test_variants_stand_side_by_side(case: Case) -> None:
     files = [Named(name=name, report=REPORTS[report]()) for name, report in case["files"]]
 
@@ -58,7 +58,7 @@ def test_nothing_is_called_noise_between_benchmarks() -> None:
     assert decide(found).doubts[0] == "How much of the difference is noise is not known."
 
 
-@CASES.each("different")
+@cases("different")
 def test_different_requests_are_refused(
     changes: dict[str, Any] | None, without: str | None, what: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_record_with_a_measured_draft_has_both_servers() -> None:
     assert speculative.metrics["time_to_first_token"].p50 == 50.0
     assert speculative.acceptance is not None and speculative.acceptance.length == 2.345
     assert plain.acceptance is None
-    assert found.workload == BenchWorkload(**CASES["draft_workload"])
+    assert found.workload == BenchWorkload(**read_tables(__file__)["draft_workload"])
 
 
 def test_a_record_without_measurements_is_one_variant_without_loads() -> None:

@@ -9,16 +9,16 @@ import pytest
 from packager.bench.metrics import load_figures
 from packager.core.bench import BenchError, Limits
 from packager.load.values import Level
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 from tests.unit.bench.loads import answer, failure, load, load_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 FAST = answer(0, sent=0.0, at=(0.1, 0.2, 0.3), input_tokens=10, output_tokens=3)
 SLOW = answer(1, sent=1.0, at=(0.4, 0.6, 0.8), input_tokens=30, output_tokens=3)
 Fields = dict[str, Any]
 
 
-@CASES.rows("figures")
+@cases("figures")
 def test_figures_of_a_load(case: Case) -> None:
     level = Level(**case.get("level", {"concurrency": 4}))
     limits = Limits(**case.get("limits", {}))
@@ -46,7 +46,7 @@ def test_percentiles_are_of_all_requests() -> None:
 
     first = metrics["time_to_first_token"].model_dump()
     assert first.pop("unit") == "ms"
-    assert first == pytest.approx(CASES["percentiles"])
+    assert first == pytest.approx(read_tables(__file__)["percentiles"])
     assert metrics["inter_chunk_latency"].count == 4  # all gaps of all requests
     assert metrics["inter_chunk_latency"].avg == pytest.approx(150)
     assert metrics["output_token_throughput"].unit == "tokens/sec"

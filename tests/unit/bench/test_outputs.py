@@ -21,10 +21,10 @@ from packager.bench.session import Results
 from packager.core.bench import BenchReport
 from packager.errors import UsageError
 from packager.load.values import Level
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.unit.bench.test_assemble import about, one, target
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 RESULTS = Results(loads=[one("a", 0), one("a", 0, level=Level(concurrency=8)), one("b:1", 0)])
 
@@ -33,7 +33,7 @@ def report() -> BenchReport:
     return make_report([target("a"), target("b:1")], RESULTS, about())
 
 
-@CASES.each("places")
+@cases("places")
 def test_a_place_holds_what_its_name_says(text: str, kind: str) -> None:
     assert parse_output(text).kind == kind
 
@@ -53,7 +53,7 @@ def test_a_directory_that_is_there_is_one_whatever_its_name(tmp_path: Path) -> N
     assert parse_output(str(tmp_path / "v1.2")).kind == "directory"
 
 
-@CASES.each("several_loads")
+@cases("several_loads")
 def test_an_archive_of_several_loads_is_refused(servers: int, loads: int, searches: bool) -> None:
     archive = (parse_output("output.tar.gz"),)
 

@@ -7,11 +7,11 @@ import random
 from packager.bench.pareto import pareto, quality_loss
 from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.support.report_values import comparison
 from tests.unit.bench.variants import load, variant, variants_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def quality(kld: float, noise: float) -> QualityReport:
@@ -20,7 +20,7 @@ def quality(kld: float, noise: float) -> QualityReport:
     return QualityReport(quality=measured, noise=alone, generation=None)
 
 
-@CASES.rows("fronts")
+@cases("fronts")
 def test_points_that_no_other_beats(case: Case) -> None:
     assert [[*point] for point in pareto(variants_of(case["variants"]))] == case["front"]
 

@@ -10,10 +10,10 @@ from packager.bench.pool import ServerPool
 from packager.bench.targets import BenchTarget
 from packager.errors import SmokeFailed
 from packager.serving.opening import MeasuredServer, Opener
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.fake_servers import FakeOpener
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def target(name: str, *, gpus: bool = False) -> BenchTarget:
@@ -46,7 +46,7 @@ def test_containers_that_fit_together_are_paused_in_turn() -> None:
     ]
 
 
-@CASES.each("no_room")
+@cases("no_room")
 def test_without_room_beside_the_first_each_is_started_for_its_turn(
     free: int | None, used: int, network: str
 ) -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from packager.bench.prices import BreakEven, Capacity, break_even, capacity_of, prices_of
 from packager.core.bench import BenchLoad, Prices
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.support.known import known
 from tests.unit.bench.loads import bench_load
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
-@CASES.rows("prices")
+@cases("prices")
 def test_prices_of_a_load(case: Case) -> None:
     made = bench_load(
         case["metrics"], concurrency=case.get("concurrency", 8), rate=case.get("rate")

@@ -9,9 +9,9 @@ import pytest
 from packager.bench.report import bench_lines, brief_lines
 from packager.core.bench import BenchReport
 from tests.support import bench_reports as reports
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_of_one_server_the_tables_need_no_names() -> None:
     assert header.split()[0] == "concurrency"
 
 
-@CASES.each("texts")
+@cases("texts")
 def test_a_report_says(report: str, parts: tuple[str, ...]) -> None:
     text = "\n".join(bench_lines(reports.REPORTS[report]()))
 

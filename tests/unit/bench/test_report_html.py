@@ -16,10 +16,10 @@ from tests.support.bench_reports import (
     partly_failed,
     twelve,
 )
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.unit.build.test_html import Outline
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def page_of(name: str) -> str:
@@ -105,7 +105,7 @@ def test_the_decision_comes_first() -> None:
         assert text.rindex(f" {earlier} ") < text.rindex(f" {later} ")
 
 
-@CASES.rows("pages")
+@cases("pages")
 def test_a_page_shows_what_was_found(case: Case) -> None:
     page = page_of(case["report"])
     quiet = re.sub(r"<(style|script)>.*?</\1>", "", page, flags=re.DOTALL)

@@ -14,14 +14,14 @@ from packager.bench.request_metrics import (
     request_metrics,
 )
 from packager.core.bench import Limits
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.unit.bench.loads import answer as answered
 from tests.unit.bench.loads import failure
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
-@CASES.rows("metrics")
+@cases("metrics")
 def test_metrics_of_an_answer(case: Case) -> None:
     metrics, found = request_metrics(answered(**case["answer"])), case["found"]
 
@@ -37,7 +37,7 @@ def test_gaps_are_between_pieces() -> None:
     assert chunk_latencies(whole) == []
 
 
-@CASES.each("lengths")
+@cases("lengths")
 def test_answers_of_another_length_than_asked_for(
     answer: dict[str, Any], is_other: bool, percent: float | None
 ) -> None:
@@ -47,14 +47,14 @@ def test_answers_of_another_length_than_asked_for(
     assert request_metrics(one).get("osl_mismatch_diff_pct") == pytest.approx(percent)
 
 
-@CASES.each("good")
+@cases("good")
 def test_a_request_is_good_within_every_limit(
     metrics: dict[str, float], limits: dict[str, float], expected: bool
 ) -> None:
     assert is_good(metrics, Limits(**limits)) is expected
 
 
-@CASES.each("content")
+@cases("content")
 def test_only_whole_answers_with_content_count(answer: dict[str, Any], expected: bool) -> None:
     assert has_content(answered(**answer)) is expected
     assert not has_content(failure())

@@ -21,9 +21,10 @@ from packager.bench.search import (
 )
 from packager.bench.search_history import history_document
 from packager.core.bench import BenchLoad, Limits
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 LIMITS = Limits(ttft_ms=500)
 Server = Callable[[int], Point]
 
@@ -85,7 +86,7 @@ def order_of(found: Found) -> list[int]:
     return [trial.point.concurrency for trial in found.trials]
 
 
-@CASES.rows("searches")
+@cases("searches")
 def test_a_search_ends_where_the_server_does(case: Case) -> None:
     measure, settings = made(case["server"]), case.get("settings", {})
     done = (
@@ -159,10 +160,13 @@ def test_with_noise_both_sides_of_the_answer_are_near_the_limit(capacity: int, s
 
 
 def test_points_are_read_from_loads_in_the_statistics_of_aiperf() -> None:
-    found = point_of(BenchLoad.model_validate(CASES["load"]))
+    found = point_of(BenchLoad.model_validate(TABLES["load"]))
 
     assert found == Point(
-        concurrency=4, output_token_throughput=320, latency_ms=1000, observed=CASES["observed"]
+        concurrency=4,
+        output_token_throughput=320,
+        latency_ms=1000,
+        observed=TABLES["observed"],
     )
 
 
@@ -213,9 +217,9 @@ def test_with_noise_the_knee_is_found_to_the_width_of_the_grid(knee: int, seed: 
 def test_a_search_is_written_as_aiperf_writes_it() -> None:
     document = history_document(find_max_concurrency(until(2), LIMITS))
 
-    assert {name: document[name] for name in CASES["history"]} == CASES["history"]
-    assert document["iterations"][2] == CASES["third_iteration"]
-    assert document["config"]["sla_filters"][0] == CASES["first_filter"]
+    assert {name: document[name] for name in TABLES["history"]} == TABLES["history"]
+    assert document["iterations"][2] == TABLES["third_iteration"]
+    assert document["config"]["sla_filters"][0] == TABLES["first_filter"]
 
 
 def test_a_search_that_finds_nothing_says_so_in_aiperfs_words() -> None:

@@ -24,15 +24,15 @@ from packager.performance.measured import MeasuredElsewhere, measured_starts
 from packager.performance.measurements import load_measurements
 from packager.performance.startup import image_of_plan, predict_startup
 from packager.serving.opening import MeasuredServer
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 from tests.support.known import known
 from tests.unit.build.test_records import place_of
 from tests.unit.build.test_records import record as a_record
 
-CASES = Corpus(__file__)
-PHASES: Mapping[PhaseName, float] = CASES["phases"]
-SETUP = BenchSetup(**CASES["setup"])
+cases = cases_of(__file__)
+PHASES: Mapping[PhaseName, float] = read_tables(__file__)["phases"]
+SETUP = BenchSetup(**read_tables(__file__)["setup"])
 
 
 def target(name: str, **changes: Any) -> BenchTarget:
@@ -208,7 +208,7 @@ def test_a_record_keeps_measured_starts_and_so_does_a_later_build(tmp_path: Path
     assert load_measurements(place_of(tmp_path)).started is not None
 
 
-@CASES.rows("of_loads")
+@cases("of_loads")
 def test_options_of_loads_are_refused(case: Case) -> None:
     asked, spec = Asked(**case.get("asked", {})), RequestSpec(**case.get("spec", {}))
 

@@ -14,13 +14,13 @@ from packager.bench.tables import (
 )
 from packager.core.bench import BenchLoad, Metric
 from tests.support.bench_reports import REPORTS, drafts, failed, open_loop, quantized, tiny
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of, read_tables
 from tests.support.known import known
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
-@CASES.each("names")
+@cases("names")
 def test_names_are_as_short_as_can_be(names: tuple[str, ...], short: tuple[str, ...]) -> None:
     assert short_names(names) == short
 
@@ -41,7 +41,7 @@ def test_a_load_is_named_by_requests_at_once_or_a_second() -> None:
 def test_the_latency_table_has_the_rows_of_sagemaker() -> None:
     table = latency_table(quantized())
 
-    assert table.columns == tuple(CASES["latency_columns"])
+    assert table.columns == tuple(read_tables(__file__)["latency_columns"])
     assert table.rows[0].cells == (
         *("bf16", "1", "100.8", "192", "29.0", "32.5", "7,317", "8,414", "85.9", "34.2"),
         *("96", "0", "0", "0"),

@@ -12,11 +12,11 @@ import pytest
 from packager.bench.targets import BenchTarget, find_targets, setup_of_labels
 from packager.core.bench_setup import BenchSetup
 from packager.errors import UsageError
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of, read_tables
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
-TOLD = CASES["record"]
+TOLD = read_tables(__file__)["record"]
 LABELS = {
     "org.opencontainers.image.title": "llama",
     "dev.packager.instance": "ml.g5.12xlarge",
@@ -43,7 +43,7 @@ def test_an_image_of_ours_says_what_it_is(tmp_path: Path) -> None:
     (target,) = found("docker:llama:awq", place=tmp_path)
 
     assert target.name == "llama:awq"
-    assert target.setup == BenchSetup(**CASES["setup"], digest="sha256:" + "d" * 64)
+    assert target.setup == BenchSetup(**read_tables(__file__)["setup"], digest="sha256:" + "d" * 64)
     assert (target.server.env, target.server.gpus, target.record) == ({"A": "1"}, True, None)
 
 
@@ -87,7 +87,7 @@ def test_an_image_without_a_draft_is_measured_once(tmp_path: Path) -> None:
     assert len(found("llama:1", place=tmp_path, labels=labels, drafts_off=True)) == 1
 
 
-@CASES.each("refused")
+@cases("refused")
 def test_the_unmeasurable_is_refused(tmp_path: Path, names: tuple[str, ...], told: str) -> None:
     with pytest.raises(UsageError) as refused:
         found(*names, place=tmp_path)

@@ -9,9 +9,9 @@ import pytest
 
 from packager.bench.usage import UseMeter, cpu_seconds, memory_bytes
 from packager.core.bench import ContainerUse
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def told(cpu_ns: int, used: int, inactive: int = 0) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_a_container_that_was_started_again_tells_no_time() -> None:
     assert it.use == ContainerUse(peak_memory_bytes=5)
 
 
-@CASES.each("memory")
+@cases("memory")
 def test_memory_is_without_droppable_files(stats: dict[str, Any], used: int | None) -> None:
     assert memory_bytes({"memory_stats": stats}) == used
 

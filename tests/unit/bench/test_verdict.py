@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from packager.bench.verdict import describe, describe_one
 from packager.core.bench import Compared
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 OUTPUT, PRICE = "output_token_throughput", "cost_per_million_output_tokens"
 
@@ -15,12 +15,12 @@ def one(metric: str, ratio: float, is_noise: bool | None = False) -> Compared:
     return Compared(variant="awq", concurrency=8, metric=metric, ratio=ratio, is_noise=is_noise)
 
 
-@CASES.each("differences")
+@cases("differences")
 def test_a_difference_is_said_as_people_say_it(metric: str, ratio: float, words: str) -> None:
     assert describe_one(one(metric, ratio)) == words
 
 
-@CASES.each("noise")
+@cases("noise")
 def test_noise_has_no_number(metric: str, words: str) -> None:
     assert describe_one(one(metric, 2.5, is_noise=True)) == words
 

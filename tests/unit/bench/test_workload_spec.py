@@ -13,9 +13,9 @@ from packager.bench.asked import Asked
 from packager.bench.workload_spec import BadWorkloadSpec, WorkloadSpec, read_workload_spec
 from packager.errors import NotFound
 from packager.load.spec import RequestSpec
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 Read = Callable[..., WorkloadSpec]
 
@@ -37,7 +37,7 @@ def as_json(found: WorkloadSpec) -> Any:
     return json.loads(json.dumps(dict(found.options)))
 
 
-@CASES.rows("read")
+@cases("read")
 def test_parameters_are_options_of_the_benchmark(read: Read, case: Case) -> None:
     found = read(case["parameters"], case.get("parts"))
 
@@ -52,12 +52,12 @@ def test_parameters_are_options_of_the_benchmark(read: Read, case: Case) -> None
 
 def test_yaml_means_the_same_as_json(tmp_path: Path) -> None:
     path = tmp_path / "workload.yaml"
-    path.write_text(CASES["yaml"]["text"])
+    path.write_text(read_tables(__file__)["yaml"]["text"])
 
-    assert as_json(read_workload_spec(path)) == CASES["yaml"]["options"]
+    assert as_json(read_workload_spec(path)) == read_tables(__file__)["yaml"]["options"]
 
 
-@CASES.each("refused")
+@cases("refused")
 def test_what_would_be_measured_otherwise_is_refused_by_name(
     read: Read, parameters: Any, parts: dict[str, Any] | None, said: str
 ) -> None:
@@ -69,7 +69,7 @@ def test_what_would_be_measured_otherwise_is_refused_by_name(
     assert "hf_secret" not in refused.value.message
 
 
-@CASES.each("files")
+@cases("files")
 def test_a_file_that_is_no_specification_is_refused(text: str, said: str, tmp_path: Path) -> None:
     refuse(tmp_path, text.encode(), said)
 

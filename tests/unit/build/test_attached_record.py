@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packager.build.attached_record import _base, _without_path
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

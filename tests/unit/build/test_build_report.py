@@ -11,7 +11,7 @@ from packager.core.record import (
     Transfer,
 )
 from packager.core.request import BuildRequest
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

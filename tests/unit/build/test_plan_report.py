@@ -30,7 +30,7 @@ from packager.performance.startup import image_of_plan, predict_startup
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
 

@@ -20,8 +20,10 @@ from packager.keys.documents import CompiledKey
 from packager.keys.parts import Shape
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, Build
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.cases import cases_of
 from tests.support.foreign_trees import optimum_tree
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 
 @dataclass
@@ -236,7 +238,7 @@ def test_a_pin_is_let_go_by_name_or_by_key(cache: Cache) -> None:
     assert cache("pin").status == 2
 
 
-@rows(__file__, "wrong", "words:tuple")
+@cases("wrong")
 def test_wrong_words_end_with_status_2(cache: Cache, words: tuple[str, ...]) -> None:
     said = cache(*words)
 

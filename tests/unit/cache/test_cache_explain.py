@@ -10,11 +10,13 @@ import pytest
 
 from packager.cache.report import neighbour_lines
 from packager.core.cached import difference_name
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 
-@rows(__file__, "difference", "pointer=id", "name")
+@cases("difference")
 def test_a_difference_is_named_in_the_users_words(pointer: str, name: str) -> None:
     assert difference_name(pointer) == name
 

@@ -14,7 +14,9 @@ from packager.cache.settings import (
     trusted_keys_file,
 )
 from packager.errors import UsageError
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture
@@ -110,7 +112,7 @@ def test_keys_of_the_users_own_are_found(environment: dict[str, str]) -> None:
     assert found.trusted_keys == trusted_keys_file(environment)
 
 
-@rows(__file__, "wrong", "text", "words")
+@cases("wrong")
 def test_a_wrong_file_names_the_setting(environment: dict[str, str], text: str, words: str) -> None:
     standing(environment, text)
 

@@ -8,7 +8,7 @@ from packager.catalog.instances import find_instance, instances
 from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
 from packager.core.units import GIB, MIB
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 
 cases = cases_of(__file__)
 

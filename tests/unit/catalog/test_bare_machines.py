@@ -8,7 +8,7 @@ from packager.catalog.accelerators import accelerator_of, accelerator_rows
 from packager.catalog.bare import AmbiguousDevice, DeviceCount, UnknownDevice
 from packager.catalog.instances import UnknownInstance, find_instance
 from packager.core.units import MIB
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -12,7 +12,7 @@ from packager.catalog.containers import containers, find_container, version_name
 from packager.catalog.instances import find_instance
 from packager.core.catalog import SITUATION_KEYS, Rule
 from packager.findings import errors_in
-from tests.support.case_tables import cases_of, read_tables
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 

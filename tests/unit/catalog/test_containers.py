@@ -9,7 +9,7 @@ from packager.catalog.containers import containers, find_container
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
 from packager.errors import UsageError
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 
 cases = cases_of(__file__)
 

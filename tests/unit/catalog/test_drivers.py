@@ -19,7 +19,7 @@ from packager.catalog.drivers import (
 )
 from packager.catalog.listing import Filter, list_containers
 from packager.core.user_catalog import UserCatalog
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
 
 cases = cases_of(__file__)

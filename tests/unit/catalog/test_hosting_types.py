@@ -15,7 +15,7 @@ from packager.catalog.instances import (
     left_out,
 )
 from packager.catalog.prices import price_of, shipped_prices
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -5,7 +5,7 @@ import pytest
 from packager.catalog.instances import UnknownInstance, find_instance, instances
 from packager.core.instance import gpu_formats
 from packager.core.units import GIB, MIB
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

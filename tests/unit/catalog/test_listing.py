@@ -22,7 +22,7 @@ from packager.core.user_catalog import UserCatalog
 from packager.engines.load_formats import list_load_formats
 from packager.errors import UsageError
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)

@@ -9,7 +9,7 @@ from packager.catalog.models import (
     similar_model,
 )
 from packager.core.catalog import CatalogModel
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -20,7 +20,7 @@ from packager.catalog.prices import price_of, priced, shipped_prices
 from packager.cli.catalog import catalog
 from packager.core.catalog import Price
 from packager.errors import NotFound, Unavailable, UsageError
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 from tests.support.places import DATA
 
 cases = cases_of(__file__)

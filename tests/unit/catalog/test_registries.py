@@ -8,7 +8,7 @@ from packager.catalog.registries import registries, traits_of
 from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog
 from packager.core.registry import UNKNOWN_REGISTRY, UPLOAD_FORMS, RegistryTraits
 from packager.core.units import MIB
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -21,7 +21,7 @@ from packager.catalog.served_architectures import (
 from packager.core.image import Inline
 from packager.core.model import ModelFile
 from tests.support import zoo
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B
 
 cases = cases_of(__file__)

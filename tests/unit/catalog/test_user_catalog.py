@@ -13,7 +13,7 @@ from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog, u
 from packager.core.units import GIB
 from packager.core.user_catalog import UserCatalog
 from packager.errors import NotFound
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.checked import Check, lines, messages
-from tests.support.toml_rows import read_tables
 
 EXPECTED = {
     *("lines", "codes", "errors", "all_codes", "has", "hasnt"),
@@ -18,7 +18,7 @@ EXPECTED = {
 
 def documents() -> Iterator[Any]:
     for name in ("servers", "files"):
-        for group, rows in read_tables(f"unit/check/corpus/{name}.toml").items():
+        for group, rows in read_tables(__file__, name).items():
             for id, row in rows.items():
                 expected = row.keys() - {"files", "targets", "facts"}
                 assert expected and expected <= EXPECTED, f"{group}: {id}: {expected}"

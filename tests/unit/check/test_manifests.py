@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tests.support.cases import cases_of
 from tests.support.checked import Check, lines
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "kinds")
 
 
 def manifest(kind: str, path: list[str]) -> str:
@@ -18,7 +20,7 @@ def manifest(kind: str, path: list[str]) -> str:
     )
 
 
-@each_row("unit/check/corpus/kinds.toml", "containers")
+@cases("containers")
 def test_a_container_is_found_wherever_the_kind_has_it(
     check: Check, kind: str, path: list[str]
 ) -> None:

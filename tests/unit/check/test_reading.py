@@ -14,10 +14,12 @@ from packager.check.text import NotReadable
 from packager.check.values import Kind
 from packager.check.yaml_nodes import parse_yaml
 from packager.core.documents import NotStrict
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__, "kinds")
 
 
-@each_row("unit/check/corpus/kinds.toml", "kinds")
+@cases("kinds")
 def test_a_file_is_known_by_its_name_and_content(name: str, text: str, kind: Kind) -> None:
     assert read_document(name, text.encode()).kind == kind
 

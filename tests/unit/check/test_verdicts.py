@@ -8,11 +8,13 @@ from packager.check.locating import find_place
 from packager.check.targets import parse_target, read_image
 from packager.check.values import Place
 from packager.errors import UsageError
+from tests.support.cases import cases_of
 from tests.support.checked import Check, lines, messages
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "images")
 
 
-@each_row("unit/check/corpus/images.toml", "images")
+@cases("images")
 def test_an_image_tells_engine_version_and_how_it_is_configured(
     image: str, family: str, version: str, variant: str
 ) -> None:

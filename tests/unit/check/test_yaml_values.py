@@ -8,12 +8,12 @@ import pytest
 
 from packager.check.yaml_values import parse_yaml_table
 from packager.core.documents import NotStrict
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
 
-ROWS = "unit/check/corpus/yaml.toml"
+cases = cases_of(__file__, "yaml")
 
 
-@each_row(ROWS, "words")
+@cases("words")
 def test_a_word_is_read_as(word: str, value: Any) -> None:
     found = parse_yaml_table(f"field: {word}\n".encode())["field"]
 
@@ -26,7 +26,7 @@ def test_a_word_of_nothing_is_null(word: str) -> None:
     assert parse_yaml_table(f"field: {word}\n".encode()) == {"field": None}
 
 
-@each_row(ROWS, "refused")
+@cases("refused")
 def test_what_is_no_table_is_refused(text: str, reason: str) -> None:
     with pytest.raises(NotStrict, match=reason.replace("[", r"\[")):
         parse_yaml_table(text.encode())

@@ -9,7 +9,7 @@ import pytest
 
 from packager.checkpoints.whole import describe_lost, lost_tensors
 from packager.core.model import TensorInfo
-from tests.support.case_tables import cases_of, read_tables
+from tests.support.cases import cases_of, read_tables
 from tests.support.quantized import Arriving
 
 cases = cases_of(__file__)

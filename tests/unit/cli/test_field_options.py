@@ -25,7 +25,7 @@ from packager.core.training import LEARNING_RATE, TOKENS, HeadTraining
 from packager.drafts.measure.run import Asked
 from packager.performance.presets import TPOT_LIMIT_S
 from packager.warmup.cluster import Cluster
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -15,7 +15,7 @@ from packager.cli.options import make_request
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
 from packager.steps.ray.connection import _refused, join_cluster
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.sagemaker_bodies import AWQ
 

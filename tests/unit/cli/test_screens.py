@@ -20,7 +20,7 @@ from packager.core.events import (
     StepEvent,
 )
 from packager.reports.cells import cell_width
-from tests.support.case_tables import as_type, cases_of
+from tests.support.cases import as_type, cases_of
 from tests.support.places import ROOT
 from tests.support.screens import Screen
 

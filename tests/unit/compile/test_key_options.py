@@ -19,7 +19,7 @@ from packager.keys.key_options import (
     keyed_options,
     option_class,
 )
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.unit.compile import test_vllm_cache as vllm
 
 cases = cases_of(__file__)

@@ -32,7 +32,7 @@ from packager.keys.documents import NeuronKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import with_traits
 from tests.support.foreign_trees import CONFIG, NEURON, VERSION, add_module, neo_tree, register
 from tests.support.headers import TINY, facts_of, model_of

@@ -29,7 +29,7 @@ from packager.planning.recipe import make_recipe, needed_tools
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.wiring.techniques import find_sharder
 from tests.support import shapes
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
 

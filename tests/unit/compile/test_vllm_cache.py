@@ -27,7 +27,7 @@ from packager.keys.documents import VllmCompileKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 
 cases = cases_of(__file__)

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
 from tests.support.worker_modules import load_module
+
+cases = cases_of(__file__)
 
 NESTING = (
     "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}."
@@ -86,7 +88,7 @@ def shown(row: Any) -> tuple[str, str]:
     return text, "".join(marked)
 
 
-@each_row("unit/containers/corpus/draft_rows.toml", "rows")
+@cases("rows")
 def test_what_a_model_would_have_written_counts(
     sample: dict[str, Any], template: str, text: str, answered: str, rows: ModuleType
 ) -> None:

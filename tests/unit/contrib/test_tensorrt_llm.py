@@ -27,11 +27,13 @@ from packager.keys.documents import TensorRtLlmEngineKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.support.cases import cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
-from tests.support.toml_rows import each_row, read_tables
 
-ROWS = "unit/contrib/corpus/tensorrt_llm.toml"
-TOLD = read_tables(ROWS)["told"]
+cases = cases_of(__file__)
+
+
+TOLD = read_tables(__file__)["told"]
 COMPILER = TensorRtLlmCompiler()
 TAG = "0.33.0-tensorrtllm0.21.0-cu128"
 TOOL = ToolFacts(name="tensorrt-llm", worker="ab" * 32, requirements="cd" * 32, packages={})
@@ -143,7 +145,7 @@ def test_fp8_takes_tensorrts_own_products_and_may_take_the_cache_along() -> None
     assert told["expected"]["pretrained_config.quantization.kv_cache_quant_algo"] == "FP8"
 
 
-@each_row(ROWS, "others")
+@cases("others")
 def test_other_inputs_are_another_engine(asked: dict[str, Any], part: str, field: str) -> None:
     ours, other = key_for(engine_facts()), key_for(engine_facts(**asked))
 
@@ -189,7 +191,7 @@ def test_the_plan_says_that_engines_end_and_what_to_use() -> None:
     assert "vLLM" in found.hint
 
 
-@each_row(ROWS, "unsupported", container={}, plan={})
+@cases("unsupported", container={}, plan={})
 def test_what_no_engine_is_built_for_is_refused(
     container: dict[str, Any], plan: dict[str, Any]
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from packager.core.probes import has_prompt, probe_request
 from packager.core.samples import Message, Sample
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from packager.cli.options import make_request, request_options
 from packager.core.command_line import command_text, flag_of, named_fields, request_words
 from packager.core.request import BuildRequest
-from tests.support.case_tables import cases_of, read_tables
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 

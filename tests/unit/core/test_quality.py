@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from packager.core.quality import Comparison, QualityLimits, QualityReport
 from packager.core.request import BuildRequest
 from packager.core.samples import Sample, Samples, choose_others, choose_samples
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.report_values import comparison, quality_report
 
 cases = cases_of(__file__)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from packager.core.speculation import Acceptance, Demands, Sameness
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.report_values import load_figures, speculation_report
 
 cases = cases_of(__file__)

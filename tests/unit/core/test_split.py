@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packager.core.split import Split
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -18,7 +18,7 @@ from packager.core.text import (
     json_text,
     quoted_lines,
 )
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -7,7 +7,7 @@ import pytest
 from packager.core.samples import Sample, Samples
 from packager.core.training import TrainingReport, split_texts
 from packager.errors import UsageError
-from tests.support.case_tables import read_tables
+from tests.support.cases import read_tables
 
 FIGURES = read_tables(__file__)["figures"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packager.core.units import MIB, decimal, parse_rate, parse_size
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

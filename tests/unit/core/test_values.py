@@ -15,7 +15,7 @@ import pytest
 
 import packager
 from packager.core.values import dataclass
-from tests.support.case_tables import read_tables
+from tests.support.cases import read_tables
 
 T = TypeVar("T")
 Maker = Callable[..., Any]

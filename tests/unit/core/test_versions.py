@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from packager.core.versions import release_of, version_key
-from tests.support.case_tables import cases_of, read_tables
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 

@@ -6,7 +6,7 @@ import pytest
 
 from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.errors import UsageError
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

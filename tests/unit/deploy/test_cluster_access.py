@@ -24,8 +24,10 @@ from packager.deploy.kubernetes.objects import deployment_object
 from packager.deploy.kubernetes.rollout import status_of
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import AccessDenied
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.cluster_deployments import VLLM
+
+cases = cases_of(__file__)
 
 SCALED = KubernetesWanted(scaler="hpa", max_replicas=9)
 POD = Place("v1", "Pod", "default", "one")
@@ -198,7 +200,7 @@ def test_what_is_being_deleted_is_not_applied_over() -> None:
     assert "Deployment" not in kept.applied
 
 
-@pytest.mark.parametrize(*cases(__file__, "phases"))
+@cases("phases")
 def test_phases_of_hyperpod_are_those_of_its_definition(
     phase: str, observed: int, state: str
 ) -> None:

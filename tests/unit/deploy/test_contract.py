@@ -21,9 +21,11 @@ from packager.errors import UsageError
 from packager.plugins.tables import DEPLOYERS
 from packager.ports import Deployer
 from tests.support import cluster_deployments as clusters
-from tests.support.cases import cases, document, shows
+from tests.support.cases import cases_of, shows
 from tests.support.cluster_schemas import check_document
 from tests.support.deployments import GIB, PAIRS, ROLE, deployment
+
+cases = cases_of(__file__)
 
 POD = "Deployment.spec.template.spec"
 SHORT = {"pod": POD, "server": f"{POD}.containers.0"}
@@ -85,22 +87,22 @@ def at(found: Any, path: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("row", document(__file__, "fields"), ids=lambda row: row["id"])
-def test_documents_have_their_fields(row: dict[str, Any]) -> None:
-    platform, asked = row["platform"], wanted(row["platform"], row.get("asked"))
-    rendered = documents(platform, made(platform, row.get("made_of")), asked)
-    found = at(rendered, row["of"])
+@cases("fields")
+def test_documents_have_their_fields(case: dict[str, Any]) -> None:
+    platform, asked = case["platform"], wanted(case["platform"], case.get("asked"))
+    rendered = documents(platform, made(platform, case.get("made_of")), asked)
+    found = at(rendered, case["of"])
 
     for one in rendered.values() if platform in ON_CLUSTERS else ():
         check_document(one, "1.34")
-    if "equals" in row:
-        assert found == row["equals"]
-    assert shows(found, row.get("shows", {})), found
-    assert not [name for name in row.get("lacks", ()) if name in found]
-    if "ends" in row:
-        assert shows(found[-len(row["ends"]) :], row["ends"]), found
-    if "without" in row:
-        assert row["without"] not in found.get("env", [])
+    if "equals" in case:
+        assert found == case["equals"]
+    assert shows(found, case.get("shows", {})), found
+    assert not [name for name in case.get("lacks", ()) if name in found]
+    if "ends" in case:
+        assert shows(found[-len(case["ends"]) :], case["ends"]), found
+    if "without" in case:
+        assert case["without"] not in found.get("env", [])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_every_object_is_one_that_its_definition_takes(platform: str, pair: str)
     assert any("secretKeyRef" in file.text for file in files)
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_the_platform_has_no_words_for_is_refused(
     platform: str, asked: Mapping[str, Any], told: str | None
 ) -> None:
@@ -130,7 +132,7 @@ def test_what_the_platform_has_no_words_for_is_refused(
         deployer(platform).render(made(platform), wanted(platform, asked))
 
 
-@pytest.mark.parametrize(*cases(__file__, "findings"))
+@cases("findings")
 def test_what_the_platform_would_refuse_or_kill_is_found(
     platform: str,
     made_of: Mapping[str, Any] | None,
@@ -144,7 +146,7 @@ def test_what_the_platform_would_refuse_or_kill_is_found(
     assert severity == "error" or "error" not in [one.severity for one in found]
 
 
-@pytest.mark.parametrize(*cases(__file__, "silent"))
+@cases("silent")
 def test_what_goes_is_not_warned_of(
     platform: str, made_of: Mapping[str, Any] | None, asked: Mapping[str, Any] | None, code: str
 ) -> None:
@@ -180,7 +182,7 @@ def test_what_cannot_run_on_a_cluster_has_no_files(platform: str, changes: dict[
 
 
 @pytest.mark.parametrize("platform", DEPLOYERS)
-@pytest.mark.parametrize(*cases(__file__, "credentials"))
+@cases("credentials")
 def test_no_file_is_rendered_with_a_credential(platform: str, env: dict[str, str]) -> None:
     [(name, secret)] = env.items()
     deployments = [(made(platform, {"env": env}), wanted(platform))]

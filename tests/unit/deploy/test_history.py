@@ -11,9 +11,9 @@ from packager.deploy.sagemaker.history import (
     needs_text,
     specification_of,
 )
-from tests.support.cases import document
+from tests.support.cases import read_tables
 
-SPECIFICATION = document(__file__, "specification")
+SPECIFICATION = read_tables(__file__)["specification"]
 
 
 def test_what_was_never_in_service_is_not_gone_back_to() -> None:
@@ -32,7 +32,7 @@ def test_what_was_never_in_service_is_not_gone_back_to() -> None:
 def test_a_component_gets_back_what_it_asked_for() -> None:
     text = needs_text(SPECIFICATION)
     assert len(text) <= 256
-    bigger = document(__file__, "bigger")
+    bigger = read_tables(__file__)["bigger"]
     assert specification_of("llama-11111111", text, bigger) == SPECIFICATION
 
 

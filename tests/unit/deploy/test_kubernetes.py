@@ -18,9 +18,11 @@ from packager.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.deploy.kubernetes.documents import NotReadBack, render_object
 from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey, parse_version
 from packager.errors import UsageError
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.cluster_deployments import GIB, PAIRS, VLLM
 from tests.support.cluster_schemas import check_document
+
+cases = cases_of(__file__)
 
 VERSIONS = [f"1.{minor}" for minor in range(31, 38)]
 EVERYTHING = KubernetesWanted(
@@ -94,7 +96,7 @@ def test_two_nodes_become_groups_with_ranks() -> None:
     assert selector["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
 
 
-@pytest.mark.parametrize(*cases(__file__, "devices"))
+@cases("devices")
 def test_devices_are_asked_for_as_their_plugins_count_them(
     pair: str, changes: dict[str, int], devices: dict[str, str], nodes: str
 ) -> None:
@@ -164,7 +166,7 @@ def test_unknown_versions_are_refused(text: str) -> None:
         parse_version(text)
 
 
-@pytest.mark.parametrize(*cases(__file__, "texts"))
+@cases("texts")
 def test_text_stays_text_in_yaml(value: str) -> None:
     document = {"on": value, "y": {value: [value]}, "list": [{"a": {}}, {}, [value]], "no": None}
     text = render_object("one.yaml", document).text
@@ -197,7 +199,7 @@ def test_a_pod_waits_no_longer_than_it_lives_and_what_precedes_the_sigterm_is_in
     assert ("deploy-grace-short" in codes(VLLM, wanted)) is is_short
 
 
-@pytest.mark.parametrize(*cases(__file__, "others"))
+@cases("others")
 def test_another_device_than_was_planned_for_is_told(
     planned: str, instance: str, found: list[str]
 ) -> None:

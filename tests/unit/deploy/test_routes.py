@@ -19,7 +19,9 @@ from packager.errors import Unavailable
 from packager.serve.eventstream import CONTENT_TYPE, exception_message, payload_parts
 from packager.serve.sigv4 import AccessKey, SignedRequest, Verifier
 from packager.serving.routes import BrokenStream, Connection
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 KEY = AccessKey("AKIDEXAMPLE", "a-secret")
 BODY = b'{"messages": []}'
@@ -121,7 +123,7 @@ class Services:
         return list(self.found)
 
 
-@pytest.mark.parametrize(*cases(__file__, "services"))
+@cases("services")
 def test_each_kind_has_its_service(main: dict[str, Any], path: str, asked: str) -> None:
     way = find_way(Services(), main, "models")  # type: ignore[arg-type]
     assert way.path("models", path) == f"/api/v1/namespaces/models/services/{asked}"

@@ -20,14 +20,14 @@ from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.sagemaker.shapes import input_faults
-from tests.support.cases import document
+from tests.support.cases import read_tables
 from tests.support.deployments import PAIRS, ROLE, deployment
 from tests.unit.deploy.test_contract import wanted
 
 WANTED = SageMakerWanted(role_arn=ROLE)
 TYPES = ("ml.g5.xlarge", "ml.g6e.12xlarge")
 MOUNTED = DeployedWeights(kind="mounted", uri="s3://models/llama/")
-SHAPES = {name: wanted("sagemaker", one) for name, one in document(__file__, "shapes").items()}
+SHAPES = {name: wanted("sagemaker", one) for name, one in read_tables(__file__)["shapes"].items()}
 
 
 def bodies(made: Deployment, asked: SageMakerWanted = WANTED) -> dict[str, Any]:
@@ -148,7 +148,9 @@ def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:
     rendered = SageMakerDeployer().render(deployment(), SHAPES["component"])
 
     requests = requests_of(deployment(), SHAPES["component"])
-    assert [file.path for file in rendered.files] == document(__file__, "files")["of_a_component"]
+    assert [file.path for file in rendered.files] == read_tables(__file__)["files"][
+        "of_a_component"
+    ]
     assert [json.loads(file.text) for file in rendered.files] == [one.body for one in requests]
 
 

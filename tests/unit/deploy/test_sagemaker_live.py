@@ -17,8 +17,10 @@ from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, StillStarting, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.deployments import ROLE, deployment
+
+cases = cases_of(__file__)
 
 WANTED = SageMakerWanted(role_arn=ROLE, components=True)
 NAME = "my-model"
@@ -112,7 +114,7 @@ def test_an_endpoint_has_the_tag_before_anything_scales_it() -> None:
     assert ours.sent[0][1]["Tags"][0]["Key"] == SCALES_TAG
 
 
-@pytest.mark.parametrize(*cases(__file__, "copies"))
+@cases("copies")
 def test_copies_are_changed_unless_something_scales_them(
     changes: dict[str, int], kind: str
 ) -> None:

@@ -24,15 +24,17 @@ from packager.deploy.source import (
 )
 from packager.errors import UsageError
 from packager.images.stored import StoredImage
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 from tests.support.lineage_records import record as record_document
 from tests.support.stored_images import BASE, SERVING, image, layer
+
+cases = cases_of(__file__)
 
 G5 = find_instance("ml.g5.12xlarge")
 
 
 def a_record(**changes: Any) -> BuildRecord:
-    more = {**document(__file__, "record"), **changes}
+    more = {**read_tables(__file__)["record"], **changes}
     return parse_record(json.dumps(record_document(**more)).encode(), "record.json")
 
 
@@ -49,10 +51,10 @@ def codes(found: Deployment) -> list[str]:
     return [one.code for one in found.findings]
 
 
-@pytest.mark.parametrize("row", document(__file__, "deployments"), ids=lambda row: row["id"])
-def test_a_deployment_is_what_is_known_of_its_image(row: dict[str, Any]) -> None:
-    record = a_record(**row["record"]) if "record" in row else None
-    stored = labelled(row["labels"]) if "labels" in row else image(**row.get("image", {}))
+@cases("deployments")
+def test_a_deployment_is_what_is_known_of_its_image(case: dict[str, Any]) -> None:
+    record = a_record(**case["record"]) if "record" in case else None
+    stored = labelled(case["labels"]) if "labels" in case else image(**case.get("image", {}))
     subject = Subject(
         reference="r.json",
         pulled="r.example/tiny:1",
@@ -60,14 +62,14 @@ def test_a_deployment_is_what_is_known_of_its_image(row: dict[str, Any]) -> None
         image=None if record else stored,
     )
 
-    found = made(subject, find_instance(row.get("instance", "ml.g5.12xlarge")))
+    found = made(subject, find_instance(case.get("instance", "ml.g5.12xlarge")))
 
-    for name, value in row.get("shows", {}).items():
+    for name, value in case.get("shows", {}).items():
         got = attrgetter(name)(found)
         assert (list(got) if isinstance(got, tuple) else got) == value, name
-    assert not [name for name in row.get("unknown", ()) if getattr(found, name) is not None]
-    assert {*row.get("codes", ())} <= {*codes(found)}
-    assert not {*row.get("lacks", ())} & {*codes(found)}
+    assert not [name for name in case.get("unknown", ()) if getattr(found, name) is not None]
+    assert {*case.get("codes", ())} <= {*codes(found)}
+    assert not {*case.get("lacks", ())} & {*codes(found)}
 
 
 def test_labels_alone_say_engine_batch_and_devices() -> None:
@@ -115,7 +117,7 @@ def test_a_strangers_image_does_not_say_its_instance() -> None:
     assert instance_name(Subject(reference="r.json", record=a_record())) == "ml.g5.xlarge"
 
 
-@pytest.mark.parametrize(*cases(__file__, "labels"))
+@cases("labels")
 def test_a_name_is_a_dns_label(text: str, label: str) -> None:
     assert dns_label(text) == label
     assert dns_label(label) == label
@@ -133,7 +135,7 @@ def test_two_long_names_are_two_deployments() -> None:
     assert len(dns_label("7" * 300)) <= 52
 
 
-@pytest.mark.parametrize(*cases(__file__, "gauges"))
+@cases("gauges")
 def test_the_queue_is_the_engines_gauge(
     family: str, engine: str, arguments: list[str], queue: str
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from packager.doctor.doctor import driver_checks
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(*cases(__file__, "drivers"))
+@cases("drivers")
 def test_a_driver_that_is_too_old_for_images_is_told_before_one_is_started(
     driver: str, status: str, found: str, fix: str
 ) -> None:

@@ -11,8 +11,10 @@ from packager.core.techniques import Draft
 from packager.drafts.dflash import block_tokens, dflash_draft, read_dflash
 from packager.drafts.eagle import eagle_draft, read_eagle, stated_kind
 from tests.support import heads
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "kinds")
 
 OWN, LIBRARY = heads.dflash(LLAMA_3_8B), heads.dflash_of_speculators(LLAMA_3_8B)
 
@@ -36,7 +38,7 @@ def test_a_draft_has_the_size_of_its_layers_and_a_block_of_tokens() -> None:
     assert whole.kv_bytes_per_token == 5 * 2 * 8 * 128 * 2
 
 
-@each_row("unit/drafts/corpus/kinds.toml", "blocks")
+@cases("blocks")
 def test_a_block_proposes_all_its_tokens_but_the_first(config: dict[str, Any], tokens: int) -> None:
     assert block_tokens(config) == tokens
 
@@ -50,7 +52,7 @@ def test_a_p_eagle_head_proposes_what_it_was_trained_for() -> None:
     assert (stated.speculative_tokens, unsaid.speculative_tokens) == (8, 5)
 
 
-@each_row("unit/drafts/corpus/kinds.toml", "stated")
+@cases("stated")
 def test_the_kind_is_read_from_config_json(config: dict[str, Any], kind: str) -> None:
     assert stated_kind(config) == kind
 

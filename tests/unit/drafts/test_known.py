@@ -13,9 +13,11 @@ from packager.drafts.request import parse_draft
 from packager.engines.vllm.family import VllmFamily
 from packager.planning.planner import make_plan
 from tests.support import heads
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
 from tests.support.mtp_models import MODELS, without
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "kinds")
 
 LLAMA = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
 HEAD = KnownDraft(kind="eagle3", reference="org/head", source="a test", date="2026-11-21")
@@ -96,7 +98,7 @@ def test_a_head_is_not_taken_where_the_image_serves_other_drafts_alone() -> None
     assert "passed over mtp: vLLM on Neuron speculates with EAGLE-3 heads" in said(choice)
 
 
-@each_row("unit/drafts/corpus/kinds.toml", "published")
+@cases("published")
 def test_a_published_head_that_the_version_does_not_know_is_passed_over(
     kind: str, family: str, version: str, is_taken: bool
 ) -> None:

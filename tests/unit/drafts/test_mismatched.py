@@ -20,12 +20,14 @@ from packager.core.plan import Plan
 from packager.errors import PlanRejected
 from packager.findings import errors_in
 from packager.planning.planner import make_plan
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.head_rows import made_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/drafts/corpus/pairs.toml"
+cases = cases_of(__file__, "pairs")
+
+
 NOTHING: Mapping[str, Any] = {}
 DEFAULTS = {"family": "vllm", "instance": "g5.12xlarge", "model": NOTHING, "asked": NOTHING}
 
@@ -49,7 +51,7 @@ def plan_of(
     return make_plan(facts, FAMILIES[family], rules=rules())
 
 
-@each_row(ROWS, "refused", **DEFAULTS, engine_version="")
+@cases("refused", **DEFAULTS, engine_version="")
 def test_a_draft_that_does_not_fit_is_refused_from_headers(
     kind: str,
     draft: Mapping[str, Any],
@@ -74,7 +76,7 @@ def test_a_draft_that_does_not_fit_is_refused_from_headers(
     assert seconds < 10  # and never the minutes that reading weights takes
 
 
-@each_row(ROWS, "fitting", **DEFAULTS)
+@cases("fitting", **DEFAULTS)
 def test_what_fits_is_planned_with_its_numbers(
     kind: str,
     draft: Mapping[str, Any],

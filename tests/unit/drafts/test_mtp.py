@@ -25,10 +25,12 @@ from packager.findings import Finding, errors_in
 from packager.performance.predict import Setup, draft_s, setup_of
 from packager.planning.planner import make_plan
 from tests.support import mtp_models
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, tensor
 from tests.support.mtp_models import MODELS, with_config, without
-from tests.support.toml_rows import each_row, read_tables
+
+cases = cases_of(__file__)
 
 LARGE = "p5en.48xlarge"  # 8 devices of 141 GB: all of them fit
 
@@ -67,9 +69,7 @@ def told(planned: Plan) -> dict[str, Any]:
     }
 
 
-ROWS = "unit/drafts/corpus/mtp.toml"
-SERVED = read_tables(ROWS)["served"]
-named = pytest.mark.parametrize("case", SERVED.values(), ids=SERVED)
+named = cases("served")
 
 
 @named
@@ -118,7 +118,7 @@ def test_sglang_finds_the_head_in_the_model(case: dict[str, Any]) -> None:
         }
 
 
-@each_row(ROWS, "too old")
+@cases("too old")
 def test_an_engine_that_is_too_old_for_the_head_is_refused_by_its_version(
     model: str, asked: dict[str, Any], came_with: str
 ) -> None:
@@ -128,14 +128,14 @@ def test_an_engine_that_is_too_old_for_the_head_is_refused_by_its_version(
     assert found.message.endswith(f"it came with {came_with}")
 
 
-@each_row(ROWS, "kinds")
+@cases("kinds")
 def test_vllm_0_10_has_a_name_for_each_kind_of_head(model: str, method: str) -> None:
     planned = plan(MODELS[model](), family="lmi", version="16", draft="mtp:1")
 
     assert told(planned) == {"method": method, "num_speculative_tokens": 1}
 
 
-@each_row(ROWS, "dropped")
+@cases("dropped")
 def test_a_head_that_a_quantizer_dropped_is_refused_by_name(
     model: str, text: str, named: str
 ) -> None:

@@ -15,8 +15,10 @@ from packager.findings import Finding, errors_in
 from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.warmup.planning import absolute_draft
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "kinds")
 
 LLAMA = model_of(LLAMA_3_8B)
 
@@ -76,7 +78,7 @@ def test_the_number_of_tokens_is_the_usual_one_or_the_one_written(draft: str, to
     assert (plan.draft.speculative_tokens, plan.draft.weight_bytes) == (tokens, 0)
 
 
-@each_row("unit/drafts/corpus/kinds.toml", "misspelled")
+@cases("misspelled")
 def test_a_misspelled_kind_is_guessed(written: str, kind: str) -> None:
     assert spelled_kind(written) == kind
     assert nearest_kind(written) == kind.partition(":")[0]

@@ -17,6 +17,7 @@ from packager.engines.prequantized import check_arrived
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.tgi.family import TgiFamily
 from packager.findings import Finding
+from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
 from tests.support.headers import AWQ_G128, TINY, model_of, tensor
 from tests.support.quantized import (
@@ -30,7 +31,8 @@ from tests.support.quantized import (
     compressed,
     gpt_oss,
 )
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__)
 
 
 def findings(
@@ -58,10 +60,9 @@ def stating(stated: dict[str, Any]) -> ModelFiles:
 
 
 LACKS = "engine-lacks-quantization"
-ROWS = "unit/engines/corpus/arrived.toml"
 
 
-@each_row(ROWS, "methods")
+@cases("methods")
 def test_a_method_that_the_version_does_not_have_is_refused_naming_the_last_that_has(
     method: str, having: str, lacking: str, said: str
 ) -> None:
@@ -128,7 +129,7 @@ def test_the_hint_names_containers_of_the_family_that_load_it() -> None:
     assert lmi.hint.startswith("use --container-version 28 or 27 or 26; or ")
 
 
-@each_row(ROWS, "deprecated")
+@cases("deprecated")
 def test_a_deprecated_method_needs_the_engines_switch(
     method: str, deprecated: str, not_yet: str
 ) -> None:
@@ -227,7 +228,7 @@ def with_head(form: str, suffix: str, dtype: str, **more: Any) -> ModelFiles:
     return replace(model, tensors=(*kept, tensor(f"lm_head.{suffix}", dtype, (2048, 128))))
 
 
-@each_row(ROWS, "heads")
+@cases("heads")
 def test_a_quantized_head_is_refused_where_the_version_loads_a_plain_one(
     form: str, suffix: str, dtype: str, having: str, lacking: str
 ) -> None:
@@ -256,14 +257,14 @@ def test_a_plain_head_with_a_bias_is_no_quantized_one() -> None:
     assert codes(replace(model, tensors=(*model.tensors, bias)), "0.33.0") == []
 
 
-@each_row(ROWS, "sglang")
+@cases("sglang")
 def test_sglang_is_asked_by_its_own_list(version: str, method: str, expected: list[str]) -> None:
     container = find_container("sglang", "nvidia", version)
 
     assert codes(stating({"quant_method": method}), container) == expected
 
 
-@each_row(ROWS, "tgi")
+@cases("tgi")
 def test_tgi_is_asked_for_formats_inside_compressed_tensors(form: str, expected: list[str]) -> None:
     model = arriving(form)
     profile, _ = make_profile(model)
@@ -288,7 +289,7 @@ WRITTEN = Quantization(
 )
 
 
-@each_row(ROWS, "written")
+@cases("written")
 def test_what_would_be_written_is_held_against_the_container_too(
     scheme: str, release: str, expected: list[str]
 ) -> None:

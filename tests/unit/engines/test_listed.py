@@ -7,10 +7,10 @@ from dataclasses import replace
 from packager.catalog.containers import containers, find_container
 from packager.engines.supported_models import check_listed, check_neuron_type
 from packager.findings import Finding
+from tests.support.cases import cases_of
 from tests.support.engine_plans import LLAMA_8B, plan_for
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/engines/corpus/listed.toml"
+cases = cases_of(__file__)
 
 
 def found_in(
@@ -28,14 +28,14 @@ def found_in(
     return list(check_listed(engine, plan))
 
 
-@each_row(ROWS, "had")
+@cases("had")
 def test_what_the_version_has_is_not_complained_of(
     engine: str, version: str, architecture: str, model_type: str
 ) -> None:
     assert found_in(engine, version, architecture, model_type) == []
 
 
-@each_row(ROWS, "lacked")
+@cases("lacked")
 def test_what_the_version_lacks_is_refused_with_the_version_that_has_it(
     engine: str, version: str, architecture: str, model_type: str, said: str
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_container_that_has_it_is_proposed() -> None:
     assert "--container-version" in finding.hint
 
 
-@each_row(ROWS, "severities", engine="vllm", model_type="", state_bytes=0, said="")
+@cases("severities", engine="vllm", model_type="", state_bytes=0, said="")
 def test_what_another_code_may_serve_is_warned_of(
     engine: str,
     version: str,
@@ -67,7 +67,7 @@ def test_what_another_code_may_serve_is_warned_of(
     assert all(said in one.message for one in findings)
 
 
-@each_row(ROWS, "neuron")
+@cases("neuron")
 def test_a_neuron_library_is_asked_for_the_type_that_it_compiles(
     container: str, model_type: str, is_listed: bool
 ) -> None:

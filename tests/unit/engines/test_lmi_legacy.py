@@ -10,10 +10,11 @@ from packager.engines.lmi.check import check_settings
 from packager.engines.lmi.legacy import Migration, migrate
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import find_schema
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__, "lmi")
 
 SCHEMA = find_schema("vllm", "0.26.0")
-ROWS = "unit/engines/corpus/lmi.toml"
 
 
 def migrated(old: Mapping[str, str]) -> Migration:
@@ -24,7 +25,7 @@ def found_in(migration: Migration) -> set[str]:
     return {f"{one.severity} {one.code}" for one in migration.findings}
 
 
-@each_row(ROWS, "migrated", new={}, absent=(), found=())
+@cases("migrated", new={}, absent=(), found=())
 def test_settings_become_those_of_today(
     old: dict[str, str], new: dict[str, Any], absent: list[str], found: list[str]
 ) -> None:
@@ -41,7 +42,7 @@ def test_settings_become_those_of_today(
     assert not [one for one in migration.findings if one.severity == "error"]
 
 
-@each_row(ROWS, "without a successor")
+@cases("without a successor")
 def test_what_has_no_successor_is_an_error(old: dict[str, str], code: str) -> None:
     assert f"error {code}" in found_in(migrated(old))
 

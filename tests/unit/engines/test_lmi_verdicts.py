@@ -19,10 +19,12 @@ from packager.engines.lmi.check import check_settings
 from packager.engines.lmi.options import LmiOptions, lmi_options
 from packager.engines.schema import find_schema
 from packager.findings import Finding
+from tests.support.cases import cases_of
 from tests.support.places import DATA
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/engines/corpus/lmi.toml"
+cases = cases_of(__file__, "lmi")
+
+
 RECORDED = DATA / "engines/lmi_ci.jsonl"
 VERDICTS = ("accepted", "dropped", "refused")
 
@@ -66,14 +68,14 @@ def test_djl_servings_own_configurations_get_the_verdicts_of_its_own_classes() -
     assert differing == []
 
 
-@each_row(ROWS, "releases")
+@cases("releases")
 def test_a_release_reads_drops_or_refuses_as_its_own_classes_do(
     release: int, settings: dict[str, str], said: str
 ) -> None:
     assert verdict(settings, release) == said
 
 
-@each_row(ROWS, "unchecked")
+@cases("unchecked")
 def test_a_configuration_that_vllm_does_not_serve_is_said_to_be_unchecked(
     release: int, settings: dict[str, str], message: str
 ) -> None:

@@ -22,18 +22,20 @@ from packager.engines.load_formats import (
 )
 from packager.engines.schema import find_schema
 from packager.findings import errors_in
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.engine_plans import LLAMA_8B, plan_for
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/engines/corpus/load_formats.toml"
+cases = cases_of(__file__)
+
+
 ENGINES = TABLE.parent / "engines"
 NO_FILES = Artifacts(model=(), draft=())
 
 LARGE = replace(LLAMA_8B, weight_bytes=140_000_000_000)
 
 
-@each_row(ROWS, "proposed")
+@cases("proposed")
 def test_the_newest_that_the_image_holds_is_proposed(
     container: str, version: str, name: str
 ) -> None:
@@ -60,7 +62,7 @@ def request_for(asked: str | None, **fields: Any) -> BuildRequest:
     return BuildRequest(**{"model": "m", "instance": "i", **fields, "load_format": asked})
 
 
-@each_row(ROWS, "told")
+@cases("told")
 def test_a_format_is_told_in_the_engine_s_own_options(
     container: str, asked: str, options: dict[str, str]
 ) -> None:
@@ -70,7 +72,7 @@ def test_a_format_is_told_in_the_engine_s_own_options(
     assert (found.name, dict(found.options)) == (asked.partition(",")[0], options)
 
 
-@each_row(ROWS, "threads")
+@cases("threads")
 def test_every_family_takes_and_renders_threads(container: str, variable: str) -> None:
     plan = plan_for(container)
     plan = replace(plan, engine_options=chosen(container, "safetensors,threads=8").options)
@@ -81,7 +83,7 @@ def test_every_family_takes_and_renders_threads(container: str, variable: str) -
     assert told == {"enable_multithread_load": True, "num_threads": 8}
 
 
-@each_row(ROWS, "auto")
+@cases("auto")
 def test_auto_takes_what_was_measured_for_such_weights_and_else_leaves_it_to_the_engine(
     container: str, weight_gb: float, name: str
 ) -> None:
@@ -95,7 +97,7 @@ def test_auto_takes_what_was_measured_for_such_weights_and_else_leaves_it_to_the
     assert bool(found.options) == bool(name)
 
 
-@each_row(ROWS, "refused")
+@cases("refused")
 def test_what_the_engine_does_not_have_is_refused(container: str, asked: str, said: str) -> None:
     [error] = errors_in(chosen(container, asked).findings)
 
@@ -127,7 +129,7 @@ def test_the_engine_s_own_option_beside_it_is_a_conflict(option: str) -> None:
     assert error.code == "options-conflict"
 
 
-@each_row(ROWS, "packages")
+@cases("packages")
 def test_a_package_that_may_be_missing_is_named(
     container: str, asked: str, codes: list[str]
 ) -> None:
@@ -141,7 +143,7 @@ def test_no_format_leaves_the_plan_alone() -> None:
 BUCKET = "s3://models/llama/"
 
 
-@each_row(ROWS, "streamed")
+@cases("streamed")
 def test_a_model_in_a_bucket_is_streamed_where_it_is_not_baked(
     container: str, changes: dict[str, Any], streams: bool
 ) -> None:

@@ -14,10 +14,12 @@ from packager.errors import PlanRejected
 from packager.findings import errors_in
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
+from tests.support.cases import cases_of
 from tests.support.headers import GEMMA_2_2B, LLAMA_3_8B, LOCAL_CPU, facts_of, model_of
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/engines/corpus/memory.toml"
+cases = cases_of(__file__, "memory")
+
+
 LLAMA_8B = model_of(LLAMA_3_8B)
 
 
@@ -34,7 +36,7 @@ def written(plan: Plan) -> str:
     return "\n".join([*(f"{name}={value}" for name, value in config.env.items()), *files])
 
 
-@each_row(ROWS, "shares")
+@cases("shares")
 def test_the_share_of_memory_is_planned_with_and_rendered(
     family: str, said: str, share: float
 ) -> None:
@@ -77,7 +79,7 @@ def test_a_share_of_gpu_memory_without_gpus_is_refused(family: str, instance: An
     assert "no-gpu-memory" in [finding.code for finding in errors_in(caught.value.findings)]
 
 
-@each_row(ROWS, "types")
+@cases("types")
 def test_the_element_type_that_is_asked_for_is_rendered(family: str, said: str) -> None:
     plan = planned(family, dtype="float16")
 
@@ -104,7 +106,7 @@ def test_auto_is_the_checkpoints_own_type() -> None:
     assert planned("vllm", dtype="auto") == planned("vllm")
 
 
-@each_row(ROWS, "tgi", method=None)
+@cases("tgi", method=None)
 def test_tgi_plans_the_type_that_it_computes_quantized_weights_in(
     model: str, method: str | None, dtype: str, codes: list[str]
 ) -> None:

@@ -11,9 +11,11 @@ from packager.build.record import draft_of as recorded
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.engines.without_draft import draft_of, without_draft
+from tests.support.cases import cases_of
 from tests.support.engine_plans import DRAFTS, MEDUSA_V1, NGRAM, plan_for
 from tests.support.engine_rows import family_of
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "without_draft")
 
 
 def config_of(plan: Plan) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def config_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-@each_row("unit/engines/corpus/without_draft.toml", "switched off", changes=None)
+@cases("switched off", changes=None)
 def test_the_draft_is_switched_off_and_nothing_else(
     container: str, draft: str, changes: dict[str, str] | None
 ) -> None:

@@ -17,11 +17,11 @@ from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.vllm.traits import parsers_of
 from tests.support import templates as t
+from tests.support.cases import cases_of
 from tests.support.headers import TINY, model_of
 from tests.support.places import ROOT
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/engines/corpus/recommended_parsers.toml"
+cases = cases_of(__file__)
 
 
 def named(what: Literal["tool", "reasoning"], engine: str) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def names(found: Parsers) -> tuple[str, str]:
     )
 
 
-@each_row(ROWS, "chosen", template=None)
+@cases("chosen", template=None)
 def test_the_parser_is_the_one_of_the_templates_marks(
     model_type: str,
     template: str | None,

@@ -6,17 +6,17 @@ import pytest
 
 from packager.cli import app
 from packager.engines.shared import asks_for_code
-from tests.support.toml_rows import each_row
+from tests.support.cases import cases_of
 
-ROWS = "unit/engines/corpus/remote_code.toml"
+cases = cases_of(__file__)
 
 
-@each_row(ROWS, "asks")
+@cases("asks")
 def test_code_is_asked_for_in_any_spelling(name: str, value: str) -> None:
     assert asks_for_code(name, value)
 
 
-@each_row(ROWS, "asks for none")
+@cases("asks for none")
 def test_other_options_ask_for_none(name: str, value: str) -> None:
     assert not asks_for_code(name, value)
 

@@ -14,11 +14,13 @@ from packager.engines.rules import check_rules, model_facts, plan_facts
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.values import UNBOUNDED
 from packager.engines.vllm.check import check_options
+from tests.support.cases import cases_of, read_tables
 from tests.support.engine_plans import MIXTRAL, plan_for
 from tests.support.places import DATA
-from tests.support.toml_rows import each_row, read_tables
 
-TABLES = "unit/engines/corpus/rules.toml"
+cases = cases_of(__file__)
+
+
 ROW: dict[str, Any] = {
     "when": [{"option": "max-num-seqs", "above": {"option": "max-num-batched-tokens"}}],
     "severity": "error",
@@ -41,7 +43,7 @@ def holds(when: list[dict[str, Any]], settings: dict[str, Any], **facts: Any) ->
     return held
 
 
-@each_row(TABLES, "mistakes")
+@cases("mistakes")
 def test_a_row_with_a_mistake_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read_rule({**ROW, **changed})
@@ -53,7 +55,7 @@ def test_a_row_without_a_key_is_refused(key: str) -> None:
         read_rule({name: value for name, value in ROW.items() if name != key})
 
 
-@each_row(TABLES, "conditions")
+@cases("conditions")
 def test_conditions_hold_on_what_was_given(
     condition: dict[str, Any], settings: dict[str, Any], expected: bool
 ) -> None:
@@ -142,7 +144,7 @@ def test_numbers_of_an_unknown_architecture_are_no_facts() -> None:
     assert set(model_facts(replace(MIXTRAL, known=False))) == {"architecture", "quantization"}
 
 
-@each_row(TABLES, "vllm", facts={})
+@cases("vllm", facts={})
 def test_rules_of_a_version_find_what_it_refuses_drops_or_changes(
     version: str, settings: dict[str, Any], facts: dict[str, Any], found: list[str]
 ) -> None:
@@ -157,7 +159,7 @@ def test_rules_of_a_version_find_what_it_refuses_drops_or_changes(
 # are accepted without effect, `later` is refused by `vllm serve` or by a worker, which did not
 # run, and `file` is refused where the file does not exist.
 VERDICTS = DATA / "engines" / "rules_vllm.jsonl"
-FACTS = read_tables(TABLES)["models"]
+FACTS = read_tables(__file__)["models"]
 EXPECTED = {
     "accepted": set(),
     "refused": {"error"},

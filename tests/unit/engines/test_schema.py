@@ -22,12 +22,13 @@ from packager.engines.schema import (
     versions_with,
 )
 from packager.engines.vllm.family import VllmFamily
+from tests.support.cases import cases_of, read_tables
 from tests.support.engine_plans import plan_for
-from tests.support.toml_rows import each_row, read_tables
+
+cases = cases_of(__file__, "schemas")
 
 SHIPPED = sorted(ENGINES.glob("*.json"))
 NEWEST = max(shipped_versions("vllm"), key=Version)
-TABLES = "unit/engines/corpus/schemas.toml"
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -37,7 +38,7 @@ def test_a_shipped_schema_says_where_it_comes_from_and_names_what_we_render(path
     assert path.stem == f"{document['engine']}-{document['version']}"
     assert document["version"] in document["source"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["date"])
-    rendered = read_tables(TABLES)["rendered"][document["engine"]]
+    rendered = read_tables(__file__, "schemas")["rendered"][document["engine"]]
     options, methods = set(rendered["options"]), set(rendered["methods"])
     if document["version"] == "0.7.3":  # of LMI 14 alone; the draft has options of its own
         options, methods = options - {"speculative-config"} | {"speculative-model"}, set()
@@ -54,7 +55,7 @@ def test_a_version_that_is_shipped_is_proven_and_another_is_not() -> None:
     assert not find_schema("vllm", "nightly").proven
 
 
-@each_row(TABLES, "nearest")
+@cases("nearest")
 def test_a_nightly_takes_the_table_nearest_below_it_and_not_the_oldest(
     version: str, used: str
 ) -> None:
@@ -72,7 +73,7 @@ def test_another_build_of_a_known_version_has_its_proven_table(version: str) -> 
     assert found.proven
 
 
-@each_row(TABLES, "said")
+@cases("said")
 def test_a_plan_for_a_nightly_says_whose_options_it_was_checked_against(
     version: str, severity: str, message: str
 ) -> None:
@@ -110,7 +111,7 @@ def test_an_alias_finds_its_option() -> None:
     assert option is not None and option.name == "gpu-memory-utilization"
 
 
-@each_row(TABLES, "types")
+@cases("types")
 def test_types_take_what_engines_take(of_type: str, taken: list[str], refused: list[str]) -> None:
     assert [value for value in taken if not is_of_type(value, of_type)] == []
     deep = [value.replace("DEEP", "[" * 9999) for value in refused]

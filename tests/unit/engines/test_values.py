@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from packager.engines.schema import Option, check_value
 from packager.engines.values import read_configs
-from tests.support.toml_rows import each_row, read_tables
+from tests.support.cases import cases_of, read_tables
 
-ROWS = "unit/engines/corpus/values.toml"
-CONFIGS = read_configs(read_tables(ROWS)["classes"])
+cases = cases_of(__file__)
+
+
+CONFIGS = read_configs(read_tables(__file__)["classes"])
 PARSERS = ("hermes", "llama3_json")
 OPTIONS = {
     option.name: option
@@ -19,14 +21,14 @@ OPTIONS = {
 }
 
 
-@each_row(ROWS, "taken", beside={})
+@cases("taken", beside={})
 def test_a_value_that_the_engine_takes_is_taken(
     option: str, text: str, beside: dict[str, str]
 ) -> None:
     assert not list(check_value("vLLM", OPTIONS[option], option, text, beside))
 
 
-@each_row(ROWS, "refused", hint="")
+@cases("refused", hint="")
 def test_a_value_that_the_engine_refuses_is_refused(
     option: str, text: str, code: str, words: str, hint: str
 ) -> None:

@@ -14,10 +14,10 @@ from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.evaluate.step import evaluation_step
 from packager.keys.documents import QualityReportKey
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.support.known import known
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 TOOL = ToolFacts(
     name="evaluate", worker="a" * 64, requirements="b" * 64, packages={"torch": "2.13.0+cpu"}
@@ -71,7 +71,7 @@ def test_texts_are_never_longer_than_the_model_reads() -> None:
     assert step(base=model(max_position_embeddings=None)).parameters["max_tokens"] == 512
 
 
-@CASES.rows("in_the_key")
+@cases("in_the_key")
 def test_whatever_reaches_the_figures_is_in_the_key(case: Case) -> None:
     other = step(
         base=model(case.get("base", "c")),

@@ -21,7 +21,9 @@ from packager.images.claims import (
     read_claims,
     write_claims,
 )
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 KEY = ClaimKey(bytes(range(32)))
 HERE = "registry.test:5000/team/model"
@@ -66,7 +68,7 @@ def test_another_spelling_of_the_same_document_is_proven_too() -> None:
     assert judge(read_claims(spelled), KEY, HERE) == "proven"
 
 
-@rows(__file__, "forged", "fields", "claim")
+@cases("forged")
 def test_whatever_is_changed_the_document_is_forged(fields: str | None, claim: str | None) -> None:
     assert judge(read_claims(changed(fields, claim)), KEY, HERE) == "forged"
 
@@ -101,7 +103,7 @@ def test_a_claim_of_another_repository_is_not_proven(elsewhere: str) -> None:
     assert judge(read_claims(DOCUMENT), KEY, elsewhere) == "other-repository"
 
 
-@rows(__file__, "refused", "fields", "claim")
+@cases("refused")
 def test_what_is_no_document_of_claims_is_refused(fields: str | None, claim: str | None) -> None:
     with pytest.raises(NotStrict):
         read_claims(changed(fields, claim))
@@ -170,7 +172,7 @@ def test_a_key_is_spelled_so_that_it_can_be_read_again() -> None:
     assert parse_key(f" {KEY.spelled()}\n") == KEY
 
 
-@rows(__file__, "key", "text")
+@cases("key")
 def test_what_is_no_key_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match="it is not packager-claim-key-1: and 64") as raised:
         parse_key(text)

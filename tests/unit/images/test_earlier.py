@@ -14,7 +14,9 @@ from packager.images import remote_layers
 from packager.images.claims import Claim, ClaimDocument, ClaimKey, read_claims, write_claims
 from packager.images.layer_plan import model_layers
 from packager.images.remote_layers import RemoteLayerIndex, content_digest, read_earlier
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 DIRECTORY = "/opt/packager/model"
 DIGEST = "sha256:" + "d" * 64
@@ -163,7 +165,7 @@ def test_without_a_key_nothing_is_believed() -> None:
     assert proven(claimed(weights()), key=None).digest_of(weights()) == ""
 
 
-@rows(__file__, "broken", "fields")
+@cases("broken")
 def test_a_broken_entry_is_passed_over(fields: str) -> None:
     broken = manifest_of(weights(), **json.loads(fields))
 
@@ -171,6 +173,6 @@ def test_a_broken_entry_is_passed_over(fields: str) -> None:
     assert read_earlier([broken, manifest_of(weights())]).has_similar(weights())
 
 
-@rows(__file__, "no_manifest", "manifest:bytes")
+@cases("no_manifest")
 def test_what_is_no_manifest_says_nothing(manifest: bytes) -> None:
     assert read_earlier([manifest]) == RemoteLayerIndex()

@@ -19,9 +19,11 @@ from packager.images.daemon.base import DockerBase
 from packager.images.layout.base import LayoutBase, read_documents
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
+from tests.support.cases import cases_of
 from tests.support.made_images import layout_sink
 from tests.support.odd_files import directory, pipe, unix_socket
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = b"layer"
@@ -71,7 +73,7 @@ every_kind = pytest.mark.parametrize(
 )
 
 
-@rows(__file__, "digest", "digest")
+@cases("digest")
 def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(manifest())
     entry = {"mediaType": MANIFEST, "digest": digest, "size": 10**6}
@@ -80,7 +82,7 @@ def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Pat
         read(layout(tmp_path / "l", entry))
 
 
-@rows(__file__, "digest", "digest")
+@cases("digest")
 def test_a_digest_of_a_manifest_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(CONFIG)
     bad = manifest({"mediaType": MANIFEST, "digest": digest, "size": 10**6})
@@ -141,7 +143,7 @@ def test_no_more_is_read_than_is_allowed_and_one_byte(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "file", 100) == b"x" * 100
 
 
-@rows(__file__, "index", "index:bytes")
+@cases("index")
 def test_a_damaged_index_is_refused_before_any_write(index: bytes, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"x")
     good = manifest()

@@ -9,12 +9,14 @@ import pytest
 from packager.core.references import RegistryTarget
 from packager.errors import UsageError
 from packager.images.target import parse_target
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 KNOWN = ("oci", "docker", "registry", "embedded", "scratch")
 
 
-@rows(__file__, "scheme", "text=id", "meant")
+@cases("scheme")
 def test_a_misspelt_scheme_is_guessed(text: str, meant: str) -> None:
     with pytest.raises(UsageError, match="is of no known kind") as caught:
         parse_target(text, KNOWN)
@@ -22,7 +24,7 @@ def test_a_misspelt_scheme_is_guessed(text: str, meant: str) -> None:
     assert caught.value.hint.startswith(f"did you mean {meant!r}?")
 
 
-@rows(__file__, "registry", "text=id")
+@cases("registry")
 def test_what_may_be_a_registry_is_one(text: str) -> None:
     assert isinstance(parse_target(text, KNOWN), RegistryTarget)
 

@@ -10,8 +10,10 @@ import yaml
 from packager.core.units import GIB, MIB, parse_rate
 from packager.images.pull_hints import Disk, Packed, PulledLayer, make_hints, packed_of
 from packager.images.pull_report import hints_document, hints_text, pulled_layers
+from tests.support.cases import cases_of
 from tests.support.stored_images import SERVING, image
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 TEN_GBIT = 1.25e9
 GP3 = Disk(name="gp3", bytes_s=125 * MIB)
@@ -88,7 +90,7 @@ def test_what_compressed_layers_unpack_to_is_an_estimate() -> None:
     assert any("gzip" in note for note in hints.notes)
 
 
-@rows(__file__, "media_type", "media_type=id", "packed")
+@cases("media_type")
 def test_media_types_tell_how_layers_are_compressed(media_type: str, packed: str) -> None:
     assert packed_of(media_type) == packed
 

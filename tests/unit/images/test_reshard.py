@@ -18,9 +18,11 @@ from packager.images.blobs import BlobReader
 from packager.images.reshard import SPLIT_OVER, split_large
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from packager.models.safetensors import read_weights_header
+from tests.support.cases import cases_of
 from tests.support.doubles.models import safetensors_bytes, write_safetensors
 from tests.support.made_images import whole
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 READER = BlobReader()
 
@@ -239,7 +241,7 @@ def test_weights_that_engines_find_by_their_name_stay_whole(tmp_path: Path) -> N
     assert split_large(files, no_header, limit=MIB) == files
 
 
-@rows(__file__, "runs", "sizes", "count", "expected")
+@cases("runs")
 def test_runs_are_balanced(sizes: list[int], count: int, expected: list[int]) -> None:
     assert [len(run) for run in balanced_runs(sizes, count)] == expected
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.errors import UsageError
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def content_of(blob: Blob) -> bytes:
@@ -104,7 +106,7 @@ def test_a_file_over_eight_gib_keeps_its_size() -> None:
     assert (member.name, member.size) == ("big", size)
 
 
-@rows(__file__, "path", "path")
+@cases("path")
 def test_unusual_paths_come_back(path: str) -> None:
     assert path.lstrip("/") in read_back(make_tar([inline(path, b"q" * 9000)]))
 

@@ -9,13 +9,15 @@ import pytest
 from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
 from packager.errors import UsageError
 from packager.images.target import is_archive, is_image, parse_target, refuse_layout
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 BASES = ("registry", "oci", "docker", "embedded", "scratch")
 DIGEST = "sha256:" + "0a" * 32
 
 
-@rows(__file__, "layout", "text=id", "directory", "tag")
+@cases("layout")
 def test_a_layout_is_a_directory_and_a_tag(text: str, directory: str, tag: str | None) -> None:
     found = parse_target(text)
 
@@ -57,7 +59,7 @@ def test_what_a_registry_cannot_have_is_refused() -> None:
         parse_target("r.example/A")
 
 
-@rows(__file__, "other", "text=id", "scheme", "rest")
+@cases("other")
 def test_other_rows_take_what_stands_behind_their_scheme(text: str, scheme: str, rest: str) -> None:
     assert parse_target(text, BASES) == ImageTarget(text=text, scheme=scheme, rest=rest)
 
@@ -93,7 +95,7 @@ def test_an_archive_is_a_file_and_no_layout() -> None:
     assert not is_archive("r.example/a:1")
 
 
-@rows(__file__, "image", "text=id", "expected")
+@cases("image")
 def test_what_names_an_image(text: str, expected: bool) -> None:
     assert is_image(text) is expected
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import pytest
 
 from packager.cli.app import app
 from packager.jobs.commands import SHOW_PROGRESS, WITHOUT_FORMAT, arguments_of
 from packager.jobs.values import Stage
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 FOLDER = Path("/state/jobs/1")
 
 
-@pytest.mark.parametrize(*cases(__file__, "commands"))
+@cases("commands")
 def test_commands_print_for_programs_unless_they_say_how(
     words: list[str], arguments: list[str]
 ) -> None:

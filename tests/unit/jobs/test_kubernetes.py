@@ -16,7 +16,7 @@ from packager.jobs import kubernetes
 from packager.jobs.kubernetes import PodSize, render_job
 from packager.jobs.values import Job, Limits, Stage
 from packager.warmup.cluster import Cluster
-from tests.support.cases import document, shows
+from tests.support.cases import read_tables, shows
 from tests.support.job_values import NOON, new_job
 
 VERSIONS = ("1.31", "1.33", "1.37")
@@ -74,7 +74,7 @@ def test_stages_limits_size_and_lasting_failures_are_those_of_the_job() -> None:
 
     _, manifest = documents(job(limits=Limits(run_s=3600)), size=size)
 
-    assert shows(manifest["spec"], document(__file__, "spec")), manifest
+    assert shows(manifest["spec"], read_tables(__file__)["spec"]), manifest
     pod = manifest["spec"]["template"]["spec"]
     assert {"name": "OMP_NUM_THREADS", "value": "$$(nproc)$$$$"} in pod["initContainers"][0]["env"]
     assert "s3://b/$$(x)$$$$y" in pod["containers"][0]["args"]  # else it would be a variable

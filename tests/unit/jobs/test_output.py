@@ -11,7 +11,9 @@ import pytest
 
 from packager.jobs import output
 from packager.jobs.output import Interpreter, Log, Tail, error_lines, event_lines, failure_text
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -54,7 +56,7 @@ def test_what_is_no_text_is_replaced(tmp_path: Path) -> None:
     assert list(Tail(path, 0).lines()) == ["a\ufffdb", ""]
 
 
-@pytest.mark.parametrize(*cases(__file__, "takes"))
+@cases("takes")
 def test_events_and_errors_are_told_from_lines(
     lines: list[str],
     told: list[str] | None,
@@ -117,7 +119,7 @@ def test_a_reason_is_printable_and_names_nobody() -> None:
     )
 
 
-@pytest.mark.parametrize(*cases(__file__, "events"))
+@cases("events")
 def test_the_log_has_steps_that_begin_and_end(event: dict[str, object], lines: list[str]) -> None:
     assert event_lines(event) == lines
 

@@ -15,7 +15,9 @@ from packager.jobs.progress import (
     take_event,
     write_progress,
 )
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def step(name: str, state: str, **more: Any) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def test_a_step_that_runs_twice_is_listed_twice() -> None:
     assert [one.is_finished for one in progress.steps] == [True, False]
 
 
-@pytest.mark.parametrize(*cases(__file__, "shares"))
+@cases("shares")
 def test_share_and_time_left(
     events: list[dict[str, Any]], share: float | None, left_s: float | None
 ) -> None:
@@ -71,7 +73,7 @@ def test_share_and_time_left(
     assert (progress.share, progress.left_s) == (share, left_s)
 
 
-@pytest.mark.parametrize(*cases(__file__, "others"))
+@cases("others")
 def test_what_is_no_event_changes_nothing(event: dict[str, Any]) -> None:
     assert take_event(Progress(), event) == Progress()
 

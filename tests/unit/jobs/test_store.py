@@ -26,8 +26,10 @@ from packager.jobs.errors import (
 )
 from packager.jobs.store import JobStore
 from packager.jobs.values import JobQuery, Limits, NewJob, Stage
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.job_values import NOON, Clock, new_job
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def test_a_deleted_name_can_be_used_again_and_its_id_is_not(store: JobStore) -> 
     assert not first.folder.exists()
 
 
-@pytest.mark.parametrize(*cases(__file__, "files"))
+@cases("files")
 def test_files_outside_the_folder_or_of_the_runner_are_refused(store: JobStore, name: str) -> None:
     with pytest.raises(JobInvalid):
         store.create(new_job(files={name: b""}))
@@ -143,7 +145,7 @@ def test_a_job_that_is_not_there_is_missing(store: JobStore, name: str) -> None:
     assert store.find(name) == ()
 
 
-@pytest.mark.parametrize(*cases(__file__, "lists"))
+@cases("lists")
 def test_lists_are_newest_first_and_filtered(
     store: JobStore, query: dict[str, Any], found: list[str]
 ) -> None:
@@ -190,7 +192,7 @@ def test_pages_have_each_job_once_while_jobs_come_and_go(
     assert seen == whole
 
 
-@pytest.mark.parametrize(*cases(__file__, "tokens"))
+@cases("tokens")
 def test_tokens_of_other_lists_are_refused(store: JobStore, token: str) -> None:
     with pytest.raises(PageTokenInvalid):
         store.list(JobQuery(after=token))

@@ -12,8 +12,10 @@ from packager.jobs.folders import watching
 from packager.jobs.report import show_document, show_lines
 from packager.jobs.store import JobStore
 from packager.jobs.waiting import QueuePlace, place_in_queue
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.job_values import NOON, new_job
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_the_place_in_the_queue_counts_what_was_made_before(store: JobStore) -> 
     assert place_in_queue(store, second) == QueuePlace(1, 1, ("a",))
 
 
-@pytest.mark.parametrize(*cases(__file__, "places"))
+@cases("places")
 def test_a_place_is_told(
     place: int, queued: int, running: list[str], text: str, is_behind: bool
 ) -> None:

@@ -11,7 +11,7 @@ from artifact_cache import matching
 from artifact_cache.key import KeyDocument, plain
 from packager.keys.policy import KIND_POLICY
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, VLLM
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.unit.artifact_cache.test_matching import shaped
 
 cases = cases_of(__file__)

@@ -8,8 +8,10 @@ import pytest
 
 from packager.core.documents import NotStrict
 from packager.lineage.records import record_fragment
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.lineage_records import IMAGE, KEY, record
+
+cases = cases_of(__file__)
 
 
 def edges(document: dict[str, Any]) -> set[tuple[str, str]]:
@@ -90,7 +92,7 @@ def test_what_is_no_record_is_refused(document: dict[str, Any]) -> None:
         record_fragment(document)
 
 
-@pytest.mark.parametrize(*cases(__file__, "types"))
+@cases("types")
 def test_fields_of_other_types_are_as_good_as_missing(changes: dict[str, Any]) -> None:
     assert f"image:{IMAGE}" in {node.id for node in record_fragment(record(**changes)).nodes}
 

@@ -10,9 +10,9 @@ import pytest
 from packager.load import answers
 from packager.load.answers import AnswerFailed, AnswerReader
 from packager.load.client import _asked_tokens
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 STREAM = "text/event-stream; charset=utf-8"
 
 
@@ -29,7 +29,7 @@ def events(*documents: str) -> bytes:
     return "".join(f"data: {one}\n\n" for one in documents).encode()
 
 
-@CASES.each("streams")
+@cases("streams")
 def test_a_stream_is_read(reads: tuple[tuple[str, ...], ...], found: dict[str, Any]) -> None:
     answer = read(*(events(*documents) for documents in reads))
 
@@ -57,7 +57,7 @@ def test_lmis_lines_are_read() -> None:
     assert (answer.text, len(answer.chunks)) == ("yes!", 2)
 
 
-@CASES.each("whole")
+@cases("whole")
 def test_a_whole_answer_has_no_chunks(document: str, tokens: int | None) -> None:
     data = document.encode()
 
@@ -71,7 +71,7 @@ def test_json_of_an_unnamed_kind_is_a_whole_answer() -> None:
     assert read(b'{"choices": [{"text": "a"}]}', kind="").text == "a"
 
 
-@CASES.each("invalid")
+@cases("invalid")
 def test_a_chunk_of_another_form_is_invalid(chunk: str) -> None:
     with pytest.raises(AnswerFailed) as caught:
         read(events(chunk))
@@ -86,7 +86,7 @@ def test_a_count_of_four_hundred_digits_is_invalid() -> None:
     assert caught.value.failure == "invalid"
 
 
-@CASES.each("unusable")
+@cases("unusable")
 def test_the_unusable_counts_as_what_it_is(data: str, kind: str, failure: str, reason: str) -> None:
     with pytest.raises(AnswerFailed) as caught:
         read(data.encode(), kind=kind)
@@ -104,7 +104,7 @@ def test_an_answer_that_does_not_end_is_not_kept(monkeypatch: pytest.MonkeyPatch
         answer.feed(b"x", 2.0)
 
 
-@CASES.each("chunks")
+@cases("chunks")
 def test_a_chunk_is_the_same_in_one_read_and_in_many(event: str) -> None:
     whole, pieces = AnswerReader(STREAM), AnswerReader(STREAM)
     data = events(event)
@@ -120,6 +120,6 @@ def state_of(reader: AnswerReader) -> tuple[Any, ...]:
     return (reader.text, reader.chunks, reader.token_ids, reader.prompt_token_ids, counted)
 
 
-@CASES.each("lengths")
+@cases("lengths")
 def test_the_length_that_a_body_asks_for(body: str, expected: int | None) -> None:
     assert _asked_tokens(json.loads(body)) == expected

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from packager.load.events import DONE, EventReader, InvalidEvent
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def read(*pieces: bytes, lines: bool = False) -> list[object]:
@@ -16,7 +16,7 @@ def read(*pieces: bytes, lines: bool = False) -> list[object]:
     return [*found, *reader.end()]
 
 
-@CASES.each("streams")
+@cases("streams")
 def test_a_stream_is_cut_into_events(
     pieces: tuple[str, ...], lines: bool | None, events: tuple[object, ...]
 ) -> None:

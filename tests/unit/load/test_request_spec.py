@@ -9,9 +9,9 @@ import pytest
 from packager.core.workload import WORKLOADS, Workload
 from packager.errors import UsageError
 from packager.load.spec import RequestSpec, body_fields, settle
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def test_nothing_asked_for_is_the_default_workload_streamed_as_a_chat() -> None:
@@ -21,7 +21,7 @@ def test_nothing_asked_for_is_the_default_workload_streamed_as_a_chat() -> None:
     assert (shape.endpoint, shape.stream, shape.turns, shape.tools) == ("chat", True, 1, False)
 
 
-@CASES.each("named")
+@cases("named")
 def test_a_named_workload_has_its_lengths_and_its_form(
     name: str, lengths: tuple[int, int], form: dict[str, object]
 ) -> None:
@@ -61,7 +61,7 @@ def test_lengths_of_a_file_are_drawn_from() -> None:
     assert shape.lengths == ((10, 1), (30, 3))
 
 
-@CASES.each("lengths")
+@cases("lengths")
 def test_made_prompts_get_answers_of_the_asked_length_where_the_engine_can(
     spec: dict[str, Any], forces: bool, exact: bool
 ) -> None:
@@ -80,7 +80,7 @@ def test_fields_of_the_body_are_json_or_text() -> None:
     }
 
 
-@CASES.each("fields")
+@cases("fields")
 def test_a_field_that_cannot_be_sent_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         body_fields([text])
@@ -88,7 +88,7 @@ def test_a_field_that_cannot_be_sent_is_refused(text: str, said: str) -> None:
     assert refused.value.message.startswith(said)
 
 
-@CASES.each("contradictions")
+@cases("contradictions")
 def test_what_contradicts_itself_is_refused(spec: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as refused:
         settle(RequestSpec(**spec))

@@ -11,9 +11,9 @@ import pytest
 from packager.load.server_counts import ServerCounter, count_by_tokenize
 from packager.load.tokenizer import TokenizerFailed
 from packager.load.values import LoadRequest
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 CHAT = LoadRequest(
     endpoint="/v1/chat/completions",
@@ -69,7 +69,7 @@ def test_a_prompt_is_counted_with_it(post: Any, request_: LoadRequest, tokens: i
     assert count_by_tokenize(post, request_, "a model") == tokens
 
 
-@CASES.each("unknown")
+@cases("unknown")
 def test_a_server_that_does_not_tell_counts_nothing(status: int, answer: str) -> None:
     post = other(answer.encode(), status)
 

@@ -18,11 +18,11 @@ from packager.load.spec import RequestShape, RequestSpec, settle
 from packager.load.tokenizer import TokenCounter, TokenizerFailed, open_tokenizer
 from packager.load.values import LoadRequest
 from packager.load.workloads import RequestSource, make_requests, open_source, request_lengths
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
 from tests.support.tiny_tokenizers import KINDS, write_tokenizer
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 SENT = 12
 PER_MESSAGE, PER_PROMPT = 4, 11  # tokens that the server of these tests adds
@@ -198,7 +198,7 @@ def test_the_end_of_a_text_is_ignored_where_answers_have_an_exact_length() -> No
     assert "stream_options" not in request.body
 
 
-@CASES.each("endpoints")
+@cases("endpoints")
 def test_each_endpoint_has_its_path_and_its_body(kind: Any, path: str, field: str) -> None:
     request = one(endpoint=kind, prefix_tokens=50)
 

@@ -16,7 +16,7 @@ from packager.errors import ModelRefused, NotFound, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.changed_models import Change
 from tests.support.doubles.models import (
     llama_tensors,

@@ -13,7 +13,7 @@ from packager.models.local import LocalSource
 from packager.models.naming import name_of_directory, name_of_prefix, usable_name
 from packager.models.reference import parse_model_reference
 from packager.planning.request_checks import SERVED_NAME
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 
 cases = cases_of(__file__)

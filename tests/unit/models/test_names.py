@@ -6,7 +6,7 @@ import pytest
 
 from packager.models.paths import check_distinct, check_path
 from packager.models.refusals import UnsafeName
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

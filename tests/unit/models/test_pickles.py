@@ -33,7 +33,7 @@ from packager.models.local import LocalSource
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.reference import parse_model_reference
-from tests.support.case_tables import cases_of, read_tables
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.models import safetensors_bytes, write_model
 
 cases = cases_of(__file__)

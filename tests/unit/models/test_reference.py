@@ -8,7 +8,7 @@ import pytest
 
 from packager.errors import UsageError
 from packager.models.reference import parse_model_reference
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -14,7 +14,7 @@ from packager.models.rules import (
     role_of,
     why_left_out,
 )
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 

@@ -23,7 +23,7 @@ from packager.models.safetensors import (
     read_header,
     read_weights_header,
 )
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.doubles.models import safetensors_bytes
 
 cases = cases_of(__file__)

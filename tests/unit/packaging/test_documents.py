@@ -10,7 +10,7 @@ import click
 import pytest
 
 from packager.cli.app import app
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.documents import (
     KINDS,
     OTHERS,

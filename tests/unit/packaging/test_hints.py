@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from packager import errors
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)

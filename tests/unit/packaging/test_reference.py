@@ -9,7 +9,7 @@ import pytest
 import urllib3  # noqa: F401 - opens a socket when it is imported, as commands do
 
 from packager.cli.app import app
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.places import ROOT, SCRIPTS
 from tests.support.workers import load
 

@@ -20,12 +20,13 @@ from packager.errors import UsageError
 from packager.performance.measured import MeasuredElsewhere, measured_acceptance, run_of
 from packager.performance.measurements import load_measurements
 from tests.support.bench_reports import acceptance, metric, whole
-from tests.support.cases import Corpus
+from tests.support.cases import read_tables
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 from tests.support.known import known
 
-CASES = Corpus(__file__)
-SETUP = BenchSetup(**CASES["setup"])
+TABLES = read_tables(__file__)
+
+SETUP = BenchSetup(**TABLES["setup"])
 # Llama-3-8B in 16 bits on four A10G, as one server once gave them: slower than the formula.
 MEASURED = {1: (14.1, 118.0), 4: (15.6, 240.0), 8: (18.9, 395.0), 16: (24.8, 690.0)}
 
@@ -93,7 +94,7 @@ def drafted(plan: Plan) -> Plan:
 def test_a_report_has_a_run_for_every_server(tmp_path: Path) -> None:
     run = measured(tmp_path, PLAIN, DRAFTED)
 
-    assert run.setup == MeasuredSetup(**CASES["setup"])
+    assert run.setup == MeasuredSetup(**TABLES["setup"])
     assert run.loads[1] == MeasuredLoad(
         concurrency=4,
         tpot_s=0.0156,
@@ -161,11 +162,11 @@ def test_loads_at_a_rate_and_loads_without_a_time_per_token_say_nothing(tmp_path
 
 
 def test_figures_in_a_record_are_of_what_the_record_says(tmp_path: Path) -> None:
-    record = {**CASES["record"], "bench": report(PLAIN).model_dump(mode="json")}
+    record = {**TABLES["record"], "bench": report(PLAIN).model_dump(mode="json")}
     path = tmp_path / "record.json"
     path.write_text(json.dumps(record))
 
     run = load_measurements(path)
 
-    assert run.setup == MeasuredSetup(**CASES["setup_of_record"])
+    assert run.setup == MeasuredSetup(**TABLES["setup_of_record"])
     assert [load.concurrency for load in run.loads] == [1, 4, 8, 16]

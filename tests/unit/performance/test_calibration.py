@@ -16,11 +16,11 @@ from packager.performance.calibration import (
 )
 from packager.performance.predict import ServedModel, Setup, Workload, predict, predict_point
 from packager.performance.scale import UNSCALED, Scale
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.support.known import known
 from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 QUESTIONS = Workload()
 LLAMA_3_8B = ServedModel(
@@ -75,7 +75,7 @@ def test_one_measured_point_never_narrows_a_band(found: Setup) -> None:
     )
 
 
-@CASES.rows("fits")
+@cases("fits")
 def test_a_fit_to_measurements(case: Case) -> None:
     scale = Scale(**case["by"]) if "by" in case else UNSCALED
     measured = times(ON_L40S, case["at"], scale, *case.get("off", ()))
@@ -229,7 +229,7 @@ def test_measurements_of_a_device_without_published_figures_predict_nothing() ->
     assert predict_measured(found, QUESTIONS, (1,), (point,)) is None
 
 
-@CASES.each("sentences")
+@cases("sentences")
 def test_a_prediction_says_what_it_was_fitted_to(
     concurrencies: tuple[int, ...], sentence: str
 ) -> None:

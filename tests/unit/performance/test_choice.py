@@ -24,11 +24,11 @@ from packager.performance.choice import (
 )
 from packager.performance.predict import Point, ServedModel, Setup, predict_point
 from packager.sizing.concurrency import SIZES, choose_concurrency, most_at_once
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.known import known
 from tests.support.predictions import point
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 TOKEN_BYTES = 100_000
 H100 = accelerator_of(find_instance("ml.p5.48xlarge"))
@@ -206,7 +206,7 @@ def test_a_stated_number_of_requests_is_shared_by_the_copies() -> None:
     assert point_of(layout).concurrency == 20
 
 
-@CASES.each("limits")
+@cases("limits")
 def test_limits_hold_for_each_token(tpot_ms: float, ttft_ms: float | None, kept: bool) -> None:
     request = BuildRequest(model="m", instance="i", tpot_limit_ms=tpot_ms, ttft_limit_ms=ttft_ms)
 
@@ -219,7 +219,7 @@ def test_without_limits_each_token_must_come_within_a_tenth_of_a_second() -> Non
     assert (target.goal, target.tpot_limit_s, target.ttft_limit_s) == ("cost", 0.1, None)
 
 
-@CASES.each("sizes")
+@cases("sizes")
 def test_the_largest_that_fits_in_time(most: int, fits: int, in_time: int, expected: int) -> None:
     found = choose_concurrency(most, lambda n: n <= fits, lambda n: n <= in_time)
 
@@ -238,7 +238,7 @@ def test_few_questions_find_the_size() -> None:
     assert list(SIZES) == sorted(set(SIZES))
 
 
-@CASES.each("engines")
+@cases("engines")
 def test_engines_compute_no_more_than_known_at_once(family: str, instance: str, most: int) -> None:
     found = find_instance(instance)
 

@@ -41,12 +41,12 @@ from packager.performance.effort import (
     timing_of,
 )
 from tests.support import zoo
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
 from tests.support.known import known
 from tests.support.places import DATA
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 # One core of an AMD EPYC (Zen 5) on 2026-11-22, OMP_NUM_THREADS=1, in seconds of the processor;
 # libraries were loaded before, and files were in memory.
@@ -182,7 +182,7 @@ def test_experts_are_all_calibrated() -> None:
     assert 6 < seconds_on("ml.r7i.8xlarge", step) / seconds_on("ml.r7i.8xlarge", dense) < 9
 
 
-@CASES.each("threads")
+@cases("threads")
 def test_a_small_model_has_one_thread_and_a_large_one_the_cores_of_the_machine(
     instance: str, env: dict[str, str], threads: int
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_small_model_has_one_thread_and_a_large_one_the_cores_of_the_machine(
     assert threads_of(step, find_instance(instance)) == threads
 
 
-@CASES.each("described")
+@cases("described")
 def test_here_a_step_has_the_threads_it_was_described_with(
     env: dict[str, str], threads: int, used: int
 ) -> None:
@@ -198,7 +198,7 @@ def test_here_a_step_has_the_threads_it_was_described_with(
     assert threads_of(step, replace(HERE, vcpus=8)) == used
 
 
-@CASES.each("processors")
+@cases("processors")
 def test_a_processor_is_known_by_its_instruction_sets_or_its_family(
     isa: tuple[str, ...], family: str, name: str
 ) -> None:
@@ -271,7 +271,7 @@ def told_run(run: dict[str, Any]) -> PastRun:
     return past(estimated_s, run.get("seconds", ESTIMATED * run.get("took", 0)), **other)
 
 
-@CASES.each("corrections")
+@cases("corrections")
 def test_past_runs_correct_by_method_device_and_size(
     runs: tuple[dict[str, Any], ...], scale: float | None
 ) -> None:
@@ -314,7 +314,7 @@ def test_steps_of_outside_packages_are_known_by_tool_and_input_size() -> None:
     assert timing_of(step, machine, (found,)).seconds == 12.0
 
 
-@CASES.each("labels")
+@cases("labels")
 def test_a_strangers_label_is_no_run(label: str) -> None:
     assert past_run(label, 1.0) is None
 

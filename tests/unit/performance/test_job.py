@@ -16,12 +16,12 @@ from packager.core.model import ModelProfile
 from packager.core.recipe import CacheStatus, Estimate, Step
 from packager.performance.amounts import Texts
 from packager.performance.job import MachineOffer, Market, cheapest_place, with_effort
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
 from tests.support.known import known
 from tests.unit.performance.test_effort import HERE, past, step_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 GB = 10**9
 SMALL = replace(LOCAL_CPU, name="ml.small", host_bytes=16 * GB, price_usd_hour=0.5)
 LARGE = replace(SMALL, name="ml.large", host_bytes=64 * GB, price_usd_hour=1.0)
@@ -47,7 +47,7 @@ def name_of(place: MachineOffer | None) -> str:
     return place.instance.name if place else ""
 
 
-@CASES.each("places")
+@cases("places")
 def test_without_a_time_the_price_is_named(memory_gb: int, gpus: int | None, place: str) -> None:
     found = cheapest_place(step(memory_gb * GB, gpus=gpus or 0), market(*EVERYTHING))
 

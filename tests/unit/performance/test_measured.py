@@ -15,10 +15,10 @@ from packager.errors import UsageError
 from packager.performance.calibration import ImplausibleTime, Measured, check_units
 from packager.performance.measured import MeasuredElsewhere, measured_acceptance, measured_points
 from packager.performance.predict import predict_point, setup_of
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 QUESTIONS = WORKLOADS["questions"]
 LOAD = MeasuredLoad(concurrency=4, tpot_s=0.025)
@@ -57,14 +57,14 @@ def points(plan: Plan, *runs: MeasuredRun, known_as: tuple[str, ...] = ()) -> tu
     return measured_points(plan, setup, QUESTIONS, runs, known_as=known_as)
 
 
-@CASES.each("taken")
+@cases("taken")
 def test_measurements_of_the_plan_are_taken(plain: Plan, stated: dict[str, object]) -> None:
     (point,) = points(plain, run(**stated), known_as=("/models/llama-3-8b",))
 
     assert (point.concurrency, point.tpot_s, point.workload) == (4, 0.025, QUESTIONS)
 
 
-@CASES.each("refused")
+@cases("refused")
 def test_measurements_of_another_set_up_are_refused_with_the_difference(
     plain: Plan, stated: dict[str, object], words: str
 ) -> None:
@@ -121,7 +121,7 @@ def test_measured_lengths_of_requests_are_kept(plain: Plan) -> None:
     assert (point.workload.input_tokens, point.workload.output_tokens) == (3000, 100)
 
 
-@CASES.each("units")
+@cases("units")
 def test_another_unit_is_refused_and_guessed(plain: Plan, factor: float, words: str) -> None:
     setup = setup_of(plain, accelerator_of(plain.instance))
     right = predict_point(setup, QUESTIONS, 4).tpot_s

@@ -11,12 +11,14 @@ import pytest
 from packager.core.measurement import MeasuredLoad
 from packager.errors import NotFound, UsageError
 from packager.performance.measurements import load_measurements
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.report_values import speculation_report
 from tests.unit.build.test_records import record
 
-CASES = Corpus(__file__)
-DOCUMENTS: dict[str, dict[str, Any]] = json.loads(CASES.path.with_suffix(".json").read_bytes())
+cases = cases_of(__file__)
+DOCUMENTS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "corpus/measurements.json").read_bytes()
+)
 AIPERF, VLLM, DRAFT = DOCUMENTS["aiperf"], DOCUMENTS["vllm"], DOCUMENTS["draft"]
 
 
@@ -41,7 +43,7 @@ def test_points_by_hand_say_what_they_were_measured_on(tmp_path: Path) -> None:
     assert (run.setup.instance, run.setup.tp_degree, run.setup.model) == ("ml.g5.12xlarge", 4, "")
 
 
-@CASES.each("aiperf")
+@cases("aiperf")
 def test_a_summary_of_aiperf_is_one_load(tmp_path: Path, config: dict[str, Any]) -> None:
     run = load_measurements(written(tmp_path, {**AIPERF, "input_config": config}))
 
@@ -65,7 +67,7 @@ def test_the_concurrency_of_a_sweep_of_aiperf_is_in_its_variation(tmp_path: Path
     assert load_measurements(written(tmp_path, swept)).loads[0].concurrency == 40
 
 
-@CASES.each("units")
+@cases("units")
 def test_units_of_aiperf_are_read(tmp_path: Path, unit: str, value: float, seconds: float) -> None:
     document = {**AIPERF, "inter_token_latency": {"unit": unit, "avg": value}}
 
@@ -134,12 +136,12 @@ def test_the_record_of_a_build_with_such_figures_is_read(tmp_path: Path) -> None
     assert (run.setup.model, run.setup.tp_degree) == ("model", 1)
 
 
-@CASES.each("texts")
+@cases("texts")
 def test_texts_without_measurements_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     refuse(written(tmp_path, text), reason)
 
 
-@CASES.each("documents")
+@cases("documents")
 def test_documents_that_hold_no_measurements_are_refused(
     tmp_path: Path, of: str, changes: dict[str, Any] | None, null: str | None, reason: str
 ) -> None:

@@ -13,12 +13,12 @@ from packager.performance.monthly import (
 )
 from packager.performance.predict import Band, Bands, Point, Prediction
 from packager.performance.report_outlook import make_outlook
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.known import known
 from tests.support.predictions import point
 from tests.support.report_values import outlook_of, plan_on
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 PLAN = plan_on("ml.g5.xlarge")
 PLAN = replace(PLAN, instance=replace(PLAN.instance, price_usd_hour=2.0))
@@ -34,7 +34,7 @@ def predicted(*points: Point, band: float = 0.0) -> Prediction:
     return replace(prediction, points=points, bands=Bands(tpot=share, throughput=share))
 
 
-@CASES.each("machines")
+@cases("machines")
 def test_whole_machines_are_paid_for_all_month(requests: int, machines: int, usd: float) -> None:
     cost = known(monthly_cost(PLAN, predicted(ONE), requests))
 

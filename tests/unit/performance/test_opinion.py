@@ -16,10 +16,10 @@ from packager.core.techniques import Draft, Quantization
 from packager.core.workload import WORKLOADS
 from packager.performance.opinion import MOST_POINTS, Opinion, ask, read_opinion, spread
 from tests.support import zoo
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 QUESTIONS = WORKLOADS["questions"]
 CONFIG = ModelFile(path="config.json", role="config", content=Inline(b"{}"))
@@ -55,10 +55,10 @@ def test_the_planned_set_up_is_what_is_asked_for(dense: Plan) -> None:
     assert (step.tool, step.key) == ("aiconfigurator", None)
     assert dict(step.env) == {"OMP_NUM_THREADS": "1"}
     assert step.inputs["model"].files == (CONFIG,)
-    assert step.parameters == CASES["asked"]
+    assert step.parameters == read_tables(__file__)["asked"]
 
 
-@CASES.each("shared")
+@cases("shared")
 def test_requests_are_shared_by_whatever_batches_by_itself(
     mixture: Plan, changes: dict[str, Any], batch: int, ranks: int, moe: tuple[int, int]
 ) -> None:
@@ -69,7 +69,7 @@ def test_requests_are_shared_by_whatever_batches_by_itself(
     assert (parameters["moe_tp"], parameters["moe_ep"]) == moe
 
 
-@CASES.each("formats")
+@cases("formats")
 def test_number_formats_are_named_as_it_names_them(
     dense: Plan, scheme: str, kv_dtype: str, modes: dict[str, str]
 ) -> None:
@@ -100,7 +100,7 @@ def test_quantized_weights_that_it_took_for_plain_ones_have_no_opinion(dense: Pl
     assert read_opinion(asked(dense), answer, VERSIONS).reason == ""
 
 
-@CASES.rows("no_words")
+@cases("no_words")
 def test_what_it_has_no_words_for_is_not_asked(dense: Plan, case: Case) -> None:
     quantization = Quantization(**case["quantization"]) if "quantization" in case else None
     draft = Draft(**case["draft"]) if "draft" in case else None
@@ -113,7 +113,7 @@ def test_what_it_has_no_words_for_is_not_asked(dense: Plan, case: Case) -> None:
     assert found.points == ()
 
 
-@CASES.each("unknown")
+@cases("unknown")
 def test_an_unknown_gpu_or_engine_is_named(instance: str, family: str, reason: str) -> None:
     plan = plan_of(model_of(LLAMA_3_8B), instance, family="vllm")
     plan = replace(plan, container=replace(plan.container, engine=family))
@@ -163,7 +163,7 @@ def test_an_answer_without_any_figure_is_its_reason(dense: Plan) -> None:
     assert (opinion.reason, opinion.points) == ("OOM: does not fit", ())
 
 
-@CASES.each("no_answers")
+@cases("no_answers")
 def test_what_is_no_answer_is_refused(
     dense: Plan, second: tuple[object, ...] | None, changes: dict[str, Any] | None, reason: str
 ) -> None:

@@ -11,11 +11,11 @@ from packager.performance.report_outlook import (
     outlook_document,
     outlook_lines,
 )
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.known import known
 from tests.support.report_values import outlook_of, plan_on
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 OUTLOOK = outlook_of(plan_on("ml.p5.4xlarge"))
 
@@ -26,7 +26,7 @@ def with_first(share: float | None) -> Prediction:
     return replace(OUTLOOK.prediction, bands=replace(bands, ttft=ttft))
 
 
-@CASES.each("first_tokens")
+@cases("first_tokens")
 def test_the_band_of_the_first_token_is_said_apart(share: float | None, words: str) -> None:
     assert words in band_sentences(with_first(share))[0]
 

@@ -30,12 +30,12 @@ from packager.performance.served import precision_of
 from packager.performance.speed_table import speed_table
 from packager.performance.speed_terms import STEP_TERMS, looked_at_tokens, step_terms
 from tests.support import zoo
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 from tests.support.known import known
 from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 LLAMA_3_70B = ServedModel(
     weight_bytes=141_107_412_992,
@@ -84,7 +84,7 @@ def test_llama_3_70b_on_p5_gives_the_published_throughput_between_16_and_32_requ
     assert rates[0] < 1200 < rates[1]
 
 
-@CASES.each("published")
+@cases("published")
 def test_a_set_up_takes_the_published_time_per_token(
     box: dict[str, Any], workload: str | None, concurrency: int, tpot_ms: float, within: float
 ) -> None:
@@ -188,7 +188,7 @@ def test_sequences_read_the_experts_that_they_reach(sequences: int, share: float
     assert step_terms(mixture, sequences, 0)[experts] == pytest.approx(share * all_s, rel=1e-4)
 
 
-@CASES.each("bands")
+@cases("bands")
 def test_a_band_is_as_wide_as_what_was_never_measured_demands(
     box: dict[str, Any], least: float, most: float, words: str | None
 ) -> None:

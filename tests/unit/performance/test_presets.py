@@ -9,9 +9,9 @@ import pytest
 from packager.catalog.instances import find_instance
 from packager.core.request import BuildRequest
 from packager.performance.presets import PRESETS, Goal, candidates
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -> list[str]:
@@ -20,7 +20,7 @@ def tried(instance: str, goal: Goal, *, quantized: bool = False, **asked: Any) -
     return [candidate.options for candidate in found]
 
 
-@CASES.rows("tried")
+@cases("tried")
 def test_what_is_tried_for_a_goal(case: Case) -> None:
     asked = case.get("asked", {})
 

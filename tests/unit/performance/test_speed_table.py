@@ -14,9 +14,9 @@ from packager.catalog.instances import find_instance
 from packager.core.catalog import Accelerator
 from packager.performance.exchange import exchange_s, is_measured
 from packager.performance.speed_table import TABLE, parse_table, speed_table
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 CELLS = list(speed_table().cells.values())
 IDS = [f"{cell.engine} {cell.device} {cell.kind}" for cell in CELLS]
 
@@ -55,7 +55,7 @@ def test_a_table_fitted_to_other_terms_is_refused() -> None:
         parse_table(other)
 
 
-@CASES.each("all_reduces")
+@cases("all_reduces")
 def test_all_reduces_of_l40s_take_what_was_seen(degree: int, elements: int, us: float) -> None:
     """Figures of vLLM 0.14 between those that the table keeps: it bends between 11 sizes."""
     found = exchange_s(device("ml.g6e.12xlarge"), degree, elements)
@@ -75,7 +75,7 @@ def test_one_device_exchanges_nothing() -> None:
     assert exchange_s(device("ml.p5.4xlarge"), 1, 1e6) == 0.0
 
 
-@CASES.each("devices")
+@cases("devices")
 def test_whether_all_reduces_of_a_device_were_measured(instance: str, measured: bool) -> None:
     assert is_measured(device(instance)) == measured
 

@@ -31,12 +31,12 @@ from packager.performance.startup import (
 from packager.performance.startup_advice import ImageTraits, advise
 from packager.planning.health import start_period_s
 from tests.golden.cases import CASES
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.deployments import deployment
 from tests.support.engine_plans import plan_for
 from tests.support.known import known
 
-CORPUS = Corpus(__file__)
+cases = cases_of(__file__)
 
 GP3 = Disk(name="gp3", bytes_s=125 * MIB)
 FAST = Disk(name="fast", bytes_s=20e9)
@@ -121,7 +121,7 @@ def test_a_base_that_nobody_looked_at_is_guessed_and_said() -> None:
     assert [one.basis for one in known.nodes[0].phases[:2]] == ["source", "source"]
 
 
-@CORPUS.each("eager")
+@cases("eager")
 def test_an_engine_is_eager_where_it_is_told_or_on_processors(
     container: str, options: tuple[tuple[str, str], ...], compiler: str, eager: bool
 ) -> None:
@@ -179,7 +179,7 @@ def test_an_instance_gets_what_its_network_always_has() -> None:
     assert bandwidth_of(plan.instance) == 1.25e9
 
 
-@CORPUS.each("longest")
+@cases("longest")
 def test_the_longest_phase_is_what_to_change(
     longest: PhaseName, traits: dict[str, Any], words: str
 ) -> None:

@@ -26,7 +26,7 @@ from packager.drafts.models import check_model
 from packager.errors import PlanRejected
 from packager.findings import Finding
 from tests.support import quantized, zoo
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
 from tests.support.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from packager.planning.health import health_check, start_period_s
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
 
 cases = cases_of(__file__)

@@ -21,7 +21,7 @@ from packager.performance.token_cost import token_cost
 from packager.planning.planner import make_plan
 from packager.sizing.smaller import with_four_bits
 from tests.support import zoo
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import FAMILIES, LLAMA_3_70B, awq_model_of, facts_of, model_of, plan_of
 
 cases = cases_of(__file__)

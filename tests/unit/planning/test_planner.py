@@ -25,7 +25,7 @@ from packager.findings import Finding, errors_in
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.sizing.precision import precision_word
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 from tests.support.headers import (
     AWQ_G128,
     FAMILIES,

@@ -11,7 +11,7 @@ from packager.core.plan import Plan
 from packager.core.techniques import Draft, DraftKind, Quantization
 from packager.findings import Finding
 from packager.planning.stacking import check_stack, situation_of
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, awq_model_of, model_of, plan_of
 
 cases = cases_of(__file__)

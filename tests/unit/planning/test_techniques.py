@@ -37,7 +37,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
 )
 from tests.support import heads, zoo
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,

@@ -22,7 +22,9 @@ from packager.plugins.tables import (
 )
 from packager.ports import Quantizer
 from packager.wiring import find_compilers, find_quantizer
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 Install = Callable[..., None]
 
@@ -68,7 +70,7 @@ def test_one_that_keeps_its_port_is_used(install: Install) -> None:
     assert find_quantizer("good").name == "good"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(*cases(__file__, "broken"))
+@cases("broken")
 def test_a_broken_one_is_refused_by_name(
     install: Install, value: str, module: str, reason: str
 ) -> None:

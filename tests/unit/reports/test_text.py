@@ -18,9 +18,9 @@ from packager.reports.text import (
     table_lines,
     wrapped,
 )
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def test_a_page_without_an_end_has_a_line_a_row() -> None:
@@ -28,7 +28,7 @@ def test_a_page_without_an_end_has_a_line_a_row() -> None:
     assert fitted_line("word " * 100) == ["word " * 100]
 
 
-@CASES.rows("tables")
+@cases("tables")
 def test_a_table_fits_its_page(case: Case) -> None:
     made = right_table_lines if "right" in case else table_lines
 
@@ -36,7 +36,7 @@ def test_a_table_fits_its_page(case: Case) -> None:
         assert made(case["header"], case["rows"]) == case["lines"]
 
 
-@CASES.each("fitted")
+@cases("fitted")
 def test_a_line_fits_its_page(width: int, line: str, lines: tuple[str, ...]) -> None:
     assert fitted_line(line, width) == [*lines]
 

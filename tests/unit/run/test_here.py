@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from packager.catalog.instances import find_instance
 from packager.core.instance import LOCAL, Instance
 from packager.core.units import GIB
 from packager.run.here import NotThisMachine, why_not_here
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 PROCESSOR = Instance(
     name=LOCAL,
@@ -48,7 +48,7 @@ def test_an_instance_that_this_machine_is_runs_here() -> None:
     assert why_not_here(find_instance("ml.g4dn.xlarge"), ONE_GPU) == ""
 
 
-@pytest.mark.parametrize(*cases(__file__, "reasons"))
+@cases("reasons")
 def test_what_this_machine_lacks_is_the_reason(instance: str, has_gpu: bool, reason: str) -> None:
     here = ONE_GPU if has_gpu else PROCESSOR
     assert why_not_here(find_instance(instance), here) == reason

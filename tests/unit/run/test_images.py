@@ -12,7 +12,9 @@ from docker.errors import ImageNotFound
 
 from packager.errors import NotFound, UsageError
 from packager.run.images import PackagedImage, find_packaged
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 DIGEST = "sha256:" + "1" * 64
 LABELS = {
@@ -55,7 +57,7 @@ def test_another_image_of_the_name_is_not_run_for_the_digest(tmp_path: Path) -> 
         find_packaged(engine_with("tiny:1", LABELS), f"tiny:1@{DIGEST}", tmp_path)
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_cannot_run_is_refused(
     labels: dict[str, str] | None, record: str | None, message: str, tmp_path: Path
 ) -> None:

@@ -7,10 +7,12 @@ import pytest
 from packager.errors import UsageError
 from packager.images.registry.reference import parse_reference
 from packager.run.names import check_name, container_name, image_name, run_name
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(*cases(__file__, "runs"))
+@cases("runs")
 def test_a_run_is_named_after_the_last_part_of_its_model(served: str, name: str) -> None:
     assert run_name(served) == name
     assert check_name(name) == name
@@ -22,7 +24,7 @@ def test_a_name_that_docker_refuses_is_refused_first(name: str) -> None:
         check_name(name)
 
 
-@pytest.mark.parametrize(*cases(__file__, "images"))
+@cases("images")
 def test_an_image_has_a_name_that_registries_take(name: str, image: str) -> None:
     assert image_name(name) == image
     assert parse_reference(image).tag == "latest"

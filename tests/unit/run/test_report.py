@@ -21,7 +21,9 @@ from packager.run.report import (
     serving_lines,
     state_of,
 )
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
+
+cases = cases_of(__file__)
 
 RUN = Run(
     name="tiny",
@@ -67,7 +69,7 @@ def test_a_state(run: Run, answers: bool, state: str) -> None:
     assert state_of(run, answers=answers) == state
 
 
-@pytest.mark.parametrize(*cases(__file__, "ages"))
+@cases("ages")
 def test_an_age(started: str, age: str) -> None:
     assert age_of(replace(RUN, started=started), NOW) == age
 
@@ -76,7 +78,7 @@ def test_a_run_for_programs() -> None:
     told = run_document(ENDED, answers=False)
 
     assert (told.pop("url"), told.pop("started")) == (None, None)
-    assert told == document(__file__, "ended")
+    assert told == read_tables(__file__)["ended"]
 
 
 def test_what_answers_comes_first_and_the_line_for_a_shell_alone_on_its_line() -> None:

@@ -14,9 +14,11 @@ from packager.sagemaker.answers import describe, finished_model, job_arn, recomm
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import answer_faults
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 from tests.support.lineage_records import build_record
 from tests.support.sagemaker_bodies import AWQ, EAGLE_OWN_DATA, MODELS, compilation, sharding
+
+cases = cases_of(__file__)
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333", images="docker:jobs")
 DIGEST = f"sha256:{'ab' * 32}"
@@ -55,27 +57,27 @@ def record_of(row: dict[str, Any]) -> BuildRecord:
     return record
 
 
-@pytest.mark.parametrize("row", document(__file__, "results"), ids=lambda row: row["id"])
-def test_a_result_names_its_image_and_how_to_serve_it(row: dict[str, Any]) -> None:
-    record, digest = record_of(row["record"]), DIGEST
-    made = {"ModelName": "made", "ExecutionRoleArn": "arn", "PrimaryContainer": row["container"]}
+@cases("results")
+def test_a_result_names_its_image_and_how_to_serve_it(case: dict[str, Any]) -> None:
+    record, digest = record_of(case["record"]), DIGEST
+    made = {"ModelName": "made", "ExecutionRoleArn": "arn", "PrimaryContainer": case["container"]}
 
-    assert recommended_image(record) == row["image"].replace("{digest}", digest)
+    assert recommended_image(record) == case["image"].replace("{digest}", digest)
     assert finished_model(made, record)["PrimaryContainer"] == {
-        **row["container"],
-        **row["serves"],
-        "Image": row["serves"]["Image"].replace("{digest}", digest),
+        **case["container"],
+        **case["serves"],
+        "Image": case["serves"]["Image"].replace("{digest}", digest),
     }
 
 
-@pytest.mark.parametrize(*cases(__file__, "statuses"))
+@cases("statuses")
 def test_every_state_has_the_name_of_the_service(status: JobStatus, told: str) -> None:
     assert status in get_args(JobStatus)
     assert describe(_job(status=status), SETTINGS)["OptimizationJobStatus"] == told
 
 
 def test_a_queued_job_repeats_what_was_asked_for() -> None:
-    assert describe(_job(), SETTINGS) == {**AWQ, **document(__file__, "queued")}
+    assert describe(_job(), SETTINGS) == {**AWQ, **read_tables(__file__)["queued"]}
 
 
 def test_a_complete_job_has_its_end_and_its_image_and_a_running_one_neither() -> None:

@@ -27,7 +27,9 @@ from tests.support.ai_jobs import (
     stored,
     workload_body,
 )
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
+
+cases = cases_of(__file__)
 
 ADDRESS = "http://127.0.0.1:49153"
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
@@ -75,7 +77,7 @@ def test_a_data_set_is_sent_and_a_path_that_the_workload_states_is_kept() -> Non
     assert "--endpoint" not in path.arguments
 
 
-@pytest.mark.parametrize(*cases(__file__, "targets"))
+@cases("targets")
 def test_the_target_is_an_endpoint_or_a_component(
     endpoint: dict[str, Any], found: list[str]
 ) -> None:
@@ -85,13 +87,13 @@ def test_the_target_is_an_endpoint_or_a_component(
 MLFLOW = {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/a"}
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_cannot_be_measured_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):
         make_benchmark(benchmark_body(**more), a_workload(), ADDRESS)
 
 
-@pytest.mark.parametrize(*cases(__file__, "workloads"))
+@cases("workloads")
 def test_a_workload_that_cannot_be_sent_is_refused(
     parameters: dict[str, Any] | None, channels: list[str] | None, message: str
 ) -> None:
@@ -115,7 +117,7 @@ def test_a_workload_that_is_no_document_is_refused(body: dict[str, Any], message
         read_workload_config(body)
 
 
-@pytest.mark.parametrize(*cases(__file__, "statuses"))
+@cases("statuses")
 def test_statuses_are_the_apis(status: JobStatus, shown: str) -> None:
     job = stored(make_benchmark(benchmark_body(), a_workload(), ADDRESS), status)
 
@@ -139,7 +141,7 @@ def test_an_answer_names_the_jobs_own_place_and_has_amazons_shape() -> None:
 
     assert faults_of("DescribeAIBenchmarkJob", answer) == ""
     assert answer.pop("FailureReason") == "x" * 1024
-    assert answer == document(__file__, "answer")
+    assert answer == read_tables(__file__)["answer"]
     summary = summarize_benchmark(job, SETTINGS)
     assert faults_of("ListAIBenchmarkJobs", {"AIBenchmarkJobs": [summary]}) == ""
     assert summary["AIWorkloadConfigName"] == "chat"

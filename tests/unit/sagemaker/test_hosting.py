@@ -15,7 +15,9 @@ from packager.sagemaker.hosting import (
     variants_of,
 )
 from packager.sagemaker.refusals import ValidationRefused
-from tests.support.cases import cases, document, shows
+from tests.support.cases import cases_of, shows
+
+cases = cases_of(__file__)
 
 IMAGE = "registry.example/tiny-llama@sha256:" + "0" * 64
 
@@ -36,11 +38,11 @@ def variant(name: str = "AllTraffic", **more: Any) -> dict[str, Any]:
     return {"VariantName": name, "ModelName": "m", "InstanceType": "ml.g5.xlarge", **more}
 
 
-@pytest.mark.parametrize("row", document(__file__, "variants"), ids=lambda row: row["id"])
-def test_a_variant_is_the_container_of_its_model(row: dict[str, Any]) -> None:
-    (found,) = variants_of(config(variant(**row["variant"])), {"m": row["model"]})
+@cases("variants")
+def test_a_variant_is_the_container_of_its_model(case: dict[str, Any]) -> None:
+    (found,) = variants_of(config(variant(**case["variant"])), {"m": case["model"]})
 
-    assert shows(found.document(), row["is"]), found
+    assert shows(found.document(), case["is"]), found
     assert found.server is not None
     assert (found.server.memory_mb, found.server.accelerators) == (None, None)
     assert VariantSpec.read(found.document()) == found
@@ -52,7 +54,7 @@ def test_a_variant_without_a_model_survives_being_written_down() -> None:
     assert VariantSpec.read(bare.document()) == bare
 
 
-@pytest.mark.parametrize(*cases(__file__, "specifications"))
+@cases("specifications")
 def test_a_component_is_a_container_of_its_own_or_of_its_model(
     specification: dict[str, Any], own: dict[str, Any] | None, found: dict[str, Any]
 ) -> None:
@@ -61,7 +63,7 @@ def test_a_component_is_a_container_of_its_own_or_of_its_model(
     assert shows({**asdict(spec), "data": list(map(asdict, spec.data))}, found), spec
 
 
-@pytest.mark.parametrize(*cases(__file__, "models"))
+@cases("models")
 def test_a_model_that_cannot_run_here_is_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationRefused, match=said):
         check_model(body)
@@ -77,7 +79,7 @@ def test_variables_that_are_too_long_are_refused(environment: dict[str, str], mo
         check_model(model(Environment=environment))
 
 
-@pytest.mark.parametrize(*cases(__file__, "configurations"))
+@cases("configurations")
 def test_a_configuration_that_cannot_be_done_is_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationRefused, match=said):
         check_endpoint_config(body)
@@ -87,7 +89,7 @@ def test_data_capture_that_is_off_is_accepted() -> None:
     check_endpoint_config(config(variant(), DataCaptureConfig={"EnableCapture": False}))
 
 
-@pytest.mark.parametrize(*cases(__file__, "components"))
+@cases("components")
 def test_a_component_that_cannot_run_here_is_refused(
     specification: dict[str, Any], own: dict[str, Any] | None, said: str
 ) -> None:

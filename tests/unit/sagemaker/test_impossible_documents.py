@@ -10,7 +10,7 @@ import pytest
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.sagemaker_bodies import (
     AWQ,
     DJL,
@@ -19,6 +19,8 @@ from tests.support.sagemaker_bodies import (
     quantization,
     sharding,
 )
+
+cases = cases_of(__file__)
 
 TGI = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference"
 TGI_33 = f"{TGI}:2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"
@@ -43,7 +45,7 @@ def _with(image: str, **variables: str) -> dict[str, Any]:
     return {**AWQ, "OptimizationConfigs": [{"ModelQuantizationConfig": config}]}
 
 
-@pytest.mark.parametrize(*cases(__file__, "rules"))
+@cases("rules")
 def test_what_a_rule_refuses_is_refused_before_there_is_a_job(
     image: str | None, variables: dict[str, str], words: str | None
 ) -> None:

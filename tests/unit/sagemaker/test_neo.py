@@ -17,9 +17,11 @@ from packager.sagemaker.neo import (
     read_wish,
     request_of,
 )
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 
-VARIABLES: dict[str, str] = document(__file__, "context")
+cases = cases_of(__file__)
+
+VARIABLES: dict[str, str] = read_tables(__file__)["context"]
 CONTEXT = read_context(VARIABLES)
 
 
@@ -71,7 +73,7 @@ def test_options_of_the_compiler_are_not_ignored(text: str, said: str) -> None:
         read_context({**VARIABLES, "COMPILER_OPTIONS": text})
 
 
-@pytest.mark.parametrize(*cases(__file__, "quantizations"))
+@cases("quantizations")
 def test_a_quantization_is_asked_for_by(
     text: str, variables: dict[str, str], expected: dict[str, Any]
 ) -> None:
@@ -85,7 +87,7 @@ def test_a_compilation_is_for_the_image_that_has_its_engine() -> None:
     assert "tensorrtllm" in found["container_version"]
 
 
-@pytest.mark.parametrize(*cases(__file__, "results"))
+@cases("results")
 def test_the_result_keeps_the_models_settings_and_loses_the_jobs(
     text: str, variables: dict[str, str] | None, kept: dict[str, str]
 ) -> None:
@@ -97,7 +99,7 @@ def test_a_container_of_tensorrt_compiles(feature: str) -> None:
     assert read_wish("", {"SERVING_FEATURES": feature}).technique == "compile"
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_cannot_be_followed_is_refused(
     text: str, variables: dict[str, str], said: str
 ) -> None:

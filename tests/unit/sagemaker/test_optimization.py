@@ -13,7 +13,7 @@ from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import service_model
-from tests.support.cases import cases, document, shows
+from tests.support.cases import cases_of, shows
 from tests.support.sagemaker_bodies import (
     AWQ,
     EAGLE_BUILT_IN_DATA,
@@ -23,6 +23,8 @@ from tests.support.sagemaker_bodies import (
     SDK_TAGS,
     quantization,
 )
+
+cases = cases_of(__file__)
 
 SETTINGS = JobSettings(images="docker:jobs")
 BODIES = {
@@ -57,26 +59,26 @@ def test_a_head_and_quantization_are_stacked() -> None:
     assert techniques(body) == ("Quantization", "SpeculativeDecoding")
 
 
-@pytest.mark.parametrize("row", document(__file__, "jobs"), ids=lambda row: row["id"])
-def test_a_document_becomes_commands_and_a_request(row: dict[str, Any]) -> None:
-    body = {**BODIES[row.get("body", "awq")], **row.get("changed", {})}
-    settings = JobSettings(**{"images": "docker:jobs", **row.get("settings", {})})
-    models = {**MODELS, **row.get("models", {})}
+@cases("jobs")
+def test_a_document_becomes_commands_and_a_request(case: dict[str, Any]) -> None:
+    body = {**BODIES[case.get("body", "awq")], **case.get("changed", {})}
+    settings = JobSettings(**{"images": "docker:jobs", **case.get("settings", {})})
+    models = {**MODELS, **case.get("models", {})}
 
     job = make_job(body, settings, find_model=models.get)
 
     documents = {name: json.loads(data) for name, data in job.files.items()}
     commands = [" ".join(stage.arguments) for stage in job.stages]
-    assert commands == row.get("commands", commands)
-    for text in row.get("says", ()):
+    assert commands == case.get("commands", commands)
+    for text in case.get("says", ()):
         assert text in "\n".join(commands)
-    for text in row.get("says_not", ()):
+    for text in case.get("says_not", ()):
         assert text not in "\n".join(commands)
-    assert documents["request.json"] == row.get("request_is", documents["request.json"])
-    assert shows(documents["request.json"], row.get("request", {})), documents
-    assert not {*row.get("lacks", ())} & documents["request.json"].keys()
-    assert documents.get("model.json") == row.get("model", documents.get("model.json"))
-    assert shows(dict(job.stages[-1].environment), row.get("environment", {}))
+    assert documents["request.json"] == case.get("request_is", documents["request.json"])
+    assert shows(documents["request.json"], case.get("request", {})), documents
+    assert not {*case.get("lacks", ())} & documents["request.json"].keys()
+    assert documents.get("model.json") == case.get("model", documents.get("model.json"))
+    assert shows(dict(job.stages[-1].environment), case.get("environment", {}))
 
 
 def test_a_job_has_the_limits_and_tags_of_its_document() -> None:
@@ -88,7 +90,7 @@ def test_a_job_has_the_limits_and_tags_of_its_document() -> None:
     assert job.document == {**AWQ, "Tags": SDK_TAGS}
 
 
-@pytest.mark.parametrize(*cases(__file__, "variables"))
+@cases("variables")
 def test_every_variable_becomes_a_field(
     environment: dict[str, str], fields: dict[str, Any]
 ) -> None:
@@ -97,7 +99,7 @@ def test_every_variable_becomes_a_field(
     assert _request(quantization(**environment)) == {**same, **fields}
 
 
-@pytest.mark.parametrize(*cases(__file__, "wishes"))
+@cases("wishes")
 def test_a_wish_that_cannot_be_followed_is_refused_by_name(
     environment: dict[str, str], told: str
 ) -> None:
@@ -108,12 +110,12 @@ def test_a_secret_is_not_repeated() -> None:
     assert "hf_abc" not in _refusal(quantization(HF_TOKEN="hf_abc"))
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_the_service_refuses_is_refused(changed: dict[str, Any], told: str) -> None:
     assert told in _refusal({**AWQ, **changed})
 
 
-@pytest.mark.parametrize(*cases(__file__, "models"))
+@cases("models")
 def test_a_registered_model_without_plain_files_is_refused(
     container: dict[str, Any], told: str
 ) -> None:

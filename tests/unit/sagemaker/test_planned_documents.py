@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
 from packager.core.model import ModelFiles
@@ -16,11 +14,13 @@ from packager.planning.planner import make_plan
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.settings import JobSettings
 from tests.support import zoo
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 from tests.support.places import ROOT
 from tests.support.sagemaker_bodies import AWQ, MODELS
+
+cases = cases_of(__file__)
 
 RELEASED: dict[str, Callable[[], ModelFiles]] = {
     "llama-8b": lambda: model_of(LLAMA_3_8B),
@@ -38,7 +38,7 @@ def _asked(body: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in read.items() if name not in ("model", "region")}
 
 
-@pytest.mark.parametrize(*cases(__file__, "planned"))
+@cases("planned")
 def test_a_document_is_planned(
     model: str, changes: dict[str, Any], family: str, degree: int | None, method: str | None
 ) -> None:
@@ -58,4 +58,4 @@ def test_a_document_is_planned(
 def test_mixtral_with_medusa_heads_and_awq_is_asked_for_as_it_was_described() -> None:
     body = json.loads((ROOT / "examples/optimize/medusa-awq.json").read_text(encoding="utf-8"))
 
-    assert _asked(body) == document(__file__, "medusa")
+    assert _asked(body) == read_tables(__file__)["medusa"]

@@ -14,7 +14,7 @@ from packager.sagemaker.optimization import make_job
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.strangers import reaches_out
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 from tests.support.sagemaker_bodies import (
     EAGLE_BUILT_IN_DATA,
     MODELS,
@@ -23,8 +23,10 @@ from tests.support.sagemaker_bodies import (
     sharding,
 )
 
+cases = cases_of(__file__)
+
 CANARY = "canary-of-the-host"
-STATED = document(__file__, "reaching")
+STATED = read_tables(__file__)["reaching"]
 
 
 def _bodies(**variables: str) -> dict[str, dict[str, Any]]:
@@ -74,6 +76,6 @@ def test_settings_of_a_server_reach_no_job(prefix: str) -> None:
         assert "$(id)" not in told
 
 
-@pytest.mark.parametrize(*cases(__file__, "engine"))
+@cases("engine")
 def test_what_stays_in_the_engine_is_taken(option: str, value: str) -> None:
     assert reaches_out(option, value) == ""

@@ -36,7 +36,9 @@ from tests.support.ai_jobs import (
     stored,
     workload_body,
 )
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
+
+cases = cases_of(__file__)
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
 G5, G6 = "ml.g5.xlarge", "ml.g6.xlarge"
@@ -47,19 +49,19 @@ def a_workload(**parameters: Any) -> WorkloadConfig:
     return read_workload_config(workload_body(spec))
 
 
-@pytest.mark.parametrize("row", document(__file__, "tunes"), ids=lambda row: row["id"])
-def test_a_job_is_one_tune_for_each_instance_type(row: dict[str, Any]) -> None:
-    body = recommendation_body(row.get("metric", "throughput"), **row.get("body", {}))
-    settings = replace(SETTINGS, **row.get("settings", {}))
+@cases("tunes")
+def test_a_job_is_one_tune_for_each_instance_type(case: dict[str, Any]) -> None:
+    body = recommendation_body(case.get("metric", "throughput"), **case.get("body", {}))
+    settings = replace(SETTINGS, **case.get("settings", {}))
 
     job = make_recommendation(body, a_workload(), settings)
 
     tunes = [" ".join(stage.arguments) for stage in job.stages]
-    assert len(tunes) == len(row["says"])
-    for tune, texts in zip(tunes, row["says"], strict=True):
+    assert len(tunes) == len(case["says"])
+    for tune, texts in zip(tunes, case["says"], strict=True):
         assert [text for text in texts if text not in tune] == []
-        assert [text for text in row.get("says_not", ()) if text in tune] == []
-    assert list(instance_types(job)) == row.get("types", list(instance_types(job)))
+        assert [text for text in case.get("says_not", ()) if text in tune] == []
+    assert list(instance_types(job)) == case.get("types", list(instance_types(job)))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_the_image_is_one_that_can_be_started(images: tuple[str, ...], shown: st
     assert found["DeploymentConfiguration"]["ImageUri"] == shown
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 def test_what_is_not_done_here_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):
         make_recommendation(recommendation_body(**more), a_workload(), SETTINGS)
@@ -98,7 +100,7 @@ def test_a_workload_of_a_rate_is_refused() -> None:
 
 
 def a_load(tokens_s: float, usd: float | None = None) -> BenchLoad:
-    stated = BenchLoad.model_validate(document(__file__, "load"))
+    stated = BenchLoad.model_validate(read_tables(__file__)["load"])
     metrics = {
         "request_throughput": Metric(unit="requests/sec", avg=tokens_s / 100),
         "output_token_throughput": Metric(unit="tokens/sec", avg=tokens_s),
@@ -172,10 +174,10 @@ DRAFTED = a_report(
 def test_the_best_candidate_is_a_recommendation_with_what_was_measured() -> None:
     (found,) = recommendations([Tuned("ml.g5.xlarge", DRAFTED, 2)], "rec-1", SETTINGS)
 
-    assert found == document(__file__, "best")
+    assert found == read_tables(__file__)["best"]
 
 
-@pytest.mark.parametrize(*cases(__file__, "best_first"))
+@cases("best_first")
 def test_the_best_instance_comes_first(measured: list[dict[str, Any]], order: str) -> None:
     reports = [a_report({one["name"]: one["speed"]}, **one.get("more", {})) for one in measured]
 

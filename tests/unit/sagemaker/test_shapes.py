@@ -21,8 +21,10 @@ from packager.sagemaker.shapes import (
     service_model,
     skeleton,
 )
-from tests.support.cases import cases, document
+from tests.support.cases import cases_of, read_tables
 from tests.support.sagemaker_bodies import AWQ, SDK_TAGS
+
+cases = cases_of(__file__)
 
 CREATE = "CreateOptimizationJob"
 
@@ -59,7 +61,7 @@ def test_all_faults_are_told_at_once() -> None:
     )
 
 
-@pytest.mark.parametrize(*cases(__file__, "constraints"))
+@cases("constraints")
 def test_every_constraint_is_checked(changed: dict[str, Any], told: str) -> None:
     assert told in _refusal(**changed)
 
@@ -70,7 +72,7 @@ def test_letters_of_every_alphabet_are_letters_in_tags() -> None:
     assert read_input(CREATE, {**AWQ, "Tags": tags})["Tags"] == tags
 
 
-@pytest.mark.parametrize(*cases(__file__, "types"))
+@cases("types")
 def test_values_of_another_type_are_another_error(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(SerializationRefused) as caught:
         read_input(CREATE, {**AWQ, **changed})
@@ -166,7 +168,7 @@ def _patterns(name: str, seen: set[str]) -> dict[str, int]:
 
 def test_no_text_of_a_stranger_keeps_a_pattern_busy() -> None:
     patterns: dict[str, int] = {}
-    for operation in document(__file__, "no_text")["operations"]:
+    for operation in read_tables(__file__)["no_text"]["operations"]:
         if "input" in service_model()["operations"][operation]:
             patterns |= _patterns(service_model()["operations"][operation]["input"]["shape"], set())
     assert len(patterns) > 30
@@ -176,7 +178,7 @@ def test_no_text_of_a_stranger_keeps_a_pattern_busy() -> None:
         compiled = compiled_pattern(pattern)
         assert compiled is not None, pattern
         size = min(longest, shapes.LONGEST_MATCHED)
-        for piece in document(__file__, "no_text")["pieces"]:
+        for piece in read_tables(__file__)["no_text"]["pieces"]:
             text = (piece * size)[: size - 1] + "\x00"
             started = time.process_time()
             compiled.fullmatch(text)

@@ -10,9 +10,9 @@ import pytest
 
 from packager.core.samples import Message, Sample
 from packager.samples.formats import NotASample, read_row
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def capture(request: object, answer: object = None, encoding: str = "BASE64") -> dict[str, Any]:
@@ -39,7 +39,7 @@ def row_of(case: Case) -> object:
     return capture(**case["captured"]) if "captured" in case else case["row"]
 
 
-@CASES.rows("good")
+@cases("good")
 def test_a_row_is_read(case: Case) -> None:
     name, found = read_row(row_of(case))
 
@@ -47,7 +47,7 @@ def test_a_row_is_read(case: Case) -> None:
     assert case.get("answered", found.answered) is found.answered
 
 
-@CASES.rows("broken")
+@cases("broken")
 def test_a_broken_row_says_why(case: Case) -> None:
     with pytest.raises(NotASample, match=case["reason"]):
         read_row(row_of(case))

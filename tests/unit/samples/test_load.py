@@ -10,9 +10,9 @@ import pytest
 from packager.core.samples import Message, Sample, choose_samples
 from packager.errors import NotFound, UsageError
 from packager.samples.load import BrokenSamples, load_samples
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 ERRORS = {one.__name__: one for one in (BrokenSamples, NotFound, UsageError)}
 
 
@@ -33,7 +33,7 @@ def test_json_lines_in_several_formats(tmp_path: Path) -> None:
     assert found.skipped_count == 0
 
 
-@CASES.each("json_files")
+@cases("json_files")
 def test_a_json_file(tmp_path: Path, content: str) -> None:
     data = tmp_path / "a.json"
     data.write_text(content, encoding="utf-8")
@@ -114,7 +114,7 @@ def test_bytes_that_are_no_text_are_a_broken_line(tmp_path: Path) -> None:
     assert "not UTF-8" in load_samples(str(data)).skipped[0].reason
 
 
-@CASES.rows("refused")
+@cases("refused")
 def test_data_that_gives_no_samples_is_refused(tmp_path: Path, case: Case) -> None:
     reference = case.get("reference") or str(tmp_path / case["name"])
     if "name" in case:

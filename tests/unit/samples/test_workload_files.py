@@ -13,9 +13,9 @@ from packager.core.workload import Workload
 from packager.errors import NotFound, UsageError
 from packager.samples.lengths import load_lengths, load_workload, percentile
 from packager.samples.load import BrokenSamples
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def written(path: Path, *rows: Any) -> Path:
@@ -32,7 +32,7 @@ def lengths(found: Workload) -> tuple[int, int, int, int]:
     return (*means, found.p95_input_tokens, found.p95_output_tokens)
 
 
-@CASES.each("stated")
+@cases("stated")
 def test_counts_that_a_row_states_are_taken(row: Any, tmp_path: Path) -> None:
     found = load_workload(str(written(tmp_path / "log.jsonl", row)))
 
@@ -82,7 +82,7 @@ def test_rows_that_are_no_requests_are_counted(tmp_path: Path) -> None:
     assert load_workload(str(path)).source.endswith("2 rows are not requests")
 
 
-@CASES.each("no_requests")
+@cases("no_requests")
 def test_a_file_without_requests_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(text, encoding="utf-8")

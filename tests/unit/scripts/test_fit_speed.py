@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from packager.performance.speed_table import parse_table
-from tests.support.case_tables import read_tables
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"

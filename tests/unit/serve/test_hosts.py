@@ -7,10 +7,12 @@ import pytest
 from packager.errors import UsageError
 from packager.serve.hosts import Listen, check_host, check_origin, parse_listen
 from packager.serve.refusals import ForeignHost
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(*cases(__file__, "addresses"))
+@cases("addresses")
 def test_an_address_is_read_and_judged(text: str, host: str, port: int, loopback: bool) -> None:
     assert parse_listen(text) == Listen(host, port)
     assert Listen(host, port).is_loopback is loopback
@@ -41,7 +43,7 @@ def test_names_of_this_machine_are_answered(host: str) -> None:
     check_host(host)
 
 
-@pytest.mark.parametrize(*cases(__file__, "strangers"))
+@cases("strangers")
 def test_a_name_that_was_pointed_at_this_machine_is_refused(host: str | None) -> None:
     with pytest.raises(ForeignHost):
         check_host(host)
@@ -54,7 +56,7 @@ def test_programs_and_our_own_pages_are_answered() -> None:
     check_origin("GET", "127.0.0.1:8470", None, "none")
 
 
-@pytest.mark.parametrize(*cases(__file__, "origins"))
+@cases("origins")
 def test_pages_of_other_origins_are_refused(origin: str | None, site: str | None) -> None:
     with pytest.raises(ForeignHost):
         check_origin("POST", "127.0.0.1:8470", origin, site)

@@ -9,7 +9,9 @@ import pytest
 from packager.errors import NotFound, PackagerError
 from packager.serve.keys import KeysInvalid, read_keys, take_keys
 from packager.serve.sigv4 import AccessKey
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 SECRET = "3e9f2b71c0d84a5596e1f7d2"
 
@@ -63,7 +65,7 @@ def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> N
     assert "chmod 600" in refused.value.hint
 
 
-@pytest.mark.parametrize(*cases(__file__, "faults"))
+@cases("faults")
 def test_what_is_wrong_with_a_file_is_told_without_its_secrets(
     tmp_path: Path, text: str, said: str
 ) -> None:

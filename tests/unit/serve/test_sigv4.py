@@ -22,7 +22,9 @@ from packager.serve.refusals import (
     UnknownKey,
 )
 from packager.serve.sigv4 import AccessKey, Claim, SignedRequest, Verifier
-from tests.support.cases import document
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
 BOB = AccessKey("BOB0001", "77b0c9d1e3f54f6a8b2c4d5e", "bob")
@@ -103,24 +105,26 @@ def test_every_body_and_value_is_signed_alike(body: bytes, value: str) -> None:
     verify(signed(body=body, headers=headers))
 
 
-@pytest.mark.parametrize("row", document(__file__, "requests"), ids=lambda row: row["id"])
-def test_what_was_signed_is_what_counts(row: dict[str, Any]) -> None:
+@cases("requests")
+def test_what_was_signed_is_what_counts(case: dict[str, Any]) -> None:
     """Refused for the reason that is stated, or accepted."""
-    request = signed(**_keyed(row.get("signed", {})))
-    for name, value in row.get("sets", {}).items():
+    request = signed(**_keyed(case.get("signed", {})))
+    for name, value in case.get("sets", {}).items():
         request = with_header(request, name, value or None)
-    for old, new in row.get("edits", ()):
+    for old, new in case.get("edits", ()):
         request = edited(request, old, new)
-    changed = {name: row["is"][name] for name in ("method", "target") if name in row.get("is", {})}
+    changed = {
+        name: case["is"][name] for name in ("method", "target") if name in case.get("is", {})
+    }
     request = replace(request, **changed)
-    if "body" in row.get("is", {}):
-        request = replace(request, body=row["is"]["body"].encode())
+    if "body" in case.get("is", {}):
+        request = replace(request, body=case["is"]["body"].encode())
 
-    if "refused" not in row:
+    if "refused" not in case:
         verify(request)
         return
     kinds = {one.__name__: one for one in REFUSALS}
-    with pytest.raises(kinds[row["refused"]], match=row.get("says")):
+    with pytest.raises(kinds[case["refused"]], match=case.get("says")):
         verify(request)
 
 

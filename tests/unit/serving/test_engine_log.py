@@ -10,10 +10,12 @@ from __future__ import annotations
 import pytest
 
 from packager.serving.engine_log import LogError, excerpt, first_error
+from tests.support.cases import cases_of
 from tests.support.places import DATA
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/serving/corpus/logs.toml"
+cases = cases_of(__file__, "logs")
+
+
 LOGS = DATA / "engine_logs"
 
 
@@ -23,7 +25,7 @@ def error_of(name: str) -> LogError:
     return error
 
 
-@each_row(ROWS, "causes")
+@cases("causes")
 def test_the_cause_is_found_before_what_follows_from_it(name: str, summary: str) -> None:
     error = error_of(name)
 
@@ -79,7 +81,7 @@ def test_of_a_chain_the_cause_counts_and_what_was_handled_does_not(link: str, su
     assert error.summary == summary
 
 
-@each_row(ROWS, "ends")
+@cases("ends")
 def test_other_ends(log: str, summary: str) -> None:
     error = first_error(log)
 

@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from packager.serving.start_log import SplitStart, StartMarks, parse_time, read_marks, split_start
+from tests.support.cases import cases_of
 from tests.support.places import DATA
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__, "logs")
 
 LOGS = DATA / "start_logs"
 
@@ -30,7 +32,7 @@ def parts(found: SplitStart) -> tuple[float | None, ...]:
     return tuple(None if part is None else round(part, 2) for part in told)
 
 
-@each_row("unit/serving/corpus/logs.toml", "starts")
+@cases("starts")
 def test_a_start_is_split_at_what_its_engine_says(
     name: str, started: str, ready: str, expected: list[float | str]
 ) -> None:

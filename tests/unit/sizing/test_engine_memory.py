@@ -25,7 +25,7 @@ from packager.sizing.engine_memory import (
     visible_bytes,
 )
 from packager.sizing.memory import MemoryInputs, make_budget
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.support.startup_models import startup_model
 

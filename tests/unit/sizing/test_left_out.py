@@ -9,7 +9,7 @@ import pytest
 from packager.sizing.left_out import find_left_out, leaves_experts_whole
 from packager.sizing.schemes import quantized_weight_bytes
 from tests.support import zoo
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of
 
 cases = cases_of(__file__)

@@ -11,7 +11,7 @@ from packager.core.shape import Shape
 from packager.core.techniques import Draft
 from packager.core.units import GIB
 from packager.sizing.memory import MemoryInputs, make_budget
-from tests.support.case_tables import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, TINY, awq_model_of, model_of
 
 cases = cases_of(__file__)

@@ -17,7 +17,7 @@ from packager.sizing.parallelism import (
     note_split,
     refusal,
 )
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of
 
 cases = cases_of(__file__)

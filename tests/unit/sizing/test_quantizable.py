@@ -16,7 +16,7 @@ from packager.findings import errors_in
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sizing.quantizable import find_support, read_table
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 from tests.support.places import ROOT
 

@@ -21,7 +21,7 @@ from packager.plugins.tables import FAMILIES
 from packager.ports import ContainerFamily
 from packager.sizing.splits import Splits, check_idle, find_splits, may_use_nodes
 from tests.support import zoo
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, model_of
 
 cases = cases_of(__file__)

@@ -10,7 +10,7 @@ import pytest
 from packager.architectures.profile import make_profile
 from packager.core.units import GIB
 from packager.sizing.memory import served_weight_bytes
-from tests.support.case_tables import cases_of
+from tests.support.cases import cases_of
 from tests.support.headers import plan_of
 from tests.support.startup_models import MODELS, startup_model
 from tests.support.startups import Startup, budget_of, error_of, is_compared, startups

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from packager.steps.capacity import kernel_killed, own_gpus, visible_gpus
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 VMSTAT = "nr_free_pages 1\noom_kill 7\n"
 
@@ -22,7 +22,7 @@ def machine(root: Path, **files: str) -> Path:
     return root
 
 
-@CASES.each("limits")
+@cases("limits")
 def test_a_container_that_met_its_limit_is_not_counted_as_ours(
     tmp_path: Path, groups: str, counter: str, text: str
 ) -> None:
@@ -45,7 +45,7 @@ def test_a_machine_that_counts_nothing_has_killed_nothing(tmp_path: Path) -> Non
     assert kernel_killed(tmp_path) == 0
 
 
-@CASES.each("gpus")
+@cases("gpus")
 def test_others_gpus_are_not_ours(there: int, named: str | None, ours: tuple[str, ...]) -> None:
     """A job under Slurm or Ray took GPU 0, which was another job's."""
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
@@ -53,7 +53,7 @@ def test_others_gpus_are_not_ours(there: int, named: str | None, ours: tuple[str
     assert own_gpus(there, environment) == ours
 
 
-@CASES.each("first_gpus")
+@cases("first_gpus")
 def test_a_step_sees_the_first_of_our_gpus(count: int, named: str | None, seen: str) -> None:
     environment = {} if named is None else {"CUDA_VISIBLE_DEVICES": named}
 

@@ -25,10 +25,10 @@ from packager.steps.runner import _check_versions
 from packager.steps.tools.definition import ToolDefinition, read_tool
 from packager.steps.tools.locks import installed_versions, pinned_versions
 from tests.support.cache_entries import CHECKPOINT
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.tool_steps import step
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 TOOLS = share_dir("containers") / "tools"
 LOCK = (Path(__file__).parent / "corpus/lock.txt").read_text()
@@ -173,7 +173,7 @@ def test_the_docker_executor_names_its_python_and_its_image(
     assert toolchain_of(absent).image is None
 
 
-@CASES.each("pythons")
+@cases("pythons")
 def test_a_result_of_another_python_is_refused(used: dict[str, str], fits: bool) -> None:
     key = CHECKPOINT
     keyed = step("copy", key=key, env=key.invocation.env)

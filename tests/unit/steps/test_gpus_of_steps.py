@@ -9,9 +9,9 @@ import pytest
 from packager.core.devices import Gpus, GpuUse, GpuWish, choose_gpus, choose_threads, gpus_in
 from packager.core.units import GIB
 from packager.steps.gpus import check_gpu_use, check_gpu_wish
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 A10G = Gpus(count=4, bytes=24 * GIB)
 
 
@@ -19,7 +19,7 @@ def gpus(there: tuple[int, int] | None) -> Gpus | None:
     return None if there is None else Gpus(count=there[0], bytes=there[1] * GIB)
 
 
-@CASES.each("gpus")
+@cases("gpus")
 def test_a_step_gets_what_helps_and_is_there(
     wish: GpuWish, use: dict[str, Any], there: tuple[int, int] | None, given: int
 ) -> None:
@@ -30,7 +30,7 @@ def test_a_step_gets_what_helps_and_is_there(
     assert choose_gpus(wish, GpuUse(**use, **sizes), gpus(there)) == given
 
 
-@CASES.each("wishes")
+@cases("wishes")
 def test_more_gpus_than_there_are_is_refused(
     wish: GpuWish, there: tuple[int, int] | None, said: str | None
 ) -> None:
@@ -62,7 +62,7 @@ def test_an_executor_that_says_nothing_of_gpus_is_not_one_without() -> None:
     assert gpus_in({"gpus": 2.0, "gpu_bytes": 5e9}) == Gpus(count=2, bytes=5_000_000_000)
 
 
-@CASES.each("threads")
+@cases("threads")
 def test_a_step_computes_with_the_cores_where_that_helps(
     wish: int | None, cores: float | None, is_large: bool, threads: int
 ) -> None:

@@ -17,10 +17,10 @@ from packager.errors import StepFailed
 from packager.evaluate.quality import read_quality
 from packager.steps.failures import StepBroken
 from packager.steps.protocol import Listener, judge
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.tool_steps import step
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def judged(root: Path, answer: bytes, left: Sequence[str] = ()) -> StepResult:
@@ -47,7 +47,7 @@ def test_what_is_left_and_named_is_the_result(tmp_path: Path) -> None:
     assert judged(tmp_path, naming(*files), files) == StepResult()
 
 
-@CASES.each("other_files")
+@cases("other_files")
 def test_other_files_than_the_result_names_are_no_result(
     tmp_path: Path, left: tuple[str, ...], named: tuple[str, ...], odd: str
 ) -> None:

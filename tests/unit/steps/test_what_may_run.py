@@ -20,11 +20,11 @@ from packager.wiring import steps
 from packager.wiring.settings import Settings
 from tests.support.cache_entries import NEURON, Build, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.tool_steps import run_step
 from tests.unit.steps.test_larger_artifacts import step_of, tool
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 class Compiler(DryRunExecutor):
@@ -139,7 +139,7 @@ def test_what_may_run_is_made_anew(tmp_path: Path, filled: Path) -> None:
     assert (outcome.reused, executor.runs) == (False, 1)
 
 
-@CASES.each("promised")
+@cases("promised")
 def test_the_runner_keeps_what_the_user_was_promised(
     on_miss: OnMiss, gives: str, may_run: bool
 ) -> None:

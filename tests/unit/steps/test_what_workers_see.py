@@ -26,7 +26,7 @@ from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.steps import answers_step, texts_of, training_step
 from packager.evaluate.step import evaluation_step
-from tests.support.cases import Corpus
+from tests.support.cases import read_tables
 from tests.support.headers import TINY, model_of
 from tests.support.known import known
 from tests.unit.compile import test_neuron as neuron
@@ -34,7 +34,8 @@ from tests.unit.compile import test_vllm_cache as vllm
 from tests.unit.contrib import test_tensorrt_llm as tensorrt
 from tests.unit.quantize import test_quantizers as quantizing
 
-CASES = Corpus(__file__)
+TABLES = read_tables(__file__)
+
 TOOL = ToolFacts(name="draft-heads", worker="a" * 64, requirements="b" * 64, packages={})
 CONFIG = {**TINY, "eos_token_id": 1, "_name_or_path": "org/base", "use_cache": True}
 
@@ -47,8 +48,8 @@ def file(path: str, role: FileRole, text: str) -> ModelFile:
 
 def with_files(model: ModelFiles, changed: Mapping[str, str]) -> ModelFiles:
     """Give a model its files, of which some have another text."""
-    texts = {"config.json": json.dumps(dict(model.config)), **CASES["texts"]}
-    roles = CASES["roles"]
+    texts = {"config.json": json.dumps(dict(model.config)), **TABLES["texts"]}
+    roles = TABLES["roles"]
     files = (
         file(path, roles.get(path, "other"), changed.get(path, text))
         for path, text in texts.items()
@@ -130,8 +131,8 @@ KINDS: Mapping[str, Describe] = {
     "neuron nxdi": graphs("vllm-nxdi"),
 }
 
-FILES = tuple(CASES["texts"])
-FIELDS: Mapping[str, Any] = CASES["fields"]
+FILES = tuple(TABLES["texts"])
+FIELDS: Mapping[str, Any] = TABLES["fields"]
 CHANGES: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
     **{path: ({path: "another"}, {}) for path in FILES},
     **{name: ({}, {name: value}) for name, value in FIELDS.items()},
@@ -175,7 +176,7 @@ def test_a_model_with_the_same_key_shows_a_worker_the_same(kind: str, change: st
     assert same_key or shown(before, frozenset()) != shown(after, frozenset())
 
 
-@pytest.mark.parametrize("kind", CASES["shared"])
+@pytest.mark.parametrize("kind", TABLES["shared"])
 def test_what_only_travels_along_makes_nothing_anew(kind: str) -> None:
     """Editing a model card must not quantize 70 billion weights again."""
     describe = {**KINDS, "vllm": compiled}[kind]
@@ -187,7 +188,7 @@ def test_what_only_travels_along_makes_nothing_anew(kind: str) -> None:
         if key_of(after) == key_of(before):
             shared.add(name)
 
-    groups = (CASES["groups"][group] for group in CASES["shared"][kind])
+    groups = (TABLES["groups"][group] for group in TABLES["shared"][kind])
     assert shared == {name for group in groups for name in group}
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from packager.share import share_dir
 from packager.steps.tools.definition import read_tool
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of, read_tables
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 TOOLS = share_dir("containers") / "tools"
 
@@ -32,7 +32,7 @@ def tool(place: Path, source: str) -> Path:
     return place
 
 
-@CASES.each("shared")
+@cases("shared")
 def test_a_shared_module_belongs_to_the_workers_that_import_it(
     source: str, changes: bool, helper: Path, tmp_path: Path
 ) -> None:
@@ -58,4 +58,4 @@ def test_shipped_workers_are_those_that_made_what_caches_hold() -> None:
 
     assert {
         place.name: read_tool(place.name, place, TOOLS / "common").worker_digest for place in places
-    } == CASES["workers"]
+    } == read_tables(__file__)["workers"]

@@ -17,12 +17,12 @@ from packager.findings import Finding
 from packager.steps.dry_run import DryRunExecutor
 from packager.tune.candidates import Field, Foretold, identity_of, make_field
 from packager.tune.space import Axis, Variation, base_of, merged_axes, request_with, variations
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of, plan_of
 from tests.support.pages import services_with
 from tests.support.predictions import point
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 ASKED = BuildRequest(model="org/tiny", instance="local", goal="throughput")
 FOUND = services_with(model_of(TINY, name="org/tiny"))
 SERVICES = replace(
@@ -59,7 +59,7 @@ def field_of(*varied: Mapping[str, Any], told: Mapping[str, Foretold] | None = N
     )
 
 
-@CASES.rows("names")
+@cases("names")
 def test_what_is_tried(case: Case) -> None:
     request = ASKED.model_copy(update=case["asked"])
     axes = merged_axes(case.get("varied", ()))
@@ -67,7 +67,7 @@ def test_what_is_tried(case: Case) -> None:
     assert names_of(request, varied=axes, **case.get("checkpoint", {})) == case["names"]
 
 
-@CASES.rows("fields")
+@cases("fields")
 def test_what_is_measured_of_combinations(case: Case) -> None:
     told = {name: foretold(*figures) for name, figures in case.get("told", {}).items()}
 
@@ -125,7 +125,7 @@ def test_a_value_that_the_user_wrote_and_no_field_can_have_is_an_error() -> None
 AWQ, INT8 = {"quantize": "awq"}, {"quantize": "smoothquant"}
 
 
-@CASES.each("hopeless")
+@cases("hopeless")
 def test_only_what_both_bands_exclude_is_hopeless(
     low: float, high: float, band: float, *, kept: bool
 ) -> None:

@@ -24,15 +24,16 @@ from packager.tune.report import tune_lines
 from packager.tune.request_file import check_request_file, request_text
 from packager.tune.score import score_of, why_useless
 from packager.tune.space import Axis
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.tuning import a_load
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 LIMITS = Limits(ttft_ms=500.0)
 
 
-@CASES.each("scores")
+@cases("scores")
 def test_a_round_is_worth(goal: Goal, loads: tuple[dict[str, Any], ...], score: float) -> None:
     assert score_of([a_load(**one) for one in loads], goal, LIMITS) == pytest.approx(score)
 
@@ -45,7 +46,7 @@ def test_the_95th_percentile_is_held_against_a_limit() -> None:
     assert score_of([load], "cost", LIMITS) == pytest.approx(-2.0)
 
 
-@CASES.rows("useless")
+@cases("useless")
 def test_answers_that_make_a_candidate_useless(case: Case) -> None:
     made = [a_load(**one) for one in case["loads"]]
     for load in made:
@@ -56,11 +57,13 @@ def test_answers_that_make_a_candidate_useless(case: Case) -> None:
 
 def report(*candidates: TunedCandidate, **more: Any) -> TuneReport:
     best = candidates[0].name if candidates else None
-    fields = {**CASES["report"]["fields"], "best": best, "candidates": candidates}
+    fields = {**TABLES["report"]["fields"], "best": best, "candidates": candidates}
     return TuneReport(**fields | more)
 
 
-BEST, TIED, BASE, FAILED = (TunedCandidate(**one) for one in CASES["report"]["candidates"].values())
+BEST, TIED, BASE, FAILED = (
+    TunedCandidate(**one) for one in TABLES["report"]["candidates"].values()
+)
 
 
 def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() -> None:
@@ -72,7 +75,7 @@ def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() 
     images = ("packager-tune:1@sha256:01",)
     whole = report(BEST, TIED, BASE, FAILED, not_tried=left_out, images=images)
 
-    assert [*tune_lines(whole)] == CASES["report"]["text"].splitlines()
+    assert [*tune_lines(whole)] == TABLES["report"]["text"].splitlines()
 
 
 def test_all_candidates_beyond_the_limits_are_said_to_be() -> None:
@@ -186,7 +189,7 @@ def test_values_of_one_field_are_one_choice_and_settings_one_for_each_name() -> 
     )
 
 
-@CASES.each("not_varied")
+@cases("not_varied")
 def test_what_cannot_be_varied_is_refused(text: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         varied_axes([text])

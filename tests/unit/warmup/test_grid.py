@@ -10,9 +10,9 @@ import pytest
 from packager.core.warmup import Grid
 from packager.errors import NotFound, UsageError
 from packager.warmup.grid import expand, read_grid_or_plan, read_plan
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 AXES = {"model": ["a", "b"], "instance": ["ml.g5.xlarge", "ml.inf2.xlarge"]}
 
@@ -43,7 +43,7 @@ def test_an_axis_wins_over_a_default_and_a_shape_over_both() -> None:
     assert found == {"max_batch": 3, "goal": "cost"}
 
 
-@CASES.each("excludes")
+@cases("excludes")
 def test_an_exclude_leaves_out_what_matches_all_its_fields(
     exclude: dict[str, Any], left: tuple[str, ...]
 ) -> None:
@@ -52,7 +52,7 @@ def test_an_exclude_leaves_out_what_matches_all_its_fields(
     assert [f"{one['model']} {one['instance'].split('.')[1]}" for one in found] == [*left]
 
 
-@CASES.each("refused")
+@cases("refused")
 def test_a_grid_that_says_something_else_than_was_meant_is_refused(
     fields: dict[str, Any], message: str
 ) -> None:
@@ -60,7 +60,7 @@ def test_a_grid_that_says_something_else_than_was_meant_is_refused(
         list(expand(grid(**fields)))
 
 
-@CASES.each("no_grid")
+@cases("no_grid")
 def test_a_file_that_is_no_grid_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
     place = tmp_path / "grid.toml"
     place.write_text(text)

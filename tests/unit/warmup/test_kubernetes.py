@@ -16,10 +16,10 @@ from packager.errors import UsageError
 from packager.warmup import kubernetes
 from packager.warmup.cluster import Cluster
 from packager.warmup.kubernetes import render_jobs
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.warmup_plans import job, plan
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 VERSIONS = ("1.31", "1.33", "1.37")
 GPU = {"accelerator": "nvidia", "device": "A10G", "devices": 4, "memory_bytes": 2**34}
@@ -46,7 +46,7 @@ def container(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@CASES.each("clusters")
+@cases("clusters")
 def test_the_manifests_are_valid(version: str, changes: dict[str, Any]) -> None:
     for document in documents(**changes):
         kubernetes_validate.validate(document, version, strict=True)

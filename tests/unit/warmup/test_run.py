@@ -10,10 +10,10 @@ import pytest
 
 from packager.core.warmup import Ended, Job, Node, Outcome, WarmPlan
 from packager.warmup.run import NeedsSharedCache, run_plan
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.warmup_plans import job, plan
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 NODE = Node(name="one", cpus=4, memory_bytes=2**34)
 GPU = Node(name="two", cpus=4, memory_bytes=2**34, accelerator="nvidia", device="A10G", devices=1)
@@ -147,7 +147,7 @@ def test_what_needs_a_failed_job_is_skipped_and_the_rest_is_done() -> None:
     assert fleet.submitted == [0, 3]
 
 
-@CASES.each("infeasible")
+@cases("infeasible")
 def test_what_no_node_has_is_said_and_never_submitted(resources: dict[str, Any]) -> None:
     fleet = Script(Store(), NODE, GPU)
 
@@ -171,7 +171,7 @@ def test_several_machines_need_a_shared_store() -> None:
     assert states(run(plan(job(0)), Script(Store(is_shared=False), NODE))) == ["built"]
 
 
-@CASES.each("not_believed")
+@cases("not_believed")
 def test_a_job_is_not_believed_to_be_done_without_its_artifact(said: str, reason: str) -> None:
     fleet = Script(Store(), job0=[Ended(index=0, said=said)])
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from packager.deploy.compose import front
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 pytestmark = pytest.mark.usefixtures("runner")
 
@@ -170,7 +172,7 @@ async def test_a_request_waits_for_a_server(tmp_path: Path) -> None:
         assert (await heard(reader))[1] == b"b!"
 
 
-@pytest.mark.parametrize(*cases(__file__, "refused"))
+@cases("refused")
 async def test_what_two_readers_could_read_in_two_ways_is_refused(
     tmp_path: Path, sent: str, status: str
 ) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.speculating import SpeculatingServer
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__)
 
 ROWS = "".join(
     json.dumps({"prompt": f"{name} one two three four five six seven eight nine"}) + "\n"
@@ -166,7 +168,7 @@ def test_a_password_in_an_address_that_is_misspelt_is_not_printed_either(
     assert "hunter2" not in done.out + done.err
 
 
-@each_row("integration/drafts/corpus/commands.toml", "measure")
+@cases("measure")
 def test_wrong_words_are_refused_before_anything_is_asked(
     packager: Packager, asked: list[str], status: int, said: str
 ) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.models import safetensors_bytes
-from tests.support.toml_rows import each_row
+
+cases = cases_of(__file__)
 
 TRAIN = ("draft", "train", "--model", str(TINY), "--output", "head")
 
 
-@each_row("integration/drafts/corpus/commands.toml", "train")
+@cases("train")
 def test_what_cannot_be_is_refused_before_any_work(
     packager: Packager, tmp_path: Path, asked: list[str], status: int, reason: str
 ) -> None:

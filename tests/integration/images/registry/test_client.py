@@ -21,9 +21,11 @@ from packager.images.registry.client import RegistryClient
 from packager.images.registry.transport import Transport, retry_after_s
 from packager.images.registry.upload import BlobUpload
 from tests.integration.images.registry.conftest import Certificate, Clients
+from tests.support.cases import cases_of
 from tests.support.doubles.fault_proxy import Action, Exchange, Fault, FaultProxy
 from tests.support.doubles.registry import IDENTITY_TOKEN, PASSWORD, USER, FakeRegistry, sha256
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 BLOB = os.urandom(3_000_000)
 
@@ -88,7 +90,7 @@ def test_certificates_that_cannot_be_read_are_named(clients: Clients) -> None:
         clients(ca_file="/no/such/file.pem").at("registry.invalid").ping()
 
 
-@rows(__file__, "host", "host=id", "scheme")
+@cases("host")
 def test_plain_http_is_for_loopback_and_named_hosts_only(host: str, scheme: str) -> None:
     transport = Transport(insecure_hosts={"r.internal:5000", "other.internal"})
 
@@ -112,7 +114,7 @@ def test_a_busy_registry_is_given_the_time_it_asks_for(clients: Clients) -> None
     assert clients.slept == [7.0, 7.0]
 
 
-@rows(__file__, "retry_after", "text", "seconds")
+@cases("retry_after")
 def test_retry_after_is_bounded(text: str, seconds: float) -> None:
     assert retry_after_s({"Retry-After": text}) == seconds
 
@@ -483,7 +485,7 @@ def test_an_http_location_of_a_tls_registry_is_read_as_https(clients: Clients) -
     assert found == "https://registry.example/v2/a/blobs/uploads/1?_state=x%3D"
 
 
-@rows(__file__, "challenge", "header", "found")
+@cases("challenge")
 def test_challenges_are_parsed(header: str, found: list[dict[str, str]]) -> None:
     assert parse_challenges(header) == [Challenge(**one) for one in found]
 

@@ -22,8 +22,10 @@ from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
 from packager.images.registry.ecr import ecr_credentials, is_ecr
 from packager.images.registry.transport import Transport
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 SECRET = "secret-canary"
@@ -49,7 +51,7 @@ def aws(aws_server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str
     return aws_server
 
 
-@rows(__file__, "host", "host=id", "known")
+@cases("host")
 def test_hosts_of_ecr_are_told_from_others(host: str, known: bool) -> None:
     assert is_ecr(host) is known
 

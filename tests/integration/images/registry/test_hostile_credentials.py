@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from packager.errors import PackagerError
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
 from tests.unit.images.registry.test_hostile_credentials import SECRET, look_up
 
+cases = cases_of(__file__)
 
-@rows(__file__, "answer", "answer")
+
+@cases("answer")
 def test_an_answer_of_a_helper_that_cannot_be_read_is_refused_and_not_shown(
     answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

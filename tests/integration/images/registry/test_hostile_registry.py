@@ -21,9 +21,11 @@ from packager.images.registry.referrers import referrers
 from packager.images.registry.upload import put_blob
 from packager.images.target import parse_registry_target
 from tests.integration.images.registry.conftest import Clients
+from tests.support.cases import cases_of
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.made_images import hasty_clients
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -89,7 +91,7 @@ def base_of(answer: Answer) -> object:
         return RegistryBase(clients=hasty_clients()).facts(target, Platform())
 
 
-@rows(__file__, "configuration", "changes", "text:bytes")
+@cases("configuration", text="")
 def test_a_configuration_of_wrong_types_is_refused(changes: str | None, text: bytes) -> None:
     config = json.dumps({**GOOD, **json.loads(changes)}).encode() if changes else text
 
@@ -97,7 +99,7 @@ def test_a_configuration_of_wrong_types_is_refused(changes: str | None, text: by
         base_of(image_with(config))
 
 
-@rows(__file__, "manifest", "changes", "layer")
+@cases("manifest")
 def test_a_manifest_of_wrong_types_is_refused(changes: str | None, layer: str | None) -> None:
     fields = json.loads(changes) if changes else {"layers": [{**LAYER, **json.loads(layer or "")}]}
 
@@ -105,7 +107,7 @@ def test_a_manifest_of_wrong_types_is_refused(changes: str | None, layer: str | 
         base_of(image_with(json.dumps(GOOD).encode(), fields))
 
 
-@rows(__file__, "index", "changes")
+@cases("index")
 def test_an_index_of_wrong_types_is_refused(changes: str) -> None:
     index = json.dumps({"schemaVersion": 2, **json.loads(changes)}).encode()
 
@@ -138,7 +140,7 @@ def test_a_manifest_that_drips_steadily_is_given_up(monkeypatch: pytest.MonkeyPa
         client.get_manifest("a/b", "1")
 
 
-@rows(__file__, "challenge", "text")
+@cases("challenge")
 def test_a_challenge_takes_time_in_proportion_to_its_length(text: str) -> None:
     with quick():
         parse_challenges(text)
@@ -175,7 +177,7 @@ def told_token(body: bytes) -> Answer:
     return answer
 
 
-@rows(__file__, "token", "text:bytes")
+@cases("token")
 def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(text: bytes) -> None:
     with asked(told_token(text)) as client, pytest.raises(ProtocolFailed) as caught:
         client.get_manifest("a/b", "1")
@@ -183,13 +185,13 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(text: bytes) -> No
     assert CANARY not in said(caught.value)
 
 
-@rows(__file__, "lifetime", "text")
+@cases("lifetime")
 def test_a_lifetime_that_means_nothing_leaves_the_token_usable(text: str) -> None:
     with asked(told_token(f'{{"token":"good","expires_in":{text}}}'.encode())) as client:
         assert client.get_manifest("a/b", "1").data == b"{}"
 
 
-@rows(__file__, "address", "text")
+@cases("address")
 def test_a_realm_that_cannot_be_asked_is_refused(text: str) -> None:
     realm = f'Bearer realm="{text}"'
 
@@ -200,7 +202,7 @@ def test_a_realm_that_cannot_be_asked_is_refused(text: str) -> None:
         client.get_manifest("a/b", "1")
 
 
-@rows(__file__, "address", "text")
+@cases("address")
 @pytest.mark.parametrize(("method", "status"), [("GET", 302), ("POST", 202)])
 def test_a_location_that_cannot_be_asked_is_refused(text: str, method: str, status: int) -> None:
     with refused(lambda request: reply(b"", status, Location=text), *REFUSED) as client:
@@ -210,18 +212,18 @@ def test_a_location_that_cannot_be_asked_is_refused(text: str, method: str, stat
             client.start_upload("a/b")
 
 
-@rows(__file__, "error", "text:bytes")
+@cases("error")
 def test_an_error_document_that_means_nothing_says_nothing(text: bytes) -> None:
     assert error_codes(text) == ""
 
 
-@rows(__file__, "tags", "text:bytes")
+@cases("tags")
 def test_a_list_of_tags_of_a_wrong_type_is_refused(text: bytes) -> None:
     with refused(lambda request: reply(text), ProtocolFailed) as client:
         client.list_tags("a/b")
 
 
-@rows(__file__, "referrer", "entry")
+@cases("referrer")
 def test_a_referrer_of_a_wrong_type_is_left_out(entry: str) -> None:
     index = json.dumps({"schemaVersion": 2, "manifests": [json.loads(entry)]}).encode()
 
@@ -229,7 +231,7 @@ def test_a_referrer_of_a_wrong_type_is_left_out(entry: str) -> None:
         assert referrers(client, "a/b", DIGEST) == ()
 
 
-@rows(__file__, "head", "text:bytes")
+@cases("head")
 def test_a_head_that_breaks_http_is_refused(text: bytes) -> None:
     with HostileServer(lambda request: text) as server, pytest.raises(REFUSED):
         target = parse_registry_target(f"{server.host}/a/b:1")

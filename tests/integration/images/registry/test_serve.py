@@ -31,8 +31,10 @@ from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
 from tests.integration.images.registry.conftest import Clients
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import sha256
-from tests.support.toml_rows import rows
+
+cases = cases_of(__file__)
 
 HEAD, TAIL = b"head" * 100, b"tail" * 100
 FAR = os.urandom(50_000)
@@ -108,7 +110,7 @@ def test_a_client_pulls_the_image_whole(
     assert served.bytes_served == expected
 
 
-@rows(__file__, "range", "asked", "first", "stop")
+@cases("range")
 def test_a_range_may_begin_and_end_in_any_segment(
     serve: Serve, content: bytes, asked: str, first: int, stop: int | None
 ) -> None:

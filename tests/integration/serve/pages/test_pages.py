@@ -17,10 +17,12 @@ from packager.sagemaker.refusals import ResourceInUse
 from packager.serve.pages.commands import Commands
 from packager.serve.pages.job_views import job_path
 from packager.serve.services import ServeServices
-from tests.support.cases import cases, document, shows
+from tests.support.cases import cases_of, read_tables, shows
 from tests.support.lineage_records import build_record
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
 from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
+
+cases = cases_of(__file__)
 
 HOSTILE = "\"><script>alert(1)</script>'{{7*7}}"
 ESCAPED = "&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;{{7*7}}"
@@ -155,30 +157,30 @@ def test_a_form_that_is_too_large_is_refused(visitor: Visitor) -> None:
     assert visitor.post("/ui/jobs/new", {"model": "x" * 300_000})[0] == 413
 
 
-@pytest.mark.parametrize("row", document(__file__, "visits"), ids=lambda row: row["id"])
+@cases("visits")
 def test_a_visitor_is_shown_what_is_there_and_told_what_is_not_done(
-    visitor: Visitor, api: MadeUpApi, jobs: MadeUpJobs, row: dict[str, Any]
+    visitor: Visitor, api: MadeUpApi, jobs: MadeUpJobs, case: dict[str, Any]
 ) -> None:
     """`fields` are a form's; `answers` and `refuses` are the API's, which is `asked` and `sent`."""
-    api.answers |= row.get("answers", {})
-    api.answers |= {name: ResourceInUse(told) for name, told in row.get("refuses", {}).items()}
+    api.answers |= case.get("answers", {})
+    api.answers |= {name: ResourceInUse(told) for name, told in case.get("refuses", {}).items()}
     before = set(jobs.jobs)
-    if "fields" in row:
-        status, headers, text = visitor.post(row["path"], row["fields"])
+    if "fields" in case:
+        status, headers, text = visitor.post(case["path"], case["fields"])
     else:
-        status, headers, text = visitor.get(row["path"], **row.get("headers", {}))
+        status, headers, text = visitor.get(case["path"], **case.get("headers", {}))
 
     text = text.replace("\r\n", "\n")
-    assert status == row.get("status", 200)
-    assert [part for part in row.get("has", ()) if part not in text] == []
-    assert [part for part in row.get("lacks", ()) if part in text] == []
-    assert headers.get("location") == row.get("location")
-    assert [name for name, _ in api.asked] == row.get("asked", [name for name, _ in api.asked])
-    assert "sent" not in row or shows(api.asked[0][1], row["sent"])
+    assert status == case.get("status", 200)
+    assert [part for part in case.get("has", ()) if part not in text] == []
+    assert [part for part in case.get("lacks", ()) if part in text] == []
+    assert headers.get("location") == case.get("location")
+    assert [name for name, _ in api.asked] == case.get("asked", [name for name, _ in api.asked])
+    assert "sent" not in case or shows(api.asked[0][1], case["sent"])
     assert set(jobs.jobs) == before
 
 
-@pytest.mark.parametrize(*cases(__file__, "forms"))
+@cases("forms")
 def test_a_form_of_another_site_does_nothing(
     visitor: Visitor, jobs: MadeUpJobs, fields: dict[str, str], headers: dict[str, str]
 ) -> None:
@@ -257,9 +259,9 @@ def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_pa
         f"if [ $2 = ls ]; then cat {tmp_path}/ls.json; else cat {tmp_path}/stats.json; fi\n"
     )
     program.chmod(0o755)
-    listed = {**document(__file__, "entry"), "model": HOSTILE}
+    listed = {**read_tables(__file__)["entry"], "model": HOSTILE}
     (tmp_path / "ls.json").write_text(json.dumps([listed]))
-    (tmp_path / "stats.json").write_text(json.dumps(document(__file__, "statistics")))
+    (tmp_path / "stats.json").write_text(json.dumps(read_tables(__file__)["statistics"]))
     commands = Commands(program=(str(program),))
     with served(lambda: pages_app(services, commands=commands)) as address:
         _, _, text = Visitor(address).get("/ui/caches")

@@ -24,11 +24,11 @@ from packager.steps.ray.orders import make_order
 from packager.steps.tools.environments import Environments
 from packager.wiring.cluster import exchange_for
 from tests.support.cache_opening import open_cache
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.tool_steps import OUTSIDE
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 class Node:
@@ -116,7 +116,7 @@ def test_a_node_with_the_cache_of_whoever_asks_does_not_wait_for_its_lock(node: 
     assert node.published(step)
 
 
-@CASES.each("failing")
+@cases("failing")
 def test_a_node_that_fails_says_why_and_publishes_nothing(
     node: Node, way: str, kind: str, code: int, words: str
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_node_asks_for_what_it_lacks_before_it_runs_anything(node: Node, tmp_p
     assert node.published(step)
 
 
-@CASES.each("other_stores")
+@cases("other_stores")
 def test_a_node_with_another_store_fails_at_once(node: Node, shared: str, words: str) -> None:
     step = node.step()
     done = node.run(step, PACKAGER_CACHE_SHARED=f"dir:{shared.format(place=node.place)}")

@@ -13,12 +13,12 @@ from packager import wiring
 from packager.cli.tools import tools
 from packager.errors import ToolUnavailable
 from packager.steps.tools.environments import ALLOW_UNHASHED, MADE, Environments, PackagesDiffer
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.tool_steps import HELPER
 from tests.support.workers import load
 from tests.unit.steps.tools.test_environments import own, wheel
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 # One process makes the packages of pip that their environments are given.
 pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("tool-environments")]
@@ -107,7 +107,7 @@ def test_other_bytes_of_a_locked_version_fail(changed: str, tmp_path: Path, tool
     assert made.installed() == []
 
 
-@CASES.each("passed_over")
+@cases("passed_over")
 def test_only_a_build_that_the_index_lacks_is_passed_over(
     said: str, status: int, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

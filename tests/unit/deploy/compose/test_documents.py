@@ -17,10 +17,12 @@ from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import config_digest, parse_document, server_services
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import UsageError
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.deployments import PAIRS
 from tests.support.deployments import deployment as a_deployment
 from tests.support.places import DATA
+
+cases = cases_of(__file__)
 
 SCHEMA = json.loads((DATA / "deploy/compose-spec.json").read_bytes())
 
@@ -60,7 +62,7 @@ def test_files_are_what_the_specification_allows(pair: str) -> None:
     assert document == interpolated(document)
 
 
-@pytest.mark.parametrize(*cases(__file__, "hostile"))
+@cases("hostile")
 def test_values_reach_the_container_as_they_were_given(value: str) -> None:
     document = read(
         wanted=ComposeWanted(env={"HOSTILE": value}), env={"ALSO": value}, image=f"r.test/{value}x"

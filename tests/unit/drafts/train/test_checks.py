@@ -15,11 +15,11 @@ from packager.drafts.training_checks import (
     completed,
     usual_aux_layers,
 )
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, TINY, awq_model_of, model_of
 from tests.support.heads import eagle3_of_speculators, medusa_of_vllm, without
-from tests.support.toml_rows import each_row
 
-ROWS = "unit/drafts/corpus/training.toml"
+cases = cases_of(__file__)
 
 
 def wanted(asked: dict[str, Any]) -> HeadTraining:
@@ -77,7 +77,7 @@ def test_the_whole_vocabulary_is_no_vocabulary_of_its_own() -> None:
     )
 
 
-@each_row(ROWS, "impossible")
+@cases("impossible")
 def test_a_shape_that_cannot_be_is_refused(asked: dict[str, Any], reason: str) -> None:
     messages = found(wanted(asked))
 
@@ -120,7 +120,7 @@ def test_a_head_that_is_trained_on_keeps_its_shape() -> None:
     assert (heads.speculative_tokens, heads.layers) == (4, 2)
 
 
-@each_row(ROWS, "another shape")
+@cases("another shape")
 def test_a_head_that_is_trained_on_takes_no_other_shape(asked: dict[str, Any], reason: str) -> None:
     head = eagle3_of_speculators(TINY, draft_vocab=512, eagle_aux_hidden_state_layer_ids=[0, 1, 2])
 

@@ -12,7 +12,9 @@ import pytest
 from packager.errors import AccessDenied, UsageError
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 ALICE = Credentials(user="alice", password="s3cret")
 AUTH = {"auth": base64.b64encode(b"alice:s3cret").decode()}
@@ -39,7 +41,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-@rows(__file__, "spelling", "key", "host")
+@cases("spelling")
 def test_a_host_is_found_under_every_spelling(home: Home, key: str, host: str) -> None:
     home.write(".docker/config.json", {"auths": {key: AUTH}})
 
@@ -60,7 +62,7 @@ def test_docker_config_names_another_directory(home: Home) -> None:
     assert home.find("r.example") == ALICE
 
 
-@rows(__file__, "podman", "variable", "value", "file")
+@cases("podman")
 def test_podman_files_are_read(home: Home, variable: str, value: str, file: str) -> None:
     home.write(file, {"auths": {"r.example": AUTH}})
     home.environment[variable] = str(home.root / value)

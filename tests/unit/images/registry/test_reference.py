@@ -6,12 +6,14 @@ import pytest
 
 from packager.errors import UsageError
 from packager.images.registry.reference import Reference, parse_reference
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 DIGEST = "sha256:" + "0a" * 32
 
 
-@rows(__file__, "split", "text=id", "host", "repository", "tag", "digest")
+@cases("split")
 def test_a_reference_is_split(
     text: str, host: str, repository: str, tag: str | None, digest: str | None
 ) -> None:
@@ -20,7 +22,7 @@ def test_a_reference_is_split(
     )
 
 
-@rows(__file__, "wrong", "text", "part")
+@cases("wrong")
 def test_what_is_no_reference_is_refused_by_the_wrong_part(text: str, part: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_reference(text)

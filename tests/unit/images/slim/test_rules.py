@@ -9,7 +9,9 @@ import pytest
 from packager.core.instance import Instance
 from packager.errors import UsageError
 from packager.images.slim.rules import Chooser, choose_rules, serves_gpu, shipped_rules
-from tests.support.toml_rows import rows
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 GPU = Instance(
     name="ml.g5.xlarge",
@@ -32,17 +34,17 @@ def rule_for(path: str, *instances: Instance, **asked: tuple[str, ...]) -> str |
     return found.name if found else None
 
 
-@rows(__file__, "gone", "path=id", "rule")
+@cases("gone")
 def test_a_rule_takes_what_a_server_does_not_need(path: str, rule: str) -> None:
     assert rule_for(path) == rule
 
 
-@rows(__file__, "stays", "path=id")
+@cases("stays")
 def test_licences_versions_and_what_compiles_at_run_time_stay(path: str) -> None:
     assert rule_for(path, GPU) is None
 
 
-@rows(__file__, "kernel", "path", "capability", "stays")
+@cases("kernel")
 def test_a_kernel_stays_where_it_can_be_run(path: str, capability: float, stays: bool) -> None:
     machine = replace(GPU, compute_capability=capability)
 

@@ -6,7 +6,9 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from packager.serve.pages.guard import COOKIE, Guard, PageRefused
-from tests.support.cases import cases
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 class Transport:
@@ -49,7 +51,7 @@ def test_names_that_strangers_point_here_are_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-@pytest.mark.parametrize(*cases(__file__, "loads"))
+@cases("loads")
 def test_another_site_may_link_to_pages_and_not_load_them(
     site: str, mode: str, kind: str, may: bool
 ) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from packager.serve.pages.job_views import duration, facts_of, job_path, stages_of, state_of
-from tests.support.cases import cases
+from tests.support.cases import cases_of
 from tests.support.made_up_jobs import BEGAN, PROGRESS, MadeUpJobs, new_job
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(*cases(__file__, "times"))
+
+@cases("times")
 def test_times_are_for_people(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 

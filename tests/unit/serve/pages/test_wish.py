@@ -19,7 +19,9 @@ from packager.serve.pages.wish import (
     read_wish,
     request_of,
 )
-from tests.support.cases import cases, document, shows
+from tests.support.cases import cases_of, read_tables, shows
+
+cases = cases_of(__file__)
 
 SETTINGS = JobSettings()
 IN_BUCKETS = Wish(
@@ -36,27 +38,27 @@ def here(model: Path, **changes: str) -> Wish:
 
 
 def test_a_model_in_a_bucket_is_asked_for_as_clients_of_the_api_ask() -> None:
-    assert document_of(IN_BUCKETS, SETTINGS) == document(__file__, "in_buckets")
+    assert document_of(IN_BUCKETS, SETTINGS) == read_tables(__file__)["in_buckets"]
 
 
-@pytest.mark.parametrize("row", document(__file__, "jobs"), ids=lambda row: row["id"])
-def test_a_form_becomes_a_request_and_commands(tmp_path: Path, row: dict[str, Any]) -> None:
+@cases("jobs")
+def test_a_form_becomes_a_request_and_commands(tmp_path: Path, case: dict[str, Any]) -> None:
     (tmp_path / "chats.jsonl").write_text("{}")
-    form = {name: text.replace("{here}", str(tmp_path)) for name, text in row["form"].items()}
-    settings = JobSettings(**row.get("settings", {}))
+    form = {name: text.replace("{here}", str(tmp_path)) for name, text in case["form"].items()}
+    settings = JobSettings(**case.get("settings", {}))
 
     job = build_job(replace(IN_BUCKETS, model=str(tmp_path), **form), settings)
 
     request = json.loads(job.files["request.json"])
     commands = [" ".join(stage.arguments) for stage in job.stages]
     assert (job.kind, job.limits.run_s) == ("command", 36000)
-    assert shows(request, {"model": str(tmp_path), **row.get("request", {})}), request
-    assert not {*row.get("lacks", ())} & request.keys()
-    stated = [text.replace("{here}", str(tmp_path)) for text in row.get("commands", commands)]
+    assert shows(request, {"model": str(tmp_path), **case.get("request", {})}), request
+    assert not {*case.get("lacks", ())} & request.keys()
+    stated = [text.replace("{here}", str(tmp_path)) for text in case.get("commands", commands)]
     assert commands == stated
 
 
-@pytest.mark.parametrize(*cases(__file__, "documents"))
+@cases("documents")
 def test_the_api_takes_the_document(changes: dict[str, str]) -> None:
     found = document_of(replace(IN_BUCKETS, **changes), SETTINGS)
 
@@ -64,7 +66,7 @@ def test_the_api_takes_the_document(changes: dict[str, str]) -> None:
     assert make_job(found, SETTINGS).kind == "optimization"
 
 
-@pytest.mark.parametrize(*cases(__file__, "requests"))
+@cases("requests")
 def test_what_the_api_cannot_say_is_a_request_of_packager(changes: dict[str, str]) -> None:
     assert document_of(replace(IN_BUCKETS, **changes), SETTINGS) is None
 
@@ -84,7 +86,7 @@ def test_a_form_that_is_right_has_no_faults() -> None:
     assert faults_of(IN_BUCKETS, SETTINGS) == {}
 
 
-@pytest.mark.parametrize(*cases(__file__, "faults"))
+@cases("faults")
 def test_what_is_wrong_is_told_beside_its_field(
     changes: dict[str, str], field: str, words: str
 ) -> None:

@@ -27,9 +27,9 @@ from packager.steps.ray.cluster import (
     tool_facts,
 )
 from packager.steps.ray.connection import ClusterNode
-from tests.support.cases import Case, Corpus
+from tests.support.cases import Case, cases_of
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 GIB = 2**30
 STEP = Step(name="quantize", tool="llmcompressor", gives="model")
@@ -58,7 +58,7 @@ SMALL, LARGE = node("small", memory=16 * GIB), node("large", memory=256 * GIB)
 ONE_GPU, FOUR_GPUS = node("gpu", gpus=1), node("gpus", gpus=4)
 
 
-@CASES.rows("demands")
+@cases("demands")
 def test_a_step_asks_for_what_one_node_must_have(case: Case) -> None:
     memory, least, wanted = (
         case.get(name, 0) * GIB for name in ("memory_gib", "least_gib", "wanted_gib")
@@ -71,14 +71,14 @@ def test_a_step_asks_for_what_one_node_must_have(case: Case) -> None:
     assert found == Resources(memory_bytes=wanted, **case["wanted"])
 
 
-@CASES.each("able")
+@cases("able")
 def test_a_step_must_fit_one_single_node(demand: dict[str, Any], able: tuple[str, ...]) -> None:
     nodes = [SMALL, LARGE, ONE_GPU, FOUR_GPUS]
 
     assert tuple(one.node.name for one in fitting(STEP, Resources(**demand), nodes)) == able
 
 
-@CASES.each("refused")
+@cases("refused")
 def test_what_no_node_has_is_refused_where_ray_would_wait_for_ever(
     demand: dict[str, Any], words: str
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_node_without_the_tool_only_declares_its_versions() -> None:
     assert same_facts("llmcompressor", {SMALL: declared}) == declared
 
 
-@CASES.each("differ")
+@cases("differ")
 def test_nodes_with_other_versions_are_refused(changes: dict[str, Any], words: str) -> None:
     other = replace(FACTS, **changes)
 
@@ -114,7 +114,7 @@ def test_facts_of_a_tool_come_back_as_they_were() -> None:
         tool_facts({"name": "x", "since": 1})
 
 
-@CASES.each("failures")
+@cases("failures")
 def test_a_failure_of_a_node_is_the_same_failure_here(
     kind: str, wanted: str, code: int, permanent: bool
 ) -> None:

@@ -25,10 +25,10 @@ from packager.steps.ray.exchange import Exchange, InputFinder, InputsMissing
 from packager.steps.ray.orders import make_order
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_cache
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.tool_steps import checkpoint_step
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 DATA = b"weights" * 100
 SHA256 = hashlib.sha256(DATA).hexdigest()
 
@@ -183,7 +183,7 @@ def test_the_result_of_an_earlier_step_is_found_in_its_entry(sides: Sides, tmp_p
         sides.finder.inputs(order.model_copy(update={"inputs": {"model": (other,)}}))
 
 
-@CASES.each("hub")
+@cases("hub")
 def test_a_file_of_a_hub_is_fetched_at_its_commit(
     sides: Sides, tmp_path: Path, origin: str, found: bool
 ) -> None:
@@ -228,7 +228,7 @@ def test_nothing_handed_on_stays_in_this_machines_cache(sides: Sides, tmp_path: 
     assert list(tmp_path.glob("ours/ac/*/*/*")) == []
 
 
-@CASES.each("not_pinned")
+@cases("not_pinned")
 def test_an_origin_not_pinned_is_passed_over(sides: Sides, tmp_path: Path, origin: str) -> None:
     with pytest.raises(InputsMissing):
         sides.finder.inputs(gone(sides, tmp_path, origin))

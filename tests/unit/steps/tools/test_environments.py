@@ -10,10 +10,10 @@ import pytest
 
 from packager.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 from packager.steps.tools.environments import Environments, allows
-from tests.support.cases import Corpus
+from tests.support.cases import cases_of
 from tests.support.tool_steps import environments
 
-CASES = Corpus(__file__)
+cases = cases_of(__file__)
 
 
 def wheel(directory: Path, name: str, version: str, requires: str = "") -> None:
@@ -81,7 +81,7 @@ def borrower(tool: Path) -> Path:
     return place
 
 
-@CASES.each("not_borrowed")
+@cases("not_borrowed")
 def test_what_cannot_be_borrowed_is_refused(
     tmp_path: Path, tool: Path, borrower: Path, text: str, said: str
 ) -> None:
@@ -103,7 +103,7 @@ def test_an_unknown_tool_is_not_found(tmp_path: Path, tool: Path) -> None:
         own(tmp_path, tool).install("three")
 
 
-@CASES.each("specifiers")
+@cases("specifiers")
 def test_python_versions_are_compared_as_specifiers_say(
     wanted: str, version: str, allowed: bool
 ) -> None:
