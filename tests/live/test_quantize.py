@@ -561,10 +561,12 @@ def test_evaluate_compares_checkpoints(
 ) -> None:
     data = ("--data", "held-out.jsonl", "--samples", "4", "--max-tokens", "128")
     told = ("--prompts", "1", "--answer-tokens", "4", "--noise-texts", "2")
-    gemm = built("awq-gemm").model
+    quantized = built("gptq").model
 
     real = {"PACKAGER_CACHE": str(place / "cache"), "XDG_STATE_HOME": str(place / "state")}
-    other = run("evaluate", "--base", str(TINY), "--candidate", str(gemm), *data, *told, env=real)
+    other = run(
+        "evaluate", "--base", str(TINY), "--candidate", str(quantized), *data, *told, env=real
+    )
     same = run("evaluate", "--base", str(TINY), "--candidate", str(TINY), *data, *told)
 
     assert other.status == 0, other.err

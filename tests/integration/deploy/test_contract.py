@@ -100,6 +100,7 @@ def test_what_is_applied_twice_changes_once(target: Target) -> None:
     assert kinds(target.live.diff(target.deployed, target.wanted)) == {"same"}
 
 
+@pytest.mark.extended
 def test_a_difference_changes_nothing(target: Target) -> None:
     assert kinds(target.live.diff(target.deployed, target.wanted)) == {"create"}
     assert target.is_absent()
@@ -112,6 +113,7 @@ def test_a_difference_changes_nothing(target: Target) -> None:
     assert kinds(target.live.diff(target.deployed, target.wanted)) == {"same"}
 
 
+@pytest.mark.extended
 def test_what_is_deleted_is_gone_and_can_be_applied_again(target: Target) -> None:
     assert target.live.delete(target.deployed.name) == ()
     target.apply()

@@ -563,6 +563,7 @@ def test_what_is_proven_for_one_output_is_for_it_alone(place: Place, machine: Ma
     check_was_read(place, both, both.write(place.image, f"{place.name}:1", other))
 
 
+@pytest.mark.extended
 def test_many_keys_do_not_fill_the_registry(place: Place, machine: MachineOf) -> None:
     last = machine()
     for number in range(17):

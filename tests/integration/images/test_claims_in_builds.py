@@ -75,6 +75,7 @@ def test_a_fresh_machine_without_the_key_streams_once_and_sends_nothing(
         assert done.err.count("warning: what layers in") == 1
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("key", [KEY, OTHER], ids=["our own", "somebody else's"])
 def test_a_copy_is_claimed_for_its_new_repository_by_whoever_could_prove_it(
     machines: Machines, registry: FakeRegistry, key: str

@@ -147,6 +147,7 @@ def output_at(output: tuple[str, str], tag: str) -> tuple[str, str]:
     return output[0], f"{output[1]}:{tag}"
 
 
+@pytest.mark.extended
 def test_nothing_that_a_base_says_in_our_words_reaches_our_manifest(
     machines: Machines, place: RawRegistry, elsewhere: RawRegistry, repository: str
 ) -> None:

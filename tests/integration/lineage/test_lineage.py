@@ -205,6 +205,7 @@ def test_a_beginning_of_several_digests_is_refused(packager: Packager, tmp_path:
     assert "'abababab' stands for 2 things" in done.err
 
 
+@pytest.mark.extended
 def test_a_tag_that_was_moved_is_what_it_names_now(
     packager: Packager, tmp_path: Path, elsewhere: dict[str, str]
 ) -> None:

@@ -89,6 +89,7 @@ def is_anywhere(row: dict[str, Any]) -> bool:
 
 
 @damaged("damaged", hint="", only=is_anywhere)
+@pytest.mark.extended
 def test_a_damaged_model_is_refused_alike_everywhere(
     read: Read, place: Place, change: Change, said: str, hint: str
 ) -> None:

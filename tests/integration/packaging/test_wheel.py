@@ -141,6 +141,7 @@ def test_the_wheel_works_in_a_fresh_environment(made: Distribution, tmp_path: Pa
     assert (tmp_path / "fresh/share/man/man1/packager-build.1").is_file()
 
 
+@pytest.mark.extended
 def test_an_older_python_is_refused_by_name(made: Distribution, tmp_path: Path) -> None:
     python = find_python("3.10")
     if python is None:

@@ -46,6 +46,7 @@ def installed(tmp_path: Path) -> Install:
 
 
 @cases("pages")
+@pytest.mark.extended
 def test_it_is_as_many_files_as_its_page_says_and_listed_with_its_package(
     tmp_path: Path, installed: Install, page: str, files: int, what: str, listed: dict[str, str]
 ) -> None:
@@ -56,6 +57,7 @@ def test_it_is_as_many_files_as_its_page_says_and_listed_with_its_package(
 
 
 @cases("errors")
+@pytest.mark.extended
 def test_its_errors_are_its_own(
     tmp_path: Path, installed: Install, page: str, command: str, status: int, told: str
 ) -> None:
@@ -77,6 +79,7 @@ def test_tools_are_listed(installed: Install, tool: str) -> None:
     assert tool in installed(page)("tools", "list").out
 
 
+@pytest.mark.extended
 def test_an_image_is_built_upon_what_the_name_of_a_base_stands_for(
     tmp_path: Path, installed: Install
 ) -> None:
@@ -92,6 +95,7 @@ def test_an_image_is_built_upon_what_the_name_of_a_base_stands_for(
     assert record["base"]["digest"] == base.out.strip().partition("@")[2]
 
 
+@pytest.mark.extended
 def test_what_a_compiler_makes_is_in_the_image_and_a_hit_the_next_time(
     tmp_path: Path, installed: Install
 ) -> None:

@@ -35,6 +35,7 @@ def run(tmp_path: Path) -> Packager:
 
 
 @cases("commands")
+@pytest.mark.extended
 def test_commands_that_name_none_work(run: Packager, env: dict[str, str], words: str) -> None:
     model = ["--model", str(TINY)] if "--instance" in words else []
 

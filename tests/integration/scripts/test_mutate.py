@@ -83,6 +83,7 @@ def mutate(project: Path, *options: str) -> tuple[int, dict[str, object], str, s
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stdout, done.stderr
 
 
+@pytest.mark.extended
 def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: Path) -> None:
     (project / "packager/signs.py").write_text(CODE + ENDLESS)
     (project / "tests/unit/test_signs.py").write_text(TESTS + WAITING)

@@ -75,6 +75,7 @@ def test_a_failure_is_named_with_the_place_of_its_output(project: Path) -> None:
     assert "No such file or directory: 'fixed'" in log.read_text()
 
 
+@pytest.mark.extended
 def test_what_passed_is_not_run_again_until_a_file_changes(project: Path) -> None:
     run_areas(project, "one")
     _, total, told = run_areas(project, "one")

@@ -16,6 +16,7 @@ from tests.support.tool_steps import OUTSIDE
 from tests.unit.warmup.test_kubernetes import container
 
 
+@pytest.mark.extended
 def test_the_command_of_a_rendered_pod_fills_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,18 @@ compute_capability = 8.6
 source = "a data sheet"
 date = 2026-11-22
 
+[[instance]]
+name = "bare"
+kind = "cpu"
+device_name = "EPYC"
+devices = 1
+device_memory_gib = 64.0
+host_memory_gib = 64.0
+vcpus = 16
+flags = ["avx2", "f16c"]
+source = "a data sheet"
+date = 2026-11-29
+
 [[model]]
 hf_id = "org/name"
 architecture = "LlamaForCausalLM"
@@ -189,12 +201,19 @@ def _read_grid(path: Path) -> object:
 
 
 def _toml(
-    name: str, model: Any, text: str, *, writer: str, path: str, read: Callable[[Path], object]
+    name: str,
+    model: Any,
+    text: str,
+    *,
+    writer: str,
+    path: str,
+    read: Callable[[Path], object],
+    version: int = 1,
 ) -> DocumentKind:
     """Return a kind that people write."""
     return DocumentKind(
         name=name,
-        version=1,
+        version=version,
         writer=writer,
         model=model,
         make=lambda _place: text.lstrip().encode(),
@@ -333,6 +352,7 @@ MODELLED: tuple[DocumentKind, ...] = (
         "catalog",
         CatalogFile,
         _CATALOG,
+        version=2,  # rows of processors state their flags
         writer="",
         path="catalog.toml",
         read=lambda path: load_user_catalog(path, {"HOME": str(path.parent)}).instances,

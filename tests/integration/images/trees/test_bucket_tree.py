@@ -352,7 +352,7 @@ def test_what_is_written_is_encrypted_with_the_key_that_is_named(
     monkeypatch.setenv("PACKAGER_S3_KMS_KEY", "alias/own")
     bucket.build()
 
-    s3 = bucket.client()
+    s3 = bucket.client
     found = {key: s3.head_object(Bucket=bucket.name, Key=key) for key in bucket.objects()}
     assert {one.get("SSEKMSKeyId") for one in found.values()} == {"alias/own"}
     assert len(found) > 3
