@@ -20,6 +20,8 @@ test: venv-test  ## run what every change must pass, live tests of what README p
 	@$(BIN)/python scripts/prepare-tests
 	$(BIN)/pytest -m "not extended" -n $(WORKERS) --dist loadgroup $(TESTS)
 
+AREA ?=
+
 test-all: venv-test  ## run every test; AREA="quantize cache" those of some areas; it goes on where it stopped
 	@WORKERS=$(WORKERS) $(BIN)/python scripts/test-all $(AREA)
 
@@ -47,7 +49,6 @@ format: venv-test  ## put the code in shape
 bench: venv  ## measure against the named peers; prints ratios
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python benchmarks/push.py
 
-AREA ?=
 BENCHMARKS ?=
 DATA ?=
 

@@ -106,8 +106,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def leave_to_test_all(item: pytest.Item) -> None:
     """Mark live tests and faults `extended`, unless they hold what README promises."""
+    held = item.get_closest_marker("capability")
+    if held and item.get_closest_marker("extended"):
+        raise pytest.UsageError(f"{item.nodeid}: what holds a capability is in `make test`")
     takes_long = any(map(item.path.is_relative_to, LONG_KINDS))
-    if takes_long and item.get_closest_marker("capability") is None:
+    if takes_long and not held:
         item.add_marker(pytest.mark.extended)
 
 

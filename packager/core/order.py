@@ -53,7 +53,7 @@ class OrderedFile(_Document):
 class StepOrder(_Document):
     """A step that can be cached: its result travels through the cache alone."""
 
-    order: Literal[2] = Field(description="version; without a default, which would not be sent")
+    order: Literal[2] = Field(description="version; required, because defaults are not sent")
     name: str
     tool: str
     gives: OutputRole

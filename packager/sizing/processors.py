@@ -38,11 +38,13 @@ def check_kernel(
         return ()
     if wanted in kernels.formats_on(instance):
         return ()
+    if any(one.code == "processor-too-old" for one in check_processor(instance, traits)):
+        return ()  # nothing runs there, which is said once
     name = FORMAT_NAMES.get(wanted, wanted)
     if not known_flags(instance):
         message = (
-            f"{kernels.who} computes with {name} on some processors only, and nobody says which "
-            f"flags that of {instance.name} has"
+            f"the flags of {instance.name}'s processor are unknown: {kernels.who} computes with "
+            f"{name} on some processors only"
         )
         hint = "state `flags` in its row of your catalog, or start the image: `packager smoke`"
         return (Finding("warning", "processor-flags-unknown", message, hint),)

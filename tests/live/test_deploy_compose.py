@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.conftest import need
 from tests.live.building import build
 from tests.live.servers import ask
 from tests.live.tiny_images import TINY_ENGINE
@@ -95,15 +95,10 @@ def images(
         client.images.remove(name, force=True)
 
 
-def need_compose() -> None:
-    if shutil.which("docker-compose") is None:
-        pytest.skip("docker-compose is missing; `make system` installs it")
-
-
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     if request.param == "compose":
-        need_compose()
+        need("docker-compose")
     return str(request.param)
 
 
@@ -188,7 +183,7 @@ def test_an_update_that_does_not_start_leaves_the_old_servers(
 
 
 def test_one_way_goes_on_with_what_the_other_has_started(compose: Any) -> None:
-    need_compose()
+    need("docker-compose")
     port = str(free_port())
     common = ("--name", "tiny", "--port", port, "--timeout", "120")
     compose("apply", f"docker:{FIRST}", *common, "--through", "api", "--wait")
@@ -204,7 +199,7 @@ def test_one_way_goes_on_with_what_the_other_has_started(compose: Any) -> None:
 def test_the_files_start_by_compose_alone(compose: Any, packager: Packager, tmp_path: Path) -> None:
     import subprocess
 
-    need_compose()
+    need("docker-compose")
     port = str(free_port())
     hostile = "a $HOME ${PATH} $$x: 'q' \"d\" #\n- y"
     compose(

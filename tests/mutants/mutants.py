@@ -91,7 +91,7 @@ class Workbench:
     def check(self, tests: Sequence[str]) -> str:
         """Run tests without a bug; return what went wrong, "" when all passed."""
         status, output = self._pytest(tests)
-        return "" if status == 0 else output
+        return "" if status in (0, _NONE_CHOSEN) else output
 
     def judge(self, mutant: Mutant) -> tuple[Verdict, str]:
         """Apply the bug, run its tests, take the bug away; return the verdict and pytest's end."""
