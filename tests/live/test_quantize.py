@@ -213,6 +213,7 @@ def words(
 
 
 quantizes = pytest.mark.capability("quantize")
+PROMISED = ("fp8", "gptq")  # which `make test` holds
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +225,7 @@ def base() -> Tensors:
     ("name", "processor"),
     [
         *(
-            pytest.param(name, "native", marks=[quantizes] if name in ("fp8", "gptq") else [])
+            pytest.param(name, "native", marks=[quantizes] if name in PROMISED else [])
             for name in SCHEMES
             if not SCHEMES[name].rounds
         ),
@@ -301,7 +302,9 @@ def test_one_scale_for_each_channel_explains_both_matrices_of_an_mlp(
         assert (most * most_down >= 1).all(), (up, (most * most_down).min())
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[quantizes] if name in PROMISED else []) for name in SCHEMES]
+)
 def test_the_configuration_declares_the_scheme(built: Callable[[str], Built], name: str) -> None:
     found = built(name)
     scheme = found.scheme
