@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import OWN_PLACES, SCRIPTS, need, unavailable
 from tests.live.building import build, ran
 from tests.live.head_training import Training
-from tests.live.processors import caps
+from tests.live.processors import caps, need_true_flags
 from tests.live.servers import SMALL_MODEL, served
 from tests.live.tiny_images import (
     PYTHON,
@@ -109,6 +109,7 @@ def compiled(
     docker_host: str, serving_base: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Compiled:
     """Compile tiny-llama for this machine, once: it takes a minute of two cores."""
+    need_true_flags()
     place = tmp_path_factory.mktemp("compiled")
     record, image = place / "record.json", "packager-test:compiled"
     own = {name: str(place / folder) for name, folder in OWN_PLACES.items()}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from packager.core.bench import BenchReport
-from tests.live.processors import cap_words
+from tests.live.processors import cap_words, need_true_flags
 from tests.live.servers import small_model_words
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import ROOT
@@ -32,6 +32,7 @@ everything = pytest.mark.skipif(
 def test_a_tune_measures_real_servers_and_its_request_builds_the_best_again(
     engine: str, serving_base: str, tmp_path: Path
 ) -> None:
+    need_true_flags()  # `packager tune` mounts no files into its servers
     packager = packager_in(tmp_path, timeout_s=6000)  # which only ends a hang
     options = [
         *("tune", "--model", str(TINY), "--instance", "local", "--goal", "throughput"),

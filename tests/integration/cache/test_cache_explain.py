@@ -21,7 +21,7 @@ def explained(tmp_path: Path, model: Path) -> Any:
     env = {"PACKAGER_CACHE": str(tmp_path / "cache"), "PACKAGER_TOOLS": str(tmp_path / "tools")}
 
     def explain(*words: str) -> Done:
-        asked = ("--model", str(model), "--instance", "local", "--quantize", "awq")
+        asked = ("--model", str(model), "--instance", "ml.g5.xlarge", "--quantize", "awq")
         return packager("cache", "explain", *asked, *words, env=env)
 
     return explain
