@@ -89,18 +89,13 @@ class Room:
 
 def room_of(facts: Facts, profile: ModelProfile, demand: MemoryInputs) -> Room:
     """Return what fits are searched with."""
-    instance = facts.instance
-    traits = facts.container.traits
-    is_processor = instance.kind == "cpu" and traits.processors is not None
     return Room(
         request=facts.request,
         profile=profile,
-        instance=instance,
+        instance=facts.instance,
         demand=demand,
         workload=facts.workload,
-        packs_4_bits=may_compute("w4a16", instance, traits)
-        if is_processor
-        else "w4a16" in instance.formats,
+        packs_4_bits=may_compute("w4a16", facts.instance, facts.container.traits),
     )
 
 

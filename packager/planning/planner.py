@@ -132,7 +132,7 @@ def make_plan(
         together = plan_on_nodes(facts, rejected, container.traits, planned)
         if together is None and instances is None:
             raise
-        noted = _note_smaller(rejected, profile, facts.instance, fewer_bits, smaller)
+        noted = _note_smaller(rejected, profile, facts, fewer_bits, smaller)
         if together is not None:
             noted += note_one_machine(facts, instances or (), planned, cost)
             return replace(together, findings=(*together.findings, *noted))
@@ -143,14 +143,15 @@ def make_plan(
 def _note_smaller(
     rejected: PlanRejected,
     profile: ModelProfile,
-    instance: Instance,
+    facts: Facts,
     plan: Callable[[ModelProfile], Plan],
     smaller: tuple[QuantizedCheckpoint, ...],
 ) -> tuple[Finding, ...]:
     """Return a note on a checkpoint with fewer bits where only memory is lacking."""
     if [error.data.get(LACKS) for error in errors_in(rejected.findings)] != [MEMORY]:
         return ()
-    return find_smaller_checkpoint(profile, instance, plan, smaller)
+    traits = facts.container.traits
+    return find_smaller_checkpoint(profile, facts.instance, traits, plan, smaller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

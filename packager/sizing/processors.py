@@ -17,7 +17,12 @@ CHECKPOINTS = {"fp8_w8a8": "FP8 (dynamic scales)", "int8_w8a8": "INT8 (W8A8)"}
 
 
 def may_compute(wanted: str, instance: Instance, traits: EngineTraits) -> bool:
-    """Check that the engine has a kernel for a format there, or that nobody knows the flags."""
+    """Check that the engine has a kernel for a format there: on processors, by its build.
+
+    Where a processor's flags are unknown it may have one.
+    """
+    if instance.kind != "cpu":
+        return wanted in instance.formats
     kernels = traits.processors
     if kernels is None:
         return False

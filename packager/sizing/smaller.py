@@ -12,9 +12,11 @@ from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
+from packager.core.traits import EngineTraits
 from packager.core.units import gib
 from packager.errors import PlanRejected
 from packager.findings import Finding
+from packager.sizing.processors import may_compute
 from packager.sizing.schemes import W4A16
 
 HALVED = frozenset({"fp8_w8a8", "int8_w8a8", "mxfp8"})  # formats of 8 bits
@@ -23,6 +25,7 @@ HALVED = frozenset({"fp8_w8a8", "int8_w8a8", "mxfp8"})  # formats of 8 bits
 def find_smaller_checkpoint(
     profile: ModelProfile,
     instance: Instance,
+    traits: EngineTraits,
     plan: Callable[[ModelProfile], Plan],
     known: tuple[QuantizedCheckpoint, ...] = (),
 ) -> tuple[Finding, ...]:
@@ -44,7 +47,9 @@ def find_smaller_checkpoint(
         f"would fit: {found.split.words}"
     )
     names = [
-        f"{one.reference} ({one.method})" for one in known if one.weight_format in instance.formats
+        f"{one.reference} ({one.method})"
+        for one in known
+        if may_compute(one.weight_format, instance, traits)
     ]
     hint = f"published: {', '.join(names)}" if names else "look for one in AWQ or GPTQ format"
     return (Finding("note", "smaller-checkpoint", message, hint),)

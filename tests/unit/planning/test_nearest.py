@@ -14,6 +14,7 @@ from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.units import GIB
 from packager.errors import PlanRejected
 from packager.findings import Finding
 from packager.performance.choice import Objective
@@ -22,7 +23,15 @@ from packager.planning.planner import make_plan
 from packager.sizing.smaller import with_four_bits
 from tests.support import zoo
 from tests.support.cases import cases_of
-from tests.support.headers import FAMILIES, LLAMA_3_70B, awq_model_of, facts_of, model_of, plan_of
+from tests.support.headers import (
+    FAMILIES,
+    LLAMA_3_70B,
+    LOCAL_CPU,
+    awq_model_of,
+    facts_of,
+    model_of,
+    plan_of,
+)
 
 cases = cases_of(__file__)
 
@@ -129,6 +138,21 @@ def test_a_checkpoint_that_nobody_listed_is_to_be_looked_for() -> None:
     (note,) = noted(rejected(FP8_MODEL, "ml.p5.48xlarge", name="acme/r1"))
 
     assert note.hint == "look for one in AWQ or GPTQ format"
+
+
+@pytest.mark.parametrize(
+    ("flags", "hints"),
+    [
+        pytest.param(LOCAL_CPU.flags, ["published: QuixiAI/DeepSeek-R1-AWQ (AWQ)"], id="AVX-512"),
+        pytest.param(("avx2", "f16c"), [], id="AVX2"),
+    ],
+)
+def test_a_processor_is_offered_checkpoints_that_it_has_kernels_for(
+    flags: tuple[str, ...], hints: list[str]
+) -> None:
+    processor = replace(LOCAL_CPU, flags=flags, host_bytes=600 * GIB, device_bytes=600 * GIB)
+
+    assert [one.hint for one in noted(rejected(FP8_MODEL, processor))] == hints
 
 
 def test_blackwell_is_told_of_nvfp4_too() -> None:
