@@ -78,16 +78,7 @@ def test_an_impossible_number_of_layers_is_a_problem_and_not_a_head(stated: obje
     assert head.problem == f"num_nextn_predict_layers is {stated!r}, not a number from 0 to 64"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "model.layers.60.mlp.up_proj.weight",
-        "model.layers.62.enorm.weight",
-        f"model.layers.{'9' * 5000}.enorm.weight",
-        "model.attmtp.weight",
-        "vision_tower.encoder.layers.61.mlp.fc1.weight",
-    ],
-)
+@cases("served_layers_and_other_parts_are_no_head")
 def test_served_layers_and_other_parts_are_no_head(name: str) -> None:
     assert read_mtp(DEEPSEEK, headers(name[:200])).tensors == ()
 

@@ -27,7 +27,10 @@ from artifact_cache.stores.archive import (
 from tests.support.cache_entries import CHECKPOINT, NEURON, document, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_stores import built, damage_unseen, extracted, published, stored, the_blob
+from tests.support.cases import cases_of
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
+
+cases = cases_of(__file__)
 
 
 def exported(
@@ -263,14 +266,7 @@ def test_no_flipped_bit_goes_unnoticed(archive: bytes, tmp_path: Path) -> None:
         assert store.entries == {}
 
 
-@pytest.mark.parametrize(
-    "limits",
-    [
-        pytest.param(ArchiveLimits(entries=1), id="entries"),
-        pytest.param(ArchiveLimits(entry_bytes=4000), id="bytes of entries"),
-        pytest.param(ArchiveLimits(blob_bytes=1000), id="bytes of blobs"),
-    ],
-)
+@cases("limits_hold")
 def test_limits_hold(archive: bytes, tmp_path: Path, limits: ArchiveLimits) -> None:
     with pytest.raises(BadArchive):
         imported(archive, MemoryStore(), tmp_path, limits)

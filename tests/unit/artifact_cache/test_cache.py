@@ -26,7 +26,10 @@ from tests.support.cache_entries import (
 )
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cache_stores import FailingStore, damage, the_blob, the_entry
+from tests.support.cases import cases_of
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
+
+cases = cases_of(__file__)
 
 
 def codes(notices: tuple[Notice, ...]) -> list[str]:
@@ -75,9 +78,7 @@ def test_the_entry_says_who_built_when_and_for_how_long(root: Path, tmp_path: Pa
     assert 0 <= entry.build_s < 5
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("a/old", "it is not empty"), ("a", "file exists")], ids=["full", "a file"]
-)
+@cases("what_is_no_empty_directory_is_refused")
 def test_what_is_no_empty_directory_is_refused(
     cache: ArtifactCache, tmp_path: Path, name: str, reason: str
 ) -> None:

@@ -82,14 +82,7 @@ def test_a_rejection_can_be_retried(cache: ArtifactCache, tmp_path: Path) -> Non
     assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "c").hit
 
 
-@pytest.mark.parametrize(
-    ("later_s", "stands"),
-    [
-        pytest.param(DAY - 1, True, id="within a day"),
-        pytest.param(DAY, False, id="after a day"),
-        pytest.param(-3600, False, id="a clock that was set back"),
-    ],
-)
+@cases("a_rejection_expires")
 def test_a_rejection_expires(root: Path, tmp_path: Path, later_s: int, stands: bool) -> None:
     clock = Clock()
     cache = timed(root, clock)

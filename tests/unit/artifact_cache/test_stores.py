@@ -27,8 +27,11 @@ from tests.support.cache_stores import (
     the_entry,
 )
 from tests.support.cache_stores import built as built
+from tests.support.cases import cases_of
 from tests.support.doubles.stores import MemoryStore
 from tests.support.store_contract import AtRest, DamageContract, StoreContract
+
+cases = cases_of(__file__)
 
 
 class TestEveryStore(StoreContract):
@@ -181,9 +184,7 @@ def test_a_store_that_always_hashes_believes_no_stamp(root: Path, tmp_path: Path
         extracted(LocalStore(root, always_hash=True), CHECKPOINT, tmp_path / "again")
 
 
-@pytest.mark.parametrize(
-    ("kind", "hashed"), [("nfs4", True), ("fuse.sshfs", True), ("ext4", False)]
-)
+@cases("on_a_network_file_system_no_stamp_is_believed")
 def test_on_a_network_file_system_no_stamp_is_believed(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, hashed: bool
 ) -> None:

@@ -54,9 +54,7 @@ def test_an_image_of_others_says_nothing_but_its_digest(tmp_path: Path) -> None:
     assert not target.server.gpus
 
 
-@pytest.mark.parametrize(
-    "label", ["", "[]", "no json", '{"draft": 3, "request": [], "tp_degree": "4", "engine": 7}']
-)
+@cases("labels_of_another_form_say_nothing")
 def test_labels_of_another_form_say_nothing(label: str) -> None:
     setup = setup_of_labels({"dev.packager.record": label, "dev.packager.instance": 5})
 

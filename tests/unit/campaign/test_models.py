@@ -10,6 +10,9 @@ import pytest
 
 from benchmarks.campaign import models
 from benchmarks.campaign.models import SIZES, write_model
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def parameters(size: str) -> int:
@@ -17,10 +20,7 @@ def parameters(size: str) -> int:
     return sum(models._count(shape) for tensors in files for shape in tensors.values())
 
 
-@pytest.mark.parametrize(
-    ("size", "count"),
-    [("tiny", 1_180_800), ("1b", 981_534_720), ("3b", 2_831_330_304), ("8b", 6_996_365_312)],
-)
+@cases("sizes")
 def test_sizes(size: str, count: int) -> None:
     assert parameters(size) == count
 

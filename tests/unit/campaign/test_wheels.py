@@ -12,6 +12,9 @@ import pytest
 
 from benchmarks.campaign import wheels
 from benchmarks.campaign.stages import Failure
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 HERE = ".".join(platform.python_version_tuple()[:2])
 
@@ -30,15 +33,7 @@ def listed(place: Path, python: str = HERE) -> Path:
     return place
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Package  Version\n-------- -------\nPyYAML   6.0.3\ntorch    2.11.0+cu130\n",
-        "PyYAML==6.0.3\ntorch==2.11.0+cu130\n",
-        "# of the machine\n\npyyaml 6.0.3\ntorch @ 2.11.0+cu130",
-    ],
-    ids=["pip list", "pip freeze", "by hand"],
-)
+@cases("lists_of_packages")
 def test_lists_of_packages(text: str) -> None:
     found = wheels.read_list(text)
 

@@ -191,9 +191,7 @@ def test_the_matrix_of_the_sagemaker_sdk(
     assert (errors(asked) == []) is accepted
 
 
-@pytest.mark.parametrize(
-    "model", ["meta-textgeneration-llama-3-1-70b-instruct", "meta-llama/Meta-Llama-3-70B"]
-)
+@cases("the_sdk_does_not_compile_llama_3_for_gpus")
 def test_the_sdk_does_not_compile_llama_3_for_gpus(model: str) -> None:
     asked = {
         "target": "sagemaker-job",

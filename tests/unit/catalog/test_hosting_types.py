@@ -49,9 +49,7 @@ def test_every_hosting_type_with_accelerators_is_listed_or_left_out_with_a_reaso
     assert all(find_instance(family.instead) for family in left_out().values())
 
 
-@pytest.mark.parametrize(
-    "name", ["ml.gr6.4xlarge", "ml.gr6.8xlarge", "ml.p3dn.24xlarge", "ml.trn2.3xlarge"]
-)
+@cases("a_machine_without_endpoints_is_refused_by_its_sagemaker_name")
 def test_a_machine_without_endpoints_is_refused_by_its_sagemaker_name(name: str) -> None:
     with pytest.raises(NotHosted) as error:
         find_instance(name)

@@ -16,8 +16,11 @@ from packager.core.versions import version_key
 from packager.errors import PlanRejected
 from packager.findings import errors_in
 from packager.planning.planner import make_plan
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
+
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize("core", neuron_cores(), ids=lambda core: core.version)
@@ -29,10 +32,7 @@ def test_each_version_has_a_source_and_is_named_once(core: object) -> None:
     assert version_key(same.version.removeprefix("v")) is not None
 
 
-@pytest.mark.parametrize(
-    ("instance", "arch", "joined"),
-    [("ml.inf2.xlarge", "trn1", 1), ("trn1n.32xlarge", "trn1", 1), ("ml.trn2.48xlarge", "trn2", 2)],
-)
+@cases("cores_are_those_of_the_instances_family")
 def test_cores_are_those_of_the_instances_family(instance: str, arch: str, joined: int) -> None:
     core = core_of_instance(instance)
 

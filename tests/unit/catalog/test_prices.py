@@ -227,10 +227,7 @@ def test_a_slow_offer_file_is_given_up(tmp_path: Path, monkeypatch: pytest.Monke
         refresh_prices("us-east-1", str(tmp_path / "offer.json"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['{"products":5}', '{"terms":{"OnDemand":5}}', '{"terms":[]}', '{"terms":{"OnDemand":[1]}}'],
-)
+@cases("an_offer_file_with_a_table_of_a_wrong_type_is_refused")
 def test_an_offer_file_with_a_table_of_a_wrong_type_is_refused(text: str) -> None:
     with pytest.raises(OfferFileBroken):
         read_offer(io.StringIO(text).read, "x")

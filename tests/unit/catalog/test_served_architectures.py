@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from packager.architectures.profile import make_profile
 from packager.catalog.model_types import find_type
 from packager.catalog.served_architectures import (
@@ -70,10 +68,7 @@ def test_what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config(
     assert way in findings[0].hint
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"],
-)
+@cases("an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator")
 def test_an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator(
     path: str,
 ) -> None:

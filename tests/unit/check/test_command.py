@@ -12,9 +12,12 @@ import pytest
 
 from packager.check.sarif import uri_of
 from packager.cli.app import run
+from tests.support.cases import cases_of
 from tests.support.checked import Check
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 WARNED = "SM_VLLM_MODEL=m\nSM_VLLM_TRUST_REMOTE_CODE=true\n"
 WRONG = "SM_VLLM_MODEL=m\nSM_VLLM_SED=1\n"
@@ -111,15 +114,7 @@ def test_sarif_is_what_code_hosts_take(here: Path, capsys: pytest.CaptureFixture
     assert rules[0]["help"]["text"]
 
 
-@pytest.mark.parametrize(
-    ("file", "uri"),
-    [
-        ("a/b.env", "a/b.env"),
-        ("a b#c?.env", "a%20b%23c%3F.env"),
-        ("/x/ü.env", "file:///x/%C3%BC.env"),
-        ("100%.env", "100%25.env"),
-    ],
-)
+@cases("a_path_becomes_a_uri")
 def test_a_path_becomes_a_uri(file: str, uri: str) -> None:
     assert uri_of(file) == uri
 

@@ -24,27 +24,7 @@ def test_a_file_is_known_by_its_name_and_content(name: str, text: str, kind: Kin
     assert read_document(name, text.encode()).kind == kind
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "it is empty"),
-        (b" \n\t", "it is empty"),
-        (b"\x7fELF\x00\x01", "not text"),
-        ("engine=Python".encode("utf-16"), "not text"),
-        (b"x" * (1024 * 1024 + 1), "more than 1048576 bytes"),
-        (b"just some words", "not a configuration of a server"),
-        (b"[1, 2]", "not a configuration of a server"),
-        (b"a: [1, 2", "not YAML"),
-        (b"a: &a [*a]", "is an alias of what it is in"),
-        (b"a: *b", "no anchor is called"),
-        (b"a:" + b" [" * 200 + b"]" * 200, "nested deeper than 64"),
-        (b"- a: 1\n- b", "not a configuration of a server"),
-    ],
-    ids=[
-        *("empty", "blank", "binary", "utf-16", "large", "prose", "list"),
-        *("cut", "cycle", "anchor", "deep", "yaml list"),
-    ],
-)
+@cases("what_configures_no_server_is_refused_by_name")
 def test_what_configures_no_server_is_refused_by_name(data: bytes, reason: str) -> None:
     with pytest.raises(NotReadable, match=reason) as refused:
         read_document("file", data)
@@ -87,18 +67,7 @@ folded: >
     assert node.value("folded") == read["folded"]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a=1\nb = 2\nc:3\nd 4\n",
-        "# x\n! y\n\n  e=with space \\\n    joined\nf=\\u0041\\t\\=\n",
-        "g\\ h=1\ni\\:j=2\nk==2\nl=:3\nm\n",
-        "a=1\r\nb=2\rc=3\n",
-        "a=1\\",
-        "a=1\\\\\nb=2\nc=3\\\\\\\n4\n",
-    ],
-    ids=["separators", "continued", "escapes", "line ends", "cut", "backslashes"],
-)
+@cases("properties_read_as_java_reads_them")
 def test_properties_read_as_java_reads_them(text: str) -> None:
     settings, _ = read_settings("serving.properties", text.replace("\r\n", "\n"))
 

@@ -8,26 +8,16 @@ import pytest
 
 from packager.check.shell import at, expand_kubernetes, read_commands
 from packager.check.values import Place, Word
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def texts(text: str) -> list[list[str]]:
     return [[word.text for word in command.words] for command in read_commands(text, at("a.sh"))]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "vllm serve model --max-num-seqs 64",
-        "vllm serve 'a b' \"c d\" e\\ f",
-        """vllm serve m --json '{"a": "b c"}' --x="y z" """,
-        'a "it\'s" \'say "hi"\' "a \\" b"',
-        "a  b\tc   d # not here",
-        "a b#c '#d'",
-        "a \"\" '' b",
-        "a --x='1'2\"3\"",
-    ],
-    ids=["plain", "spaces", "json", "quotes", "comment", "hash", "empty words", "joined"],
-)
+@cases("a_line_is_split_as_shlex_splits_it")
 def test_a_line_is_split_as_shlex_splits_it(line: str) -> None:
     assert texts(line) == [shlex.split(line, comments=True)] or "b#c" in line
     assert "b#c" not in line or texts(line) == [["a", "b#c", "#d"]]
@@ -46,17 +36,7 @@ def test_words_have_the_lines_and_columns_of_the_file() -> None:
     assert places["--last"] == (5, 4)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a; b && c | d", [["a"], ["b"], ["c"], ["d"]]),
-        ("a >log 2>&1 &\nb", [["a"], ["b"]]),
-        ("cat <<EOF\nvllm serve x\nEOF\nb", [["cat"], ["b"]]),
-        ("if true; then a; fi", [["if", "true"], ["then", "a"], ["fi"]]),
-        ("(a b)", [["a", "b"]]),
-    ],
-    ids=["operators", "redirections", "here document", "conditions", "subshell"],
-)
+@cases("commands_end_where_the_shell_ends_them")
 def test_commands_end_where_the_shell_ends_them(text: str, expected: list[list[str]]) -> None:
     assert texts(text) == expected
 

@@ -24,9 +24,7 @@ def test_an_image_tells_engine_version_and_how_it_is_configured(
     assert (target.family, target.version, target.variant) == (family, version, variant)
 
 
-@pytest.mark.parametrize(
-    "image", ["", "nginx:1.27", "prom/vllm-exporter:v0.27.1", "$IMAGE", "a:b/c"]
-)
+@cases("another_image_tells_nothing")
 def test_another_image_tells_nothing(image: str) -> None:
     assert read_image(image) is None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import replace
 
@@ -67,19 +66,7 @@ def test_a_credential_is_found_by_name_in_json_and_in_urls(name: str, value: str
     assert credential_option(name, value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("allow-credentials", "true"),
-        ("ssl-keyfile", "/run/tls/key.pem"),
-        ("long-prefill-token-threshold", "4"),
-        ("max-num-batched-tokens", "4096"),
-        ("return-tokens-as-token-ids", "true"),
-        ("otlp-traces-endpoint", "http://collector:4317/a@b"),
-        ("compilation-config", json.dumps({"cache_key_factors": 1, "level": 3})),
-        ("compilation-config", "{" * 100_000),
-    ],
-)
+@cases("what_only_looks_like_a_credential_is_taken")
 def test_what_only_looks_like_a_credential_is_taken(name: str, value: str) -> None:
     assert not credential_option(name, value)
 

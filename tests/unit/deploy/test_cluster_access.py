@@ -70,16 +70,7 @@ def test_base64_may_be_wrapped_as_its_command_does(tmp_path: Path) -> None:
     assert found.credentials.key == b"K" * 90
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "clusters: 5",
-        "users: true",
-        "a: 2026-13-45",
-        "a: 0b_",
-        pytest.param("[" * 9999, id="nested"),
-    ],
-)
+@cases("odd_files_are_refused_as_kubeconfigs")
 def test_odd_files_are_refused_as_kubeconfigs(tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(BadKubeconfig):
@@ -123,13 +114,7 @@ def test_another_context_meanwhile_is_not_gone_over_to() -> None:
     assert server.sent == ["old"]
 
 
-@pytest.mark.parametrize(
-    ("part", "seconds"),
-    [
-        pytest.param(b"\n", 0.0, id="its time is over"),
-        pytest.param(b"x" * (1 << 20), 60.0, id="a line without an end"),
-    ],
-)
+@cases("a_watch_ends_though_its_stream_does_not")
 def test_a_watch_ends_though_its_stream_does_not(
     monkeypatch: pytest.MonkeyPatch, part: bytes, seconds: float
 ) -> None:
@@ -181,9 +166,7 @@ def test_an_autoscaler_takes_over_the_replicas_that_run(manager: str, sent: int 
     assert "replicas" not in kept.applied["HorizontalPodAutoscaler"]["spec"]
 
 
-@pytest.mark.parametrize(
-    ("observed", "state"), [({"observedGeneration": 1}, "updating"), ({}, "ready")]
-)
+@cases("groups_of_an_old_generation_are_not_ready")
 def test_groups_of_an_old_generation_are_not_ready(observed: dict[str, int], state: str) -> None:
     """Older controllers do not say which generation they saw."""
     done = {"conditions": [{"type": "Available", "status": "True"}], **observed}

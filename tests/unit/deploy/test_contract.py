@@ -174,9 +174,7 @@ def test_images_on_their_own_instances_have_no_error_and_equal_bytes(platform: s
 
 
 @pytest.mark.parametrize("platform", ON_CLUSTERS)
-@pytest.mark.parametrize(
-    "changes", [{"devices": 16}, {"image": "oci:out"}], ids=["devices", "image"]
-)
+@cases("what_cannot_run_on_a_cluster_has_no_files_changes")
 def test_what_cannot_run_on_a_cluster_has_no_files(platform: str, changes: dict[str, Any]) -> None:
     assert deployer(platform).render(made(platform, changes), wanted(platform)).files == ()
 

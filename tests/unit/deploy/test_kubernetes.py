@@ -126,9 +126,7 @@ def expanded(text: str) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", lambda found: "set" if found[1] else "$", text)
 
 
-@pytest.mark.parametrize(
-    "value", ["$(B)", "$$(B)", "pa$$word", "a$b", "$", "$$", "$($(B))", "$$$(B)"]
-)
+@cases("variables_are_not_expanded_by_kubernetes")
 def test_variables_are_not_expanded_by_kubernetes(value: str) -> None:
     found = server(replace(VLLM, command=("serve", value)), KubernetesWanted(env={"A": value}))
     given = {one["name"]: one["value"] for one in found["env"]}
@@ -144,9 +142,7 @@ def test_the_house_reads_its_own_manifests() -> None:
             assert [one.image for one in servers] == [VLLM.image]
 
 
-@pytest.mark.parametrize(
-    "address", ["http://ada:a-secret@p:9090", "http://p/?token=a-secret", "p:9090", "http://"]
-)
+@cases("no_file_shows_the_password_of_a_prometheus")
 def test_no_file_shows_the_password_of_a_prometheus(address: str) -> None:
     wanted = KubernetesWanted(scaler="keda", max_replicas=2, prometheus=address)
     with pytest.raises(UsageError, match="without credentials") as raised:
@@ -187,10 +183,7 @@ def test_an_image_with_a_password_in_its_name_is_refused_and_not_repeated(name: 
         refuse_odd_image("--image", fine)
 
 
-@pytest.mark.parametrize(
-    ("grace_s", "slept", "is_short"),
-    [(1, 1, True), (3, 1, True), (9, 4, True), (10, 5, True), (34, 5, True), (35, 5, False)],
-)
+@cases("a_pod_waits_no_longer_than_it_lives_and_what_precedes_the_sigterm_is_in_the_grace")
 def test_a_pod_waits_no_longer_than_it_lives_and_what_precedes_the_sigterm_is_in_the_grace(
     grace_s: int, slept: int, is_short: bool
 ) -> None:

@@ -39,9 +39,7 @@ def endpoint(**changes: Any) -> EndpointRoute:
     return EndpointRoute("llama", **given)
 
 
-@pytest.mark.parametrize(
-    ("streams", "path"), [(True, "invocations-response-stream"), (False, "invocations")]
-)
+@cases("a_request_to_an_endpoint_is_signed_as_aws_checks_it")
 def test_a_request_to_an_endpoint_is_signed_as_aws_checks_it(streams: bool, path: str) -> None:
     sent = endpoint(component="llama-model").request(
         "POST", "/v1/chat/completions", BODY, streams=streams
@@ -59,9 +57,7 @@ def test_a_request_to_an_endpoint_is_signed_as_aws_checks_it(streams: bool, path
     assert KEY.secret not in repr(sent)
 
 
-@pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/tokenize")]
-)
+@cases("sagemaker_passes_on_questions_alone")
 def test_sagemaker_passes_on_questions_alone(method: str, path: str) -> None:
     assert endpoint().request(method, path, b"", streams=False) is None
 

@@ -20,9 +20,11 @@ from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.sagemaker.shapes import input_faults
-from tests.support.cases import read_tables
+from tests.support.cases import cases_of, read_tables
 from tests.support.deployments import PAIRS, ROLE, deployment
 from tests.unit.deploy.test_contract import wanted
+
+cases = cases_of(__file__)
 
 WANTED = SageMakerWanted(role_arn=ROLE)
 TYPES = ("ml.g5.xlarge", "ml.g6e.12xlarge")
@@ -58,10 +60,7 @@ def test_every_body_is_one_that_aws_models(pair: str, shape: str, scaling: Servi
             assert not ParamValidator().validate(request.body, form).has_errors()
 
 
-@pytest.mark.parametrize(
-    ("pair", "shape"),
-    [("vllm-g5", "everything"), ("neuron-inf2", "component"), ("vllm-cpu", "rolling")],
-)
+@cases("a_template_is_one_that_cfn_lint_takes")
 def test_a_template_is_one_that_cfn_lint_takes(pair: str, shape: str) -> None:
     asked = replace(SHAPES[shape], metrics=False)
     (file,) = SageMakerDeployer("cloudformation").render(deployment(pair), asked).files
@@ -154,13 +153,7 @@ def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:
     assert [json.loads(file.text) for file in rendered.files] == [one.body for one in requests]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"env": {"NAME": "{{resolve:secretsmanager:production/database}}"}},
-        {"image": "{{resolve:ssm:token}}.r.example/m:1"},
-    ],
-)
+@cases("no_text_of_an_image_makes_cloudformation_read_a_secret")
 def test_no_text_of_an_image_makes_cloudformation_read_a_secret(changes: dict[str, Any]) -> None:
     with pytest.raises(DynamicReference, match="dynamic reference"):
         SageMakerDeployer("cloudformation").render(deployment(**changes), WANTED)

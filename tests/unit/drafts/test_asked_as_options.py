@@ -12,9 +12,12 @@ from packager.core.plan import Plan
 from packager.engines.given import asked_config
 from packager.errors import PlanRejected
 from packager.findings import Finding, errors_in
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of
 from tests.support.mtp_models import MODELS, without
 from tests.unit.drafts import test_mtp
+
+cases = cases_of(__file__)
 
 LLAMA = model_of(LLAMA_3_8B)
 
@@ -33,24 +36,7 @@ def refusals(model: ModelFiles, options: dict[str, str], **asked: Any) -> list[F
     return list(errors_in(caught.value.findings))
 
 
-@pytest.mark.parametrize(
-    ("options", "family"),
-    [
-        (vllm(method="mtp", num_speculative_tokens=1), "vllm"),
-        (vllm(method="mimo_mtp", num_speculative_tokens=1), "vllm"),
-        ({"speculative_config": '{"method":"mtp","num_speculative_tokens":1}'}, "vllm"),
-        ({"option.speculative_config": '{"method":"mtp","num_speculative_tokens":1}'}, "lmi"),
-        ({"speculative-algorithm": "NEXTN"}, "sglang"),
-        (
-            {
-                "speculative-algorithm": "EAGLE",
-                "speculative-draft-model-path": "/opt/packager/model",
-            },
-            "sglang",
-        ),
-    ],
-    ids=["mtp", "by-kind", "underscores", "lmi", "sglang", "sglang-by-path"],
-)
+@cases("a_head_that_is_not_there_is_refused_however_it_is_asked_for")
 def test_a_head_that_is_not_there_is_refused_however_it_is_asked_for(
     options: dict[str, str], family: str
 ) -> None:
@@ -70,9 +56,7 @@ def test_a_draft_model_that_the_option_names_is_left_to_the_engine() -> None:
     assert plan(LLAMA, options).budget.draft_weights_bytes == 0
 
 
-@pytest.mark.parametrize(
-    "tokens", [None, 0, -1, "1", 1.5, True, 10**9, [1]], ids=lambda tokens: repr(tokens)
-)
+@cases("a_number_of_tokens_that_cannot_be_is_refused")
 def test_a_number_of_tokens_that_cannot_be_is_refused(tokens: object) -> None:
     (found,) = refusals(MODELS["mimo"](), vllm(method="mtp", num_speculative_tokens=tokens))
 

@@ -101,10 +101,7 @@ def warned(kind: str, draft: ModelFiles, model: ModelFiles, family: str = "vllm"
     return [finding.code for finding in found if finding.severity == "warning"]
 
 
-@pytest.mark.parametrize(
-    ("architecture", "is_asked_about"),
-    [("LlamaForCausalLM", False), ("Starcoder2ForCausalLM", True)],
-)
+@cases("eagle_is_asked_about_where_vllm_does_not_dispatch_it")
 def test_eagle_is_asked_about_where_vllm_does_not_dispatch_it(
     architecture: str, is_asked_about: bool
 ) -> None:
@@ -131,10 +128,7 @@ def test_tokenizers_of_other_bytes_are_asked_about_where_digests_are_known(
     assert ("draft-tokenizer" in codes) == is_asked_about
 
 
-@pytest.mark.parametrize(
-    ("base", "is_asked_about"),
-    [("meta-llama/Llama-3.1-8B", False), ("mistralai/Mistral-7B", True)],
-)
+@cases("a_head_for_a_model_of_another_name_is_asked_about")
 def test_a_head_for_a_model_of_another_name_is_asked_about(base: str, is_asked_about: bool) -> None:
     model = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
     draft = made_of({"head": "medusa", "config": {"base_model_name_or_path": base}})

@@ -240,9 +240,7 @@ def test_vllm_wants_a_multiple_of_the_layers(tokens: int, is_refused: bool) -> N
     assert plan(model, family="sglang", draft=f"mtp:{tokens}").draft is not None
 
 
-@pytest.mark.parametrize(
-    "text", ["mtp:", "mtp:0", "mtp:x", "mtp:1000000000", "mtp:33", f"mtp:{'1' * 5000}", "mtp:-1"]
-)
+@cases("a_number_of_tokens_that_cannot_be_is_refused")
 def test_a_number_of_tokens_that_cannot_be_is_refused(text: str) -> None:
     found = refusal(MODELS["mimo"](), draft=text[:4000])
 
@@ -250,9 +248,7 @@ def test_a_number_of_tokens_that_cannot_be_is_refused(text: str) -> None:
     assert "mtp:N" in found.hint
 
 
-@pytest.mark.parametrize(
-    ("family", "instance"), [("tgi", "g5.12xlarge"), ("neuron", "trn2.48xlarge")]
-)
+@cases("other_engines_refuse_it")
 def test_other_engines_refuse_it(family: str, instance: str) -> None:
     with pytest.raises(PlanRejected) as caught:
         plan(MODELS["mimo"](), family=family, instance=instance)

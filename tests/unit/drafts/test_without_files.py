@@ -66,9 +66,7 @@ def test_n_grams_on_the_gpu_need_one() -> None:
     assert (found.code, "--draft ngram" in found.hint) == ("ngram-gpu-without-gpu", True)
 
 
-@pytest.mark.parametrize(
-    ("draft", "tokens"), [("suffix", 24), ("suffix:8", 8), ("ngram_gpu", 4), ("ngram_gpu:6", 6)]
-)
+@cases("the_number_of_tokens_is_the_usual_one_or_the_one_written")
 def test_the_number_of_tokens_is_the_usual_one_or_the_one_written(draft: str, tokens: int) -> None:
     facts = facts_of(LLAMA, "g5.12xlarge", family="vllm", draft=draft, base="own/base:1")
 
@@ -88,15 +86,7 @@ def test_a_long_text_is_no_misspelled_kind() -> None:
     assert spelled_kind("x" * 4000) == nearest_kind("x" * 4000) == ""
 
 
-@pytest.mark.parametrize(
-    ("written", "hint"),
-    [
-        ("egle3:org/head", "did you mean `eagle3:org/head`?"),
-        ("d-flash:./head", "did you mean `dflash:./head`?"),
-        ("mpt:3", "did you mean `mtp:3`?"),
-        ("zzzzz:org/head", "write a model, `mtp`"),
-    ],
-)
+@cases("an_unknown_kind_before_a_colon_is_answered_with_a_known_one")
 def test_an_unknown_kind_before_a_colon_is_answered_with_a_known_one(
     written: str, hint: str
 ) -> None:

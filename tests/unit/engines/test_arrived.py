@@ -86,10 +86,7 @@ def test_a_method_that_no_known_version_has_is_refused_saying_so(method: str) ->
 
 
 @pytest.mark.parametrize("version", ["0.10.2", "0.13.0", "0.16.0", "0.22.1", "0.27.1", "0.33.0"])
-@pytest.mark.parametrize(
-    "form",
-    ["awq", "gptq", "ct-w4a16", "ct-fp8-static", "ct-w8a8", "deepseek-fp8", "modelopt-nvfp4"],
-)
+@cases("methods_that_every_version_has_pass_form")
 def test_methods_that_every_version_has_pass(form: str, version: str) -> None:
     assert codes(arriving(form), version) == []
 

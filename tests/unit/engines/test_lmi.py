@@ -12,8 +12,11 @@ from packager.engines.lmi.render import settings
 from packager.engines.vllm.options import schema_of
 from packager.errors import PlanRejected
 from packager.findings import Finding, errors_in
+from tests.support.cases import cases_of
 from tests.support.engine_rows import properties_of
 from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of
+
+cases = cases_of(__file__)
 
 PLAN = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge", family="lmi", served_name="llama")
 OPTIONS = lmi_options(schema_of(PLAN), 28)
@@ -43,19 +46,7 @@ def test_what_we_render_lmi_reads() -> None:
     assert check() == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "code"),
-    [
-        ("option__speculative_draft_model", "/opt/draft", "key-dropped"),
-        ("option__max_num_batched", "1", "key-dropped"),
-        ("option__dtype", "half", "value-refused"),
-        ("option__tensor_parallel_degree", "max", "value-refused"),
-        ("option__async_mode", "yes", "value-refused"),
-        ("option__gpu_memory_utilization", "most", "value-refused"),
-        ("option__served_model_name", "True", "value-refused"),
-        ("engine", "MPI", "value-refused"),
-    ],
-)
+@cases("what_lmi_drops_or_refuses_is_an_error")
 def test_what_lmi_drops_or_refuses_is_an_error(key: str, value: str, code: str) -> None:
     assert check(**{key: value}) == [("error", code)]
 

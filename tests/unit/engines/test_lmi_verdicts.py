@@ -12,8 +12,6 @@ import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-import pytest
-
 from packager.catalog.containers import find_container
 from packager.engines.lmi.check import check_settings
 from packager.engines.lmi.options import LmiOptions, lmi_options
@@ -84,9 +82,7 @@ def test_a_configuration_that_vllm_does_not_serve_is_said_to_be_unchecked(
     assert (found.severity, found.code, found.message) == ("warning", "options-unproven", message)
 
 
-@pytest.mark.parametrize(
-    ("release", "dropped", "accepted"), [(14, 53, 26), (15, 41, 14)], ids=["14", "15"]
-)
+@cases("lmi_14_and_15_borrow_no_fields_of_vllm_0_10_2")
 def test_lmi_14_and_15_borrow_no_fields_of_vllm_0_10_2(
     release: int, dropped: int, accepted: int
 ) -> None:

@@ -120,9 +120,7 @@ def test_a_format_s_near_miss_is_guessed() -> None:
     assert "fastsafetensors" in error.hint
 
 
-@pytest.mark.parametrize(
-    "option", ["load-format", "option.load_format", "--Model_Loader_Extra_Config"]
-)
+@cases("the_engine_s_own_option_beside_it_is_a_conflict")
 def test_the_engine_s_own_option_beside_it_is_a_conflict(option: str) -> None:
     [error] = errors_in(chosen("vllm", "safetensors", engine_options=((option, "{}"),)).findings)
 

@@ -119,13 +119,7 @@ def test_tgi_plans_the_type_that_it_computes_quantized_weights_in(
     assert ("DTYPE=" in written(plan)) == (method is None)
 
 
-@pytest.mark.parametrize(
-    ("model", "asked", "words"),
-    [
-        ("llama", "bfloat16", "computes awq weights in float16, not in bfloat16"),
-        ("gemma2", None, "computes awq weights in float16, where Gemma2ForCausalLM overflows"),
-    ],
-)
+@cases("a_type_that_tgi_does_not_compute_awq_in_is_refused")
 def test_a_type_that_tgi_does_not_compute_awq_in_is_refused(
     model: str, asked: str | None, words: str
 ) -> None:

@@ -200,9 +200,7 @@ def test_a_name_that_the_version_lacks_is_refused(
     assert error.hint == hint
 
 
-@pytest.mark.parametrize(
-    "spelled", ["tool-call-parser", "--tool_call_parser", "option.tool_call_parser"]
-)
+@cases("the_engines_own_option_wins_over_everything")
 def test_the_engines_own_option_wins_over_everything(spelled: str) -> None:
     found = chosen(
         model("qwen3", t.QWEN_3), tool_call_parser="off", engine_options={spelled: "pythonic"}

@@ -81,18 +81,7 @@ def test_a_fact_that_nobody_has_holds_nothing() -> None:
     assert holds([{"fact": "experts", "is": 0}], {}, experts=0)
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ("0.9.2", False),
-        ("0.14.0rc1", False),
-        ("0.14.0", True),
-        ("0.17.3", True),
-        ("0.18.0.dev7+gabc", True),
-        ("0.18.0", False),
-        ("nightly", False),
-    ],
-)
+@cases("a_rule_is_of_its_versions")
 def test_a_rule_is_of_its_versions(version: str, expected: bool) -> None:
     rule = read_rule({**ROW, "since": "0.14.0", "before": "0.18.0"})
     assert rule.is_of(version) is expected

@@ -96,9 +96,7 @@ def test_what_a_later_version_took_out_is_not_in_what_stands_in_for_it() -> None
     assert "medusa" not in find_schema("vllm", "0.33.0").draft_methods
 
 
-@pytest.mark.parametrize(
-    "spelled", ["max-num-seqs", "max_num_seqs", "MAX_NUM_SEQS"], ids=lambda name: name
-)
+@cases("an_option_is_found_by_any_spelling")
 def test_an_option_is_found_by_any_spelling(spelled: str) -> None:
     option = find_schema("vllm", "0.32.0").find(spelled)
 
@@ -153,16 +151,7 @@ def test_every_table_written_by_hand_says_where_it_comes_from() -> None:
         assert row["source"] and row["date"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "first"),
-    [
-        ("mtp", "0.11.0"),
-        ("suffix", "0.11.1"),
-        ("ngram_gpu", "0.18.0"),
-        ("dflash", "0.20.1"),
-        ("peagle", "0.16.0"),
-    ],
-)
+@cases("what_a_version_has_is_read_from_its_own_parser_or_written_down")
 def test_what_a_version_has_is_read_from_its_own_parser_or_written_down(
     kind: str, first: str
 ) -> None:

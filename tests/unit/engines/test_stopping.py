@@ -9,20 +9,13 @@ import pytest
 from packager.core.stopping import Stopping
 from packager.engines.stopping import stopping_of
 from packager.plugins.tables import FAMILIES
+from tests.support.cases import cases_of
 from tests.support.engine_plans import CONTAINERS
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("container", "drain_s", "grace_s"),
-    [
-        ("vllm", 25, 30),
-        ("vllm-cpu", 25, 30),
-        ("lmi", 0, 30),
-        ("lmi-13", 0, 30),
-        ("tgi", 90, 95),
-        ("sglang", None, 45),
-    ],
-)
+
+@cases("the_grace_period_covers_what_the_server_does")
 def test_the_grace_period_covers_what_the_server_does(
     container: str, drain_s: int | None, grace_s: int
 ) -> None:

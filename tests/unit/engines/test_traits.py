@@ -11,9 +11,12 @@ import pytest
 
 from packager.core.traits import UNKNOWN_ENGINE, DraftTraits, EngineTraits
 from packager.engines.traits import engine_traits
+from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.engine_plans import CONTAINERS, plan_for
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 PACKAGE = ROOT / "packager"
 NAMES = {*FAMILIES, "tensorrt-llm", "tensorrt_llm", "trtllm", "transformers-neuronx", "neuronx"}
@@ -28,50 +31,14 @@ def test_an_engine_that_nobody_knows_has_the_traits_of_none() -> None:
     assert engine_traits(stranger) == UNKNOWN_ENGINE == EngineTraits()
 
 
-@pytest.mark.parametrize(
-    ("container", "expected"),
-    [
-        (
-            "lmi",
-            DraftTraits(
-                medusa_layout="blocks",
-                speculators=frozenset({"eagle", "eagle3", "dflash", "peagle"}),
-                options="speculative-config",
-                names_mtp_kinds=True,
-                repeats_mtp_layers=True,
-                suffix_package="arctic-inference==0.1.1",
-            ),
-        ),
-        (
-            "tgi",
-            DraftTraits(medusa_file="medusa_lm_head.safetensors", medusa_is_model=True),
-        ),
-        (
-            "neuron-tgi",
-            DraftTraits(medusa_file="medusa_lm_head.safetensors", medusa_is_model=True),
-        ),
-        ("sglang", DraftTraits(norm_before_residual=False, options="speculative-algorithm")),
-        ("neuron-lmi", DraftTraits()),
-        ("lmi-trt", DraftTraits()),
-    ],
-)
+@cases("drafts_are_read_as_the_engine_inside_reads_them")
 def test_drafts_are_read_as_the_engine_inside_reads_them(
     container: str, expected: DraftTraits
 ) -> None:
     assert CONTAINERS[container].traits.drafts == expected
 
 
-@pytest.mark.parametrize(
-    ("container", "awq", "toolchain", "caches"),
-    [
-        ("vllm", "compressed-tensors", "", True),
-        ("lmi-14", "awq", "", True),  # vLLM 0.7.3 takes zero points in AWQ's format alone
-        ("tgi", "awq", "", False),
-        ("neuron-hf", "compressed-tensors", "optimum", False),
-        ("neuron-nxdi", "compressed-tensors", "nxdi", False),
-        ("neuron-vllm", "compressed-tensors", "", False),
-    ],
-)
+@cases("formats_toolchains_and_caches_are_the_containers")
 def test_formats_toolchains_and_caches_are_the_containers(
     container: str, awq: str, toolchain: str, caches: bool
 ) -> None:
@@ -135,9 +102,6 @@ def test_what_a_version_can_read_is_in_its_traits() -> None:
     assert "deepseek_r1" in (vllm.reasoning_parsers or ())
 
 
-@pytest.mark.parametrize(
-    ("container", "name"),
-    [("neuron-hf", "chat"), ("neuron-tgi", "/opt/packager/model"), ("neuron-lmi", "")],
-)
+@cases("what_cannot_be_told_a_name_answers_with_another")
 def test_what_cannot_be_told_a_name_answers_with_another(container: str, name: str) -> None:
     assert plan_for(container, tp_degree=24).answers_as == name

@@ -17,8 +17,11 @@ from packager.engines.vllm.family import VllmFamily
 from packager.engines.vllm.render import command as command_line
 from packager.engines.vllm.render import sagemaker_env
 from packager.share import share_dir
+from tests.support.cases import cases_of
 from tests.support.engine_plans import NGRAM, plan_for
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+
+cases = cases_of(__file__)
 
 
 def render(plan: Plan) -> ServingConfig:
@@ -53,17 +56,7 @@ def test_images_that_split_the_command_again_get_json_in_quotes() -> None:
     assert json.loads(word)["method"] == "ngram"
 
 
-@pytest.mark.parametrize(
-    ("asked", "rendered"),
-    [
-        ("a b", "'a b'"),  # the second word would be taken for the model
-        ("it's", "'it'\"'\"'s'"),
-        ('{"stop":"it\'s"}', '\'{"stop":"it\'"\'"\'s"}\''),
-        ("back\\slash", "'back\\slash'"),
-        ("https://collector:4317", "https://collector:4317"),
-    ],
-    ids=["space", "quote", "quote in JSON", "backslash", "one word"],
-)
+@cases("images_that_split_the_command_again_get_every_value_as_one_word")
 def test_images_that_split_the_command_again_get_every_value_as_one_word(
     asked: str, rendered: str
 ) -> None:
@@ -81,16 +74,7 @@ SIZES = ("cudagraph-capture-sizes", "[1,2,4]")
 MODULES = ("lora-modules", '["a=/x","b=/my y"]')
 
 
-@pytest.mark.parametrize(
-    ("version", "asked", "rendered"),
-    [
-        ("0.23.0", SIZES, "1 2 4"),
-        ("0.23.0", MODULES, "a=/x 'b=/my y'"),
-        ("0.27.1", ("cudagraph-capture-sizes", "[8]"), "8"),
-        ("0.28.0", SIZES, "[1,2,4]"),
-        ("0.27.1", ("allowed-origins", '["*"]'), '["*"]'),  # a list is its value
-    ],
-)
+@cases("several_values_are_what_the_entrypoint_of_the_image_makes_words_of")
 def test_several_values_are_what_the_entrypoint_of_the_image_makes_words_of(
     version: str, asked: tuple[str, str], rendered: str
 ) -> None:
@@ -108,10 +92,7 @@ def test_several_values_are_refused_where_the_image_passes_one() -> None:
     assert "passes one value for 'cudagraph-capture-sizes', and 3 are given" in finding.message
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [(SIZES, ["1", "2", "4"]), (MODULES, ["a=/x", "b=/my y"]), (("seed", "7"), ["7"])],
-)
+@cases("upstreams_command_has_a_word_for_each_value")
 def test_upstreams_command_has_a_word_for_each_value(
     asked: tuple[str, str], words: list[str]
 ) -> None:
@@ -121,15 +102,7 @@ def test_upstreams_command_has_a_word_for_each_value(
     assert argv[3:] == [f"--{asked[0]}", *words]
 
 
-@pytest.mark.parametrize(
-    ("version", "start"),
-    [
-        ("0.24.0", ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "/m"]),
-        ("0.31.0", ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "/m"]),
-        ("0.32.0", ["vllm", "serve", "/m"]),
-        ("0.34.0.dev1", ["vllm", "serve", "/m"]),
-    ],
-)
+@cases("the_server_is_started_by_what_the_version_wants")
 def test_the_server_is_started_by_what_the_version_wants(version: str, start: list[str]) -> None:
     argv = command_line({"model": "/m"}, find_schema("vllm", version), version=version)
 

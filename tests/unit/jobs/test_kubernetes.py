@@ -16,8 +16,10 @@ from packager.jobs import kubernetes
 from packager.jobs.kubernetes import PodSize, render_job
 from packager.jobs.values import Job, Limits, Stage
 from packager.warmup.cluster import Cluster
-from tests.support.cases import read_tables, shows
+from tests.support.cases import cases_of, read_tables, shows
 from tests.support.job_values import NOON, new_job
+
+cases = cases_of(__file__)
 
 VERSIONS = ("1.31", "1.33", "1.37")
 TRAIN = Stage(
@@ -51,17 +53,7 @@ def documents(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("size", "changes"),
-    [
-        (PodSize(), {}),
-        (
-            PodSize(cpus=8, memory_bytes=2**36, gpus=1),
-            {"queue": "night", "secret": "aws", "claim": "models", "service_account": "jobs"},
-        ),
-    ],
-    ids=["least", "most"],
-)
+@cases("the_manifests_are_valid_size")
 def test_the_manifests_are_valid(version: str, size: PodSize, changes: dict[str, Any]) -> None:
     limited = job(limits=Limits(run_s=3600))
     for given, files in ((limited, FILES), (job(), {})):

@@ -16,7 +16,10 @@ from packager.lineage.graph import Edge, Fragment, Node, layers_of
 from packager.lineage.index import Document, LineageIndex
 from packager.lineage.records import record_fragment
 from packager.lineage.services import endpoint_fragment, job_fragment
+from tests.support.cases import cases_of
 from tests.support.lineage_records import IMAGE, KEY, record
+
+cases = cases_of(__file__)
 
 
 def document(place: str, read: Callable[[], Fragment], stamp: str = "1") -> Document:
@@ -62,9 +65,7 @@ def test_what_came_of_the_same_data_elsewhere_is_no_part_of_it(index: LineageInd
     assert f"image:{OTHER}" not in graph.nodes
 
 
-@pytest.mark.parametrize(
-    "name", ["tiny:1", "docker:tiny:1", IMAGE, "a1a1a1", "sha256:a1a1a1a1", "tiny"]
-)
+@cases("an_image_is_found_by")
 def test_an_image_is_found_by(index: LineageIndex, name: str) -> None:
     take(index, a=of())
 

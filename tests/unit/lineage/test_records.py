@@ -82,11 +82,7 @@ def test_base_draft_and_measurements_are_part_of_it() -> None:
     assert (f"image:{IMAGE}", f"evaluation:{IMAGE}") in found
 
 
-@pytest.mark.parametrize(
-    "document",
-    [{}, {"digest": 7}, {"digest": "sha256:short"}],
-    ids=["nothing", "a number", "no digest"],
-)
+@cases("what_is_no_record_is_refused")
 def test_what_is_no_record_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(NotStrict):
         record_fragment(document)

@@ -11,6 +11,9 @@ import pytest
 
 from packager.load.ahead import MOST_KEPT, known_count, made_ahead
 from packager.load.values import Level, LoadPlan, LoadRequest
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 class Maker:
@@ -43,27 +46,12 @@ def opened(rate: float, **more: float | None) -> LoadPlan:
     return LoadPlan(level=level, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("plan", "count"),
-    [
-        pytest.param(closed(4, requests=10, warm_up=2), 12, id="so many"),
-        pytest.param(opened(4.0, duration_s=2.0, warm_up=2), 11, id="so many a second"),
-        pytest.param(opened(5.0, requests=7, duration_s=2.0), 7, id="both"),
-        pytest.param(closed(4, duration_s=2.0), None, id="as many as are answered"),
-        pytest.param(opened(5.0), None, id="without end"),
-    ],
-)
+@cases("a_load_takes")
 def test_a_load_takes(plan: LoadPlan, count: int | None) -> None:
     assert known_count(plan) == count
 
 
-@pytest.mark.parametrize(
-    ("plan", "count"),
-    [
-        pytest.param(closed(4, requests=10, warm_up=2), 12, id="so many"),
-        pytest.param(opened(4.0, duration_s=2.0), 9, id="so many a second"),
-    ],
-)
+@cases("all_are_made_before_the_first_is_sent_where_their_number_is_known")
 def test_all_are_made_before_the_first_is_sent_where_their_number_is_known(
     plan: LoadPlan, count: int
 ) -> None:

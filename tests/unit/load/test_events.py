@@ -41,19 +41,7 @@ def test_an_event_is_given_as_soon_as_its_line_ends() -> None:
     assert list(reader.feed(b"\n")) == []
 
 
-@pytest.mark.parametrize(
-    "stream",
-    [
-        b"data: nothing\n\n",
-        b"data: {nothing}\n\n",
-        b'data: {"a": 1',
-        b"data: \xff\n\n",
-        b"data: " + b"[" * 100_000 + b"\n\n",
-        b"data: " + b"9" * 5000 + b"\n\n",
-        b"data: {\n" * 100,
-    ],
-    ids=["words", "braces", "half", "not-utf-8", "deep", "long-number", "lines-without-end"],
-)
+@cases("what_is_no_json_is_refused")
 def test_what_is_no_json_is_refused(stream: bytes) -> None:
     with pytest.raises(InvalidEvent, match="a chunk of its answer is not JSON"):
         read(stream)

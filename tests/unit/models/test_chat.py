@@ -12,7 +12,10 @@ from packager.core.parsers import ChatTemplate
 from packager.models import chat
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
+from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model
+
+cases = cases_of(__file__)
 
 CALLS = "{% if tools %}[TOOL_CALLS]{% endif %}"
 
@@ -76,16 +79,7 @@ def test_else_they_are_read_at_the_beginning_of_the_tokenizer(model: Path) -> No
     assert found(model) == ChatTemplate(text=CALLS, tokens=frozenset(("[TOOL_CALLS]",)))
 
 
-@pytest.mark.parametrize(
-    "tokenizer",
-    [
-        '{"model": {}}',
-        '{"added_tokens": [{"content": "[TOOL_CALLS]"}',
-        '{"added_tokens": ' + "[" * 5000 + "}",
-        '{"added_tokens": [1e999, ' + "9" * 5000 + "]}",
-    ],
-    ids=["no list", "cut off", "nested", "numbers"],
-)
+@cases("a_tokenizer_that_cannot_be_read_tells_of_no_tokens")
 def test_a_tokenizer_that_cannot_be_read_tells_of_no_tokens(model: Path, tokenizer: str) -> None:
     write(model / "tokenizer_config.json", {"chat_template": CALLS})
     write(model / "tokenizer.json", tokenizer)
@@ -100,16 +94,7 @@ def test_other_templates_need_no_tokenizer(model: Path, monkeypatch: pytest.Monk
     assert found(model) == ChatTemplate(text="{{ messages }}")
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("chat_template.jinja", "x" * (chat.MAX_TEMPLATE_BYTES + 1)),
-        ("chat_template.json", '{"chat_template": 3}'),
-        ("chat_template.json", '{"chat_template": {"default": [1]}, "chat_template": 1}'),
-        ("tokenizer_config.json", '{"chat_template": {"other": "x"}}'),
-    ],
-    ids=["too long", "no text", "twice", "not for chats"],
-)
+@cases("what_is_no_template_is_none")
 def test_what_is_no_template_is_none(model: Path, path: str, content: str) -> None:
     write(model / "tokenizer_config.json", {})
     write(model / path, content)

@@ -246,14 +246,7 @@ def test_a_snapshot_may_not_link_beyond_its_blobs(model: Path, tmp_path: Path) -
     refused(snapshot, "leads out")
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        (b"a\nb.json", "control character"),
-        (b"a\\b.json", "backslash"),
-        (b"a\xff.json", "not UTF-8"),
-    ],
-)
+@cases("an_odd_name_is_refused")
 def test_an_odd_name_is_refused(model: Path, name: bytes, why: str) -> None:
     Path(os.fsdecode(os.fsencode(model) + b"/" + name)).write_text("{}")
     refused(model, why)
@@ -317,22 +310,7 @@ def test_code_for_a_tokenizer_that_is_there_is_not_needed(model: Path) -> None:
 # Configuration
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        pytest.param(b"", "is empty", id="empty"),
-        pytest.param(b"hello", "does not begin and end as JSON", id="text"),
-        pytest.param(b'{"a": 1', "does not begin and end as JSON", id="truncated"),
-        pytest.param(b'{"a": }', "not JSON at line 1, column 7", id="invalid"),
-        pytest.param(b"[]", "not a JSON object", id="list"),
-        pytest.param(b'{"a": 1, "a": 2}', "the key 'a' stands twice", id="repeated-key"),
-        pytest.param(b'{"a": {"b": 1, "b": 2}}', "the key 'b' stands twice", id="repeated-inside"),
-        pytest.param(b'{"a": "\xff"}', "not UTF-8", id="not-utf8"),
-        pytest.param(b'{"a": "\\ud800"}', "half of a surrogate pair", id="surrogate"),
-        pytest.param(b'{"a":' + b"[" * 99_999 + b"]" * 99_999 + b"}", "too deeply", id="deep"),
-        pytest.param(b"{" + b" " * 10_000_000 + b"}", "longer than 10000000", id="too-long"),
-    ],
-)
+@cases("a_broken_configuration_is_refused")
 def test_a_broken_configuration_is_refused(model: Path, content: bytes, why: str) -> None:
     (model / "config.json").write_bytes(content)
     refused(model, f"'config.json' is refused: .*{why}")

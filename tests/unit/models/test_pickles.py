@@ -197,9 +197,7 @@ def test_what_is_harmless_stays_so_packed(format: str, compress: Callable[[bytes
     assert kind_of(compress(b"the cat\nthe dog\n" * 10_000)) == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["gzip", "bzip2", "xz", "zstd"], ids=["gzip", "bzip2", "xz", "zstd"]
-)
+@cases("a_pickle_in_a_second_stream_is_recognised")
 def test_a_pickle_in_a_second_stream_is_recognised(name: str) -> None:
     """Loaders read streams that follow one another as one."""
     format, compress = COMPRESSIONS[name]
@@ -290,11 +288,7 @@ def test_zstd_is_refused_where_it_cannot_be_looked_into(monkeypatch: pytest.Monk
     assert kind_of(zstandard.compress(b"text\n")) == "zstd data, which cannot be looked into here"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"{}", b"#version: 0.2\n", b"MIT License\n", b"cat\ndog\n", b"in\nit\n"],
-    ids=["empty", "json", "merges", "licence", "two-words", "two-more-words"],
-)
+@cases("text_is_not_taken_for_an_old_pickle")
 def test_text_is_not_taken_for_an_old_pickle(text: bytes) -> None:
     assert kind_of(text) == ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -67,10 +66,7 @@ def test_tensors_come_in_the_order_of_their_bytes(file: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "shape", "size"),
-    [("F4", [2, 3], 3), ("F6_E2M3", [4], 3), ("F8_E4M3", [5], 5), ("C64", [2], 16)],
-)
+@cases("element_sizes_are_upstreams")
 def test_element_sizes_are_upstreams(file: Path, dtype: str, shape: list[int], size: int) -> None:
     header = {"w": {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}}
     assert read(file, safetensors_bytes(header, bytes(size)))[0].size == size
@@ -144,30 +140,7 @@ def framed(header: bytes) -> bytes:
     return struct.pack("<Q", len(header)) + header
 
 
-@pytest.mark.parametrize(
-    ("header", "why"),
-    [
-        pytest.param(b'{"a\xff":1}', "not UTF-8", id="not-utf8"),
-        pytest.param(b'{"a":', "not JSON", id="cut-json"),
-        pytest.param(b" {}", "begin with '{'", id="leading-space"),
-        pytest.param(b"[]", "begin with '{'", id="a-list"),
-        pytest.param(b"", "begin with '{'", id="no-header"),
-        pytest.param(b'{"a":{},"a":{}}', "'a' stands twice", id="repeated-tensor"),
-        pytest.param(
-            b'{"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}}',
-            "'dtype' stands twice",
-            id="repeated-field",
-        ),
-        pytest.param(b'{"\\ud800":{}}', "half of a surrogate pair", id="half-a-surrogate-pair"),
-        pytest.param(b'{"a":' + b"9" * 5000 + b"}", "too long", id="endless-number"),
-        # from Python 3.13 on, what is read of an entry at a time is not too deep for the parser
-        pytest.param(
-            b'{"a":' + b"[" * 1_000_000,
-            "too deeply" if sys.version_info < (3, 13) else "has more than 8192 characters",
-            id="deep-nesting",
-        ),
-    ],
-)
+@cases("a_header_with_two_meanings_or_none_is_refused")
 def test_a_header_with_two_meanings_or_none_is_refused(file: Path, header: bytes, why: str) -> None:
     assert why in refusal(file, framed(header)).message
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.areas import Area, area_of, files_by_area, read_areas
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 AREAS = read_areas()
 
@@ -31,13 +34,7 @@ def test_the_longest_path_decides() -> None:
     assert area_of("tests/unit/cli/test_else.py", [wide, narrow]) == "wide"
 
 
-@pytest.mark.parametrize(
-    ("tests", "problem"),
-    [
-        pytest.param(("tests/*/other",), "belongs to no area", id="nobody's"),
-        pytest.param(("tests/unit/cli",), "belongs to one and two", id="two areas'"),
-    ],
-)
+@cases("a_file_that_is_not_one_area_s_is_refused")
 def test_a_file_that_is_not_one_area_s_is_refused(tests: tuple[str, ...], problem: str) -> None:
     areas = [Area(name=name, page="", tests=tests) for name in ("one", "two")]
 

@@ -140,10 +140,7 @@ def test_unknown_commands_and_options_are_found(line: str, told: str) -> None:
     assert misspelt(line) == told
 
 
-@pytest.mark.parametrize(
-    ("text", "goes_on"),
-    [("ls", False), ("ls \\", True), ("ls |", True), ("say '{", True), ("say '{\n}'", False)],
-)
+@cases("which_commands_go_on")
 def test_which_commands_go_on(text: str, goes_on: bool) -> None:
     assert is_open(text) is goes_on
 

@@ -17,8 +17,11 @@ import pytest
 
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
 from tests.support.workers import load
+
+cases = cases_of(__file__)
 
 EXAMPLES = ROOT / "examples"
 MODEL = EXAMPLES / "tiny-llama"
@@ -139,10 +142,7 @@ def test_card_states_the_licence(folder: Path) -> None:
     assert (folder / "README.md").read_text().startswith("---\nlicense: apache-2.0\n")
 
 
-@pytest.mark.parametrize(
-    ("path", "held_out"),
-    [("statistics.py", True), ("unittest/mock.py", True), ("json/__init__.py", False)],
-)
+@cases("split_depends_on_the_file_name_alone")
 def test_split_depends_on_the_file_name_alone(path: str, held_out: bool) -> None:
     assert corpus.is_held_out(PurePosixPath(path)) is held_out
 

@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from packager import errors
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
@@ -59,9 +57,7 @@ def test_an_error_without_a_hint_is_found(source: str) -> None:
     assert list(calls_without_hint("a.py", ast.parse(source))) != []
 
 
-@pytest.mark.parametrize(
-    "source", ['UsageError("x", hint="y")', 'Finding("note", "code", "x")', 'PackagerError("x")']
-)
+@cases("what_has_one_or_needs_none_is_not")
 def test_what_has_one_or_needs_none_is_not(source: str) -> None:
     assert list(calls_without_hint("a.py", ast.parse(source))) == []
 

@@ -114,9 +114,7 @@ SEVENTY_B = make_profile(model_of(LLAMA_3_70B))[0]
 USUAL = Texts(count=256, tokens=256 * 512)
 
 
-@pytest.mark.parametrize(
-    ("hidden", "heads", "vocab", "measured"), [(1024, 8, 4096, 0.43), (2048, 16, 4096, 3.0)]
-)
+@cases("an_iteration_of_autoround_is_estimated_within_a_factor_of_two")
 def test_an_iteration_of_autoround_is_estimated_within_a_factor_of_two(
     hidden: int, heads: int, vocab: int, measured: float
 ) -> None:

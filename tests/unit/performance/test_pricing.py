@@ -18,6 +18,9 @@ from packager.performance.pricing import (
     tokens_s_by_gap,
     tokens_s_by_latency,
 )
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 P5_2024, P5_2026 = 113.068, 63.296  # ml.p5.48xlarge by the hour, before and after the cut
 
@@ -51,11 +54,7 @@ def test_latency_of_a_request_gives_its_share_of_the_throughput() -> None:
     assert tokens_s_by_latency(8, 2000, 0.21953 + 1999 * 0.05102) == pytest.approx(156.5, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("usd_hour", "discount", "before", "after"),
-    [(P5_2024, 0.0, 6.54, 3.27), (P5_2026, 0.0, 3.66, 1.83), (P5_2026, 0.26, 2.71, 1.36)],
-    ids=["2024 list", "2026 list", "2026 with 26 % off"],
-)
+@cases("twice_the_tokens_halve_the_blended_price")
 def test_twice_the_tokens_halve_the_blended_price(
     usd_hour: float, discount: float, before: float, after: float
 ) -> None:

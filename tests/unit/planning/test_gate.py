@@ -194,10 +194,7 @@ def test_groups_of_one_format_and_different_sizes_are_each_held_against_their_ow
     assert one(changed(model, f"{Q_PROJ}.weight_scale", widened)).code == "quantization-shape"
 
 
-@pytest.mark.parametrize(
-    "form",
-    ["awq", "gptq", "ct-w4a16", "ct-fp8-dynamic", "bitsandbytes-4", "deepseek-fp8", "fbgemm-fp8"],
-)
+@cases("weights_that_are_declared_quantized_and_plain_are_refused")
 def test_weights_that_are_declared_quantized_and_plain_are_refused(form: str) -> None:
     stated = quantized.BY_ID[form].stated
 

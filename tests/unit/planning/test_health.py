@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from packager.planning.health import health_check, start_period_s
 from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
@@ -24,9 +22,7 @@ def test_each_server_is_asked_where_it_says_that_it_serves(image: str, path: str
         assert f"GET {path} " in found.command[4]
 
 
-@pytest.mark.parametrize(
-    ("weight_bytes", "seconds"), [(8_000_000, 360), (16_000_000_000, 480), (140_000_000_000, 1440)]
-)
+@cases("a_larger_model_may_take_longer_to_start")
 def test_a_larger_model_may_take_longer_to_start(weight_bytes: int, seconds: int) -> None:
     plan = plan_for("vllm")
     plan = replace(plan, profile=replace(plan.profile, weight_bytes=weight_bytes))

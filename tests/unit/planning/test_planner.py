@@ -294,9 +294,7 @@ def test_a_prefill_that_does_not_fit_is_named_in_the_hint() -> None:
     assert found.hint == "lower max_prefill_tokens 40960000, or leave it out"
 
 
-@pytest.mark.parametrize(
-    "name", ["Llama\x1b[31mForCausalLM", "A" * 100_000], ids=["escape", "long"]
-)
+@cases("an_architecture_that_is_no_class_name_is_refused_briefly")
 def test_an_architecture_that_is_no_class_name_is_refused_briefly(name: str) -> None:
     with pytest.raises(PlanRejected) as rejected:
         plan_of(model_of(LLAMA_3_8B | {"architectures": [name]}), "ml.g5.12xlarge")

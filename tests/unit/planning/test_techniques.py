@@ -166,12 +166,7 @@ def test_mixtral_has_93_gb_and_25_as_awq() -> None:
     assert gigabytes(MIXTRAL, "awq") == 24.7
 
 
-@pytest.mark.parametrize(
-    ("method", "least", "most"),
-    # 122,000 and 22,000, where 1.5 GiB are kept of each device for what is measured now:
-    # 0.8 GiB of activations, communication and graphs; CUDA shows 0.4 GiB less of the card.
-    [("awq", 110_000, 134_000), ("fp8", 22_000, 30_000)],
-)
+@cases("70b_fits_four_a10g_quantized_with_the_room_that_others_computed")
 def test_70b_fits_four_a10g_quantized_with_the_room_that_others_computed(
     method: str, least: int, most: int
 ) -> None:

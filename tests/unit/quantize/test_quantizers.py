@@ -177,10 +177,7 @@ def test_experts_in_mxfp4_need_a_newer_engine(version: str, codes: list[str]) ->
     assert [finding.code for finding in found] == codes
 
 
-@pytest.mark.parametrize(
-    ("method", "size"),
-    [("mxfp4", 5_809_643_520), ("mxfp8", 9_299_304_448), ("w4afp8", 5_700_591_616)],
-)
+@cases("scales_of_the_formats_are_counted")
 def test_scales_of_the_formats_are_counted(method: str, size: int) -> None:
     plan = planned(facts(model_of(LLAMA_3_8B), "ml.p5.48xlarge", quantize=method))
 
@@ -266,9 +263,7 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
 
 
 @pytest.mark.parametrize("method", ["gptq,asymmetric", "rtn,asymmetric"])
-@pytest.mark.parametrize(
-    ("version", "codes"), [("26", ["vllm-zero-points-of-experts-asked"]), ("27", [])]
-)
+@cases("zero_points_of_experts_need_an_engine_version")
 def test_zero_points_of_experts_need_an_engine(method: str, version: str, codes: list[str]) -> None:
     asked = on_lmi(zoo.mixtral(), version, quantize=method)
     try:
@@ -514,10 +509,7 @@ def test_a_gpu_does_what_computes_sums_and_is_in_the_key(method: str) -> None:
     assert on_gpu.parameters.get("device", "cpu") == ("cpu" if rounds else "cuda")
 
 
-@pytest.mark.parametrize(
-    ("method", "least", "most"),
-    [("awq", 6e9, 10e9), ("gptq", 16e9, 21.6e9), ("smoothquant", 6e9, 10e9)],
-)
+@cases("a_layer_of_70b_needs_a_gpu_of_24_gb")
 def test_a_layer_of_70b_needs_a_gpu_of_24_gb(method: str, least: float, most: float) -> None:
     """141 GB of weights stay in memory or on disk."""
     large = {

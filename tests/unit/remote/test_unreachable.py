@@ -9,6 +9,9 @@ import ssl
 import pytest
 
 from packager.remote.unreachable import proxy_for, unreachable
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 HUB = "https://hub.example:8443/api"
 
@@ -67,18 +70,7 @@ def test_the_reason_is_found_below_wrappers(cause: BaseException, reason: str, h
     assert hint in found.hint
 
 
-@pytest.mark.parametrize(
-    ("named", "variable", "place"),
-    [
-        (
-            {"HTTPS_PROXY": "http://me:secret@proxy.example:3128/"},
-            "HTTPS_PROXY",
-            "proxy.example:3128",
-        ),
-        ({"https_proxy": "proxy.example:3128"}, "https_proxy", "proxy.example:3128"),
-        ({"ALL_PROXY": "socks5://proxy.example:1080"}, "ALL_PROXY", "proxy.example:1080"),
-    ],
-)
+@cases("a_proxy_on_the_way_is_to_blame")
 def test_a_proxy_on_the_way_is_to_blame(
     monkeypatch: pytest.MonkeyPatch, named: dict[str, str], variable: str, place: str
 ) -> None:

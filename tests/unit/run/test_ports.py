@@ -9,6 +9,9 @@ import pytest
 
 from packager.errors import Unavailable
 from packager.run.ports import free_ports, process_at
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 HEAD = "sl local_address rem_address st queues tr:when retrnsmt uid timeout inode\n"
 ROW = "0: 0100007F:{port:04X} 00000000:0000 {state} 0:0 00:0 00000000 0 0 {inode} 1\n"
@@ -38,11 +41,7 @@ def test_who_listens_at_a_port(tmp_path: Path) -> None:
     assert process_at(8080, proc) == "python3 (process 77)"
 
 
-@pytest.mark.parametrize(
-    ("port", "state", "inode"),
-    [(8081, "0A", 4711), (8080, "01", 4711), (8080, "0A", 12)],
-    ids=["another port", "a connection", "another's socket"],
-)
+@cases("nobody_is_named_who_does_not_listen")
 def test_nobody_is_named_who_does_not_listen(
     tmp_path: Path, port: int, state: str, inode: int
 ) -> None:

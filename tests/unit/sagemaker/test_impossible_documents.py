@@ -63,13 +63,7 @@ def test_eagle_2_is_refused_for_the_architecture_that_aws_trains_it_for() -> Non
     assert message.startswith("EAGLE heads for Qwen3NextForCausalLM are EAGLE-2, which is not")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
-        *("MistralForCausalLM", "Phi3ForCausalLM", "SomethingNew"),
-    ],
-)
+@cases("heads_that_can_be_trained_are")
 def test_heads_that_can_be_trained_are(name: str) -> None:
     _make(EAGLE_BUILT_IN_DATA, {"architectures": [name]})
 

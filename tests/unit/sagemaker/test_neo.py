@@ -63,11 +63,7 @@ def test_a_variable_that_is_needed_is_named(name: str, value: str | None) -> Non
         read_context(variables)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [('{"x": 1}', "has 'x'"), ("{", "cannot be read"), ("[]", "cannot be read")],
-    ids=["an option", "cut off", "a list"],
-)
+@cases("options_of_the_compiler_are_not_ignored")
 def test_options_of_the_compiler_are_not_ignored(text: str, said: str) -> None:
     with pytest.raises(InputConfiguration, match=said):
         read_context({**VARIABLES, "COMPILER_OPTIONS": text})

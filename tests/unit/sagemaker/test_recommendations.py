@@ -64,13 +64,7 @@ def test_a_job_is_one_tune_for_each_instance_type(case: dict[str, Any]) -> None:
     assert list(instance_types(job)) == case.get("types", list(instance_types(job)))
 
 
-@pytest.mark.parametrize(
-    ("images", "shown"),
-    [
-        pytest.param(("s3://b/p@sha256:02", "built:1@sha256:03"), "built:1@sha256:03", id="pushed"),
-        pytest.param(("s3://b/p@sha256:02",), "packager-tune:a@sha256:01", id="only here"),
-    ],
-)
+@cases("the_image_is_one_that_can_be_started")
 def test_the_image_is_one_that_can_be_started(images: tuple[str, ...], shown: str) -> None:
     report = a_report({"a": 100.0}).model_copy(update={"images": images})
 

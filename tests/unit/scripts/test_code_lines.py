@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
+
+cases = cases_of(__file__)
 
 code = load(SCRIPTS / "_code_lines.py")
 
@@ -94,19 +97,7 @@ def test_what_is_no_code_does_not_count(tmp_path: Path, path: str) -> None:
     assert code.read_file(tmp_path, path) is None
 
 
-@pytest.mark.parametrize(
-    ("path", "room"),
-    [
-        ("packager/core/units.py", "packager/core"),
-        ("packager/api.py", "packager/api"),
-        ("packager/catalog/data/instances.toml", "data/packager"),
-        ("artifact_cache/stores/s3.py", "artifact_cache"),
-        ("tests/unit/core/test_units.py", "tests/unit"),
-        ("tests/conftest.py", "tests/top"),
-        ("tests/mutants/bytes.toml", "data/tests"),
-        ("containers/tools/common/Dockerfile", "containers"),
-    ],
-)
+@cases("a_file_belongs_to_one_room")
 def test_a_file_belongs_to_one_room(path: str, room: str) -> None:
     assert code.room_of(path) == room
 

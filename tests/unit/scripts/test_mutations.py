@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-import pytest
-
+from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
+
+cases = cases_of(__file__)
 
 mutations = load(SCRIPTS / "_mutations.py")
 covering = load(SCRIPTS / "_covering.py")
@@ -132,14 +133,7 @@ def test_texts_are_a_quarter_of_a_sample_where_there_are_others() -> None:
     assert texts(few) == 17
 
 
-@pytest.mark.parametrize(
-    ("file", "room"),
-    [
-        ("packager/core/units.py", "packager/core"),
-        ("packager/api.py", "packager/api"),
-        ("artifact_cache/stores/s3.py", "artifact_cache"),
-    ],
-)
+@cases("a_module_belongs_to_a_room")
 def test_a_module_belongs_to_a_room(file: str, room: str) -> None:
     assert mutations.room_of(file) == room
 
@@ -178,9 +172,6 @@ def test_a_name_is_used_where_it_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("part", "lines"),
-    [("b = 2", [2]), ("a = 1\nb", [1, 2]), ("\nb = 2\n", [2]), ("c = 3\n", [4])],
-)
+@cases("lines_of_a_bug_are_those_of_its_text")
 def test_lines_of_a_bug_are_those_of_its_text(part: str, lines: list[int]) -> None:
     assert list(covering.lines_of(part, "a = 1\nb = 2\n\nc = 3\n")) == lines

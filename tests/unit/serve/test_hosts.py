@@ -18,10 +18,7 @@ def test_an_address_is_read_and_judged(text: str, host: str, port: int, loopback
     assert Listen(host, port).is_loopback is loopback
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "8470", "127.0.0.1", "a:b", "a:99999", "http://a:1", "a:1/x", "a@b:1", "a b:1", "[::1:1"],
-)
+@cases("what_is_no_address_is_refused")
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="invalid address"):
         parse_listen(text)
@@ -36,9 +33,7 @@ def test_an_address_of_six_is_written_in_brackets() -> None:
     assert Listen("::1", 8470).url("http") == "http://[::1]:8470"
 
 
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1:8470", "127.0.0.1", "localhost:1", "[::1]:8470", "a.localhost", "LOCALHOST"]
-)
+@cases("names_of_this_machine_are_answered")
 def test_names_of_this_machine_are_answered(host: str) -> None:
     check_host(host)
 

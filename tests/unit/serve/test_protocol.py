@@ -23,16 +23,16 @@ from packager.serve.refusals import (
     UnsupportedContentType,
     refusal_of,
 )
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def test_a_target_is_a_service_and_an_operation() -> None:
     assert read_target("SageMaker.ListTags") == Target("SageMaker", "ListTags")
 
 
-@pytest.mark.parametrize(
-    "header",
-    [None, "", "ListTags", "SageMaker.", ".x", "a.b.c", "a.b\n", "a b.c", "é.b", "a." + "b" * 200],
-)
+@cases("what_is_no_target_is_an_unknown_operation")
 def test_what_is_no_target_is_an_unknown_operation(header: str | None) -> None:
     with pytest.raises(UnknownOperation):
         read_target(header)
@@ -51,12 +51,7 @@ def test_a_body_is_an_object() -> None:
     assert read_body(b"") == read_body(b" \n") == {}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"[]", b"1", b"{", b"{'a': 1}", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 1, "a": 2}', b"\xff{}"]
-    + [b'{"a":' * 100 + b"1" + b"}" * 100, b'{"a":[' + b"1," * 1_100_000 + b"1]}"],
-    ids=lambda body: body[:12].decode("latin-1"),
-)
+@cases("any_other_body_is_refused")
 def test_any_other_body_is_refused(body: bytes) -> None:
     with pytest.raises(UnreadableBody):
         read_body(body)

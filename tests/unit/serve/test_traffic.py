@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from packager.serve.endpoints.traffic import Pool, Server, pick_variant
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def pool(weight: float, *names: str) -> Pool:
     return Pool(weight, [Server(name, f"http://{name}", "v") for name in names])
 
 
-@pytest.mark.parametrize(
-    ("draw", "variant"),
-    [(0.0, "one"), (0.749, "one"), (0.75, "two"), (0.999, "two")],
-)
+@cases("variants_share_requests_by_their_weights")
 def test_variants_share_requests_by_their_weights(draw: float, variant: str) -> None:
     pools = {"one": pool(3, "a"), "two": pool(1, "b")}
 

@@ -7,8 +7,6 @@ have the lines of reports in their repositories, shortened.
 
 from __future__ import annotations
 
-import pytest
-
 from packager.serving.engine_log import LogError, excerpt, first_error
 from tests.support.cases import cases_of
 from tests.support.places import DATA
@@ -59,21 +57,7 @@ RuntimeError: the model cannot be loaded
 """
 
 
-@pytest.mark.parametrize(
-    ("link", "summary"),
-    [
-        (
-            "The above exception was the direct cause of the following exception:",
-            "FileNotFoundError: [Errno 2] No such file or directory: "
-            "'/opt/packager/model/config.json'",
-        ),
-        (
-            "During handling of the above exception, another exception occurred:",
-            "RuntimeError: the model cannot be loaded",
-        ),
-    ],
-    ids=["cause", "handled"],
-)
+@cases("of_a_chain_the_cause_counts_and_what_was_handled_does_not")
 def test_of_a_chain_the_cause_counts_and_what_was_handled_does_not(link: str, summary: str) -> None:
     error = first_error(CHAIN.format(link=link))
 
@@ -89,11 +73,7 @@ def test_other_ends(log: str, summary: str) -> None:
     assert bool(error) == bool(summary)
 
 
-@pytest.mark.parametrize(
-    "consequence",
-    ["ConnectionResetError: [Errno 104] Connection reset by peer", "SystemExit: 1"]
-    + ["RuntimeError: Engine core initialization failed. See root cause above."],
-)
+@cases("a_process_that_lost_another_may_say_so_first")
 def test_a_process_that_lost_another_may_say_so_first(consequence: str) -> None:
     start = (
         '[2026-03-03 03:53:36 TP{0}] Scheduler hit: Traceback (most recent call last):\n  File "a"'

@@ -9,6 +9,9 @@ import pytest
 
 from packager.images.target import names_registry
 from packager.serving.pulling import NotPulled, Pulled, time_pull
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 LAYER, OTHER = "aaa", "bbb"
 
@@ -66,15 +69,6 @@ def test_a_pull_that_the_engine_gives_up_is_an_error() -> None:
         time_pull("r/m:1", told, clock)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("127.0.0.1:5000/model:1", True),
-        ("localhost/model", True),
-        ("ghcr.io/org/model@sha256:0", True),
-        ("org/model:1", False),
-        ("model:1", False),
-    ],
-)
+@cases("only_a_name_with_a_registry_can_be_pulled_anew")
 def test_only_a_name_with_a_registry_can_be_pulled_anew(name: str, expected: bool) -> None:
     assert names_registry(name) is expected

@@ -55,17 +55,7 @@ def test_the_launchers_word_of_compiled_files_is_kept() -> None:
     assert marks.compiled == "41 files compiled ahead of time are in place"
 
 
-@pytest.mark.parametrize(
-    "log",
-    [
-        "",
-        "no time before it: Loading weights took 1 seconds",
-        "2026-13-45T99:00:00Z Loading weights took 1 seconds",
-        "2026-11-27T10:00:00Z Loading weights took ............ seconds",
-        "2026-11-27T10:00:00Z " + 3000 * "x" + "Loading weights took 1 seconds",
-    ],
-    ids=["empty", "no time", "no such time", "no number", "too long a line"],
-)
+@cases("a_log_that_tells_nothing_splits_nothing")
 def test_a_log_that_tells_nothing_splits_nothing(log: str) -> None:
     found = split_start(read_marks(log), started=100.0, ready=130.0)
 
@@ -90,14 +80,6 @@ def test_marks_before_the_start_or_swapped_are_no_parts() -> None:
     assert parts(found) == (None, None, 80.0, 10.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2026-11-27T23:35:40.810683994Z", 1795822540.810683994),
-        ("2026-11-28T00:35:40+01:00", 1795822540.0),
-        ("2026-11-27 23:35:40", None),
-        ("yesterday", None),
-    ],
-)
+@cases("times_are_read_as_docker_writes_them")
 def test_times_are_read_as_docker_writes_them(text: str, expected: float | None) -> None:
     assert parse_time(text) == (None if expected is None else pytest.approx(expected, abs=1e-6))

@@ -77,9 +77,7 @@ def test_gpt_oss_20b_fits_a_card_of_24_gb_for_a_few_requests() -> None:
     assert plan.budget.kv_tokens_left > 50_000
 
 
-@pytest.mark.parametrize(
-    ("sequences", "sizes"), [(1, 2), (8, 5), (32, 11), (128, 35), (256, 51), (1024, 51)]
-)
+@cases("graphs_are_captured_for_as_many_sizes_as_vllm_logs")
 def test_graphs_are_captured_for_as_many_sizes_as_vllm_logs(sequences: int, sizes: int) -> None:
     """51 of 512 tokens and 35 of 256 in logs of vLLM 0.19."""
     assert graph_sizes(sequences) == sizes

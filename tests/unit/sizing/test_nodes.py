@@ -16,7 +16,10 @@ from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from packager.sizing.nodes import plan_on_nodes, refuse_unasked_nodes
 from tests.support import zoo
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_70B, facts_of, model_of
+
+cases = cases_of(__file__)
 
 LLAMA_405B = model_of(zoo.LLAMA_3_1_405B)  # 811 GB in 16 bits: one p5.48xlarge has 640
 
@@ -32,10 +35,7 @@ def messages(plan: Plan, code: str) -> list[str]:
     return [finding.message for finding in plan.findings if finding.code == code]
 
 
-@pytest.mark.parametrize(
-    ("family", "starts"),
-    [("vllm", "`--nnodes N --node-rank K --master-addr HOST`"), ("sglang", "`--dist-init-addr")],
-)
+@cases("405b_in_16_bits_is_planned_on_two_p5")
 def test_405b_in_16_bits_is_planned_on_two_p5(family: str, starts: str) -> None:
     plan = plan_of("ml.p5.48xlarge", family=family)
     (message,) = messages(plan, "several-nodes")
@@ -66,11 +66,7 @@ def test_one_machine_that_was_asked_for_stays_one() -> None:
     assert "does-not-fit" in [finding.code for finding in refused.value.findings]
 
 
-@pytest.mark.parametrize(
-    ("instance", "family"),
-    [("ml.g5.48xlarge", "vllm"), ("ml.p5.48xlarge", "lmi"), ("ml.p5.48xlarge", "tgi")],
-    ids=["slow network", "lmi", "tgi"],
-)
+@cases("machines_that_cannot_work_together_hold_no_model")
 def test_machines_that_cannot_work_together_hold_no_model(instance: str, family: str) -> None:
     with pytest.raises(PlanRejected) as refused:
         plan_of(instance, family=family)

@@ -96,10 +96,7 @@ def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"],
-)
+@cases("experts_in_one_tensor_stay_so_for_engines_that_may_miss_them")
 def test_experts_in_one_tensor_stay_so_for_engines_that_may_miss_them(
     architecture: str,
 ) -> None:
@@ -170,10 +167,7 @@ def test_a_plan_does_not_recommend_methods_that_do_not_work_for_the_architecture
     )
 
 
-@pytest.mark.parametrize(
-    ("architecture", "method"),
-    [("LlamaForCausalLM", "awq"), ("NobodyKnowsForCausalLM", "rtn"), ("RWForCausalLM", None)],
-)
+@cases("a_model_that_would_fit_in_4_bits_is_told_a_method_that_works_for_it")
 def test_a_model_that_would_fit_in_4_bits_is_told_a_method_that_works_for_it(
     architecture: str, method: str | None
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from packager.architectures.profile import make_profile
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
@@ -125,10 +123,7 @@ def test_experts_that_cannot_be_cut_are_spread_whole() -> None:
     assert all(split.expert_parallel for split in splits if split.expert_degree == 8)
 
 
-@pytest.mark.parametrize(
-    ("version", "spreads", "nodes"),
-    [("13", False, 1), ("14", False, 1), ("15", True, 1), ("16", True, 1), ("28", True, 1)],
-)
+@cases("a_version_is_given_what_its_options_have")
 def test_a_version_is_given_what_its_options_have(version: str, spreads: bool, nodes: int) -> None:
     offered = traits_of(find_container("lmi", "nvidia", version=version))
 
@@ -238,10 +233,7 @@ def test_experts_whose_number_does_not_divide_are_not_given_out() -> None:
     assert spread == {2, 4}
 
 
-@pytest.mark.parametrize(
-    ("heads", "kv_heads", "degree", "divides"),
-    [(32, 8, 8, True), (12, 4, 8, False), (32, 8, 16, True), (32, 6, 4, False), (0, 0, 8, True)],
-)
+@cases("a_draft_is_laid_out_only_where_its_heads_divide")
 def test_a_draft_is_laid_out_only_where_its_heads_divide(
     heads: int, kv_heads: int, degree: int, divides: bool
 ) -> None:

@@ -70,11 +70,7 @@ def test_a_machine_without_the_environment_comes_to_the_key_of_one_that_has_it(n
     assert {"torch", "transformers", "tokenizers", "numpy", "python"} <= before.environment.keys()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"tokenizers": "0.0.1"}, {"numpy": "1"}, {"python": "3.12.1"}, {"brought-along": "1"}],
-    ids=str,
-)
+@cases("another_version_in_the_environment_is_another_key")
 def test_another_version_in_the_environment_is_another_key(changed: dict[str, str]) -> None:
     tool = real("llmcompressor")
     made = dict(tool.facts(None, python="3.11").environment)

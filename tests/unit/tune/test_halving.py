@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packager.tune.halving import Done, HalvingState, Measured, Work, default_budget, next_work
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 Measure = Callable[[Work], Measured]
 
@@ -202,9 +205,7 @@ def test_results_of_candidates_that_are_gone_are_paid_for_and_not_ranked() -> No
     assert done.measurements == 7
 
 
-@pytest.mark.parametrize(
-    ("candidates", "expected"), [(1, 3), (2, 6), (3, 7), (4, 8), (6, 10), (8, 14), (12, 21)]
-)
+@cases("default_budgets_are_60_percent_of_all_measurements")
 def test_default_budgets_are_60_percent_of_all_measurements(candidates: int, expected: int) -> None:
     assert default_budget(candidates) == expected
 

@@ -137,9 +137,7 @@ def test_another_ending_than_a_request_file_has_is_refused() -> None:
     assert refused.value.hint == "write it to best.toml, best.json or best.yaml"
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90.0), ("30m", 1800.0), ("1.5 h", 5400.0), ("45", 45.0)]
-)
+@cases("times_are_written_as_people_write_them")
 def test_times_are_written_as_people_write_them(text: str, seconds: float) -> None:
     assert time_span(context(), OPTION, text) == seconds
 

@@ -19,8 +19,11 @@ from packager.core.warmup import Resources
 from packager.performance.amounts import Texts
 from packager.performance.job import MachineOffer, Market
 from packager.warmup.planning import _PlanBuilder, pinned
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.unit.performance.test_effort import HERE, step_of
+
+cases = cases_of(__file__)
 
 PLAN = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge")
 EIGHT_B = make_profile(model_of(LLAMA_3_8B))[0]
@@ -79,10 +82,7 @@ def test_where_no_machine_holds_it_the_time_is_that_of_this_one() -> None:
     assert found.timing.seconds > 3600
 
 
-@pytest.mark.parametrize(
-    ("workload", "whole"),
-    [("log.jsonl", True), ("chat", False), ("622:250:8", False), (None, False)],
-)
+@cases("a_job_elsewhere_finds_the_file_of_requests")
 def test_a_job_elsewhere_finds_the_file_of_requests(
     workload: str | None, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

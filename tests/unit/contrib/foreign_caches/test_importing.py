@@ -24,6 +24,7 @@ from packager.core.trees import Stated
 from packager.errors import NotFound, PackagerError, UsageError
 from packager.keys.documents import parse_document
 from tests.support.cache_opening import open_local
+from tests.support.cases import cases_of
 from tests.support.foreign_trees import (
     CONFIG,
     NEURON,
@@ -33,6 +34,8 @@ from tests.support.foreign_trees import (
     optimum_tree,
     register,
 )
+
+cases = cases_of(__file__)
 
 NOTHING = Stated()
 NEO_REST = (
@@ -113,20 +116,7 @@ def test_fine_tunes_share_their_graphs(tmp_path: Path, place: CachePlace) -> Non
     assert second.imported.known[0].keydoc == first
 
 
-@pytest.mark.parametrize(
-    ("changed", "pointer"),
-    [
-        ({"batch_size": 2}, "/shape/token_batch"),
-        ({"sequence_length": 2048}, "/shape/max_total_tokens"),
-        ({"tp_degree": 4}, "/parallelism/tp"),
-        ({"torch_dtype": "float16"}, "/precision/dtype"),
-        ({"fused_qkv": False}, "/invocation/engine_args/fused_qkv"),
-        ({"optimum_neuron_version": "0.4.4"}, "/toolchain/packages"),
-        ({"prefill_chunk_size": 256}, "/shape/prefill_chunk_tokens"),
-        ({"on_device_sampling": False}, "/sampling/on_device"),
-        ({"output_logits": True}, "/invocation/engine_args/output_logits"),
-    ],
-)
+@cases("whatever_the_registry_says_is_in_the_key")
 def test_whatever_the_registry_says_is_in_the_key(
     tmp_path: Path, place: CachePlace, changed: dict[str, Any], pointer: str
 ) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from packager.deploy.compose import front
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 class Loop(asyncio.BaseEventLoop):
@@ -63,15 +66,7 @@ def copied(body: bytes) -> Sink:
     return found
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"POST / HTTP/1.1\r\nA: b\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST / HTTP/1.1\r\nA: b\rTransfer-Encoding: chunked\r\n\r\n",
-        b"GET /\nTransfer-Encoding:chunked HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET / HTTP/1.1\r\nA: \x00\r\n\r\n",
-    ],
-)
+@cases("lines_end_in_one_way")
 def test_lines_end_in_one_way(head: bytes) -> None:
     with pytest.raises(front.Bad):
         front.parse_head(head)

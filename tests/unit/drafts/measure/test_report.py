@@ -8,7 +8,10 @@ import pytest
 
 from packager.core.speculation import Acceptance, Speed
 from packager.drafts.measure.report import speculation_lines
+from tests.support.cases import cases_of
 from tests.support.report_values import load_figures, speculation_report
+
+cases = cases_of(__file__)
 
 
 def test_everything_that_was_measured_is_shown() -> None:
@@ -73,14 +76,7 @@ def test_who_told_of_acceptance_is_said(found: Acceptance | None, said: str) -> 
     assert list(speculation_lines(speculation_report(acceptance=found)))[3] == said
 
 
-@pytest.mark.parametrize(
-    ("verdict", "gap", "said"),
-    [
-        ("tie", 0.03125, "a tie (0.0312 nats apart)"),
-        ("difference", None, "a difference (not among the best tokens)"),
-        ("unknown", None, "a tie or not (the plain server does not tell)"),
-    ],
-)
+@cases("why_answers_part_is_said")
 def test_why_answers_part_is_said(verdict: Any, gap: float | None, said: str) -> None:
     same = speculation_report().sameness
     assert same is not None

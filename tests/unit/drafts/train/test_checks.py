@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from packager.architectures.profile import make_profile
 from packager.core.model import ModelFiles
 from packager.core.training import HeadTraining
@@ -38,16 +36,7 @@ def found(
     return [one.message for one in errors if one.severity == "error"]
 
 
-@pytest.mark.parametrize(
-    ("layers", "aux"),
-    [
-        (80, (2, 40, 77)),  # what vLLM and speculators take
-        (32, (2, 16, 29)),
-        (6, (1, 3, 4)),  # theirs would be 2, 3, 3
-        (4, (1, 2, 3)),
-        (2, (1, 1, 1)),  # there are no three: refused by the check
-    ],
-)
+@cases("three_layers_are_read_an_early_a_middle_and_a_late_one")
 def test_three_layers_are_read_an_early_a_middle_and_a_late_one(
     layers: int, aux: tuple[int, ...]
 ) -> None:

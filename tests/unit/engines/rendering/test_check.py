@@ -13,6 +13,9 @@ from packager.engines.rendering.check import (
     read_naive_properties,
 )
 from packager.engines.rendering.environment import render_template
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 WORDS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters="\\"))
 KEYS = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
@@ -43,17 +46,7 @@ def test_readers_disagree_on_backslashes_and_colons() -> None:
     assert read_naive_properties("k:v=w") == {"k:v": "w"}
 
 
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("a=1\n", "b"),
-        ("a=1\nb=3\n", "b"),
-        ("a=1\nb=2\nc=3\n", "c"),
-        ("a=1\\\nb=2\n", "a"),
-        ("b=2\na=1\n", "order of keys"),
-    ],
-    ids=["dropped", "changed", "added", "joined", "reordered"],
-)
+@cases("properties_that_say_something_else_name_the_key")
 def test_properties_that_say_something_else_name_the_key(text: str, key: str) -> None:
     with pytest.raises(RenderMismatch, match=f"'{key}' does not parse back"):
         check_properties("serving.properties", text, {"a": "1", "b": "2"})

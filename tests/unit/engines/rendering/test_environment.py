@@ -9,6 +9,9 @@ from packager.engines.rendering.environment import (
     environment,
     render_template,
 )
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def rendered(template: str, **values: object) -> str:
@@ -41,11 +44,7 @@ def test_a_property_value_that_all_readers_take_literally_is_printed(value: str)
     assert rendered("{{ v | property_value }}", v=value) == value
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["a\\b", "a\nb", "a\rb", "a\tb", " a", "a ", "ü", "日本", "\x00", "a\u2028b", 1, None],
-    ids=repr,
-)
+@cases("a_property_value_that_readers_disagree_on_is_refused")
 def test_a_property_value_that_readers_disagree_on_is_refused(value: object) -> None:
     with pytest.raises(NotRepresentable):
         rendered("{{ v | property_value }}", v=value)

@@ -234,11 +234,7 @@ def test_an_origin_not_pinned_is_passed_over(sides: Sides, tmp_path: Path, origi
         sides.finder.inputs(gone(sides, tmp_path, origin))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"[1]", b'{"order": 3}', b"{" * 10_000],
-    ids=["empty", "no-object", "later-version", "deep"],
-)
+@cases("an_order_that_cannot_be_read_is_a_failure_that_says_so")
 def test_an_order_that_cannot_be_read_is_a_failure_that_says_so(
     sides: Sides, tmp_path: Path, data: bytes
 ) -> None:

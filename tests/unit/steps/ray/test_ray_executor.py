@@ -24,9 +24,12 @@ from packager.steps.ray.connection import ClusterLost
 from packager.steps.ray.exchange import Exchange
 from packager.steps.ray.executor import OtherPackager, RayExecutor, StepLost
 from tests.support.cache_opening import open_local
+from tests.support.cases import cases_of
 from tests.support.doubles.ray_module import FakeRay, WorkerCrashedError, line
 from tests.support.tool_steps import checkpoint_step
 from tests.unit.steps.ray.test_cluster_values import FACTS
+
+cases = cases_of(__file__)
 
 NODES = {"10.0.0.1": {"CPU": 4.0, "memory": 2.0**35}}
 DONE = [line(node="here"), line(result={"seconds": 2.5, "versions": {"torch": "2"}}), (0, "")]
@@ -270,14 +273,7 @@ def test_a_step_with_gpus_asks_for_them_on_one_node(world: Run) -> None:
         node.run(replace(step(), gpus=5))
 
 
-@pytest.mark.parametrize(
-    ("settings", "more"),
-    [
-        pytest.param({}, (), id="usual"),
-        pytest.param({"check": False}, ("--no-capacity-check",), id="no-check"),
-        pytest.param({"restart": True}, ("--restart",), id="restart"),
-    ],
-)
+@cases("the_node_is_told_what_the_user_told_us")
 def test_the_node_is_told_what_the_user_told_us(
     world: Run, settings: dict[str, Any], more: tuple[str, ...]
 ) -> None:
@@ -309,13 +305,7 @@ def test_a_cluster_that_is_gone_is_not_waited_for(world: Run) -> None:
         node.run()
 
 
-@pytest.mark.parametrize(
-    ("version", "words"),
-    [
-        pytest.param("0.0.9", "node 10.0.0.1 .* has packager 0.0.9, here it is", id="older"),
-        pytest.param("", "node 10.0.0.1 .* has no packager, here it is", id="none"),
-    ],
-)
+@cases("nodes_with_another_packager_are_refused_before_anything_runs")
 def test_nodes_with_another_packager_are_refused_before_anything_runs(
     world: Run, version: str, words: str
 ) -> None:
