@@ -8,16 +8,11 @@ import pytest
 
 from packager.architectures.mtp import read_mtp
 from packager.core.model import TensorInfo
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
-DEEPSEEK = {
-    "architectures": ["DeepseekV3ForCausalLM"],
-    "model_type": "deepseek_v3",
-    "num_hidden_layers": 61,
-    "num_nextn_predict_layers": 1,
-}
+DEEPSEEK = read_tables(__file__)["deepseek"]
 
 
 def headers(*names: str) -> tuple[TensorInfo, ...]:

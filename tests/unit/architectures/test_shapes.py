@@ -113,22 +113,7 @@ def test_a_latent_that_the_engine_expands_is_no_small_cache() -> None:
 
 def test_a_layer_with_two_attentions_keeps_two_caches() -> None:
     """LongCat-Flash, 560B: 28 layers, each with two latents."""
-    config = {
-        "architectures": ["LongcatFlashForCausalLM"],
-        "model_type": "longcat_flash",
-        "hidden_size": 6144,
-        "ffn_hidden_size": 12288,
-        "num_layers": 28,
-        "num_attention_heads": 64,
-        "kv_lora_rank": 512,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "n_routed_experts": 512,
-        "moe_topk": 12,
-        "expert_ffn_hidden_size": 2048,
-        "vocab_size": 131072,
-        "max_position_embeddings": 131072,
-    }
+    config = TABLES["longcat_flash"]
 
     profile, findings = make_profile(config_only(config))
 
@@ -139,21 +124,7 @@ def test_a_layer_with_two_attentions_keeps_two_caches() -> None:
 
 def test_groups_of_attention_are_key_value_heads() -> None:
     """Step3 shares one key-value head, and calls it an attention group."""
-    config = {
-        "architectures": ["Step3TextForCausalLM"],
-        "model_type": "step3_text",
-        "hidden_size": 7168,
-        "intermediate_size": 18432,
-        "num_hidden_layers": 61,
-        "num_attention_heads": 64,
-        "num_attention_groups": 1,
-        "head_dim": 256,
-        "moe_num_experts": 48,
-        "moe_top_k": 3,
-        "moe_intermediate_size": 5120,
-        "vocab_size": 128815,
-        "max_seq_len": 65536,
-    }
+    config = TABLES["step3"]
 
     profile, _ = make_profile(config_only(config))
 

@@ -14,9 +14,10 @@ from packager.cache.settings import (
     trusted_keys_file,
 )
 from packager.errors import UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 @pytest.fixture
@@ -29,15 +30,7 @@ def standing(environment: dict[str, str], text: str) -> None:
     Path(environment["XDG_CONFIG_HOME"], "packager/cache.toml").write_text(text)
 
 
-WHOLE = """
-directory = "/srv/packager"
-shared = ["s3://acme/models", "ro:dir:/mnt/old"]
-require_signed = true
-trusted_keys = "/etc/packager/keys.json"
-signing_key = "/etc/packager/key.pem"
-match = "larger"
-builder_id = "ci@acme"
-"""
+WHOLE = TABLES["whole"]
 
 
 def test_nothing_is_set_unless_somebody_sets_it(environment: dict[str, str]) -> None:
@@ -60,15 +53,7 @@ def test_the_file_sets_everything(environment: dict[str, str]) -> None:
 
 def test_the_environment_wins_over_the_file(environment: dict[str, str]) -> None:
     standing(environment, WHOLE)
-    environment |= {
-        "PACKAGER_CACHE": "/e",
-        "PACKAGER_CACHE_SHARED": "s3://one/a, dir:/two ,",
-        "PACKAGER_CACHE_REQUIRE_SIGNED": "no",
-        "PACKAGER_CACHE_TRUSTED_KEYS": "/e/keys",
-        "PACKAGER_CACHE_SIGNING_KEY": "/e/key",
-        "PACKAGER_CACHE_MATCH": "exact",
-        "PACKAGER_CACHE_BUILDER_ID": "me",
-    }
+    environment |= TABLES["environment"]
 
     assert cache_settings(CacheOptions(), environment) == CacheSettings(
         directory=Path("/e"),

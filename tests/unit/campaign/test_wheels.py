@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.campaign import wheels
 from benchmarks.campaign.stages import Failure
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -127,12 +127,7 @@ def test_a_directory_with_something_in_it_is_not_collected_into(tmp_path: Path) 
 
 
 def test_what_is_imported_is_unpacked_and_nothing_outside(tmp_path: Path) -> None:
-    files = {
-        "one/__init__.py": "found = 1",
-        "one-1.data/purelib/two.py": "found = 2",
-        "one-1.data/scripts/run": "#!/bin/sh",
-        "../outside.py": "found = 3",
-    }
+    files = read_tables(__file__)["hostile_wheel"]
     write_wheel(tmp_path / "wheels", "one-1-py3-none-any.whl", files)
 
     assert wheels.unpack(listed(tmp_path / "wheels"), tmp_path / "site") == 1

@@ -9,7 +9,7 @@ from packager.catalog.models import (
     similar_model,
 )
 from packager.core.catalog import CatalogModel
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -62,14 +62,7 @@ def test_falcon_180b_is_the_one_that_is_not_quantized() -> None:
 
 
 def test_eagle_is_dispatched_by_architecture() -> None:
-    assert eagle_dispatch() == {
-        "LlamaForCausalLM": "eagle3",
-        "Qwen3ForCausalLM": "eagle3",
-        "Qwen3MoeForCausalLM": "eagle3",
-        "Qwen2ForCausalLM": "eagle3",
-        "GptOssForCausalLM": "eagle3",
-        "Qwen3NextForCausalLM": "eagle2",
-    }
+    assert eagle_dispatch() == read_tables(__file__)["eagle_dispatch"]
 
 
 def test_published_heads_are_known_for_models_outside_the_table() -> None:

@@ -20,7 +20,7 @@ from packager.catalog.prices import price_of, priced, shipped_prices
 from packager.cli.catalog import catalog
 from packager.core.catalog import Price
 from packager.errors import NotFound, Unavailable, UsageError
-from tests.support.cases import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of, read_tables
 from tests.support.places import DATA
 
 cases = cases_of(__file__)
@@ -176,13 +176,7 @@ def test_the_command_tells_what_changed(tmp_path: Path) -> None:
     done = CliRunner().invoke(catalog, ["refresh", "--from", str(OFFER)], env=environment)
 
     assert done.exit_code == 0
-    assert done.stdout.splitlines() == [
-        "2 prices of us-east-1, published 2026-11-12, kept for later plans",
-        "",
-        "instance        was     of         is",
-        "ml.g5.12xlarge  7.09    us-east-1  6.8",
-        "ml.p5.48xlarge  63.296  us-west-2  60",
-    ]
+    assert done.stdout.splitlines() == read_tables(__file__)["printed"]
     again = CliRunner().invoke(
         catalog, ["refresh", "--from", str(OFFER), "--format", "json"], env=environment
     )

@@ -8,20 +8,11 @@ from packager.catalog.registries import registries, traits_of
 from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog
 from packager.core.registry import UNKNOWN_REGISTRY, UPLOAD_FORMS, RegistryTraits
 from packager.core.units import MIB
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
-PROXY = """
-[[registry]]
-name = "behind the company proxy"
-hosts = ["registry.example.com", "*.example.com:5000"]
-body_mib = 90
-layer_mib = 4096
-upload_minutes = 2.5
-source = "nginx.conf"
-date = 2026-11-20
-"""
+PROXY = read_tables(__file__)["proxy"]
 
 
 def load(tmp_path: Path, text: str) -> tuple[RegistryTraits, ...]:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from packager.check.arguments import Grammar, read_arguments
 from packager.check.values import Place, Word
 from packager.engines.schema import EngineSchema, Option
+from tests.support.cases import read_tables
 
 SCHEMA = EngineSchema(
     engine="sglang",
@@ -83,20 +84,7 @@ WORDS = st.sampled_from(
         *("--tp", "--tp-size", "--tp_size", "--tensor", "--tp-size=2", "--tp-size=", "--tp=-1"),
         *("--trust-me", "--trust", "--trust-me=true", "--prefix-caching", "--no-prefix-caching"),
         *("--no-prefix", "--prefix-caching=false", "--lora-paths", "--lora", "--lora-paths=a"),
-        *(
-            "a",
-            "b c",
-            "-1",
-            "-1.5",
-            "-x",
-            "- x",
-            "-",
-            "",
-            "true",
-            "=",
-            "--nonsense",
-            "--nonsense=1",
-        ),
+        *read_tables(__file__)["words"],
     ]
 )
 

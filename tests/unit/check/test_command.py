@@ -12,12 +12,13 @@ import pytest
 
 from packager.check.sarif import uri_of
 from packager.cli.app import run
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.checked import Check
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 WARNED = "SM_VLLM_MODEL=m\nSM_VLLM_TRUST_REMOTE_CODE=true\n"
 WRONG = "SM_VLLM_MODEL=m\nSM_VLLM_SED=1\n"
@@ -78,24 +79,9 @@ def test_json_has_every_finding_with_its_place(
     run(["check", "wrong.env", FOR, "--format=json"])
 
     document = json.loads(capsys.readouterr().out)
-    assert document["findings"] == [
-        {
-            "file": "wrong.env",
-            "line": 2,
-            "column": 1,
-            "severity": "error",
-            "code": "key-dropped",
-            "message": "vLLM 0.27.1 has no option 'sed'",
-            "hint": "did you mean 'seed'?",
-        }
-    ]
+    assert document["findings"] == TABLES["findings"]
     assert document["counts"] == {"error": 1, "warning": 0, "note": 0}
-    assert document["checked"][0]["engine"] == {
-        "family": "vllm",
-        "version": "0.27.1",
-        "release": "",
-        "known_by": "--for",
-    }
+    assert document["checked"][0]["engine"] == TABLES["engine"]
 
 
 def test_sarif_is_what_code_hosts_take(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

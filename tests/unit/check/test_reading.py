@@ -14,7 +14,7 @@ from packager.check.text import NotReadable
 from packager.check.values import Kind
 from packager.check.yaml_nodes import parse_yaml
 from packager.core.documents import NotStrict
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__, "kinds")
 
@@ -42,17 +42,7 @@ def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
 
 
 def test_yaml_reads_as_pyyaml_constructs_it() -> None:
-    text = """\
-base: &base {image: a, env: {A: 1}}
-one: {<<: *base, image: b}
-list: [yes, 0x10, 1.5, ~, "true", 'x', plain text]
-block: |
-  first
-    second
-folded: >
-  one
-  two
-"""
+    text = read_tables(__file__, "kinds")["yaml"]
     [node] = parse_yaml(text)
     read = yaml.safe_load(text)
 

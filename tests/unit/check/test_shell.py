@@ -8,9 +8,10 @@ import pytest
 
 from packager.check.shell import at, expand_kubernetes, read_commands
 from packager.check.values import Place, Word
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 def texts(text: str) -> list[list[str]]:
@@ -46,18 +47,7 @@ def test_variables_of_the_text_are_replaced_and_others_are_unknown() -> None:
 
     command = read_commands(text, at("a.sh"))[-1]
 
-    assert [(word.text, word.known) for word in command.words] == [
-        ("run", True),
-        ("org/model", True),
-        ("org/model-x", True),
-        ("--a", True),
-        ("1", True),
-        ("--b", True),
-        ("${N}", False),
-        ("$(date)", False),
-        ("${O:-2}", False),
-        ("$M", True),
-    ]
+    assert [[word.text, word.known] for word in command.words] == TABLES["words_of_docker_run"]
 
 
 def test_variables_in_front_of_a_command_and_exported_ones_are_its_environment() -> None:
@@ -89,9 +79,4 @@ def test_the_kubelet_replaces_its_own_variables_only() -> None:
 
     expanded = expand_kubernetes(words, {"A": "1", "B": None})
 
-    assert [(word.text, word.known) for word in expanded] == [
-        ("1", True),
-        ("x=$(B)", False),
-        ("$(UNKNOWN)", False),
-        ("$A", True),
-    ]
+    assert [[word.text, word.known] for word in expanded] == TABLES["expanded"]

@@ -22,6 +22,7 @@ from packager.core.events import (
     StepEvent,
     StepState,
 )
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
 
 SCHEMA = json.loads((ROOT / "docs/progress.schema.json").read_text())
@@ -251,13 +252,4 @@ def test_a_log_tells_that_a_stage_began_unless_it_ends_at_once() -> None:
         show.tell(5),
     ]
 
-    assert said == [
-        "",
-        "model: org/name, 0.5 s\n",
-        "",
-        "plan, begun\n",
-        "",
-        "plan, 2.5 s\n",
-        "quantize: tool, about 5:00 (estimated)\n",
-        "",
-    ]
+    assert said == read_tables(__file__)["printed"]

@@ -20,7 +20,7 @@ from packager.core.events import (
     StepEvent,
 )
 from packager.reports.cells import cell_width
-from tests.support.cases import as_type, cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.places import ROOT
 from tests.support.screens import Screen
 
@@ -118,12 +118,7 @@ def test_a_low_window_shows_what_is_under_way_and_folds_the_rest(lines: int) -> 
 def test_stages_without_room_are_counted() -> None:
     shown = "\n".join(frame_lines(snapshot_at(93.0), Look(coloured=False), 80, 5))
 
-    assert shown.splitlines() == [
-        "✓    2.0 s  2 stages",
-        "✓    0.2 s  plan      ml.g5.2xlarge",
-        "▸     1:30  quantize  quantizing, 5 of 11, 1:50 left",
-        "·           3 more",
-    ]
+    assert shown.splitlines() == read_tables(__file__)["printed"]
 
 
 def test_what_others_write_stands_above_and_stays() -> None:

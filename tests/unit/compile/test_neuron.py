@@ -32,7 +32,7 @@ from packager.keys.documents import NeuronKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.containers import with_traits
 from tests.support.foreign_trees import CONFIG, NEURON, VERSION, add_module, neo_tree, register
 from tests.support.headers import TINY, facts_of, model_of
@@ -97,16 +97,7 @@ def found(facts: Facts) -> dict[str, str]:
 def test_optimum_neuron_is_told_the_static_shape_and_the_target() -> None:
     step = step_for(compile_facts())
 
-    assert step.parameters["command"] == [
-        "optimum-cli", "export", "neuron",
-        "--model", "/opt/packager/model",
-        "--task", "text-generation",
-        "--instance_type", "trn1",
-        "--batch_size", "4",
-        "--sequence_length", "1024",
-        "--tensor_parallel_size", "2",
-        "{traced}",
-    ]  # fmt: skip
+    assert step.parameters["command"] == read_tables(__file__)["command"]
     assert step.env == {
         "NEURON_PLATFORM_TARGET_OVERRIDE": "trn1",
         "NEURON_LOGICAL_NC_CONFIG": "1",

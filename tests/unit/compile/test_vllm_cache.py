@@ -27,10 +27,11 @@ from packager.keys.documents import VllmCompileKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 COMPILER = VllmCacheCompiler()
 COMPILERS = {"vllm_cache": COMPILER}
@@ -152,20 +153,9 @@ def test_the_step_runs_the_finished_configuration_where_the_image_has_it() -> No
     assert step.image == BASE
     assert step.parameters["command"] == ["python3", "/opt/packager/serving/launch.py"]
     assert step.parameters["directory"] == "/home"
-    assert step.places == {
-        "model": "/opt/packager/model",
-        "draft": "/opt/packager/draft",
-        "serving": "/opt/packager/serving",
-        "output": "/opt/packager/compiled",
-    }
+    assert step.places == TABLES["places"]
     rendered = {file.path for file in step.inputs["serving"].files}
-    assert rendered == {
-        "command.json",
-        "launch.py",
-        "inputs_adapter.py",
-        "compiled_cache.py",
-        "sitecustomize.py",
-    }
+    assert rendered == set(TABLES["rendered"])
     env = step.parameters["env"]
     assert env["PATH"] == "/opt/vllm/bin"
     assert env["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/packager-compiled/inductor"

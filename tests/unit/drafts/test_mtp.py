@@ -25,7 +25,7 @@ from packager.findings import Finding, errors_in
 from packager.performance.predict import Setup, draft_s, setup_of
 from packager.planning.planner import make_plan
 from tests.support import mtp_models
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, tensor
 from tests.support.mtp_models import MODELS, with_config, without
@@ -109,13 +109,7 @@ def test_sglang_finds_the_head_in_the_model(case: dict[str, Any]) -> None:
     for version in (case["sglang"], "0.5.17"):
         planned = plan(MODELS[case["model"]](), family="sglang", version=version, draft="mtp:3")
 
-        assert told(planned) == {
-            "algorithm": "NEXTN",
-            "draft_model_path": "/opt/packager/model",
-            "num_steps": "3",
-            "eagle_topk": "1",
-            "num_draft_tokens": "4",
-        }
+        assert told(planned) == read_tables(__file__)["sglang_mtp"]
 
 
 @cases("too old")

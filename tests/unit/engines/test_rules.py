@@ -21,14 +21,7 @@ from tests.support.places import DATA
 cases = cases_of(__file__)
 
 
-ROW: dict[str, Any] = {
-    "when": [{"option": "max-num-seqs", "above": {"option": "max-num-batched-tokens"}}],
-    "severity": "error",
-    "code": "options-conflict",
-    "message": "{who} refuses [max-num-seqs] {max-num-seqs}",
-    "source": "config/scheduler.py",
-    "date": "2026-11-22",
-}
+ROW: dict[str, Any] = read_tables(__file__)["row"]
 
 
 def holds(when: list[dict[str, Any]], settings: dict[str, Any], **facts: Any) -> bool:

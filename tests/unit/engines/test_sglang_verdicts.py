@@ -13,21 +13,12 @@ import pytest
 
 from packager.engines.schema import EngineSchema, find_schema
 from packager.engines.sglang.check import check_options
+from tests.support.cases import read_tables
 from tests.support.places import DATA
 
 FILE = DATA / "engines" / "sglang_verdicts.jsonl"
 HEAD, *ROWS = (json.loads(line) for line in FILE.read_text("utf-8").splitlines())
-DENSE = {
-    "architecture": "LlamaForCausalLM",
-    "experts": 0,
-    "attention": "heads",
-    "heads": 32,
-    "kv_heads": 8,
-    "max_positions": 8192,
-    "quantization": "",
-    "device": "nvidia",
-    "devices": 8,
-}
+DENSE = read_tables(__file__)["dense"]
 MODELS: dict[str, dict[str, Any]] = {
     "dense": DENSE,
     "moe": DENSE | {"architecture": "Qwen3MoeForCausalLM", "experts": 128},

@@ -17,7 +17,7 @@ from packager.engines.vllm.family import VllmFamily
 from packager.engines.vllm.render import command as command_line
 from packager.engines.vllm.render import sagemaker_env
 from packager.share import share_dir
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.engine_plans import NGRAM, plan_for
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
@@ -42,11 +42,7 @@ def test_a_cpu_compiles_nothing_and_reserves_a_cache_in_whole_gigabytes() -> Non
     command: dict[str, Any] = json.loads(file.data)
 
     assert "--enforce-eager" in command["argv"]
-    assert command["env"] == {
-        "VLLM_CPU_KVCACHE_SPACE": "5",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "TORCH_COMPILE_DISABLE": "1",
-    }
+    assert command["env"] == read_tables(__file__)["cpu_environment"]
 
 
 def test_images_that_split_the_command_again_get_json_in_quotes() -> None:

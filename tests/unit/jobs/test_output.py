@@ -11,9 +11,10 @@ import pytest
 
 from packager.jobs import output
 from packager.jobs.output import Interpreter, Log, Tail, error_lines, event_lines, failure_text
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -94,18 +95,9 @@ def test_many_lines_of_an_object_are_read_in_time_that_grows_with_them() -> None
 
 
 def test_a_rejected_plan_is_told_with_its_findings() -> None:
-    error = {
-        "message": "the plan is rejected: too large",
-        "hint": "a larger instance",
-        "findings": [{"severity": "error", "code": "memory", "message": "too large", "hint": "x"}],
-        "log": "",
-    }
+    error = TABLES["error"]
 
-    assert error_lines(error) == [
-        "error memory: too large",
-        "error: the plan is rejected: too large",
-        "hint: a larger instance",
-    ]
+    assert error_lines(error) == TABLES["error_lines"]
     assert failure_text(error, "build", 3) == (
         "the plan is rejected: too large (hint: a larger instance)"
     )

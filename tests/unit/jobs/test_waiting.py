@@ -12,7 +12,7 @@ from packager.jobs.folders import watching
 from packager.jobs.report import show_document, show_lines
 from packager.jobs.store import JobStore
 from packager.jobs.waiting import QueuePlace, place_in_queue
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.job_values import NOON, new_job
 
 cases = cases_of(__file__)
@@ -57,11 +57,7 @@ def test_what_is_waited_for_is_said_once_and_again_when_it_changes(
     notes.look(second)
     notes.look(store.claim(1) or second)
 
-    assert capsys.readouterr().err.splitlines() == [
-        "second: waits, place 2 of 2 in the queue",
-        "second: waits, place 1 of 1 in the queue, behind 'first'",
-        "second: build",
-    ]
+    assert capsys.readouterr().err.splitlines() == read_tables(__file__)["printed"]
 
 
 def test_a_queue_that_nobody_works_on_is_told_of(

@@ -9,6 +9,9 @@ from artifact_cache.key import key_of_plain
 from packager.lineage.entries import entry_fragment
 from packager.lineage.graph import Fragment
 from packager.lineage.index import Document, LineageIndex
+from tests.support.cases import read_tables
+
+TABLES = read_tables(__file__)
 
 DATA, TEACHER, STUDENT, HEAD = "d" * 64, "a" * 64, "b" * 64, "c" * 64
 
@@ -34,12 +37,7 @@ QUANTIZED = entry(
     {"model.safetensors": TEACHER, "tokenizer.json": "e" * 64},
     {"model.safetensors": STUDENT},
     calibration={"dataset": DATA, "samples": 256},
-    toolchain={
-        "packages": [
-            {"name": "packager-tool", "version": "llmcompressor"},
-            {"name": "llmcompressor", "version": "0.14.0"},
-        ]
-    },
+    toolchain=TABLES["toolchain"],
 )
 
 
@@ -64,12 +62,7 @@ def test_a_result_comes_from_data_and_a_model_by_their_digests() -> None:
 
     assert edges(found) == {("data", "step"), ("model", "step"), ("step", "artifact")}
     labels = {node.kind: node.label for node in found.nodes}
-    assert labels == {
-        "data": "256 texts",
-        "model": "tiny",
-        "step": "quantized-checkpoint by llmcompressor 0.14.0",
-        "artifact": "quantized-checkpoint, 1.0 MB",
-    }
+    assert labels == TABLES["labels"]
 
 
 def test_the_model_of_a_step_is_the_artifact_of_the_step_before() -> None:

@@ -9,7 +9,7 @@ import pytest
 from packager.core.workload import WORKLOADS, Workload
 from packager.errors import UsageError
 from packager.load.spec import RequestSpec, body_fields, settle
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -28,13 +28,7 @@ def test_a_named_workload_has_its_lengths_and_its_form(
     shape = settle(RequestSpec(workload=name), WORKLOADS[name])
 
     assert (shape.input_tokens, shape.output_tokens) == lengths
-    plain: dict[str, object] = {
-        "turns": 1,
-        "documents": 0,
-        "tools": False,
-        "stream": True,
-        "prefix_tokens": 0,
-    }
+    plain: dict[str, object] = read_tables(__file__)["plain"]
     assert {name: getattr(shape, name) for name in plain} == {**plain, **form}
 
 

@@ -16,7 +16,7 @@ from packager.errors import ModelRefused, NotFound, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.changed_models import Change
 from tests.support.doubles.models import (
     llama_tensors,
@@ -27,6 +27,7 @@ from tests.support.doubles.models import (
 )
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__, "damaged")
 
 SHARDS = (
     "model-00001-of-00003.safetensors",
@@ -55,15 +56,7 @@ def refused(directory: Path, why: str) -> ModelRefused:
 
 
 def test_a_model_is_its_files_in_order_with_their_roles(model: Path) -> None:
-    assert [(file.path, file.role) for file in facts(model).files] == [
-        ("config.json", "config"),
-        ("model-00001-of-00003.safetensors", "weights"),
-        ("model-00002-of-00003.safetensors", "weights"),
-        ("model-00003-of-00003.safetensors", "weights"),
-        ("model.safetensors.index.json", "config"),
-        ("tokenizer.json", "tokenizer"),
-        ("tokenizer_config.json", "tokenizer"),
-    ]
+    assert [[file.path, file.role] for file in facts(model).files] == TABLES["files_and_roles"]
 
 
 def test_the_reference_does_not_say_where_the_directory_is(model: Path) -> None:
@@ -122,13 +115,7 @@ def test_what_is_left_out_is_explained(model: Path) -> None:
     (model / "original").mkdir()
     (model / "original" / "consolidated.00.pth").write_bytes(b"x")
     write_safetensors(model / "consolidated.safetensors", {"w": ("U8", (1,))})
-    assert dict(facts(model).left_out) == {
-        ".git": "hidden",
-        "consolidated.safetensors": "weights that the model's index does not name",
-        "modeling.py": "code is not packaged",
-        "original/consolidated.00.pth": "pickle: can run code when it is loaded",
-        "pytorch_model.bin": "pickle: can run code when it is loaded",
-    }
+    assert dict(facts(model).left_out) == TABLES["left_out"]
 
 
 def test_the_index_decides_between_shards_and_a_single_file(model: Path) -> None:

@@ -37,7 +37,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
 )
 from tests.support import heads, zoo
-from tests.support.cases import cases_of, fields_of
+from tests.support.cases import cases_of, fields_of, read_tables
 from tests.support.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -254,14 +254,9 @@ def test_a_pipeline_helps_where_no_degree_does() -> None:
     falcon = zoo.files(
         zoo.FALCON_7B,
         {
-            f"transformer.h.{layer}.{name}.weight": ("BF16", shape)
+            f"transformer.h.{layer}.{name}.weight": ("BF16", (rows, columns))
             for layer in range(32)
-            for name, shape in (
-                ("self_attention.query_key_value", (4672, 4544)),
-                ("self_attention.dense", (4544, 4544)),
-                ("mlp.dense_h_to_4h", (18176, 4544)),
-                ("mlp.dense_4h_to_h", (4544, 18176)),
-            )
+            for name, rows, columns in read_tables(__file__)["falcon_shapes"]
         }
         | {"transformer.word_embeddings.weight": ("BF16", (65024, 4544))},
     )

@@ -19,6 +19,7 @@ from packager.run.clients import (
     curl_line,
     python_lines,
 )
+from tests.support.cases import read_tables
 
 URL = "http://127.0.0.1:8081"
 NAMES = ["tiny-llama", "a b", "it's", 'say "hi"', "$(touch x)`id`", "back\\slash", "ä\n模\x1b", "'"]
@@ -64,17 +65,7 @@ def test_python_reads_the_name_that_was_meant(endpoint: Endpoint, model: str) ->
 
 
 def test_the_program_asks_for_a_chat() -> None:
-    assert python_lines(address(CHAT)) == [
-        "from openai import OpenAI",
-        "",
-        'client = OpenAI(base_url="http://127.0.0.1:8081/v1", api_key="none")',
-        "answer = client.chat.completions.create(",
-        '    model="tiny-llama",',
-        '    messages=[{"role": "user", "content": "What can you do?"}],',
-        "    max_tokens=64,",
-        ")",
-        "print(answer.choices[0].message.content)",
-    ]
+    assert python_lines(address(CHAT)) == read_tables(__file__)["python_lines"]
 
 
 def test_a_model_without_a_chat_template_is_asked_to_go_on_writing() -> None:

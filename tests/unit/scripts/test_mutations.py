@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 mutations = load(SCRIPTS / "_mutations.py")
 covering = load(SCRIPTS / "_covering.py")
@@ -44,31 +45,13 @@ if TYPE_CHECKING:
 """
 
 
-def changes(text: str) -> list[tuple[str, int, str, str]]:
+def changes(text: str) -> list[list[str | int]]:
     found = mutations.sites("packager/core/a.py", text)
-    return [(site.operator, site.line, site.before, site.after) for site in found]
+    return [[site.operator, site.line, site.before, site.after] for site in found]
 
 
 def test_each_change_of_a_function_is_made_once() -> None:
-    assert changes(FUNCTION) == [
-        ("default", 2, "''", "'XX'"),
-        ("default", 2, "1", "2"),
-        ("negate", 6, "item < least and (not found)", "not (item < least and (not found))"),
-        ("and-or", 6, "item < least and (not found)", "item < least or not found"),
-        ("compare", 6, "item < least", "item <= least"),
-        ("not", 6, "not found", "found"),
-        ("break", 7, "continue", "break"),
-        ("drop", 8, "found['x'] = item + 2", "pass"),
-        ("text", 8, "'x'", "''"),
-        ("arithmetic", 8, "item + 2", "item - 2"),
-        ("number", 8, "2", "3"),
-        ("break", 9, "break", "continue"),
-        ("compare", 10, "found is None", "found is not None"),
-        ("drop", 11, "raise ValueError(f'no {name}')", "pass"),
-        ("text", 11, "'no '", "''"),
-        ("return", 12, "return found.get('x')", "return None"),
-        ("text", 12, "'x'", "''"),
-    ]
+    assert changes(FUNCTION) == TABLES["changes"]
 
 
 def test_what_an_import_runs_is_told_from_what_a_call_runs() -> None:
@@ -139,20 +122,9 @@ def test_a_module_belongs_to_a_room(file: str, room: str) -> None:
 
 
 def test_tests_of_the_room_come_first_then_the_fast_and_one_case_of_each() -> None:
-    seconds = {
-        "tests/unit/core/test_a.py::test_slow": 0.4,
-        "tests/unit/core/test_a.py::test_case[1]": 0.1,
-        "tests/unit/core/test_a.py::test_case[2]": 0.2,
-        "tests/unit/cli/test_b.py::test_fast": 0.01,
-        "tests/unit/cli/test_core/x.py::test_other": 0.02,
-    }
+    seconds = TABLES["seconds"]
 
-    assert covering.in_order(seconds, seconds, "packager/core", 4, 9.0) == [
-        "tests/unit/core/test_a.py::test_case[1]",
-        "tests/unit/core/test_a.py::test_slow",
-        "tests/unit/cli/test_b.py::test_fast",
-        "tests/unit/cli/test_core/x.py::test_other",
-    ]
+    assert covering.in_order(seconds, seconds, "packager/core", 4, 9.0) == TABLES["in_order"]
     assert covering.in_order(seconds, seconds, "packager/core", 9, 0.5) == [
         "tests/unit/core/test_a.py::test_case[1]",
         "tests/unit/core/test_a.py::test_slow",

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
 from tests.support.workers import load
+
+TABLES = read_tables(__file__)
 
 SCRIPT = ROOT / "scripts" / "_sglang_values.py"
 SOURCES = Path(__file__).parent / "corpus" / "sglang"  # modules of the engine, as `.py.txt`
@@ -51,23 +54,13 @@ def test_attention_of_drafts_is_what_proposing_and_extending_have(options: dict[
 def test_json_is_of_the_classes_that_the_engine_makes_of_it(options: dict[str, Any]) -> None:
     configs = options["configs"]
     assert options["kv-events-config"] == {"type": "json", "config": "KVEventsConfig"}
-    assert configs["KVEventsConfig"]["fields"] == {
-        "publisher": {"type": "text", "choices": ["null", "zmq"]},
-        "hwm": {"type": "int"},
-        "replay_endpoint": {"type": "text", "optional": True},
-        "format": {"type": "text", "choices": ["default", "dynamo"]},
-    }
+    assert configs["KVEventsConfig"]["fields"] == TABLES["kv_events_fields"]
     assert configs["PhaseConfig[decode]"]["fields"] == {
         "backend": {"type": "text", "choices": ["full", "disabled"]},
         "bs": {"type": "list", "optional": True},
     }
     assert list(configs["PhaseConfig[prefill]"]["fields"]) == ["backend", "max_bs"]
-    assert configs["LoaderConfig"]["fields"] == {
-        "enable_gds": {"type": "bool"},
-        "enable_multithread_load": {"type": "any"},
-        "num_threads": {"type": "int"},
-        "pattern": {"type": "text"},
-    }
+    assert configs["LoaderConfig"]["fields"] == TABLES["loader_fields"]
 
 
 def test_a_module_that_moved_is_said_and_nothing_is_made_up(

@@ -10,38 +10,18 @@ import pytest
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import Acceptance
 from packager.serving.acceptance import acceptance, combine, speculates
+from tests.support.cases import read_tables
 
-VLLM = """\
-# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
-# TYPE vllm:spec_decode_num_drafts_total counter
-vllm:spec_decode_num_drafts_total{{engine="{engine}",model_name="model"}} {drafts}
-# HELP vllm:spec_decode_num_drafts_created Number of spec decoding drafts.
-# TYPE vllm:spec_decode_num_drafts_created gauge
-vllm:spec_decode_num_drafts_created{{engine="{engine}",model_name="model"}} 1.7952734686620955e+09
-vllm:spec_decode_num_draft_tokens_total{{engine="{engine}",model_name="model"}} {drafted}
-vllm:spec_decode_num_accepted_tokens_total{{engine="{engine}",model_name="model"}} {accepted}
-vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",model_name="model",position="0"}} {first}
-vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="{engine}",model_name="model",position="1"}} {second}
-vllm:spec_decode_num_accepted_tokens_per_pos_created{{engine="{engine}",model_name="model",position="0"}} 1.7e+09
-"""  # noqa: E501
+TABLES = read_tables(__file__)
+
+VLLM = TABLES["vllm"]
 EARLIER = VLLM.format(engine=0, drafts=10.0, drafted=20.0, accepted=5.0, first=4.0, second=1.0)
 LATER = VLLM.format(engine=0, drafts=20.0, drafted=40.0, accepted=17.0, first=12.0, second=5.0)
 OTHER = VLLM.format(engine=1, drafts=10.0, drafted=20.0, accepted=0.0, first=0.0, second=0.0)
 PLAIN_VLLM = 'vllm:generation_tokens_total{engine="0",model_name="model"} 16.0\n'
 
-TGI = """\
-# TYPE tgi_request_skipped_tokens histogram
-tgi_request_skipped_tokens_bucket{{le="1"}} 3
-tgi_request_skipped_tokens_bucket{{le="+Inf"}} {count}
-tgi_request_skipped_tokens_sum {total}
-tgi_request_skipped_tokens_count {count}
-"""
-SGLANG = """\
-# HELP sglang:spec_accept_length The average acceptance length of speculative decoding.
-# TYPE sglang:spec_accept_length gauge
-sglang:spec_accept_length{{engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"}} {length}
-sglang:spec_accept_rate{{engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"}} {rate}
-"""
+TGI = TABLES["tgi"]
+SGLANG = TABLES["sglang"]
 
 
 def answer(tokens: int, chunks: int, error: str = "") -> ProbeResponse:

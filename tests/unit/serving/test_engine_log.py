@@ -8,10 +8,11 @@ have the lines of reports in their repositories, shortened.
 from __future__ import annotations
 
 from packager.serving.engine_log import LogError, excerpt, first_error
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.places import DATA
 
 cases = cases_of(__file__, "logs")
+TABLES = read_tables(__file__, "logs")
 
 
 LOGS = DATA / "engine_logs"
@@ -34,27 +35,11 @@ def test_the_cause_is_found_before_what_follows_from_it(name: str, summary: str)
 def test_lines_of_other_processes_between_those_of_a_traceback_are_left_out() -> None:
     error = error_of("lmi-out-of-memory")
 
-    assert error.lines == (
-        '  File "/tmp/.djl.ai/python/0.36.0/djl_python_engine.py", line 161, in run_server',
-        "    outputs = self.service.invoke_handler(function_name, inputs)",
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB.",
-    )
+    assert list(error.lines) == TABLES["lines_of_djl"]
     assert error.number == 7
 
 
-CHAIN = """\
-Traceback (most recent call last):
-  File "a.py", line 1, in load
-    open(path)
-FileNotFoundError: [Errno 2] No such file or directory: '/opt/packager/model/config.json'
-
-{link}
-
-Traceback (most recent call last):
-  File "a.py", line 3, in main
-    load()
-RuntimeError: the model cannot be loaded
-"""
+CHAIN = TABLES["chain"]
 
 
 @cases("of_a_chain_the_cause_counts_and_what_was_handled_does_not")

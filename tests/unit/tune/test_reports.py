@@ -107,16 +107,7 @@ READERS: dict[str, Callable[[str], dict[str, Any]]] = {
     ".yaml": yaml.safe_load,  # a reader of YAML 1.1
     ".yml": lambda text: parse_yaml_table(text.encode()),
 }
-FIELDS = {
-    "model": 'a "quoted"\\ \u00e4 model',
-    "instance": "local",
-    "goal": "cost",
-    "max_batch": 8,
-    "ep": True,
-    "gpu_memory_utilization": 0.85,
-    "engine_options": {"max-num-seqs": "8", 'odd "key"': "\u007f"},
-    "quantize_ignore": ["lm_head", "re:.*gate"],
-}
+FIELDS = TABLES["fields"]
 
 
 @pytest.mark.parametrize("name", ["best.toml", "best.json", "best.yaml", "best.yml"])

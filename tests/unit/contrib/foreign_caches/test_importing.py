@@ -24,7 +24,7 @@ from packager.core.trees import Stated
 from packager.errors import NotFound, PackagerError, UsageError
 from packager.keys.documents import parse_document
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.foreign_trees import (
     CONFIG,
     NEURON,
@@ -38,13 +38,7 @@ from tests.support.foreign_trees import (
 cases = cases_of(__file__)
 
 NOTHING = Stated()
-NEO_REST = (
-    "/shape/max_input_tokens=512",
-    "/shape/context_buckets=[512]",
-    "/shape/token_buckets=[1024]",
-    "/precision/logits_dtype=fp32",
-    "/sampling/on_device=false",
-)
+NEO_REST = read_tables(__file__)["reset_for_neo"]
 
 
 @pytest.fixture

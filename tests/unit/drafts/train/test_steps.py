@@ -18,8 +18,11 @@ from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.steps import answers_step, texts_of, training_step
 from packager.drafts.training_checks import completed
 from packager.keys.documents import DraftHeadKey, ModelAnswersKey
+from tests.support.cases import read_tables
 from tests.support.headers import LLAMA_3_8B, TINY, model_of
 from tests.support.heads import medusa_of_vllm
+
+TABLES = read_tables(__file__)
 
 TOOL = ToolFacts(
     name="draft-heads", worker="a" * 64, requirements="b" * 64, packages={"torch": "2.13.0+cpu"}
@@ -61,20 +64,7 @@ def key(made: Step) -> str:
 def test_the_worker_is_told_everything() -> None:
     made = step(replace(EAGLE, max_steps=60, seed=3))
 
-    assert dict(made.parameters) == {
-        "task": "eagle3",
-        "max_tokens": 512,
-        "seed": 3,
-        "dtype": "float32",
-        "speculative_tokens": 3,
-        "layers": 1,
-        "epochs": 10,
-        "max_steps": 60,
-        "learning_rate": 1e-3,
-        "batch_tokens": 2048,
-        "aux_layers": [1, 2, 3],
-        "draft_vocab_size": 0,
-    }
+    assert dict(made.parameters) == TABLES["eagle3_parameters"]
     assert [file.path for file in made.inputs["samples"].files] == ["train.jsonl", "held-out.jsonl"]
     assert (made.tool, made.gives, made.resumable) == ("draft-heads", "head", True)
     assert dict(made.env) == {"OMP_NUM_THREADS": "1"}
@@ -90,14 +80,7 @@ def test_medusa_heads_are_told_nothing_of_layers_that_they_do_not_read() -> None
 def test_the_model_is_asked_to_answer() -> None:
     made = answers(replace(EAGLE, answer_tokens=64, temperature=0.7, seed=5))
 
-    assert dict(made.parameters) == {
-        "task": "answers",
-        "max_tokens": 2048,
-        "seed": 5,
-        "dtype": "float32",
-        "answer_tokens": 64,
-        "temperature": 0.7,
-    }
+    assert dict(made.parameters) == TABLES["answers_parameters"]
     assert isinstance(made.key, ModelAnswersKey)
     assert (made.gives, made.resumable) == ("answers", True)
 
