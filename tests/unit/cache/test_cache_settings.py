@@ -14,7 +14,7 @@ from packager.cache.settings import (
     trusted_keys_file,
 )
 from packager.errors import UsageError
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
 TABLES = read_tables(__file__)
@@ -40,28 +40,16 @@ def test_nothing_is_set_unless_somebody_sets_it(environment: dict[str, str]) -> 
 def test_the_file_sets_everything(environment: dict[str, str]) -> None:
     standing(environment, WHOLE)
 
-    assert cache_settings(CacheOptions(), environment) == CacheSettings(
-        directory=Path("/srv/packager"),
-        shared=("s3://acme/models", "ro:dir:/mnt/old"),
-        require_signed=True,
-        trusted_keys=Path("/etc/packager/keys.json"),
-        signing_key=Path("/etc/packager/key.pem"),
-        match="larger",
-        builder_id="ci@acme",
-    )
+    expected = as_type(TABLES["settings_of_the_file"], CacheSettings)
+    assert cache_settings(CacheOptions(), environment) == expected
 
 
 def test_the_environment_wins_over_the_file(environment: dict[str, str]) -> None:
     standing(environment, WHOLE)
     environment |= TABLES["environment"]
 
-    assert cache_settings(CacheOptions(), environment) == CacheSettings(
-        directory=Path("/e"),
-        shared=("s3://one/a", "dir:/two"),
-        trusted_keys=Path("/e/keys"),
-        signing_key=Path("/e/key"),
-        builder_id="me",
-    )
+    expected = as_type(TABLES["settings_of_the_environment"], CacheSettings)
+    assert cache_settings(CacheOptions(), environment) == expected
 
 
 def test_an_empty_variable_takes_shared_stores_away(environment: dict[str, str]) -> None:

@@ -64,7 +64,7 @@ def test_own_figures_win_but_memory_and_link_are_the_instances() -> None:
         kind="nvidia",
         usable_bytes=1,
         bandwidth_bytes_s=2000e9,
-        tflops={"bf16": 750},
+        tflops={"bf16": 750.0},
         link="pcie",
         link_bytes_s=60e9,
         source="asset list",

@@ -9,7 +9,7 @@ from packager.catalog.containers import containers, find_container
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
 from packager.errors import UsageError
-from tests.support.cases import cases_of, fields_of
+from tests.support.cases import as_type, cases_of, fields_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -39,14 +39,7 @@ def test_what_is_not_there_is_refused_with_what_is(
     assert hint in error.value.hint
 
 
-OWN = ContainerFacts(
-    family="vllm",
-    kind="nvidia",
-    engine="vllm",
-    engine_version="0.33.0",
-    version="ours",
-    default_base="registry.example.com/vllm:ours",
-)
+OWN = as_type(read_tables(__file__)["own"], ContainerFacts)
 
 
 def test_own_images_come_first_and_get_the_driver_and_ami_of_their_cuda() -> None:

@@ -9,9 +9,10 @@ from packager.catalog.models import (
     similar_model,
 )
 from packager.core.catalog import CatalogModel
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 def test_a_model_is_found_by_hub_id_and_by_jumpstart_id() -> None:
@@ -74,27 +75,14 @@ def test_published_heads_are_known_for_models_outside_the_table() -> None:
 
 
 def test_own_rows_win_by_hub_id() -> None:
-    own = CatalogModel(
-        family="ours",
-        hf_id="microsoft/phi-2",
-        architecture="PhiForCausalLM",
-        source="model registry",
-        date="2026-11-20",
-    )
+    own = as_type(TABLES["phi_2"], CatalogModel)
 
     assert find_model("microsoft/phi-2", (own,)) == own
     assert len(models((own,))) == len(models())
 
 
 def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
-    own = CatalogModel(
-        family="Qwen",
-        hf_id="Qwen/Qwen3-8B",
-        architecture="Qwen3ForCausalLM",
-        draft_model="acme/qwen-small",
-        source="model registry",
-        date="2026-11-20",
-    )
+    own = as_type(TABLES["qwen3"], CatalogModel)
 
     drafts = drafts_of("qwen/qwen3-8b", (own,))
 

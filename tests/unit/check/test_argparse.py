@@ -17,22 +17,14 @@ from hypothesis import strategies as st
 from packager.check.arguments import Grammar, read_arguments
 from packager.check.values import Place, Word
 from packager.engines.schema import EngineSchema, Option
-from tests.support.cases import read_tables
+from tests.support.cases import as_type, read_tables
 
 SCHEMA = EngineSchema(
     engine="sglang",
     version="1.0",
     options={
         option.name: option
-        for option in (
-            Option(name="model-path", type="text", aliases=("model",)),
-            Option(name="tp-size", type="text", aliases=("tensor-parallel-size",)),
-            Option(name="max-running-requests", type="text"),
-            Option(name="max-total-tokens", type="text"),
-            Option(name="trust-me", type="flag"),
-            Option(name="prefix-caching", type="switch"),
-            Option(name="lora-paths", type="text", many=True),
-        )
+        for option in as_type(read_tables(__file__)["options"], tuple[Option, ...])
     },
 )
 GRAMMAR = Grammar(who="SGLang", schema=SCHEMA, version="1.0")

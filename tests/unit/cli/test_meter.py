@@ -20,7 +20,7 @@ from packager.core.events import (
     StepState,
     followed_by,
 )
-from tests.support.cases import read_tables
+from tests.support.cases import as_type, read_tables
 
 GB = 10**9
 
@@ -94,10 +94,7 @@ def test_layers_that_do_not_move_are_done_but_no_speed() -> None:
     assert (now.done, now.layers, now.layers_done) == (9 * GB, 3, 2)
     assert now.rate == pytest.approx(GB / 10, rel=0.01)
     assert now.eta_s == pytest.approx(10, rel=0.02)
-    assert (now.mounted, now.known) == (
-        Amount(layers=1, bytes=5 * GB),
-        Amount(layers=1, bytes=3 * GB),
-    )
+    assert (now.mounted, now.known) == as_type(read_tables(__file__)["amounts"], tuple[Amount, ...])
     assert [each.label for each in now.active] == ["weights 2"]
 
 

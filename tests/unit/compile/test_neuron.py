@@ -18,7 +18,7 @@ from packager.compile.neuron import NeuronCompiler
 from packager.contrib.foreign_caches.readers import NeoReader, OptimumNeuronReader
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.image import BaseImage, Inline, Platform
+from packager.core.image import BaseImage, Inline
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Step
@@ -32,7 +32,7 @@ from packager.keys.documents import NeuronKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.doubles.containers import with_traits
 from tests.support.foreign_trees import CONFIG, NEURON, VERSION, add_module, neo_tree, register
 from tests.support.headers import TINY, facts_of, model_of
@@ -41,13 +41,7 @@ cases = cases_of(__file__)
 
 COMPILER = NeuronCompiler()
 TOOL = ToolFacts(name="neuron", worker="ab" * 32, requirements="cd" * 32, packages={})
-BASE = BaseImage(
-    reference="oci:neuron",
-    digest="sha256:" + "1" * 64,
-    platform=Platform(),
-    layers=(),
-    config={},
-)
+BASE = as_type(read_tables(__file__)["base"], BaseImage)
 MODEL = {**TINY, **CONFIG, "intermediate_size": 128, "max_position_embeddings": 2048}
 ENGINES = {"hf-vllm-neuronx": "0.11.0", "vllm-nxdi": "0.13.0", "lmi-neuronx": "sdk2.20.1"}
 ASKED = {"max_batch": 4, "max_total_tokens": 1024, "max_input_tokens": 512, "tp_degree": 2}

@@ -14,7 +14,7 @@ from packager.compile.sharded_state import StateSharder
 from packager.compile.vllm_cache import VllmCacheCompiler
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.image import BaseImage, Inline, Platform
+from packager.core.image import BaseImage, Inline
 from packager.core.instance import with_ranks
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.plan import Plan
@@ -29,7 +29,7 @@ from packager.planning.recipe import make_recipe, needed_tools
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.wiring.techniques import find_sharder
 from tests.support import shapes
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
 
@@ -37,13 +37,7 @@ cases = cases_of(__file__)
 
 SHARDER = StateSharder()
 TOOL = ToolFacts(name="vllm-shards", worker="ab" * 32, requirements="cd" * 32, packages={})
-BASE = BaseImage(
-    reference="registry/vllm",
-    digest="sha256:" + "1" * 64,
-    platform=Platform(),
-    layers=(),
-    config={"config": {"Env": ["PATH=/usr/bin"]}},
-)
+BASE = as_type(read_tables(__file__)["base"], BaseImage)
 CPU = replace(LOCAL_CPU, machine="x86_64", isa=("avx2", "avx512f"))
 
 

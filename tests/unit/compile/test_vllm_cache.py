@@ -16,7 +16,7 @@ from artifact_cache.key import key_of
 from packager.compile.vllm_cache import VllmCacheCompiler
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
-from packager.core.image import BaseImage, Platform
+from packager.core.image import BaseImage
 from packager.core.plan import Plan
 from packager.core.recipe import Step
 from packager.core.techniques import Quantization, Scheme
@@ -27,7 +27,7 @@ from packager.keys.documents import VllmCompileKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 
 cases = cases_of(__file__)
@@ -37,13 +37,7 @@ COMPILER = VllmCacheCompiler()
 COMPILERS = {"vllm_cache": COMPILER}
 CPU = replace(LOCAL_CPU, machine="x86_64", isa=("avx2", "avx512f", "fma"))
 TOOL = ToolFacts(name="vllm-cache", worker="ab" * 32, requirements="cd" * 32, packages={})
-BASE = BaseImage(
-    reference="embedded:vllm-cpu",
-    digest="sha256:" + "1" * 64,
-    platform=Platform(),
-    layers=(),
-    config={"config": {"Env": ["PATH=/opt/vllm/bin", "USER=packager"], "WorkingDir": "/home"}},
-)
+BASE = as_type(TABLES["base"], BaseImage)
 
 
 def compile_facts(

@@ -13,7 +13,7 @@ from packager.build.stages import Planned
 from packager.catalog.containers import find_container
 from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
 from packager.core.facts import Facts
-from packager.core.image import BaseImage, Inline, Platform
+from packager.core.image import BaseImage
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Recipe, Step, StepOutcome
@@ -27,10 +27,11 @@ from packager.keys.documents import TensorRtLlmEngineKey
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 TOLD = read_tables(__file__)["told"]
@@ -38,17 +39,8 @@ COMPILER = TensorRtLlmCompiler()
 TAG = "0.33.0-tensorrtllm0.21.0-cu128"
 TOOL = ToolFacts(name="tensorrt-llm", worker="ab" * 32, requirements="cd" * 32, packages={})
 QUANTIZER_TOOL = replace(TOOL, name="llmcompressor")
-BASE = BaseImage(
-    reference="registry/djl-inference",
-    digest="sha256:" + "1" * 64,
-    platform=Platform(),
-    layers=(),
-    config={"config": {"Env": ["PATH=/usr/local/bin:/usr/bin", "LD_LIBRARY_PATH=/cuda"]}},
-)
-FILES = (
-    ModelFile(path="config.json", role="config", content=Inline(b"{}"), sha256="5" * 64),
-    ModelFile(path="model.safetensors", role="weights", content=Inline(b"w"), sha256="6" * 64),
-)
+BASE = as_type(TABLES["base"], BaseImage)
+FILES = as_type(TABLES["files"], tuple[ModelFile, ...])
 SAMPLES = Samples(samples=(Sample(text="hello"),), source="some texts")
 
 

@@ -16,25 +16,16 @@ from packager.core.deployment import Deployment
 from packager.deploy.checks import check_planned, refuse_odd_image
 from packager.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.deploy.kubernetes.documents import NotReadBack, render_object
-from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey, parse_version
+from packager.deploy.kubernetes.wanted import KubernetesWanted, parse_version
 from packager.errors import UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.cluster_deployments import GIB, PAIRS, VLLM
 from tests.support.cluster_schemas import check_document
 
 cases = cases_of(__file__)
 
 VERSIONS = [f"1.{minor}" for minor in range(31, 38)]
-EVERYTHING = KubernetesWanted(
-    max_replicas=3,
-    prepull=True,
-    monitor=True,
-    pull_secret="registry",
-    service_account="serving",
-    env={"A": "$(B)"},
-    secrets={"HF_TOKEN": SecretKey("hub", "token")},
-    node_selector={"pool": "models"},
-)
+EVERYTHING = as_type(read_tables(__file__)["everything"], KubernetesWanted)
 WORDS = ("serve", "--model", "/opt/packager/model")
 TWO = replace(VLLM, nodes=2, command=WORDS)
 

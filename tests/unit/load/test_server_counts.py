@@ -11,14 +11,11 @@ import pytest
 from packager.load.server_counts import ServerCounter, count_by_tokenize
 from packager.load.tokenizer import TokenizerFailed
 from packager.load.values import LoadRequest
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
 
-CHAT = LoadRequest(
-    endpoint="/v1/chat/completions",
-    body={"messages": [{"role": "user", "content": "one two"}], "max_tokens": 1, "stream": False},
-)
+CHAT = as_type(read_tables(__file__)["request"], LoadRequest)
 TEXT = LoadRequest(endpoint="/v1/completions", body={"prompt": "one two", "max_tokens": 1})
 
 

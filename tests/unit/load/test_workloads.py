@@ -18,7 +18,7 @@ from packager.load.spec import RequestShape, RequestSpec, settle
 from packager.load.tokenizer import TokenCounter, TokenizerFailed, open_tokenizer
 from packager.load.values import LoadRequest
 from packager.load.workloads import RequestSource, make_requests, open_source, request_lengths
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.places import ROOT
 from tests.support.tiny_tokenizers import KINDS, write_tokenizer
 
@@ -250,13 +250,7 @@ def test_as_many_tools_are_described_as_half_a_prompt_has_room_for() -> None:
     assert len(open_source(shape_of(tools=True, input_tokens=250)).tools) == 1
 
 
-CHAT = Sample(
-    messages=(
-        Message(role="system", content="Be brief."),
-        Message(role="user", content="Why?"),
-        Message(role="assistant", content="Because of the eight tokens."),
-    )
-)
+CHAT = as_type(read_tables(__file__)["chat"], Sample)
 PROMPT = Sample(prompt="<user>Why?</user>", completion="Because.")
 OPEN = Sample(messages=(Message(role="user", content="And then?"),))
 

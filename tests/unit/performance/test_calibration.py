@@ -16,20 +16,14 @@ from packager.performance.calibration import (
 )
 from packager.performance.predict import ServedModel, Setup, Workload, predict, predict_point
 from packager.performance.scale import UNSCALED, Scale
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, as_type, cases_of, read_tables
 from tests.support.known import known
 from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
 cases = cases_of(__file__)
 
 QUESTIONS = Workload()
-LLAMA_3_8B = ServedModel(
-    weight_bytes=16_060_522_496,
-    parameters=8_030_261_248,
-    layers=32,
-    hidden_size=4096,
-    kv_bytes_per_token=131_072,
-)
+LLAMA_3_8B = as_type(read_tables(__file__)["llama_3_8b"], ServedModel)
 
 
 ON_L40S = setup(QWEN3_32B, "ml.g6e.12xlarge", 4)

@@ -13,7 +13,7 @@ from packager.performance.monthly import (
 )
 from packager.performance.predict import Band, Bands, Point, Prediction
 from packager.performance.report_outlook import make_outlook
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.known import known
 from tests.support.predictions import point
 from tests.support.report_values import outlook_of, plan_on
@@ -74,15 +74,7 @@ def test_without_a_price_there_is_no_month() -> None:
 
 
 def test_the_sentence_states_load_machines_and_what_one_holds() -> None:
-    cost = MonthlyCost(
-        requests_per_day=100_000,
-        capacity_per_day=60_000,
-        machines=2,
-        most_machines=3,
-        usd=2920.0,
-        most_usd=4380.0,
-        usd_of_one=1460.0,
-    )
+    cost = as_type(read_tables(__file__)["monthly_cost"], MonthlyCost)
 
     assert monthly_sentence(cost, outlook_of(PLAN).prediction) == (
         "$2,920 a month for 100,000 requests a day (622 tokens in, 250 out): 2 instances, always "

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from packager.build.report_html import plan_html
 from packager.build.report_plan import PlanPage, page_document, page_text
-from packager.performance.opinion import Opinion, OpinionPoint
+from packager.performance.opinion import Opinion
 from packager.performance.predict import Band, Bands
 from packager.performance.report_opinion import opinion_document, opinion_lines
+from tests.support.cases import as_type, read_tables
 from tests.support.report_values import outlook_of, plan_on
 
 PLAN = plan_on("ml.p5.4xlarge", family="vllm")
@@ -18,15 +19,7 @@ BAND = Band(share=0.3, source="a test")
 PREDICTION = replace(
     OUTLOOK.prediction, points=(OURS,), bands=Bands(tpot=BAND, throughput=BAND, ttft=BAND)
 )
-ANSWER = Opinion(
-    source="aiconfigurator 0.12.0",
-    engine="vllm 0.24.0",
-    formats="gemm bfloat16",
-    points=(
-        OpinionPoint(concurrency=1, tpot_s=0.006, ttft_s=0.04, output_tokens_s=150.0),
-        OpinionPoint(concurrency=512, reason="OOM: <b>does not fit</b>"),
-    ),
-)
+ANSWER = as_type(read_tables(__file__)["answer"], Opinion)
 UNKNOWN = Opinion(source="aiconfigurator", reason="it does not support A10G")
 
 

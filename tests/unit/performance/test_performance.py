@@ -30,20 +30,14 @@ from packager.performance.served import precision_of
 from packager.performance.speed_table import speed_table
 from packager.performance.speed_terms import STEP_TERMS, looked_at_tokens, step_terms
 from tests.support import zoo
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 from tests.support.known import known
 from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
 cases = cases_of(__file__)
 
-LLAMA_3_70B = ServedModel(
-    weight_bytes=141_107_412_992,
-    parameters=70_553_706_496,
-    layers=80,
-    hidden_size=8192,
-    kv_bytes_per_token=327_680,
-)
+LLAMA_3_70B = as_type(read_tables(__file__)["llama_3_70b"], ServedModel)
 LLAMA_3_70B_AWQ = replace(LLAMA_3_70B, weight_bytes=39_800_000_000, scheme="W4A16")
 OPEN_ORCA = Workload()
 LONG_ANSWERS = Workload(name="long answers", input_tokens=500, output_tokens=2000)

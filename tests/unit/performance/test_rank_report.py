@@ -12,6 +12,7 @@ from packager.performance.report_rank import (
     skipped_groups,
 )
 from packager.reports.charts import Mark, text_chart
+from tests.support.cases import as_type, read_tables
 from tests.support.known import known
 from tests.support.report_values import option_on
 
@@ -104,11 +105,7 @@ def test_without_options_the_sentence_says_so() -> None:
 
 
 def test_instances_with_the_same_reason_stand_together() -> None:
-    skipped = (
-        SkippedInstance("ml.a", "ml.a has no room"),
-        SkippedInstance("ml.b", "ml.b has no room"),
-        SkippedInstance("ml.c", "other"),
-    )
+    skipped = as_type(read_tables(__file__)["skipped"], tuple[SkippedInstance, ...])
 
     assert skipped_groups(skipped) == [("it has no room", ["ml.a", "ml.b"]), ("other", ["ml.c"])]
 

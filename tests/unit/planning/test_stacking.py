@@ -11,10 +11,11 @@ from packager.core.plan import Plan
 from packager.core.techniques import Draft, DraftKind, Quantization
 from packager.findings import Finding
 from packager.planning.stacking import check_stack, situation_of
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, awq_model_of, model_of, plan_of
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 def plan_for(instance: str, **changes: Any) -> Plan:
@@ -101,22 +102,7 @@ def test_a_compiler_that_was_not_chosen_is_none() -> None:
 
 
 def test_a_rule_tells_its_link() -> None:
-    rule = Rule(
-        id="some-rule",
-        severity="warning",
-        when={"instance_family": "g5", "draft": ""},
-        reason="{instance} is slow",
-        instead="use 'ml.p5.48xlarge'",
-        link="https://example.org/why",
-        source="a test",
-        date="2026-11-20",
-    )
+    rule = as_type(TABLES["some_rule"], Rule)
 
-    assert check_stack(plan_for("ml.g5.12xlarge"), (rule,)) == (
-        Finding(
-            "warning",
-            "some-rule",
-            "ml.g5.12xlarge is slow",
-            "use 'ml.p5.48xlarge'; see https://example.org/why",
-        ),
-    )
+    found = check_stack(plan_for("ml.g5.12xlarge"), (rule,))
+    assert found == as_type(TABLES["finding"], tuple[Finding, ...])

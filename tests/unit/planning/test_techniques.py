@@ -37,7 +37,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
 )
 from tests.support import heads, zoo
-from tests.support.cases import cases_of, fields_of, read_tables
+from tests.support.cases import as_type, cases_of, fields_of, read_tables
 from tests.support.headers import (
     LLAMA_3_8B,
     LLAMA_3_70B,
@@ -455,15 +455,7 @@ def test_a_method_without_a_kernel_is_passed_over_with_the_device_named() -> Non
 
 
 def test_rules_are_asked_even_of_what_does_not_fit() -> None:
-    rule = Rule(
-        id="ngram-not-here",
-        severity="error",
-        when={"draft": "ngram"},
-        reason="no n-gram on {instance}",
-        instead="`--draft none`",
-        source="a test",
-        date="2026-11-20",
-    )
+    rule = as_type(read_tables(__file__)["ngram_rule"], Rule)
     facts = facts_of(LLAMA_70B, "g5.12xlarge", draft="ngram", quantize="int3", tp_degree=3)
 
     with pytest.raises(PlanRejected) as error:

@@ -5,34 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.catalog.instances import find_instance
-from packager.core.instance import LOCAL, Instance
+from packager.core.instance import Instance
 from packager.core.units import GIB
 from packager.run.here import NotThisMachine, why_not_here
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
-PROCESSOR = Instance(
-    name=LOCAL,
-    kind="cpu",
-    device_name="Xeon",
-    devices=1,
-    device_bytes=24 * GIB,
-    host_bytes=24 * GIB,
-    vcpus=2,
-    machine="x86_64",
-)
-ONE_GPU = Instance(
-    name=LOCAL,
-    kind="nvidia",
-    device_name="NVIDIA A10G",
-    devices=1,
-    device_bytes=int(22.5 * GIB),
-    host_bytes=16 * GIB,
-    vcpus=4,
-    compute_capability=8.6,
-    machine="x86_64",
-)
+PROCESSOR = as_type(TABLES["processor"], Instance)
+ONE_GPU = as_type(TABLES["one_gpu"], Instance)
 
 
 def test_what_is_planned_for_this_machine_runs_here() -> None:

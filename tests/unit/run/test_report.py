@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from packager.run.clients import CHAT, INVOCATIONS, Address
+from packager.run.clients import INVOCATIONS, Address
 from packager.run.containers import NameTaken, NoSuchRun, Run
 from packager.run.ports import PortTaken
 from packager.run.report import (
@@ -21,7 +21,7 @@ from packager.run.report import (
     serving_lines,
     state_of,
 )
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -38,14 +38,7 @@ RUN = Run(
 )
 ENDED = replace(RUN, name="gone", status="exited", exit_code=70, url="", started="")
 NOW = datetime(2026, 11, 23, 1, 58, tzinfo=UTC)
-SERVING = Serving(
-    name="tiny",
-    address=Address(url="http://127.0.0.1:8080", endpoint=CHAT, model="tiny-llama"),
-    image="packager-run/tiny:latest",
-    container="c0ffee",
-    seconds=12.345,
-    detached=False,
-)
+SERVING = as_type(read_tables(__file__)["serving"], Serving)
 
 
 def test_a_table_of_runs() -> None:

@@ -10,7 +10,7 @@ import pytest
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import Acceptance
 from packager.serving.acceptance import acceptance, combine, speculates
-from tests.support.cases import read_tables
+from tests.support.cases import as_type, read_tables
 
 TABLES = read_tables(__file__)
 
@@ -29,14 +29,8 @@ def answer(tokens: int, chunks: int, error: str = "") -> ProbeResponse:
 
 
 def test_vllm_counts_and_differences_are_taken() -> None:
-    assert acceptance([EARLIER, EARLIER, LATER], [], []) == Acceptance(
-        source="vllm",
-        length=2.2,
-        rate=0.6,
-        drafts=10,
-        draft_tokens=20,
-        accepted_tokens=12,
-        by_position=(0.8, 0.4),
+    assert acceptance([EARLIER, EARLIER, LATER], [], []) == as_type(
+        TABLES["differences"], Acceptance
     )
 
 
@@ -126,34 +120,10 @@ def test_numbers_that_nothing_counts_to_tell_nothing(value: str) -> None:
 
 
 def test_rounds_with_counters_are_added() -> None:
-    one = Acceptance(
-        source="vllm",
-        length=2.0,
-        rate=0.5,
-        drafts=10,
-        draft_tokens=20,
-        accepted_tokens=10,
-        by_position=(0.8, 0.2),
-    )
-    two = Acceptance(
-        source="vllm",
-        length=4.0,
-        rate=1.0,
-        drafts=30,
-        draft_tokens=90,
-        accepted_tokens=90,
-        by_position=(1.0, 1.0, 1.0),
-    )
+    one = as_type(TABLES["first_round"], Acceptance)
+    two = as_type(TABLES["second_round"], Acceptance)
 
-    assert combine([one, two]) == Acceptance(
-        source="vllm",
-        length=3.5,
-        rate=0.9091,
-        drafts=40,
-        draft_tokens=110,
-        accepted_tokens=100,
-        by_position=(0.95, 0.8, 0.75),
-    )
+    assert combine([one, two]) == as_type(TABLES["all_servers"], Acceptance)
 
 
 def test_rounds_without_counters_count_the_same() -> None:

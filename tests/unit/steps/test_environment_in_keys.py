@@ -25,7 +25,7 @@ from packager.steps.runner import _check_versions
 from packager.steps.tools.definition import ToolDefinition, read_tool
 from packager.steps.tools.locks import installed_versions, pinned_versions
 from tests.support.cache_entries import CHECKPOINT
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.tool_steps import step
 
 cases = cases_of(__file__)
@@ -113,14 +113,7 @@ def in_image(serving: ServingConfig) -> Toolchain:
     base = BaseImage(
         reference="r", digest=f"sha256:{'1' * 64}", platform=Platform(), layers=(), config={}
     )
-    container = ContainerFacts(
-        family="vllm",
-        kind="cpu",
-        engine="vllm",
-        engine_version="0.32.0",
-        version="",
-        default_base="",
-    )
+    container = as_type(read_tables(__file__)["container"], ContainerFacts)
     return toolchain_in_image(tool, base, container, serving)
 
 

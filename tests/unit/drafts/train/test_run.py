@@ -15,7 +15,6 @@ from packager.build.services import BuildServices
 from packager.core.events import ignore
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.recipe import CacheStatus, Step, StepOutcome
-from packager.core.samples import Sample, Samples
 from packager.core.tool import Build, ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.head_files import read_head, read_training, write_head
@@ -26,14 +25,12 @@ from packager.models.reference import parse_model_reference
 from packager.steps.results import read_result
 from packager.steps.services import RunStep
 from packager.wiring.steps import result_checks
+from tests.support.cases import as_type, read_tables
 from tests.support.commandline import TINY
 from tests.support.doubles.models import write_safetensors
 from tests.unit.core.test_training import FIGURES
 
-TEXTS = TrainingTexts(
-    train=Samples(source="texts.jsonl", samples=(Sample(prompt="one"), Sample(prompt="two"))),
-    held_out=Samples(source="texts.jsonl", samples=(Sample(prompt="three"),)),
-)
+TEXTS = as_type(read_tables(__file__)["texts"], TrainingTexts)
 HIDDEN, VOCABULARY = 256, 2048  # of examples/tiny-llama
 MEDUSA = HeadTraining(method="medusa", speculative_tokens=2)
 

@@ -12,13 +12,12 @@ from packager.architectures.profile import make_profile
 from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.recipe import Step
-from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.steps import answers_step, texts_of, training_step
 from packager.drafts.training_checks import completed
 from packager.keys.documents import DraftHeadKey, ModelAnswersKey
-from tests.support.cases import read_tables
+from tests.support.cases import as_type, read_tables
 from tests.support.headers import LLAMA_3_8B, TINY, model_of
 from tests.support.heads import medusa_of_vllm
 
@@ -27,10 +26,7 @@ TABLES = read_tables(__file__)
 TOOL = ToolFacts(
     name="draft-heads", worker="a" * 64, requirements="b" * 64, packages={"torch": "2.13.0+cpu"}
 )
-TEXTS = TrainingTexts(
-    train=Samples(source="texts.jsonl", samples=(Sample(text="one"), Sample(text="two"))),
-    held_out=Samples(source="texts.jsonl", samples=(Sample(text="three"),)),
-)
+TEXTS = as_type(TABLES["texts"], TrainingTexts)
 EAGLE, MEDUSA = HeadTraining(method="eagle3"), HeadTraining(method="medusa")
 
 

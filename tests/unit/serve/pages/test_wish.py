@@ -19,18 +19,12 @@ from packager.serve.pages.wish import (
     read_wish,
     request_of,
 )
-from tests.support.cases import cases_of, read_tables, shows
+from tests.support.cases import as_type, cases_of, read_tables, shows
 
 cases = cases_of(__file__)
 
 SETTINGS = JobSettings()
-IN_BUCKETS = Wish(
-    name="llama-awq",
-    model="s3://models/llama/",
-    instance="ml.g5.12xlarge",
-    quantize="awq",
-    output="s3://results/llama/",
-)
+IN_BUCKETS = as_type(read_tables(__file__)["whole_wish"], Wish)
 
 
 def here(model: Path, **changes: str) -> Wish:

@@ -27,20 +27,13 @@ from packager.steps.ray.cluster import (
     tool_facts,
 )
 from packager.steps.ray.connection import ClusterNode
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
 
 GIB = 2**30
 STEP = Step(name="quantize", tool="llmcompressor", gives="model")
-FACTS = ToolFacts(
-    name="llmcompressor",
-    worker="a" * 64,
-    requirements="b" * 64,
-    packages={"torch": "2.13.0+cpu"},
-    environment={"python": "3.11"},
-    installed=True,
-)
+FACTS = as_type(read_tables(__file__)["tool_facts"], ToolFacts)
 
 
 def node(name: str, *, cpus: float = 8, memory: float = 32 * GIB, gpus: float = 0) -> ClusterNode:

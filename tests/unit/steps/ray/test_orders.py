@@ -8,20 +8,16 @@ from pathlib import Path
 import pytest
 
 from packager.core.documents import parse_model
-from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.core.image import Blob, FileRange, Inline
 from packager.core.model import ModelFile, TensorInfo
 from packager.core.order import StepOrder
 from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.keys.documents import StepInputKey
 from packager.steps.ray.orders import LEFT_OUT, make_order, make_step, segments_of
+from tests.support.cases import as_type, read_tables
 
 CONFIG = ModelFile(path="config.json", role="config", content=Inline(b"{}"), sha256="a" * 64)
-REMOTE = ModelFile(
-    path="model.safetensors",
-    role="weights",
-    content=RemoteRange(url="hf://org/name@" + "0" * 40 + "/m?size=9", offset=0, length=9),
-    sha256="b" * 64,
-)
+REMOTE = as_type(read_tables(__file__)["remote"], ModelFile)
 ON_DISK = ModelFile(
     path="tokenizer.json",
     role="tokenizer",
