@@ -27,18 +27,10 @@ def test_a_value_is_looked_into_where_it_has_names(value: str, expected: bool) -
     assert holds_credential("option", value) == expected
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"engine_args": {"api-key": "hidden"}},
-        {"env": {"HF_TOKEN": "hidden"}},
-        {"env": {"PROXY": "http://user:hidden@proxy"}},
-        {"compiler_args": ("--password=hidden",)},
-        {"compiler_args": ("--fetch=https://user:hidden@host",)},
-    ],
-    ids=str,
-)
-def test_no_key_document_takes_a_credential(told: dict[str, object]) -> None:
+@cases("no_key_document_takes_a_credential")
+def test_no_key_document_takes_a_credential(
+    told: dict[str, tuple[str, ...] | dict[str, str]],
+) -> None:
     nothing = {"compiler_args": (), "engine_args": {}, "env": {}}
 
     with pytest.raises(ValidationError, match="holds a credential"):

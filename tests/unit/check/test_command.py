@@ -38,22 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [
-        (["right.env"], 0),
-        (["warned.env"], 0),
-        (["warned.env", "--strict"], 3),
-        (["wrong.env"], 3),
-        (["right.env", "wrong.env"], 3),
-        (["right.env", "--strict"], 0),
-        (["right.env", "--as=kubernetes"], 2),
-        (["missing.env"], 66),
-        ([], 2),
-        (["right.env", "--for=vlm"], 2),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
+@cases("the_status_tells_what_was_found")
 def test_the_status_tells_what_was_found(
     here: Path, arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,9 @@ from packager.core.model import ModelFile
 from packager.core.recipe import Step
 from packager.steps.failures import StepBroken
 from packager.steps.results import read_result
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 WHOLE = [f"model-rank-{rank}-part-{part}.safetensors" for rank in (0, 1) for part in (0, 1)]
 
@@ -25,20 +28,11 @@ def test_every_part_of_every_rank_has_no_fault() -> None:
     assert rank_faults(files(WHOLE), 2) == []
 
 
-@pytest.mark.parametrize(
-    ("names", "ranks", "said"),
-    [
-        (WHOLE[:-1] + ["model-rank-1-part-2.safetensors"], 2, "rank 1 of 2 lacks part 1"),
-        (WHOLE[:2], 2, "rank 1 of 2 lacks part 0"),
-        (WHOLE, 1, "'model-rank-1-part-0.safetensors' is of a rank beyond the 1 planned"),
-        ([*WHOLE, "config.json"], 2, "'config.json' is no file of a rank"),
-        ([*WHOLE, "../model-rank-0-part-2.safetensors"], 2, "is no file of a rank"),
-        ([*WHOLE, "model-rank-00-part-2.safetensors"], 2, "is no file of a rank"),
-        ([], 2, "rank 0 of 2 lacks part 0"),
-    ],
-)
-def test_what_no_engine_could_load_is_named(names: list[str], ranks: int, said: str) -> None:
-    assert any(said in fault for fault in rank_faults(files(names), ranks))
+@cases("what_no_engine_could_load_is_named", whole=4, more=[])
+def test_what_no_engine_could_load_is_named(
+    whole: int, more: list[str], ranks: int, said: str
+) -> None:
+    assert any(said in fault for fault in rank_faults(files([*WHOLE[:whole], *more]), ranks))
 
 
 def test_a_file_without_a_header_is_named() -> None:

@@ -134,28 +134,12 @@ def test_a_dropped_mtp_layer_is_named_with_its_count() -> None:
 HEAD = header("lm_head.weight", "BF16", 512, 128)
 
 
-@pytest.mark.parametrize(
-    ("config", "made", "lost"),
-    [
-        ({"tie_word_embeddings": True}, PLAIN, []),
-        ({"text_config": {"tie_word_embeddings": True}}, PLAIN, []),
-        ({"tie_word_embeddings": False}, PLAIN, ["lm_head.weight"]),
-        ({}, PLAIN, ["lm_head.weight"]),
-        ({"tie_word_embeddings": "true"}, PLAIN, ["lm_head.weight"]),
-        (
-            {"tie_word_embeddings": True},
-            PLAIN[1:],
-            ["model.embed_tokens.weight", "lm_head.weight"],
-        ),
-    ],
-    ids=["tied", "tied in text_config", "untied", "not said", "no switch", "no embedding either"],
-)
+@cases("a_head_is_left_out_only_where_config_ties_it", embeds=True)
 def test_a_head_is_left_out_only_where_config_ties_it(
-    config: dict[str, Any], made: list[TensorInfo], lost: list[str]
+    config: dict[str, Any], embeds: bool, lost: list[str]
 ) -> None:
-    found = lost_tensors(
-        [*SOURCE, HEAD], [*made, *made_by("packed", 256, 128)], COMPRESSED | config
-    )
+    made = [*PLAIN[not embeds :], *made_by("packed", 256, 128)]
+    found = lost_tensors([*SOURCE, HEAD], made, COMPRESSED | config)
 
     assert [one.name for one in found] == lost
 

@@ -85,22 +85,17 @@ def test_a_cluster_without_the_executor_that_uses_it_is_refused(
     assert "add --executor ray" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        pytest.param('executor = "ray"\naddress = "h:1"', ("ray", "h:1"), id="file"),
-        pytest.param('executor = "docker"', ("docker", None), id="docker"),
-        pytest.param("", (None, None), id="neither"),
-    ],
-)
-def test_a_file_names_who_runs_steps(tmp_path: Path, text: str, wanted: tuple[str, str]) -> None:
+@cases("a_file_names_who_runs_steps")
+def test_a_file_names_who_runs_steps(
+    tmp_path: Path, text: str, executor: str | None, address: str | None
+) -> None:
     file = tmp_path / "request.toml"
     file.write_text(f'model = "m"\ninstance = "local"\n{text}\n')
 
     request = make_request(file)
     option = make_request(file, executor="local")
 
-    assert (request.executor, request.address) == wanted
+    assert (request.executor, request.address) == (executor, address)
     assert option.executor == "local"
 
 
@@ -111,18 +106,9 @@ def test_where_steps_run_is_in_no_label_and_no_record() -> None:
     assert fields >= RUNNING
 
 
-@pytest.mark.parametrize(
-    ("address", "kind", "words"),
-    [
-        pytest.param("ray://head:10001", UsageError, "Ray Client server", id="client"),
-        pytest.param("head", UsageError, "is not HOST:PORT", id="no-port"),
-        pytest.param("head:six", UsageError, "is not HOST:PORT", id="no-number"),
-    ],
-)
-def test_another_sort_of_address_is_refused(
-    address: str, kind: type[Exception], words: str
-) -> None:
-    with pytest.raises(kind, match=words):
+@cases("another_sort_of_address_is_refused")
+def test_another_sort_of_address_is_refused(address: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
         join_cluster("", {"RAY_ADDRESS": address})
 
 

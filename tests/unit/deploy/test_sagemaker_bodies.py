@@ -40,10 +40,6 @@ def variant(made: Deployment, asked: SageMakerWanted = WANTED) -> Any:
     return bodies(made, asked)["CreateEndpointConfig"]["ProductionVariants"][0]
 
 
-def variables(count: int, size: int = 1) -> dict[str, str]:
-    return {f"NAME_{number}": "x" * size for number in range(count)}
-
-
 @pytest.fixture(scope="module")
 def scaling() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("application-autoscaling", "service-2"))
@@ -119,28 +115,14 @@ def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
         SageMakerDeployer("cloudformation").render(deployment(weights=weights), WANTED)
 
 
-@pytest.mark.parametrize(
-    ("made", "asked", "found"),
-    [
-        (deployment(env=variables(101)), WANTED, ("error", "sagemaker-limit")),
-        (deployment(env=variables(33, 1000)), WANTED, ("error", "sagemaker-limit")),
-        (
-            deployment(env=variables(17)),
-            replace(WANTED, components=True),
-            ("warning", "sagemaker-limit"),
-        ),
-        (
-            deployment(max_batch=None),
-            replace(WANTED, max_instances=2),
-            ("error", "deploy-scaling"),
-        ),
-    ],
-    ids=["too many", "too much", "more than a component has", "no batch to scale by"],
-)
+@cases("variables_and_scaling_have_limits", count=0, size=1, has_batch=True, wanted={})
 def test_variables_and_scaling_have_limits(
-    made: Deployment, asked: SageMakerWanted, found: tuple[str, str]
+    count: int, size: int, has_batch: bool, wanted: dict[str, Any], found: tuple[str, str]
 ) -> None:
-    assert found in [(one.severity, one.code) for one in SageMakerDeployer().check(made, asked)]
+    made = deployment(env={f"NAME_{number}": "x" * size for number in range(count)})
+    made = made if has_batch else replace(made, max_batch=None)
+    said = SageMakerDeployer().check(made, replace(WANTED, **wanted))
+    assert found in [(one.severity, one.code) for one in said]
 
 
 def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:

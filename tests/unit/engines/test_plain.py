@@ -58,19 +58,11 @@ def test_mounted_medusa_heads_cannot_be_switched_off() -> None:
     assert without_draft(config_of(plan)) is None
 
 
-@pytest.mark.parametrize(
-    ("config", "kind"),
-    [
-        ({}, None),
-        ({"Labels": None}, None),
-        ({"Labels": {"dev.packager.record": "{"}}, None),
-        ({"Labels": {"dev.packager.record": "[]"}}, None),
-        ({"Labels": {"dev.packager.record": "{}"}}, ""),
-        ({"Labels": {"dev.packager.record": '{"draft":{"kind":"ngram"}}'}}, "ngram"),
-    ],
-)
-def test_the_kind_of_draft_is_read_from_the_label(config: dict[str, Any], kind: str | None) -> None:
-    assert draft_of(config) == kind
+@cases("the_kind_of_draft_is_read_from_the_label")
+def test_the_kind_of_draft_is_read_from_the_label(record: str, kind: str | None) -> None:
+    assert draft_of({"Labels": {"dev.packager.record": record}}) == kind
+    assert draft_of({"Labels": None}) is None
+    assert draft_of({}) is None
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ from packager.findings import Finding
 from packager.planning.planner import make_plan
 from packager.planning.stacking import check_situation
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
-from tests.support.cases import as_type, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 from tests.support.places import ROOT
 from tests.support.quantized import arriving
+
+cases = cases_of(__file__)
 
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
 VERSION = find_container("vllm", "cpu").engine_version
@@ -35,6 +37,7 @@ AVX2 = ("avx2", "f16c", "fma")
 AVX512 = (*AVX2, "avx512bw", "avx512dq", "avx512f", "avx512vl")
 BF16 = (*AVX512, "avx512_bf16")
 AMX = (*BF16, "amx_bf16", "amx_int8", "amx_tile")
+SETS = {"AVX2": AVX2, "AVX512": AVX512, "BF16": BF16, "AMX": AMX, "": ()}
 ZEN_3 = replace(LOCAL_CPU, device_name="AMD EPYC 7763", flags=AVX2)
 
 
@@ -56,20 +59,11 @@ def errors(model: ModelFiles, instance: Instance, **asked: Any) -> list[str]:
     return [one.code for one in found if one.severity == "error"]
 
 
-@pytest.mark.parametrize(
-    ("instance", "name"),
-    [
-        (cpu(*AVX2), "_C_AVX2"),
-        (cpu(*AVX512), "_C_AVX512"),
-        (cpu(*BF16), "_C"),
-        (cpu(*AMX), "_C"),
-        (cpu(*AVX2, "avx512f", "avx512cd"), "_C_AVX2"),  # Knights Landing
-        (cpu(*AVX2, "avx512_bf16", "amx_tile"), "_C_AVX2"),  # a virtual machine that hides some
-        (cpu("asimd", "bf16", machine="aarch64"), "_C"),
-        (replace(LOCAL_CPU, flags=(), isa=AVX512), "_C_AVX512"),  # as `local` says what it has
-    ],
-)
-def test_flags_choose_the_extension_as_vllm_does(instance: Instance, name: str) -> None:
+@cases("flags_choose_the_extension_as_vllm_does", has="", more=[], isa="")
+def test_flags_choose_the_extension_as_vllm_does(
+    has: str, more: list[str], machine: str | None, isa: str, name: str
+) -> None:
+    instance = replace(cpu(*SETS[has], *more, machine=machine), isa=SETS[isa])
     extension = KERNELS.extension(instance)
 
     assert extension is not None
@@ -77,23 +71,12 @@ def test_flags_choose_the_extension_as_vllm_does(instance: Instance, name: str) 
     assert extension.machine == (instance.machine or "x86_64")
 
 
-@pytest.mark.parametrize(
-    ("instance", "formats"),
-    [
-        (cpu(*AVX2), {"fp8_w8a8", "int8_w8a8", "plain"}),
-        (cpu(*AVX512), {"fp8_kv", "fp8_w8a8", "int8_w8a8", "plain", "w4a16"}),
-        (cpu(*BF16), {"deepseek_v4", "fp8_kv", "fp8_w8a8", "int8_w8a8", "plain", "w4a16"}),
-        (cpu(*AMX), {*KERNELS.formats}),
-        (cpu("asimd", machine="aarch64"), {"fp8_w8a8", "int8_w8a8", "plain"}),
-        (cpu(), {"fp8_w8a8", "int8_w8a8", "plain"}),  # nobody knows: what every extension has
-        # AMX's kernels are called, and the extension for AVX2 has none of them.
-        (cpu(*AVX2, "amx_tile"), {"fp8_kv", "fp8_w8a8"}),
-    ],
-)
+@cases("formats_follow_from_the_operators_of_the_extension", has="", more=[])
 def test_formats_follow_from_the_operators_of_the_extension(
-    instance: Instance, formats: set[str]
+    has: str, more: list[str], machine: str | None, formats: set[str] | None
 ) -> None:
-    assert KERNELS.formats_on(instance) == formats
+    instance = cpu(*SETS[has], *more, machine=machine)
+    assert KERNELS.formats_on(instance) == (KERNELS.formats if formats is None else formats)
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq", "rtn", "autoround,iters=20", "awq,symmetric"])
@@ -144,20 +127,12 @@ def test_amx_without_bfloat16_is_a_processor_that_no_module_is_for(method: str |
     assert set(found) == {"processor-lacks-kernel"}
 
 
-@pytest.mark.parametrize(
-    ("architecture", "instance", "codes"),
-    [
-        ("DeepseekV4ForCausalLM", cpu(*AVX512), ["cpu-deepseek-v4"]),
-        ("DeepseekV4ForCausalLM", cpu(*BF16), []),
-        ("DeepseekV32ForCausalLM", cpu(*AMX), ["cpu-sparse-attention"]),
-        ("LlamaForCausalLM", cpu(*AVX2), []),
-    ],
-)
+@cases("attention_without_a_kernel_is_refused")
 def test_attention_without_a_kernel_is_refused(
-    architecture: str, instance: Instance, codes: list[str]
+    architecture: str, has: str, codes: list[str]
 ) -> None:
     asked = {"device": "cpu", "engine": "vllm", "architecture": architecture}
-    kernels = KERNELS.formats_on(instance)
+    kernels = KERNELS.formats_on(cpu(*SETS[has]))
 
     found = check_situation({**asked, "kernels": kernels}, rules())
 

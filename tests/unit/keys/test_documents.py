@@ -19,20 +19,19 @@ from artifact_cache.key import KeyDocument, KeyPart, key_of, key_of_plain, plain
 from packager.keys import documents, parts
 from packager.keys.documents import parse_document
 from tests.support.cache_entries import (
-    ANSWERS,
     CHECKPOINT,
     DOCUMENTS,
     DRAFT,
     NEURON,
-    QUALITY,
-    SHARDED,
-    STEP_INPUT,
     TENSORRT,
     VLLM,
     A,
     B,
 )
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 Place = tuple[str | int, ...]
 
@@ -181,52 +180,10 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
     assert {(model, name) for model, name in fields if model not in bases} <= reached
 
 
-@pytest.mark.parametrize(
-    ("document", "digest"),
-    [
-        pytest.param(
-            VLLM, "92f45f2ae9eb44b6b5bb13b750b4ff03f692901d00792de65e0d3372985cdea6", id="vllm"
-        ),
-        pytest.param(
-            NEURON, "7612e7d959714bd44431db525394c9f2917b43761b98188a893f279e44936892", id="neuron"
-        ),
-        pytest.param(
-            TENSORRT,
-            "225ae94896f8216c94aec9f2f7fc0de57297028bfffbaa03c9f113af2fd8b22a",
-            id="tensorrt",
-        ),
-        pytest.param(
-            CHECKPOINT,
-            "2bc453d719492425a4a9f2d05fc17699f6a1f2093c4ba4d091f9ef168782a8e0",
-            id="checkpoint",
-        ),
-        pytest.param(
-            SHARDED,
-            "743686f7ce1253b24de22ead4aabeff0ba74f358905255e0113e13a5c8d58e5d",
-            id="sharded",
-        ),
-        pytest.param(
-            DRAFT, "958c9280c6db1cdc734bc2453a4f88ab99d2452b9d4c0dcfd53ae6d539b7aa56", id="draft"
-        ),
-        pytest.param(
-            QUALITY,
-            "845c803cb73828af340dec30783423b413d78b30c74d60bb3052fe4b8a97614b",
-            id="quality",
-        ),
-        pytest.param(
-            ANSWERS,
-            "e475e5174eaf48cae6311cf4f9044633863a0e8b0da5bd15eb886980467f3c08",
-            id="answers",
-        ),
-        pytest.param(
-            STEP_INPUT,
-            "bc0c98f5b9c73af305c141f32010a233a082ee56128edbb614631da3b5018020",
-            id="step-input",
-        ),
-    ],
-)
-def test_keys_stay_what_they_were(document: KeyDocument, digest: str) -> None:
+@cases("keys_stay_what_they_were")
+def test_keys_stay_what_they_were(id: str, digest: str) -> None:
     """A change here empties every cache in the world: bump the schema and mean it."""
+    [document] = [one for one in DOCUMENTS if one.kind == id]
     assert key_of(document) == digest
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-
-import pytest
+from typing import Any
 
 from packager.run.clients import INVOCATIONS, Address
 from packager.run.containers import NameTaken, NoSuchRun, Run
@@ -45,17 +44,9 @@ def test_a_table_of_runs() -> None:
     assert run_lines([(RUN, True), (ENDED, False)], NOW) == read_tables(__file__)["printed"]
 
 
-@pytest.mark.parametrize(
-    ("run", "answers", "state"),
-    [
-        (RUN, True, "running"),
-        (RUN, False, "starting"),
-        (replace(RUN, status="paused"), False, "paused"),
-        (replace(RUN, status="exited", exit_code=0), False, "ended (0)"),
-    ],
-)
-def test_a_state(run: Run, answers: bool, state: str) -> None:
-    assert state_of(run, answers=answers) == state
+@cases("states", changes={})
+def test_a_state(changes: dict[str, Any], answers: bool, state: str) -> None:
+    assert state_of(replace(RUN, **changes), answers=answers) == state
 
 
 @cases("ages")

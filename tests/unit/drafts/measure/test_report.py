@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from packager.core.speculation import Acceptance, Speed
 from packager.drafts.measure.report import speculation_lines
 from tests.support.cases import cases_of, read_tables
@@ -31,27 +29,10 @@ def test_one_server_alone_has_no_columns_of_another() -> None:
     assert lines[-1] == "answers     not compared: there is no plain server"
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        (None, "acceptance  nothing tells of it"),
-        (
-            Acceptance(source="vllm", length=None, rate=None, drafts=0),
-            "acceptance  no draft was proposed, by vLLM's own count",
-        ),
-        (
-            Acceptance(source="chunks", length=1.5, rate=None),
-            "acceptance  about 1.50 tokens a step, an estimate from tokens for each streamed "
-            "chunk; the server does not count",
-        ),
-        (
-            Acceptance(source="sglang", length=2.0, rate=0.25),
-            "acceptance  2.00 tokens a step, by SGLang's own gauges",
-        ),
-    ],
-    ids=["nothing", "no-drafts", "estimate", "gauges"],
-)
-def test_who_told_of_acceptance_is_said(found: Acceptance | None, said: str) -> None:
+@cases("who_told_of_acceptance_is_said")
+def test_who_told_of_acceptance_is_said(counted: dict[str, Any] | None, said: str) -> None:
+    found = Acceptance(**{"length": None, "rate": None} | counted) if counted else None
+
     assert list(speculation_lines(speculation_report(acceptance=found)))[3] == said
 
 
