@@ -59,35 +59,22 @@ def test_an_unsigned_entry_here_does_not_hide_a_signed_one_there(tmp_path: Path)
     assert files_below(tmp_path / "c") == files_of(b"signed")
 
 
-def test_a_fault_of_one_tier_is_counted_though_another_helped(tmp_path: Path) -> None:
-    """What is damaged near and sound far is a hit, and nobody should have to guess the rest."""
-    root, shared = tmp_path / "cache", tmp_path / "shared"
-    cache = open_cache(root, [f"dir:{shared}"])
+@cases("faults")
+def test_a_fault_is_counted_once_for_each_tier_that_has_it(
+    tmp_path: Path, damaged: str, hits: int, tiers: set[str]
+) -> None:
+    """A damaged copy is counted although a sound one in another tier makes the request a hit."""
+    shared = f"dir:{tmp_path / 'shared'}"
+    cache = open_cache(tmp_path / "cache", [shared])
     cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
-    for path in root.glob("ac/*/*/*.json"):
+    for path in tmp_path.glob(f"{damaged}/ac/*/*/*.json"):
         path.unlink()
         path.write_bytes(b"{}")
 
-    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
+    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit == bool(hits)
 
     assert cache.stats is not None
     counted = {(total.tier, total.event): total.count for total in cache.stats.totals()}
-    assert counted["local", "integrity"] == 1
-    assert sum(count for (_, event), count in counted.items() if event == "hit") == 1
-
-
-def test_a_fault_of_every_tier_is_counted_once(tmp_path: Path) -> None:
-    root, shared = tmp_path / "cache", tmp_path / "shared"
-    cache = open_cache(root, [f"dir:{shared}"])
-    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
-    for path in tmp_path.glob("*/ac/*/*/*.json"):
-        path.unlink()
-        path.write_bytes(b"{}")
-
-    assert not cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
-
-    assert cache.stats is not None
-    counted = {
-        total.tier: total.count for total in cache.stats.totals() if total.event == "integrity"
-    }
-    assert counted == {"local": 1, f"dir:{shared}": 1}
+    faults = {tier: count for (tier, event), count in counted.items() if event == "integrity"}
+    assert faults == {shared if tier == "shared" else tier: 1 for tier in tiers}
+    assert sum(count for (_, event), count in counted.items() if event == "hit") == hits

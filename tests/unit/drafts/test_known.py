@@ -88,14 +88,19 @@ def test_a_head_that_the_engine_does_not_serve_is_passed_over_with_the_reason() 
     assert "passed over mtp: tgi serves no MTP head" in said(elsewhere)
 
 
-def test_a_head_is_not_taken_where_the_image_serves_other_drafts_alone() -> None:
-    facts = facts_of(MODELS["mimo"](), "trn2.48xlarge", family="neuron")
-    container = find_container("neuron", "neuron", None, None, facts.instance.name, ())
+@cases("passed_over")
+def test_an_mtp_head_that_cannot_be_used_is_passed_over_with_the_reason(
+    family: str, instance: str, is_lost: bool, reason: str
+) -> None:
+    model = MODELS["mimo"]()
+    model = without(model, "mtp_layers") if is_lost else model
+    found = facts_of(model, instance, family=family).instance
+    container = find_container(family, found.kind, instance_name=found.name)
 
-    choice = choose_known((HEAD,), facts.model, facts.instance, container, rules())
+    choice = choose_known((HEAD,), model, found, container, rules())
 
     assert choice.reference == "eagle3:org/head"
-    assert "passed over mtp: vLLM on Neuron speculates with EAGLE-3 heads" in said(choice)
+    assert f"passed over mtp: {reason}" in said(choice)
 
 
 @cases("published")
@@ -110,17 +115,6 @@ def test_a_published_head_that_the_version_does_not_know_is_passed_over(
     )
 
     assert choice.reference == (f"{kind}:org/head" if is_taken else "")
-
-
-def test_a_head_that_was_lost_is_not_taken() -> None:
-    model = without(MODELS["mimo"](), "mtp_layers")
-    facts = facts_of(model, "p5en.48xlarge", family="vllm")
-    container = find_container("vllm", "nvidia", None, None, facts.instance.name, ())
-
-    choice = choose_known((HEAD,), model, facts.instance, container, rules())
-
-    assert choice.reference == "eagle3:org/head"
-    assert "passed over mtp: config.json declares 1 MTP layer" in said(choice)
 
 
 def test_the_plan_for_auto_serves_the_head() -> None:

@@ -59,45 +59,25 @@ def test_only_pickled_weights_are_refused_with_a_way_to_convert_them() -> None:
     assert "sandbox" in caught.value.hint
 
 
-def test_training_state_is_not_mistaken_for_weights() -> None:
-    with pytest.raises(Incomplete, match="no weights"):
-        refuse_incomplete(chosen("config.json", "tokenizer.json", "optimizer.pt"))
+@cases("incomplete", error="Incomplete", hint="")
+def test_what_lacks_a_part_is_refused_with_a_hint(
+    files: tuple[str, ...], error: str, said: str, hint: str
+) -> None:
+    with pytest.raises((Incomplete, OtherFormat), match=said) as caught:
+        refuse_incomplete(chosen(*files))
+    assert type(caught.value).__name__ == error
+    assert hint in caught.value.hint
 
 
-def test_only_weights_of_another_format_are_refused() -> None:
-    with pytest.raises(OtherFormat, match=r"only 'model\.gguf'"):
-        refuse_incomplete(chosen("config.json", "tokenizer.json", "model.gguf"))
-
-
-def test_a_model_without_configuration_is_refused() -> None:
-    with pytest.raises(Incomplete, match=r"no 'config\.json'") as caught:
-        refuse_incomplete(chosen("tokenizer.json", "model.safetensors"))
-    assert "save_pretrained" in caught.value.hint
-
-
-def test_a_model_one_directory_deeper_is_pointed_at() -> None:
-    with pytest.raises(Incomplete) as caught:
-        refuse_incomplete(chosen("llama/config.json", "llama/tokenizer.json"))
-    assert "'llama'" in caught.value.hint
+@cases("single", hint="")
+def test_what_stands_for_weights_alone_is_refused(
+    files: tuple[str, ...], said: str, hint: str
+) -> None:
+    with pytest.raises(Incomplete, match=said) as caught:
+        find_single(files)
+    assert hint in caught.value.hint
 
 
 @cases("each_form_of_tokenizer_is_enough")
 def test_each_form_of_tokenizer_is_enough(tokenizer: tuple[str, ...]) -> None:
     refuse_incomplete(chosen("config.json", "model.safetensors", *tokenizer))
-
-
-def test_half_a_tokenizer_is_refused() -> None:
-    with pytest.raises(Incomplete, match="no tokenizer") as caught:
-        refuse_incomplete(chosen("config.json", "model.safetensors", "vocab.json"))
-    assert "tokenizer.save_pretrained" in caught.value.hint
-
-
-def test_an_adapter_is_not_a_model() -> None:
-    with pytest.raises(Incomplete, match="is an adapter") as caught:
-        find_single(("adapter_model.safetensors",))
-    assert "merge_and_unload" in caught.value.hint
-
-
-def test_shards_without_an_index_are_refused() -> None:
-    with pytest.raises(Incomplete, match="has neither 'model"):
-        find_single(("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"))

@@ -119,33 +119,18 @@ def test_experts_without_the_scales_of_their_blocks_are_refused() -> None:
     assert name in one(without(gpt_oss(), name)).message
 
 
-def test_groups_that_do_not_fill_the_last_word_pass() -> None:
-    """compressed-tensors pads a row to whole words: 2,900 inputs are 363 words of 8."""
-    stated = compressed("pack-quantized", quantized.arguments(4, "int", "group", group_size=32))
-    model = zoo.files(
-        TINY | {"quantization_config": stated},
-        {
-            "model.layers.0.mlp.up_proj.weight_packed": ("I32", (256, 363)),
-            "model.layers.0.mlp.up_proj.weight_scale": ("BF16", (256, 91)),
-        },
+@cases("padded_rows")
+def test_rows_that_do_not_fill_the_last_word_pass(
+    bits: int, group: int, words: int, scales: int
+) -> None:
+    stated = compressed(
+        "pack-quantized", quantized.arguments(bits, "int", "group", group_size=group)
     )
+    matrix = "model.layers.0.mlp.up_proj"
+    packed = {"weight_packed": ("I32", (256, words)), "weight_scale": ("BF16", (256, scales))}
+    tensors = {f"{matrix}.{part}": found for part, found in packed.items()}
 
-    assert codes(model) == []
-
-
-@pytest.mark.parametrize("words", [384, 410], ids=["dense", "padded"])
-def test_three_bit_weights_pass_in_either_way_of_packing(words: int) -> None:
-    """4,096 inputs of 3 bits fill 384 words; older writers put 10 into each, and need 410."""
-    stated = compressed("pack-quantized", quantized.arguments(3, "int", "group", group_size=128))
-    model = zoo.files(
-        TINY | {"quantization_config": stated},
-        {
-            "model.layers.0.mlp.up_proj.weight_packed": ("I32", (256, words)),
-            "model.layers.0.mlp.up_proj.weight_scale": ("BF16", (256, 32)),
-        },
-    )
-
-    assert codes(model) == []
+    assert codes(zoo.files(TINY | {"quantization_config": stated}, tensors)) == []
 
 
 def test_groups_in_different_formats_are_each_held_against_their_own() -> None:
@@ -212,11 +197,14 @@ def test_packed_weights_that_config_json_says_nothing_of_are_refused(form: str) 
     assert finding.message.startswith("28 tensors are packed and config.json has no ")
 
 
-def test_packed_weights_on_the_list_of_plain_ones_are_refused() -> None:
-    finding = one(arriving("ct-w4a16", ignore=["lm_head", Q_PROJ]))
+@cases("plain_or_packed", ignore=[], plain=[])
+def test_a_weight_that_is_not_what_its_list_says_is_refused(
+    form: str, ignore: list[str], plain: tuple[str, ...], code: str, said: str
+) -> None:
+    finding = one(arriving(form, plain=plain, **({"ignore": ignore} if ignore else {})))
 
-    assert finding.code == "quantization-ignored"
-    assert f"{Q_PROJ}.weight_packed" in finding.message
+    assert finding.code == code
+    assert said in finding.message
 
 
 @pytest.mark.parametrize(
@@ -241,16 +229,6 @@ def test_plain_weights_on_the_list_of_ignored_ones_pass(ignore: list[str]) -> No
 def test_each_writers_own_list_of_ignored_modules_is_read(form: str, key: str, entry: str) -> None:
     assert codes(arriving(form, plain=("layers.2.self_attn.o_proj",))) == ["quantization-plain"]
     assert codes(arriving(form, plain=("layers.2.self_attn.o_proj",), **{key: [entry]})) == []
-
-
-def test_a_plain_weight_that_is_packed_in_every_other_layer_is_refused() -> None:
-    finding = one(arriving("ct-fp8-dynamic", plain=("layers.2.self_attn.q_proj",)))
-
-    assert finding.code == "quantization-plain"
-    assert finding.message == (
-        "1 weight is plain though quantization_config declares them quantized: "
-        "model.layers.2.self_attn.q_proj.weight"
-    )
 
 
 def test_plain_weights_that_no_target_names_pass() -> None:

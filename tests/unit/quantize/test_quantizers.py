@@ -131,20 +131,12 @@ def test_the_device_decides_whether_activations_are_quantized_and_the_key_says_s
     assert key.calibration is None
 
 
-@pytest.mark.parametrize(
-    ("method", "instance"),
-    [
-        *(("mxfp4", one) for one in ("ml.g4dn.xlarge", LOCAL_CPU)),
-        *(("mxfp8", one) for one in ("ml.g4dn.xlarge", LOCAL_CPU)),
-        *(("w4afp8", one) for one in ("ml.g5.xlarge", "ml.g6e.xlarge", LOCAL_CPU)),
-        *(("w4afp8", one) for one in ("ml.p6-b200.48xlarge", "ml.g7e.2xlarge")),
-    ],
-)
+@cases("no_kernel")
 def test_devices_without_a_kernel_for_a_format_are_refused_and_told_of_another(
-    method: str, instance: str | Instance
+    method: str, on: str
 ) -> None:
     with pytest.raises(PlanRejected) as rejected:
-        planned(facts(model_of(TINY), instance, quantize=method))
+        planned(facts(model_of(TINY), PROCESSORS.get(on, on), quantize=method))
 
     (error,) = errors_in(rejected.value.findings)
     assert error.code == "quantize-unsupported"
@@ -166,9 +158,9 @@ def test_engines_older_than_a_format_are_refused_with_the_first_that_reads_it(
     assert any(expected in error.message for error in errors_in(rejected.value.findings))
 
 
-@pytest.mark.parametrize(("version", "codes"), [("20", ["vllm-mxfp4-experts"]), ("21", [])])
-def test_experts_in_mxfp4_need_a_newer_engine(version: str, codes: list[str]) -> None:
-    asked = on_lmi(zoo.mixtral(), version, quantize="mxfp4")
+@cases("experts_need_an_engine")
+def test_experts_of_a_form_need_an_engine(method: str, version: str, codes: list[str]) -> None:
+    asked = on_lmi(zoo.mixtral(), version, quantize=method)
     try:
         found = errors_in(planned(asked).findings)
     except PlanRejected as rejected:
@@ -202,15 +194,6 @@ def test_autoround_is_told_its_iterations_and_the_key_says_so() -> None:
     assert (usual[0], few[0]) == (200, 50)
     assert "'iterations': '200'" in usual[1]
     assert "'iterations': '50'" in few[1]
-
-
-def test_autoround_reads_texts_and_is_refused_without_them() -> None:
-    given = replace(facts(model_of(TINY), "ml.g5.xlarge", quantize="autoround"), samples=None)
-
-    with pytest.raises(PlanRejected) as rejected:
-        planned(given)
-
-    assert [error.code for error in errors_in(rejected.value.findings)] == ["calibration-missing"]
 
 
 @pytest.mark.parametrize(("outputs", "codes"), [(48, ["quantize-group"]), (64, []), (576, [])])
@@ -260,18 +243,6 @@ def test_latent_attention_in_8_bit_integers_is_not_loaded_on_processors(method: 
 
     assert planned(quantize=method) == ["cpu-int8-latent"]
     assert planned(quantize="fp8") == []
-
-
-@pytest.mark.parametrize("method", ["gptq,asymmetric", "rtn,asymmetric"])
-@cases("zero_points_of_experts_need_an_engine_version")
-def test_zero_points_of_experts_need_an_engine(method: str, version: str, codes: list[str]) -> None:
-    asked = on_lmi(zoo.mixtral(), version, quantize=method)
-    try:
-        found = errors_in(planned(asked).findings)
-    except PlanRejected as rejected:
-        found = errors_in(rejected.findings)
-
-    assert [finding.code for finding in found] == codes
 
 
 def test_a_checkpoint_with_static_scales_is_refused_like_one_that_would_be_made() -> None:
@@ -346,8 +317,9 @@ def test_the_request_file_of_the_docs_says_what_it_shows() -> None:
     assert (request.calibration, request.calibration_samples) == ("texts.jsonl", 128)
 
 
-def test_a_method_that_measures_needs_texts() -> None:
-    given = replace(facts(model_of(TINY), "ml.g6.xlarge", quantize="gptq"), samples=None)
+@pytest.mark.parametrize("method", ["gptq", "autoround"])
+def test_a_method_that_measures_needs_texts(method: str) -> None:
+    given = replace(facts(model_of(TINY), "ml.g6.xlarge", quantize=method), samples=None)
 
     with pytest.raises(PlanRejected) as rejected:
         planned(given)
@@ -377,19 +349,12 @@ def test_large_weights_may_stay_on_disk_while_they_are_quantized() -> None:
     assert needs.least_memory_bytes < 0.5 * needs.memory_bytes
 
 
-def test_awq_holds_copies_of_a_layer_and_products_of_its_widest_matrices() -> None:
-    """One layer of 8B, 4 texts of 256 tokens: 3.0 to 4.0 GB resident, where the rest is 1.4 GB."""
-    awq = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="awq").needs
+@cases("memory_beyond_rounding")
+def test_methods_that_measure_hold_more_of_a_layer_than_rounding(method: str, least: float) -> None:
+    held = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize=method).needs
     rounded = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="rtn").needs
 
-    assert awq.memory_bytes - rounded.memory_bytes > 2.6e9
-
-
-def test_gptq_holds_square_matrices_of_the_widest_layer() -> None:
-    gptq = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="gptq").needs
-    rounded = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="rtn").needs
-
-    assert gptq.memory_bytes - rounded.memory_bytes > 16 * 14336**2
+    assert held.memory_bytes - rounded.memory_bytes > least
 
 
 def test_groups_that_cut_one_matrix_are_refused_by_its_header_with_a_size_that_fits() -> None:
