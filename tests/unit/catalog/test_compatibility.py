@@ -146,21 +146,7 @@ def test_packed_weights_of_bloom_are_mixed_up_by_newer_versions(
     assert [code for code in found if "bloom" in code] == expected
 
 
-# The SageMaker SDK's matrix: serve/validations/optimization.py, run.  On GPUs: what it takes
-# beside compilation and a draft; everything else it refuses.
-ACCEPTED_ON_GPUS = {
-    # (quantize, compile, draft, load_format)
-    ("", "", "auto", ""),
-    ("", "on", "", ""),
-    ("awq", "", "", ""),
-    ("fp8", "", "", ""),
-    ("awq", "", "auto", ""),
-    ("fp8", "", "auto", ""),
-    ("awq", "on", "", ""),
-    ("fp8", "on", "", ""),
-    ("smoothquant", "on", "", ""),
-    ("", "", "", "sagemaker_fast_model_loader"),
-}
+ACCEPTED_ON_GPUS = {tuple(row) for row in read_tables(__file__)["accepted_on_gpus"]}
 ACCEPTED_ON_NEURON = {("", "on", "", "")}
 
 

@@ -56,13 +56,8 @@ def test_the_amis_are_those_of_sagemakers_api() -> None:
 
 
 def test_what_an_image_says_of_itself_wins() -> None:
-    image = replace(
-        plan_for("vllm").container,
-        version="mine-cu130",
-        cuda="12.6",
-        least_driver="",
-        inference_ami="",
-    )
+    stated = {"version": "mine-cu130", "cuda": "12.6", "least_driver": "", "inference_ami": ""}
+    image = replace(plan_for("vllm").container, **stated)
 
     found = with_host_needs(image)
 

@@ -25,6 +25,8 @@ from packager.core.events import (
 from tests.support.cases import read_tables
 from tests.support.places import ROOT
 
+TABLES = read_tables(__file__)
+
 SCHEMA = json.loads((ROOT / "docs/progress.schema.json").read_text())
 GB = 10**9
 DIGEST = "sha256:" + "a1" * 32
@@ -180,19 +182,9 @@ def test_json_events_follow_the_schema_and_are_not_too_many() -> None:
         jsonschema.validate(event, SCHEMA)
     streaming = [event for event in events if event.get("state") == "streaming"]
     assert [event["bytes"] for event in streaming] == [5 * GB]
-    assert events[-1] == {
-        "event": "total",
-        "layers": 4,
-        "layers_done": 3,
-        "bytes": 35 * GB,  # with what the first try of layer 2 sent: it never falls
-        "total": 40 * GB,
-        "rate": pytest.approx(15 * GB / 7, rel=0.01),
-        "eta_s": pytest.approx(4.7, abs=0.1),
-        "known": {"layers": 1, "bytes": 10 * GB},
-        "mounted": {"layers": 1, "bytes": 10 * GB},
-        "streamed": {"layers": 1, "bytes": 10 * GB},
-        "elapsed_s": 8.0,
-    }
+    assert events[-1].pop("rate") == pytest.approx(15 * GB / 7, rel=0.01)
+    assert events[-1].pop("eta_s") == pytest.approx(4.7, abs=0.1)
+    assert events[-1] == TABLES["total"]
 
 
 def test_json_tells_of_a_step_under_way_and_its_bytes() -> None:
@@ -252,4 +244,4 @@ def test_a_log_tells_that_a_stage_began_unless_it_ends_at_once() -> None:
         show.tell(5),
     ]
 
-    assert said == read_tables(__file__)["printed"]
+    assert said == TABLES["printed"]

@@ -13,7 +13,10 @@ from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.core.shape import Shape
 from packager.engines.lmi.family import LmiFamily
+from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
+
+cases = cases_of(__file__)
 
 _NOTHING = Artifacts(model=())
 ENGINE = plan_for("lmi-trt", compiler="tensorrt_llm")
@@ -42,27 +45,12 @@ def stored(words: list[str], *, block: int, fused: bool) -> int:
     return tokens
 
 
-CASES = {
-    "one request of 4096 tokens": (plan_of(1, 3072, 4096), 4096),
-    "one request of 8193 tokens": (plan_of(1, 8000, 8193), 8192),
-    "sixteen requests": (plan_of(16, 4096, 8192), 8192),
-    "a prompt of 12000 tokens": (plan_of(1, 12000, 16384), 12000),
-    "two short requests": (plan_of(2, 192, 256), 512),
-    "less than a block of the cache": (plan_of(1, 12, 16), 32),
-    "a block asked for by name": (plan_of(1, 48, 64, tokens_per_block="128"), 128),
-    "a step asked for": (plan_of(16, 4096, 8192, 2048), 2048),
-    "a step of more than full slots": (plan_of(2, 192, 256, 4096), 512),
-    "a step below the prompt, attention not fused": (
-        plan_of(4, 4096, 8192, 1024, context_fmha="disable"),
-        4096,
-    ),
-    "no number of a block": (plan_of(1, 12, 16, tokens_per_block="9" * 5000), 32),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_step_has_the_tokens_that_the_builder_stores(case: str) -> None:
-    plan, tokens = CASES[case]
+@cases("tokens")
+def test_a_step_has_the_tokens_that_the_builder_stores(
+    sizes: tuple[int, ...], attention: str | None, block: str | None, tokens: int
+) -> None:
+    options = {"context_fmha": attention, "tokens_per_block": block}
+    plan = plan_of(*sizes, **{name: value for name, value in options.items() if value})
 
     assert batched_tokens(plan) == tokens
     assert expected_config(plan)["build_config.max_num_tokens"] == tokens

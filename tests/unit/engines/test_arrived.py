@@ -139,40 +139,13 @@ def test_a_deprecated_method_needs_the_engines_switch(
     assert codes(model, not_yet) == []
 
 
-FEATURES = [
-    ("ct-mxfp4", {}, "0.14.0", "0.13.0"),
-    ("ct-mxfp8", {}, "0.20.1", "0.19.0"),
-    ("gptq", {"desc_act": True}, "0.27.1", "0.31.0"),
-    ("modelopt-fp8", {"quant_algo": "FP8_PB_WO"}, "0.14.0", "0.13.0"),
-    ("modelopt-fp8", {"quant_algo": "MXFP8"}, "0.16.0", "0.15.1"),
-    ("modelopt-nvfp4", {"quant_algo": "W4A16_NVFP4"}, "0.21.0", "0.20.1"),
-    ("modelopt-fp8", {"quant_algo": "MIXED_PRECISION"}, "0.17.0", "0.16.0"),
-    (
-        "ct-w8a8",
-        {"sparsity_config": {"format": "dense", "targets": ["Linear"]}},
-        "0.21.0",
-        "0.22.1",
-    ),
-    ("ct-w4a16", compressed("pack-quantized", INT_4 | {"actorder": "group"}), "0.27.1", "0.31.0"),
-    (
-        "ct-w4a16",
-        compressed("pack-quantized", INT_4, INPUTS_8 | {"type": "int", "num_bits": 4}),
-        *("0.26.0", "0.25.1"),
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("form", "more", "having", "lacking"),
-    FEATURES,
-    ids=[
-        *("mxfp4", "mxfp8", "gptq-act-order", "fp8-pb-wo", "modelopt-mxfp8", "w4a16-nvfp4"),
-        *("mixed-precision", "sparse", "ct-act-order", "w4a4-int"),
-    ],
-)
+@cases("features", more={})
 def test_a_format_is_refused_where_the_version_does_not_load_it(
-    form: str, more: dict[str, Any], having: str, lacking: str
+    form: str, more: dict[str, Any], packed: dict[str, Any] | None, having: str, lacking: str
 ) -> None:
+    if packed:
+        inputs = INPUTS_8 | packed["inputs"] if packed["inputs"] else None
+        more = compressed("pack-quantized", INT_4 | packed["weights"], inputs)
     model = arriving(form, **more)
 
     assert codes(model, having) == []

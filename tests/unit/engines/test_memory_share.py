@@ -21,6 +21,7 @@ cases = cases_of(__file__, "memory")
 
 
 LLAMA_8B = model_of(LLAMA_3_8B)
+MODELS = {"llama": LLAMA_8B, "gemma2": model_of(GEMMA_2_2B)}
 
 
 def planned(family: str, instance: Any = "g6.xlarge", **asked: Any) -> Plan:
@@ -67,16 +68,15 @@ def test_sglang_is_given_the_very_share_that_was_asked_for() -> None:
     assert static(planned("sglang")) == 0.85
 
 
-@pytest.mark.parametrize(
-    ("family", "instance"),
-    [("vllm", LOCAL_CPU), ("neuron", "inf2.48xlarge")],
-    ids=["processor", "neuron"],
-)
-def test_a_share_of_gpu_memory_without_gpus_is_refused(family: str, instance: Any) -> None:
+@cases("refused", model="llama")
+def test_what_the_device_cannot_do_is_refused(
+    family: str, instance: str, model: str, asked: dict[str, Any], code: str
+) -> None:
+    on = LOCAL_CPU if instance == "local" else instance
     with pytest.raises(PlanRejected) as caught:
-        planned(family, instance, gpu_memory_utilization=0.8)
+        planned(family, on, model=MODELS[model], **asked)
 
-    assert "no-gpu-memory" in [finding.code for finding in errors_in(caught.value.findings)]
+    assert code in [finding.code for finding in errors_in(caught.value.findings)]
 
 
 @cases("types")
@@ -88,20 +88,6 @@ def test_the_element_type_that_is_asked_for_is_rendered(family: str, said: str) 
     assert "dtype-cast" in [finding.code for finding in plan.findings]
 
 
-@pytest.mark.parametrize(
-    ("model", "instance", "dtype"),
-    [(LLAMA_8B, "g4dn.12xlarge", "bfloat16"), (model_of(GEMMA_2_2B), "g5.xlarge", "float16")],
-    ids=["no-bf16", "needs-range"],
-)
-def test_an_element_type_that_would_not_compute_is_refused(
-    model: Any, instance: str, dtype: str
-) -> None:
-    with pytest.raises(PlanRejected) as caught:
-        planned("vllm", instance, model=model, dtype=dtype)
-
-    assert "dtype-unsupported" in [finding.code for finding in errors_in(caught.value.findings)]
-
-
 def test_auto_is_the_checkpoints_own_type() -> None:
     assert planned("vllm", dtype="auto") == planned("vllm")
 
@@ -111,8 +97,7 @@ def test_tgi_plans_the_type_that_it_computes_quantized_weights_in(
     model: str, method: str | None, dtype: str, codes: list[str]
 ) -> None:
     """It refuses DTYPE beside QUANTIZE, and was planned with bf16 that nothing rendered."""
-    files = {"llama": LLAMA_8B, "gemma2": model_of(GEMMA_2_2B)}[model]
-    plan = planned("tgi", "g6.12xlarge", model=files, quantize=method)
+    plan = planned("tgi", "g6.12xlarge", model=MODELS[model], quantize=method)
 
     assert plan.dtype == dtype
     assert [found.code for found in plan.findings if found.code.startswith("dtype")] == codes
@@ -123,9 +108,8 @@ def test_tgi_plans_the_type_that_it_computes_quantized_weights_in(
 def test_a_type_that_tgi_does_not_compute_awq_in_is_refused(
     model: str, asked: str | None, words: str
 ) -> None:
-    files = {"llama": LLAMA_8B, "gemma2": model_of(GEMMA_2_2B)}[model]
     with pytest.raises(PlanRejected) as caught:
-        planned("tgi", "g6.12xlarge", model=files, quantize="awq", dtype=asked)
+        planned("tgi", "g6.12xlarge", model=MODELS[model], quantize="awq", dtype=asked)
 
     found = errors_in(caught.value.findings)
     assert [words in finding.message for finding in found] == [True]

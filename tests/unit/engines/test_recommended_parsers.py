@@ -97,30 +97,14 @@ def test_the_reason_names_the_mark_and_the_model() -> None:
     assert found.findings == ()
 
 
-NOT_CHOSEN = {
-    "calls nobody knows": ("llama", t.UNKNOWN, "is not in packager's table"),
-    "a package that no image holds": ("cohere2", t.COMMAND_R7B, "package cohere_melody"),
-    "another template": ("phi3", t.PHI_4_MINI, "tool_chat_template_phi4_mini.jinja"),
-    "code of the model's own": ("nemotron_h", t.NEMOTRON_NANO_2, "never packaged"),
-    "tools that the model never sees": ("qwen2", t.DEEPSEEK_R1, "shows the model no tools"),
-    "a token that is no token": (
-        "mistral",
-        replace(t.MISTRAL, tokens=frozenset()),
-        "has no token '[TOOL_CALLS]', which the parser needs",
-    ),
-    "a tokenizer that cannot be read": (
-        "mistral",
-        replace(t.MISTRAL, tokens=None),
-        "the tokens that were added to its tokenizer cannot be read",
-    ),
-}
-
-
-@pytest.mark.parametrize(("model_type", "template", "reason"), NOT_CHOSEN.values(), ids=NOT_CHOSEN)
+@cases("not_chosen")
 def test_where_none_is_chosen_a_note_says_why_and_how_to_ask(
-    model_type: str, template: ChatTemplate, reason: str
+    model_type: str, template: str, tokens: str | None, reason: str
 ) -> None:
-    found = chosen(model(model_type, template))
+    shown: ChatTemplate = getattr(t, template)
+    if tokens:
+        shown = replace(shown, tokens=frozenset() if tokens == "none" else None)
+    found = chosen(model(model_type, shown))
 
     (note,) = found.findings
     assert found.tool is None
@@ -175,11 +159,15 @@ def test_off_turns_each_off() -> None:
     assert chosen(found, tool_call_parser="off", reasoning_parser="off").findings == ()
 
 
-def test_a_name_that_is_asked_for_wins_over_the_template() -> None:
-    found = chosen(model("qwen3", t.QWEN_3), tool_call_parser="qwen3_xml")
+@cases("asked_for", engine_options={})
+def test_what_is_asked_for_wins_over_the_template_and_an_engine_option_over_all(
+    tool_call_parser: str, engine_options: dict[str, str], name: str, reason: str
+) -> None:
+    asked = {"tool_call_parser": tool_call_parser, "engine_options": engine_options}
+    found = chosen(model("qwen3", t.QWEN_3), **asked)
 
     assert found.tool is not None
-    assert (found.tool.name, found.tool.reason) == ("qwen3_xml", "asked for")
+    assert (found.tool.name, found.tool.reason) == (name, reason)
 
 
 @pytest.mark.parametrize(
@@ -198,16 +186,6 @@ def test_a_name_that_the_version_lacks_is_refused(
     assert (error.severity, error.code) == ("error", "parser-unknown")
     assert error.message == f"{able.who} has no parser {asked!r} for tool calls"
     assert error.hint == hint
-
-
-@cases("the_engines_own_option_wins_over_everything")
-def test_the_engines_own_option_wins_over_everything(spelled: str) -> None:
-    found = chosen(
-        model("qwen3", t.QWEN_3), tool_call_parser="off", engine_options={spelled: "pythonic"}
-    )
-
-    assert found.tool is not None
-    assert (found.tool.name, found.tool.reason) == ("pythonic", "an engine option says so")
 
 
 def test_a_template_is_searched_and_never_run() -> None:

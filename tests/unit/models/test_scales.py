@@ -16,45 +16,22 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header
 from packager.models.scales import MAX_REMOTE_RANGES, REREAD_BYTES, read_scale_values
+from tests.support.cases import read_tables
 from tests.support.doubles.models import safetensors_bytes
 from tests.support.quantized import FORMATS, arriving, gpt_oss, save
 
+unhex = bytes.fromhex
 COUNT = 100
+TABLES = read_tables(__file__)
 
-# element type → its 1, its infinity or what it has instead, its numbers that are none, its zeros
+# element type: its 1, its infinity or what it has instead, its numbers that are none, its zeros
 SPELLED = {
-    "F32": (
-        struct.pack("<f", 1.0),
-        [b"\0\0\x80\x7f", b"\0\0\x80\xff", b"\x01\0\x80\x7f", b"\0\0\xc0\xff"],
-        [bytes(4), b"\0\0\0\x80"],
-    ),
-    "F64": (struct.pack("<d", 1.0), [struct.pack("<d", float("nan"))], [bytes(8)]),
-    "F16": (
-        struct.pack("<e", 1.0),
-        [b"\0\x7c", b"\0\xfc", b"\x01\x7c", b"\0\x7e"],
-        [bytes(2), b"\0\x80"],
-    ),
-    "BF16": (b"\x80\x3f", [b"\x80\x7f", b"\x80\xff", b"\xc0\x7f"], [bytes(2), b"\0\x80"]),
-    "F8_E4M3": (b"\x38", [b"\x7f", b"\xff"], [b"\0", b"\x80"]),
-    "F8_E5M2": (b"\x3c", [b"\x7c", b"\x7f", b"\xfc"], [b"\0", b"\x80"]),
-    "F8_E8M0": (b"\x7f", [b"\xff"], [b"\0"]),
-    "U8": (b"\x7f", [b"\xff"], [b"\0"]),
+    kind: (unhex(row["one"]), [*map(unhex, row["not_finite"])], [*map(unhex, row["zero"])])
+    for kind, row in TABLES["spelled"].items()
 }
 NOT_FINITE = [(kind, value) for kind, (_, values, _) in SPELLED.items() for value in values]
 ZERO = [(kind, value) for kind, (_, _, values) in SPELLED.items() for value in values]
-# The largest and the smallest that are numbers, and not 0.
-NUMBERS = [
-    ("F32", struct.pack("<f", 3.4028234663852886e38)),
-    ("F32", b"\x01\0\0\0"),
-    ("F16", struct.pack("<e", 65504.0)),
-    ("F16", b"\x01\0"),
-    ("BF16", b"\x7f\x7f"),
-    ("BF16", b"\x01\0"),
-    ("F8_E4M3", b"\x7e"),
-    ("F8_E4M3", b"\x01"),
-    ("F8_E5M2", b"\x7b"),
-    ("F8_E8M0", b"\xfe"),
-]
+NUMBERS = [(kind, unhex(value)) for kind, value in TABLES["numbers"]]
 
 
 def in_hex(value: object) -> str:

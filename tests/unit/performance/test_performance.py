@@ -278,15 +278,7 @@ def test_a_sliding_window_bounds_what_a_step_reads_of_long_contexts() -> None:
 @pytest.mark.parametrize(("concurrency", "faster"), [(1, "awq"), (256, "fp8")])
 def test_awq_is_faster_than_fp8_for_few_requests_only(concurrency: int, faster: str) -> None:
     """4-bit weights are read faster and unpacked to 16 bits, in which an H100 computes half."""
-    small = replace(
-        LLAMA_3_70B,
-        weight_bytes=8_000_000_000,
-        parameters=7_504_924_672,
-        layers=32,
-        hidden_size=4096,
-        kv_bytes_per_token=131_072,
-        scheme="W8A8-FP8",
-    )
+    small = replace(LLAMA_3_70B, **read_tables(__file__)["llama_3_8b"])
     awq = replace(small, weight_bytes=5_000_000_000, scheme="W4A16")
     times = {
         name: predict_point(setup(model, "ml.p5.4xlarge", 1), OPEN_ORCA, concurrency).tpot_s

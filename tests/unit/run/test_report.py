@@ -23,25 +23,16 @@ from packager.run.report import (
 from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
-RUN = Run(
-    name="tiny",
-    model="tiny-llama",
-    status="running",
-    exit_code=None,
-    url="http://127.0.0.1:8080",
-    image="packager-run/tiny:latest",
-    container="c0ffee",
-    started="2026-11-23T01:56:30.203713599Z",
-    grace_s=30,
-)
+RUN = Run(**TABLES["run"], exit_code=None)
 ENDED = replace(RUN, name="gone", status="exited", exit_code=70, url="", started="")
 NOW = datetime(2026, 11, 23, 1, 58, tzinfo=UTC)
-SERVING = as_type(read_tables(__file__)["serving"], Serving)
+SERVING = as_type(TABLES["serving"], Serving)
 
 
 def test_a_table_of_runs() -> None:
-    assert run_lines([(RUN, True), (ENDED, False)], NOW) == read_tables(__file__)["printed"]
+    assert run_lines([(RUN, True), (ENDED, False)], NOW) == TABLES["printed"]
 
 
 @cases("states", changes={})
@@ -58,7 +49,7 @@ def test_a_run_for_programs() -> None:
     told = run_document(ENDED, answers=False)
 
     assert (told.pop("url"), told.pop("started")) == (None, None)
-    assert told == read_tables(__file__)["ended"]
+    assert told == TABLES["ended"]
 
 
 def test_what_answers_comes_first_and_the_line_for_a_shell_alone_on_its_line() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tests.support.cases import read_tables
 from tests.support.document_kinds import KINDS
 from tests.support.places import ROOT
 
@@ -27,39 +28,10 @@ WRITES_FILES = re.compile(
     r"|\.write(_text|_bytes)?\(|\bos\.p?write\("
 )
 
-# Constants of versions that are of no persisted document.
-OTHER_VERSIONS = {"packager.lineage.report.SCHEMA": "printed, and read by nobody here"}
-# Models of documents that others write.
-OTHER_MODELS = {
-    "packager.performance.measurements._Point": "of users' own measurements",
-    "packager.performance.measurements._Results": "of other programs' results",
-    "packager.performance.measurements._Setup": "of users' own measurements",
-}
-_BEGUN_ANEW = "unfinished work: what cannot be read begins anew"
-_OTHERS = "the form is another project's"
-# Modules that write JSON which has no kind.
-OTHER_WRITERS = {
-    "artifact_cache.stores.s3_downloads": _BEGUN_ANEW,
-    "artifact_cache.stores.s3_lease": "holder and beat of a lease, which ends after minutes",
-    "artifact_cache.stores.stamps": "a file without a valid stamp is hashed",
-    "artifact_cache.stores.transfers": _BEGUN_ANEW,
-    "packager.bench.outputs": _OTHERS,
-    "packager.cli.neo_files": _OTHERS,
-    "packager.deploy.compose.front": "answers to HTTP",
-    "packager.deploy.kubernetes.client": _OTHERS,
-    "packager.images.archive.sink": _OTHERS,
-    "packager.images.daemon.base": _OTHERS,
-    "packager.images.layout.sink": _OTHERS,
-    "packager.images.trees.bucket": "files of an unfinished tree, until its manifest is there",
-    "packager.jobs.folders": "a list of names",
-    "packager.load.workloads": "requests are counted, not written",
-    "packager.serve.pages.commands": "a request, for a command that is started at once",
-    "packager.serve.pages.live": "events for a page",
-    "packager.steps.docker": "the specification of `packager.steps.local`",
-    "packager.steps.docker_images": "labels of an image of tools, which is made anew",
-    "packager.steps.supervise": "for the process that started it",
-    "packager.steps.tools.environments": "an environment that is not understood is made anew",
-}
+TABLES = read_tables(__file__)
+OTHER_VERSIONS, OTHER_MODELS, OTHER_WRITERS = (
+    TABLES[f"other_{of}"] for of in ("versions", "models", "writers")
+)
 
 
 @cache

@@ -6,6 +6,9 @@ import pytest
 from botocore.eventstream import ChecksumMismatch, EventStreamBuffer
 
 from packager.serve.eventstream import LONGEST_PART, exception_message, payload_parts
+from tests.support.cases import read_tables
+
+TABLES = read_tables(__file__)
 
 
 def read(data: bytes) -> list[tuple[dict[str, str], bytes]]:
@@ -17,16 +20,7 @@ def read(data: bytes) -> list[tuple[dict[str, str], bytes]]:
 def test_the_bytes_of_an_answer_are_one_event() -> None:
     (message,) = payload_parts(b"data: 1\n\n")
 
-    assert read(message) == [
-        (
-            {
-                ":event-type": "PayloadPart",
-                ":content-type": "application/octet-stream",
-                ":message-type": "event",
-            },
-            b"data: 1\n\n",
-        )
-    ]
+    assert read(message) == [(TABLES["event"], b"data: 1\n\n")]
 
 
 def test_a_message_has_the_bytes_of_the_specification() -> None:
@@ -54,16 +48,8 @@ def test_an_exception_is_told_with_its_type() -> None:
         "ModelStreamError", {"Message": "lost", "ErrorCode": "StreamBroken"}
     )
 
-    assert read(message) == [
-        (
-            {
-                ":exception-type": "ModelStreamError",
-                ":content-type": "application/json",
-                ":message-type": "exception",
-            },
-            b'{"Message": "lost", "ErrorCode": "StreamBroken"}',
-        )
-    ]
+    data = b'{"Message": "lost", "ErrorCode": "StreamBroken"}'
+    assert read(message) == [(TABLES["exception"], data)]
 
 
 @pytest.mark.parametrize("position", [0, 5, 9, 20, -6, -1])

@@ -21,6 +21,7 @@ from tests.support.cases import cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, model_of
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 LLAMA = make_profile(model_of(LLAMA_3_8B))[0]
 
@@ -80,15 +81,7 @@ def test_an_impossible_degree_that_was_asked_for_is_an_error_with_the_others() -
     assert (finding.severity, finding.hint) == ("error", hint)
 
 
-INF2 = replace(
-    find_instance("g5.12xlarge"),
-    name="ml.inf2.48xlarge",
-    kind="neuron",
-    device_name="NeuronCore-v2",
-    devices=24,
-    device_bytes=16 * GIB,
-    formats=frozenset({"bf16", "fp16", "fp32"}),
-)
+INF2 = replace(find_instance("g5.12xlarge"), **TABLES["inf2"])
 
 
 def test_on_neuron_all_cores_come_first() -> None:
@@ -106,7 +99,7 @@ def test_on_neuron_a_degree_off_the_table_is_a_warning() -> None:
     degrees, _, findings = find_degrees(LLAMA, INF2, asked=12)
 
     assert degrees == (12,)
-    assert [[f.severity, f.code] for f in findings] == read_tables(__file__)["findings"]
+    assert [[f.severity, f.code] for f in findings] == TABLES["findings"]
 
 
 def degrees(*all_of: int) -> tuple[Split, ...]:

@@ -55,38 +55,23 @@ def test_other_files_than_the_result_names_are_no_result(
         judged(tmp_path, naming(*named), left)
 
 
-HOSTILE = {
-    "empty": b"",
-    "null": b"null",
-    "list": b"[]",
-    "deep": b'{"details": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
-    "key twice": b'{"protocol": 1, "protocol": 1}',
-    "long integer": b'{"protocol": 1, "peak_memory_bytes": ' + b"9" * 10_000 + b"}",
-    "large integer": b'{"protocol": 1, "seconds": 1' + b"0" * 400 + b"}",
-    "half a surrogate pair": b'{"protocol": 1, "versions": {"a": "\\ud800"}}',
-    "not UTF-8": b'{"protocol": 1, "versions": {"a": "\xff"}}',
-    "wrong types": b'{"protocol": "1", "files": 1, "versions": [], "error": 3}',
-    "forged lines": b'{"protocol": 1, "x\\nerror: forged": 1}',
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_result_breaks_the_step_and_nothing_else(name: str, tmp_path: Path) -> None:
+@cases("hostile")
+def test_a_hostile_result_breaks_the_step_and_nothing_else(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(StepBroken, match="cannot be read") as broken:
-        judged(tmp_path, HOSTILE[name])
+        judged(tmp_path, data)
 
     assert len(broken.value.message) < 500
     assert "\n" not in broken.value.message
 
 
-@pytest.mark.parametrize("name", [name for name in HOSTILE if name != "empty"])
-def test_a_hostile_line_of_a_worker_goes_to_the_log(name: str, tmp_path: Path) -> None:
+@cases("hostile", only=lambda row: row["data"] != "")
+def test_a_hostile_line_of_a_worker_goes_to_the_log(data: bytes, tmp_path: Path) -> None:
     log = tmp_path / "log"
     events: list[object] = []
     with log.open("ab") as sink:
         listener = Listener(step("copy"), sink, events.append)
 
-        listener.feed(HOSTILE[name].replace(b"protocol", b"event") + b"\n")
+        listener.feed(data.replace(b"protocol", b"event") + b"\n")
         listener.feed(b'{"event": "alive"}\n')
 
     assert (listener.stray, events) == (1, [])
@@ -99,12 +84,12 @@ def test_a_figure_of_a_worker_may_be_no_number(tmp_path: Path) -> None:
     assert str(judged(tmp_path, answer, ("a",)).details) == "{'loss': nan}"
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_figures_of_evaluation_or_training_are_refused(name: str, tmp_path: Path) -> None:
+@cases("hostile")
+def test_hostile_figures_of_evaluation_or_training_are_refused(data: bytes, tmp_path: Path) -> None:
     for read, file in ((read_quality, "quality.json"), (read_training, "training.json")):
         place = tmp_path / file
-        place.write_bytes(HOSTILE[name])
-        content = FileRange(path=str(place), offset=0, length=len(HOSTILE[name]))
+        place.write_bytes(data)
+        content = FileRange(path=str(place), offset=0, length=len(data))
 
         with pytest.raises(StepFailed, match="cannot be read") as refused:
             read([ModelFile(path=file, role="other", content=content)])
