@@ -183,19 +183,13 @@ def test_the_plan_says_that_engines_end_and_what_to_use() -> None:
     assert "vLLM" in found.hint
 
 
-@cases("unsupported", container={}, plan={})
+@cases("unsupported", container={}, plan={}, codes=["compile-unsupported"])
 def test_what_no_engine_is_built_for_is_refused(
-    container: dict[str, Any], plan: dict[str, Any]
+    container: dict[str, Any], plan: dict[str, Any], codes: list[str]
 ) -> None:
     planned = plan_for(engine_facts())
     changed = replace(planned, container=replace(planned.container, **container), **plan)
-    assert refused(changed) == ["compile-unsupported"]
-
-
-def test_versions_up_to_the_last_one_are_taken() -> None:
-    plan = plan_for(engine_facts())
-    last = replace(plan, container=replace(plan.container, engine_version="1.2.1"))
-    assert refused(last) == []
+    assert refused(changed) == codes
 
 
 def test_methods_and_options_that_no_engine_has_are_refused() -> None:

@@ -100,18 +100,14 @@ def test_credentials_that_expired_are_asked_for_anew() -> None:
     assert server.sent == ["old", "new", "new"]
 
 
-def test_who_is_refused_again_has_no_access() -> None:
-    server = TokenServer(with_token("old"), renew=lambda: with_token("old"))
+@cases("renewed")
+def test_who_is_refused_again_or_in_another_cluster_has_no_access(
+    token: str, server: str, sent: list[str]
+) -> None:
+    asked = TokenServer(with_token("old"), renew=lambda: with_token(token, server))
     with pytest.raises(AccessDenied):
-        server.listed(POD, "a=b")
-    assert server.sent == ["old", "old"]
-
-
-def test_another_context_meanwhile_is_not_gone_over_to() -> None:
-    server = TokenServer(with_token("old"), renew=lambda: with_token("new", "https://two"))
-    with pytest.raises(AccessDenied):
-        server.listed(POD, "a=b")
-    assert server.sent == ["old"]
+        asked.listed(POD, "a=b")
+    assert asked.sent == sent
 
 
 @cases("a_watch_ends_though_its_stream_does_not")

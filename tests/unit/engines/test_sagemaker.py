@@ -8,8 +8,11 @@ from botocore.loaders import Loader
 from packager.core.plan import Plan
 from packager.engines.sagemaker import check_environment, limits
 from packager.findings import errors_in
+from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
 from tests.support.engine_rows import family_of
+
+cases = cases_of(__file__)
 
 MOUNTED = plan_for("vllm", weights="mounted")
 
@@ -38,21 +41,10 @@ def test_botocores_model_still_says_the_same() -> None:
     assert shapes["EnvironmentValue"]["max"] == limits()["value_length"]
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        {f"A{number}": "x" for number in range(101)},
-        {"A" * 1025: "x"},
-        {"A": "x" * 1025},
-        {"A": "é" * 513},
-        {"1A": "x"},
-        {"A-B": "x"},
-        {f"A{number}": "x" * 1000 for number in range(33)},
-    ],
-    ids=["entries", "long key", "long value", "bytes", "digit first", "dash", "total"],
-)
-def test_what_sagemaker_does_not_take_is_an_error(env: dict[str, str]) -> None:
-    assert ("error", "sagemaker-limit") in found(env)
+@cases("too_much", name="A", value="x")
+def test_what_sagemaker_does_not_take_is_an_error(name: str, value: str, count: int | None) -> None:
+    names = [f"{name}{number}" for number in range(count)] if count else [name]
+    assert ("error", "sagemaker-limit") in found(dict.fromkeys(names, value))
 
 
 def test_more_than_an_inference_component_takes_is_a_warning() -> None:

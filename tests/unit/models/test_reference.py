@@ -23,16 +23,13 @@ def test_an_id_is_on_the_hub(reference: str) -> None:
     assert parse_model_reference(reference).source == "hub"
 
 
-def test_a_directory_wins_over_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "org" / "name").mkdir(parents=True)
+@pytest.mark.parametrize("there", ["org/name", "model"], ids=["wins over an id", "has no slash"])
+def test_a_directory_that_is_there_is_local(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    (tmp_path / there).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert parse_model_reference("org/name").source == "local"
-
-
-def test_a_directory_needs_no_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "model").mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert parse_model_reference("model").source == "local"
+    assert parse_model_reference(there).source == "local"
 
 
 @pytest.mark.parametrize("reference", ["model", "", "org/na me", "hf://x", "org/name@"])

@@ -19,7 +19,10 @@ from packager.remote.addresses import (
     parse_s3,
 )
 from packager.remote.resume import CHUNK, BrokenOff, read_resumed, retry_after_s
+from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model
+
+cases = cases_of(__file__)
 
 COMMIT = "0123456789" * 4
 
@@ -53,48 +56,30 @@ def test_a_pinned_file_is_known_again(url: str) -> None:
     assert fingerprint_of(Blob((whole(url),))) == fingerprint_of(Blob((whole(url),)))
 
 
+def test_a_file_of_a_hub_and_one_of_a_bucket_differ() -> None:
+    assert fingerprint_of(Blob((whole(ON_HUB),))) != fingerprint_of(Blob((whole(IN_BUCKET),)))
+
+
 def test_an_unchanged_shard_of_a_new_commit_is_known() -> None:
     newer = ON_HUB.replace("0123", "9123", 1)
 
     assert content_of(whole(newer)) == content_of(whole(ON_HUB)) == f"sha256:{SHA}"
 
 
-@pytest.mark.parametrize(
-    "segment",
-    [
-        whole(f"hf://org/name@main/m.safetensors?size=7&sha256={SHA}"),
-        whole(f"hf://org/name@{COMMIT}/m.safetensors?size=7"),
-        whole(f"hf://org/name@{COMMIT}/x@sha256:{SHA}"),
-        whole(ON_HUB, offset=1, length=6),
-        whole(ON_HUB, length=6),
-        whole("s3://models/m.safetensors?size=7&modified=5"),
-        whole("s3://models/m.safetensors?size=7&etag=W/%22ab%22&modified=5"),
-        whole("registry://host/name:tag"),
-        whole(f"else://host/name@sha256:{SHA}"),
-    ],
-)
-def test_what_is_not_pinned_is_read_again(segment: RemoteRange) -> None:
+@cases("not_pinned", offset=0, length=7)
+def test_what_is_not_pinned_is_read_again(url: str, offset: int, length: int) -> None:
+    segment = whole(url.format(commit=COMMIT, sha=SHA), offset=offset, length=length)
     assert fingerprint_of(Blob((segment,))) is None
 
 
 SMALL = f"hf://org/name@{COMMIT}/config.json?size=7&git_sha1={COMMIT}"
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (ON_HUB, ON_HUB.replace("sha256=a", "sha256=c")),
-        (ON_HUB, IN_BUCKET),
-        (SMALL, SMALL.replace("@0123", "@9123")),
-        (SMALL, SMALL.replace("config", "other")),
-        (SMALL, SMALL.replace("git_sha1=0", "git_sha1=1")),
-        (IN_BUCKET, IN_BUCKET.replace("models", "others")),
-        (IN_BUCKET, IN_BUCKET.replace("m.safe", "n.safe")),
-        (IN_BUCKET, IN_BUCKET.replace("ab", "cd")),
-        (IN_BUCKET, IN_BUCKET.replace("modified=5", "modified=6")),
-    ],
-)
-def test_other_content_is_another_blob(one: str, other: str) -> None:
+@cases("other_contents")
+def test_other_content_is_another_blob(of: str, part: str, by: str) -> None:
+    one = {"hub": ON_HUB, "bucket": IN_BUCKET, "small": SMALL}[of]
+    other = one.replace(part, by)
+    assert other != one
     assert fingerprint_of(Blob((whole(one),))) != fingerprint_of(Blob((whole(other),)))
 
 

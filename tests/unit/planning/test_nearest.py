@@ -140,25 +140,14 @@ def test_a_checkpoint_that_nobody_listed_is_to_be_looked_for() -> None:
     assert note.hint == "look for one in AWQ or GPTQ format"
 
 
-@pytest.mark.parametrize(
-    ("flags", "hints"),
-    [
-        pytest.param(LOCAL_CPU.flags, ["published: QuixiAI/DeepSeek-R1-AWQ (AWQ)"], id="AVX-512"),
-        pytest.param(("avx2", "f16c"), [], id="AVX2"),
-    ],
-)
-def test_a_processor_is_offered_checkpoints_that_it_has_kernels_for(
-    flags: tuple[str, ...], hints: list[str]
+@cases("offered")
+def test_a_device_is_offered_checkpoints_that_it_has_kernels_for(
+    on: str | None, flags: tuple[str, ...] | None, hints: list[str]
 ) -> None:
-    processor = replace(LOCAL_CPU, flags=flags, host_bytes=600 * GIB, device_bytes=600 * GIB)
+    processor = replace(LOCAL_CPU, host_bytes=600 * GIB, device_bytes=600 * GIB)
+    machine = on or (replace(processor, flags=flags) if flags else processor)
 
-    assert [one.hint for one in noted(rejected(FP8_MODEL, processor))] == hints
-
-
-def test_blackwell_is_told_of_nvfp4_too() -> None:
-    (note,) = noted(rejected(FP8_MODEL, "2xB300"))
-
-    assert note.hint == "published: QuixiAI/DeepSeek-R1-AWQ (AWQ), nvidia/DeepSeek-R1-NVFP4 (NVFP4)"
+    assert [one.hint for one in noted(rejected(FP8_MODEL, machine))] == hints
 
 
 @pytest.mark.parametrize(
