@@ -12,7 +12,7 @@ from packager.architectures.quantized import Quantized
 from packager.architectures.sums import add_up
 from packager.core.model import ModelFiles
 from packager.findings import errors_in
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.headers import (
     GEMMA_2_2B,
     LLAMA_3_8B,
@@ -202,11 +202,7 @@ def test_towers_and_experts_are_summed_apart_from_the_rest() -> None:
 
 
 def test_layers_of_a_tower_stand_for_no_layer_that_the_weights_lack() -> None:
-    names = (
-        "model.layers.0.mlp.up_proj.weight",
-        "vision_tower.encoder.layers.1.mlp.weight",
-        "vision_tower.encoder.layers.1.mlp.weight_2",
-    )
+    names = read_tables(__file__)["names_in_a_tower"]
 
     sums = add_up((tensor(name, "BF16", (16, 16)) for name in names), frozenset(), 2, Quantized())
 

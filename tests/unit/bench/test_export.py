@@ -191,10 +191,7 @@ def test_every_load_has_an_archive_of_its_own() -> None:
 
     found = aws_files(report, {(0, 0): [RUN]}, {})
 
-    assert sorted(found) == [
-        "http_host_8080_v1/concurrency_16/output.tar.gz",
-        "http_host_8080_v1/concurrency_8/output.tar.gz",
-    ]
+    assert sorted(found) == TABLES["paths_of_an_address"]
     inside = members(found["http_host_8080_v1/concurrency_8/output.tar.gz"])
     assert sorted(inside) == ["profile_export.jsonl", "profile_export_aiperf.json"]
     assert len(inside["profile_export.jsonl"].splitlines()) == 5
@@ -210,15 +207,8 @@ def test_a_search_has_an_archive_with_all_it_tried() -> None:
 
     found = aws_files(report_of(variants=variants), {}, {1: {"boundary_summary": None}})
 
-    assert sorted(found) == [
-        "1_a/concurrency_8/output.tar.gz",
-        "2_a/concurrency_8/output.tar.gz",
-        "2_a/search/output.tar.gz",
-    ]
-    assert sorted(members(found["2_a/search/output.tar.gz"])) == [
-        "concurrency_8/profile_export_aiperf.json",
-        "search_history.json",
-    ]
+    assert sorted(found) == TABLES["paths_of_a_search"]
+    assert sorted(members(found["2_a/search/output.tar.gz"])) == TABLES["members_of_a_search"]
 
 
 def test_levels_have_names_for_files() -> None:

@@ -8,14 +8,11 @@ from pathlib import Path
 from packager.bench.export import profile
 from packager.bench.metrics import load_figures
 from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Limits, Prices
+from tests.support.cases import read_tables
 from tests.unit.bench.loads import answer, failure, load
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/bench-metrics.md"
-METRICS = """\
-vllm:spec_decode_num_drafts_total {drafts}
-vllm:spec_decode_num_draft_tokens_total {drafts}
-vllm:spec_decode_num_accepted_tokens_total {drafts}
-"""
+METRICS = read_tables(__file__)["counters"]
 ALL = {"input_tokens": 9, "own_input_tokens": 9, "output_tokens": 4, "own_output_tokens": 4}
 
 

@@ -86,11 +86,7 @@ def test_draft_auto_takes_the_users_own_draft_before_a_published_one() -> None:
 
     drafts = drafts_of("qwen/qwen3-8b", (own,))
 
-    assert [(draft.kind, draft.reference) for draft in drafts] == [
-        ("draft_model", "acme/qwen-small"),
-        ("eagle3", "AngelSlim/Qwen3-8B_eagle3"),
-        ("dflash", "z-lab/Qwen3-8B-DFlash-b16"),
-    ]
+    assert [[draft.kind, draft.reference] for draft in drafts] == TABLES["own_drafts"]
     assert drafts_of("Qwen/Qwen3-8B")[0].kind == "eagle3"
     assert drafts_of("acme/unheard-of") == ()
 

@@ -21,12 +21,9 @@ from packager.doctor.installation import (
     packages_of_extra,
 )
 from packager.version import __version__
+from tests.support.cases import read_tables
 
-METADATA = """\
-Metadata-Version: 2.4
-Name: {name}
-Version: {version}
-"""
+METADATA = read_tables(__file__)["metadata"]
 
 
 def install(site: Path, name: str, version: str, *lines: str) -> None:

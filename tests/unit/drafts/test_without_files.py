@@ -115,12 +115,8 @@ def test_a_directory_of_the_same_name_does_not_turn_a_kind_into_a_path(
     def absolute(written: str) -> str:
         return absolute_draft(written, parse_asked_draft(written, parse_model_reference))
 
-    assert [absolute(one) for one in ("mtp", "mtp:2", "suffix", "auto")] == [
-        "mtp",
-        "mtp:2",
-        "suffix",
-        "auto",
-    ]
+    for unchanged in ("mtp", "mtp:2", "suffix", "auto"):
+        assert absolute(unchanged) == unchanged
     assert absolute("dflash:head") == f"dflash:{tmp_path}/head"
     assert absolute("head") == f"{tmp_path}/head"
     assert absolute("org/name") == "org/name"

@@ -12,7 +12,7 @@ from packager.core.parsers import ChatTemplate
 from packager.models import chat
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.models import write_model
 
 cases = cases_of(__file__)
@@ -51,11 +51,7 @@ def test_a_file_of_its_own_wins_over_the_field(model: Path) -> None:
 
 
 def test_of_several_templates_those_for_chats_are_read(model: Path) -> None:
-    rows = [
-        {"name": "default", "template": "plain"},
-        {"name": "rag", "template": "documents"},
-        {"name": "tool_use", "template": "tools"},
-    ]
+    rows = read_tables(__file__)["templates"]
     write(model / "tokenizer_config.json", {"chat_template": rows})
 
     assert found(model) == ChatTemplate(text="tools\nplain")

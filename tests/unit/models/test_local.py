@@ -29,11 +29,7 @@ from tests.support.doubles.models import (
 cases = cases_of(__file__)
 TABLES = read_tables(__file__, "damaged")
 
-SHARDS = (
-    "model-00001-of-00003.safetensors",
-    "model-00002-of-00003.safetensors",
-    "model-00003-of-00003.safetensors",
-)
+SHARDS = tuple(TABLES["shards"])
 INDEX = "model.safetensors.index.json"
 
 

@@ -18,9 +18,10 @@ from packager.reports.text import (
     table_lines,
     wrapped,
 )
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 def test_a_page_without_an_end_has_a_line_a_row() -> None:
@@ -57,10 +58,7 @@ def test_a_label_keeps_its_column() -> None:
     with page_of(40):
         lines = wrapped("needs", "NVIDIA driver 580 or later, for CUDA 13.0 and more of it")
 
-    assert lines == [
-        "needs      NVIDIA driver 580 or later,",
-        "           for CUDA 13.0 and more of it",
-    ]
+    assert lines == TABLES["wrapped_pair"]
 
 
 def test_a_finding_and_its_hint_keep_their_columns() -> None:
@@ -68,11 +66,7 @@ def test_a_finding_and_its_hint_keep_their_columns() -> None:
         what, hint = "this takes 12.5 GB of 24 GB here", "use `--goal cost` now"
         lines = finding_lines([Finding("warning", "slow", what, hint=hint)])
 
-    assert lines == [
-        "warning  slow: this takes 12.5 GB of",
-        "         24 GB here",
-        "         hint: use `--goal cost` now",
-    ]
+    assert lines == TABLES["wrapped"]
 
 
 COMMAND = (

@@ -40,11 +40,7 @@ def options(values: ModuleType, tmp_path: Path) -> dict[str, Any]:
 def test_names_are_those_that_the_engine_looks_up(options: dict[str, Any]) -> None:
     assert options["eplb-algorithm"]["values"] == ["auto", "deepseek", "elasticity_aware"]
     assert options["quantization"]["values"] == ["fp8", "awq", "mxfp4"]
-    assert options["chat-template"] == {
-        "type": "text",
-        "values": ["chatml", "llama-2"],
-        "files": True,
-    }
+    assert options["chat-template"] == TABLES["chat_template"]
 
 
 def test_attention_of_drafts_is_what_proposing_and_extending_have(options: dict[str, Any]) -> None:
@@ -55,10 +51,7 @@ def test_json_is_of_the_classes_that_the_engine_makes_of_it(options: dict[str, A
     configs = options["configs"]
     assert options["kv-events-config"] == {"type": "json", "config": "KVEventsConfig"}
     assert configs["KVEventsConfig"]["fields"] == TABLES["kv_events_fields"]
-    assert configs["PhaseConfig[decode]"]["fields"] == {
-        "backend": {"type": "text", "choices": ["full", "disabled"]},
-        "bs": {"type": "list", "optional": True},
-    }
+    assert configs["PhaseConfig[decode]"]["fields"] == TABLES["phase_fields"]
     assert list(configs["PhaseConfig[prefill]"]["fields"]) == ["backend", "max_bs"]
     assert configs["LoaderConfig"]["fields"] == TABLES["loader_fields"]
 

@@ -23,7 +23,7 @@ from packager.serve.refusals import (
     UnsupportedContentType,
     refusal_of,
 )
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -72,10 +72,10 @@ def test_times_are_seconds_and_nothing_is_left_out() -> None:
 
 def test_modelled_errors_have_a_message_and_others_one_in_lower_case() -> None:
     assert error_document(ResourceInUse("taken")) == {"__type": "ResourceInUse", "Message": "taken"}
-    assert error_document(ValidationRefused("wrong", hint="do that")) == {
-        "__type": "ValidationException",
-        "message": "wrong; do that",
-    }
+    assert (
+        error_document(ValidationRefused("wrong", hint="do that"))
+        == read_tables(__file__)["refusal"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import config_digest, parse_document, server_services
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.deployments import PAIRS
 from tests.support.deployments import deployment as a_deployment
 from tests.support.places import DATA
@@ -114,10 +114,7 @@ def test_neuron_devices_are_those_of_the_replicas_cores() -> None:
 
     services = server_services(deployment, ComposeWanted(replicas=2), "a")
 
-    assert [one["devices"] for one in services.values()] == [
-        ["/dev/neuron0:/dev/neuron0", "/dev/neuron1:/dev/neuron1"],
-        ["/dev/neuron2:/dev/neuron2", "/dev/neuron3:/dev/neuron3"],
-    ]
+    assert [one["devices"] for one in services.values()] == read_tables(__file__)["devices"]
 
 
 def test_the_digest_tells_servers_apart_and_not_their_generation() -> None:
