@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from packager.engines.supported_models import check_listed
 from packager.findings import errors_in
 from packager.models.contents import refuse_own_code
 from packager.models.refusals import CodeNeeded
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases_of, fields_of, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.shapes import config_of, models, plain
 from tests.support.zoo import config_only
@@ -111,25 +112,12 @@ def test_a_latent_that_the_engine_expands_is_no_small_cache() -> None:
     assert profile_of("openbmb/MiniCPM3-4B").kv_bytes_per_token == 62 * 40 * 2 * 96 * 2
 
 
-def test_a_layer_with_two_attentions_keeps_two_caches() -> None:
-    """LongCat-Flash, 560B: 28 layers, each with two latents."""
-    config = TABLES["longcat_flash"]
-
+@cases("unusual_attention")
+def test_unusual_attention_is_read(config: dict[str, Any], expect: dict[str, Any]) -> None:
     profile, findings = make_profile(config_only(config))
 
     assert errors_in(findings) == ()
-    assert (profile.layers, profile.kv_bytes_per_token) == (28, 28 * 2 * 576 * 2)
-    assert (profile.experts, profile.experts_per_token, profile.expert_size) == (512, 12, 2048)
-
-
-def test_groups_of_attention_are_key_value_heads() -> None:
-    """Step3 shares one key-value head, and calls it an attention group."""
-    config = TABLES["step3"]
-
-    profile, _ = make_profile(config_only(config))
-
-    assert (profile.kv_heads, profile.kv_bytes_per_token) == (1, 61 * 2 * 256 * 2)
-    assert (profile.experts, profile.experts_per_token, profile.expert_size) == (48, 3, 5120)
+    assert fields_of(profile, expect) == expect
 
 
 def test_one_key_value_head_is_assumed_where_a_class_assumes_it() -> None:

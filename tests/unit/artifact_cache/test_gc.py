@@ -23,10 +23,15 @@ from tests.support.cache_stores import damage, stored
 MONTH = GcPolicy(max_age_s=30 * DAY)
 
 
-def test_without_limits_nothing_sound_goes(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("policy", "in_s"),
+    [(GcPolicy(), 1000 * DAY), (GcPolicy(max_bytes=0, max_age_s=0), 0)],
+    ids=["without limits", "within the grace"],
+)
+def test_nothing_sound_goes(site: Site, policy: GcPolicy, in_s: float) -> None:
     site.build(1, 2)
 
-    report = site.collect(GcPolicy(), in_s=1000 * DAY)
+    report = site.collect(policy, in_s=in_s)
 
     assert (report.removed, report.blobs, report.kept_entries) == ((), 0, 2)
     assert site.seeds() == [1, 2]
@@ -68,15 +73,6 @@ def test_a_hit_counts_as_use(site: Site) -> None:
 
     site.collect(MONTH, in_s=2 * HOUR)
 
-    assert site.seeds() == [1]
-
-
-def test_within_the_grace_nothing_goes(site: Site) -> None:
-    site.build(1)
-
-    report = site.collect(GcPolicy(max_bytes=0, max_age_s=0))
-
-    assert (report.removed, report.blobs) == ((), 0)
     assert site.seeds() == [1]
 
 

@@ -17,6 +17,7 @@ from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.stores import ReadOnlyStore
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 def counts(root: Path) -> dict[tuple[str, str], int]:
@@ -38,7 +39,7 @@ def test_what_happened_is_counted(root: Path, cache: ArtifactCache, tmp_path: Pa
         cache.get_or_build(document(2), reject, tmp_path / "e")
 
     told = {f"{event} {tier}": count for (tier, event), count in counts(root).items()}
-    assert told == read_tables(__file__)["what_happened"]
+    assert told == TABLES["what_happened"]
 
 
 def test_damage_is_counted(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
@@ -142,14 +143,4 @@ def test_totals_in_prometheus_form() -> None:
     text = prometheus((total,))
 
     labels = '{tier="local",kind="a\\"b",event="hit"}'
-    assert text == (
-        "# HELP artifact_cache_events_total What the cache did.\n"
-        "# TYPE artifact_cache_events_total counter\n"
-        f"artifact_cache_events_total{labels} 3\n"
-        "# HELP artifact_cache_bytes_total Bytes of the artifacts concerned.\n"
-        "# TYPE artifact_cache_bytes_total counter\n"
-        f"artifact_cache_bytes_total{labels} 30\n"
-        "# HELP artifact_cache_seconds_total Seconds saved by hits and spent by builds.\n"
-        "# TYPE artifact_cache_seconds_total counter\n"
-        f"artifact_cache_seconds_total{labels} 1.5\n"
-    )
+    assert text == TABLES["prometheus"].format(labels=labels)

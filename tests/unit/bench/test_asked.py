@@ -9,17 +9,14 @@ import pytest
 from packager.bench.asked import Asked, check_asked
 from packager.errors import UsageError
 from packager.load.values import Level
-from tests.support.cases import cases_of
+from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 
 def test_loads_rise_and_stand_once() -> None:
-    assert Asked(concurrency=(8, 1, 8, 4)).levels == (
-        Level(concurrency=1),
-        Level(concurrency=4),
-        Level(concurrency=8),
-    )
+    assert Asked(concurrency=(8, 1, 8, 4)).levels == as_type(TABLES["levels"], tuple[Level, ...])
 
 
 def test_without_a_word_loads_double_up_to_64() -> None:
@@ -32,10 +29,7 @@ def test_without_a_word_loads_double_up_to_64() -> None:
 def test_a_rate_is_limited_by_the_concurrency_beside_it() -> None:
     asked = Asked(rate=(4.0, 0.5), concurrency=(16,), arrivals="constant", duration_s=30)
 
-    assert asked.levels == (
-        Level(rate=0.5, concurrency=16, arrivals="constant"),
-        Level(rate=4.0, concurrency=16, arrivals="constant"),
-    )
+    assert asked.levels == as_type(TABLES["rates"], tuple[Level, ...])
     assert not asked.is_ramp
 
 

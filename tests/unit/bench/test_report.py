@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from packager.bench.report import bench_lines, brief_lines
-from packager.core.bench import BenchReport
 from tests.support import bench_reports as reports
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        *(reports.quantized, reports.drafts, reports.tiny, reports.unpriced, reports.even),
-        *(reports.twelve, reports.searched, reports.failed),
-    ],
-)
-def test_every_report_has_text(make: Callable[[], BenchReport]) -> None:
-    report = make()
+@pytest.mark.parametrize("name", reports.REPORTS)
+def test_every_report_has_text(name: str) -> None:
+    report = reports.REPORTS[name]()
 
     lines = list(bench_lines(report))
 

@@ -37,18 +37,13 @@ def test_nothing_is_set_unless_somebody_sets_it(environment: dict[str, str]) -> 
     assert cache_settings(CacheOptions(), environment) == CacheSettings()
 
 
-def test_the_file_sets_everything(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("of", ["file", "environment"])
+def test_the_environment_wins_over_the_file(environment: dict[str, str], of: str) -> None:
     standing(environment, WHOLE)
+    if of == "environment":
+        environment |= TABLES["environment"]
 
-    expected = as_type(TABLES["settings_of_the_file"], CacheSettings)
-    assert cache_settings(CacheOptions(), environment) == expected
-
-
-def test_the_environment_wins_over_the_file(environment: dict[str, str]) -> None:
-    standing(environment, WHOLE)
-    environment |= TABLES["environment"]
-
-    expected = as_type(TABLES["settings_of_the_environment"], CacheSettings)
+    expected = as_type(TABLES[f"settings_of_the_{of}"], CacheSettings)
     assert cache_settings(CacheOptions(), environment) == expected
 
 

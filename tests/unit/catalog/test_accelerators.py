@@ -8,7 +8,7 @@ from packager.catalog.instances import find_instance, instances
 from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
 from packager.core.units import GIB, MIB
-from tests.support.cases import cases_of, fields_of
+from tests.support.cases import as_type, cases_of, fields_of, read_tables
 
 cases = cases_of(__file__)
 
@@ -59,17 +59,7 @@ def test_a_stranger_is_what_the_instance_says_and_nothing_more() -> None:
 
 
 def test_own_figures_win_but_memory_and_link_are_the_instances() -> None:
-    own = Accelerator(
-        name="H100",
-        kind="nvidia",
-        usable_bytes=1,
-        bandwidth_bytes_s=2000e9,
-        tflops={"bf16": 750.0},
-        link="pcie",
-        link_bytes_s=60e9,
-        source="asset list",
-        date="2026-11-20",
-    )
+    own = as_type(read_tables(__file__)["h100"], Accelerator)
     device = accelerator_of(find_instance("ml.p5.48xlarge"), (own,))
 
     assert (device.bandwidth_bytes_s, device.tflops) == (2000e9, {"bf16": 750})

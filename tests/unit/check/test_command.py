@@ -97,24 +97,16 @@ def test_stdin_is_a_file_called_dash(
     assert capsys.readouterr().out.startswith("-:1:14: error key-dropped")
 
 
+@cases("held_against")
 def test_a_model_and_an_instance_are_held_against_the_settings(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str], text: str, command: list[str], said: str
 ) -> None:
-    (here / "a.sh").write_text("vllm serve m --enable-expert-parallel\n")
+    *asked, more = (word.format(tiny=TINY) for word in command)
+    (here / asked[0]).write_text(text)
 
-    assert run(["check", "a.sh", FOR]) == 0
-    assert run(["check", "a.sh", FOR, "--model", str(TINY)]) == 3
-    assert "enable-expert-parallel" in capsys.readouterr().out
-
-
-def test_sagemaker_s_limits_bind_where_the_instance_is_its(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "a.env").write_text(f"OPTION_MODEL_ID={'m' * 1025}\n")
-
-    assert run(["check", "a.env", "--for=lmi:28"]) == 0
-    assert run(["check", "a.env", "--for=lmi:28", "--instance=ml.g5.xlarge"]) == 3
-    assert "a.env:1:1: error sagemaker-limit" in capsys.readouterr().out
+    assert run(["check", *asked]) == 0
+    assert run(["check", *asked, more]) == 3
+    assert said in capsys.readouterr().out
 
 
 def test_a_file_full_of_mistakes_is_told_of_in_part(check: Check) -> None:

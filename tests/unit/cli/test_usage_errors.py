@@ -7,7 +7,9 @@ import json
 import pytest
 
 from packager.cli import app
-from tests.support.cases import read_tables
+from tests.support.cases import cases_of, read_tables
+
+cases = cases_of(__file__)
 
 
 def told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
@@ -19,19 +21,11 @@ def told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str,
     return lines[0].removeprefix("error: "), lines[1].removeprefix("hint: ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "hint"),
-    [
-        (["plan", "--helpp"], "`packager plan` has no option '--helpp'", "`packager plan -h`"),
-        (["plan", "--max-batch", "x" * 999], f"invalid --max-batch '{'x' * 99}", "give a whole"),
-        (["plan", "--max-kld", "nan"], "invalid --max-kld 'nan'", "give a number, at least 0"),
-    ],
-    ids=["help", "a long word", "no number"],
-)
+@cases("wrong_usage")
 def test_wrong_usage_says_what_and_what_to_do(
-    arguments: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
+    option: str, value: str | None, error: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said, do = told(arguments, capsys)
+    said, do = told(["plan", option, *([value] if value else [])], capsys)
 
     assert said.startswith(error)
     assert do.startswith(hint)

@@ -58,15 +58,12 @@ def test_what_is_baked_or_runs_elsewhere_has_no_limit() -> None:
     assert found(env, plan_for("vllm-cpu", weights="mounted")) == []
 
 
-@pytest.mark.parametrize(
-    ("container", "changes"),
-    [
-        ("vllm", {"served_name": "n" * 1025}),
-        ("tgi", {"engine_options": (("CORS_ALLOW_ORIGIN", "x" * 1025),)}),
-    ],
-    ids=["a name", "an option"],
-)
-def test_a_family_asks_whether_its_variables_fit(container: str, changes: dict[str, Any]) -> None:
-    plan = plan_for(container, weights="mounted", **changes)
+@pytest.mark.parametrize("container", ["vllm", "tgi"], ids=["a name", "an option"])
+def test_a_family_asks_whether_its_variables_fit(container: str) -> None:
+    changes: dict[str, Any] = {
+        "vllm": {"served_name": "n" * 1025},
+        "tgi": {"engine_options": (("CORS_ALLOW_ORIGIN", "x" * 1025),)},
+    }
+    plan = plan_for(container, weights="mounted", **changes[container])
 
     assert "sagemaker-limit" in [one.code for one in errors_in(family_of(plan).check(plan))]

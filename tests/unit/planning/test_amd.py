@@ -81,19 +81,13 @@ def test_fp8_is_quantized_for_its_own_arithmetic() -> None:
     assert codes(plan) == ["amd-unproven"]
 
 
-@pytest.mark.parametrize("method", ["awq", "gptq", "smoothquant"])
-def test_methods_without_a_kernel_are_refused(method: str) -> None:
+@cases("no_kernel")
+def test_what_it_has_no_kernel_for_is_refused(is_awq: bool, method: str | None, what: str) -> None:
+    model = awq_model_of(LLAMA_3_8B | AWQ_G128) if is_awq else model_of(LLAMA_3_8B)
     with pytest.raises(PlanRejected) as error:
-        plan_of(model_of(LLAMA_3_8B), "1xMI300X", quantize=method)
+        plan_of(model, "1xMI300X", quantize=method)
 
-    assert f"MI300X has no kernel for {method}" in [one.message for one in error.value.findings]
-
-
-def test_an_awq_checkpoint_is_refused() -> None:
-    with pytest.raises(PlanRejected) as error:
-        plan_of(awq_model_of(LLAMA_3_8B | AWQ_G128), "1xMI300X")
-
-    assert "MI300X has no kernel for w4a16 weights" in [one.message for one in error.value.findings]
+    assert f"MI300X has no kernel for {what}" in [one.message for one in error.value.findings]
 
 
 def test_gpt_oss_and_an_fp8_cache_are_served() -> None:

@@ -207,18 +207,7 @@ def test_a_weight_that_is_not_what_its_list_says_is_refused(
     assert said in finding.message
 
 
-@pytest.mark.parametrize(
-    "ignore",
-    [
-        [f"model.layers.{layer}.self_attn.o_proj" for layer in range(4)],
-        ["re:.*o_proj"],
-        ["re:model\\.layers\\.\\d+\\.self_attn\\.o_proj$"],
-        ["re:.*(o_proj|lm_head)"],
-        ["re:(?=.*o_proj).*"],  # not understood here: nothing is said
-        ["o_proj"],
-    ],
-    ids=["names", "wildcard", "digits", "choice", "lookahead", "last-part"],
-)
+@cases("plain_weights_on_the_list_of_ignored_ones_pass")
 def test_plain_weights_on_the_list_of_ignored_ones_pass(ignore: list[str]) -> None:
     model = arriving("ct-w4a16", plain=("o_proj",), ignore=["lm_head", *ignore])
 
@@ -301,15 +290,7 @@ def test_a_pattern_that_takes_forever_is_not_tried() -> None:
     assert codes(model) == []
 
 
-@pytest.mark.parametrize(
-    ("values", "severity", "code"),
-    [
-        (replace(VALUES, not_finite=("a.scales",)), "error", "quantization-scale-value"),
-        (replace(VALUES, zero=("a.scales",)), "error", "quantization-scale-value"),
-        (replace(VALUES, some_zero=("a.scales",)), "warning", "quantization-scale-zero"),
-    ],
-    ids=["nan", "zero", "zero-in-places"],
-)
+@cases("values_that_spoil_weights_are_said")
 def test_values_that_spoil_weights_are_said(values: ScaleValues, severity: str, code: str) -> None:
     (finding,) = inspect_quantized(arriving("awq"), values).findings
 

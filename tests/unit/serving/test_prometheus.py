@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 import pytest
@@ -13,23 +12,7 @@ from tests.support.cases import cases_of
 cases = cases_of(__file__)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("up 1", Reading(name="up", labels={}, value=1.0)),
-        ("up{} 1 1395066363000", Reading(name="up", labels={}, value=1.0)),
-        (
-            'vllm:n_total{engine="0",position="3"} 1.5e+03',
-            Reading(name="vllm:n_total", labels={"engine": "0", "position": "3"}, value=1500.0),
-        ),
-        (
-            r'a{path="C:\\x",said="\"}, {\n",} 2',
-            Reading(name="a", labels={"path": "C:\\x", "said": '"}, {\n'}, value=2.0),
-        ),
-        ('a{le="+Inf"} +Inf', Reading(name="a", labels={"le": "+Inf"}, value=math.inf)),
-    ],
-    ids=["bare", "time", "labels", "escapes", "infinite"],
-)
+@cases("a_line_is_a_name_labels_and_a_number")
 def test_a_line_is_a_name_labels_and_a_number(line: str, expected: Reading) -> None:
     assert list(read_metrics(f"# HELP x y\n# TYPE x counter\n\n{line}\n")) == [expected]
 

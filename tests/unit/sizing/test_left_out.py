@@ -31,17 +31,11 @@ def test_a_dense_model_leaves_no_experts_out() -> None:
     assert not leaves_experts_whole(model_of(TINY), {"ignore": [WHOLE_EXPERTS]})
 
 
-@pytest.mark.parametrize(
-    ("ignore", "whole"),
-    [
-        ([WHOLE_EXPERTS], True),
-        ([f"model.layers.{layer}.block_sparse_moe" for layer in range(32)], True),
-        (["model.layers.0.block_sparse_moe"], False),
-        ([], False),
-    ],
-    ids=["a pattern", "every layer's", "one layer's", "none"],
-)
-def test_a_checkpoint_says_whether_its_experts_are_whole(ignore: list[str], whole: bool) -> None:
+@cases("whole_experts", patterns=[], layers=0)
+def test_a_checkpoint_says_whether_its_experts_are_whole(
+    patterns: list[str], layers: int, whole: bool
+) -> None:
+    ignore = [*patterns, *(f"model.layers.{one}.block_sparse_moe" for one in range(layers))]
     assert leaves_experts_whole(zoo.mixtral(), {"ignore": ignore}) is whole
 
 

@@ -24,7 +24,7 @@ from packager.core.trees import Stated
 from packager.errors import NotFound, PackagerError, UsageError
 from packager.keys.documents import parse_document
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.foreign_trees import (
     CONFIG,
     NEURON,
@@ -162,10 +162,7 @@ def test_what_neither_flags_nor_files_say_must_be_stated(tmp_path: Path, place: 
 
     with pytest.raises(UsageError, match=r"does not say .*logical_core_size") as refused:
         read(tmp_path / "tree", place)
-    stated = Stated(
-        logical_core_size=1,
-        stated=("/precision/auto_cast=none", '/invocation/compiler_args=["-O2"]'),
-    )
+    stated = as_type(read_tables(__file__)["stated"], Stated)
     document = only(read(tmp_path / "tree", place, stated))
 
     assert "--logical-core-size N" in refused.value.hint
