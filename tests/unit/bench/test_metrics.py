@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from packager.bench.metrics import load_figures
@@ -15,7 +13,6 @@ from tests.unit.bench.loads import answer, failure, load, load_of
 cases = cases_of(__file__)
 FAST = answer(0, sent=0.0, at=(0.1, 0.2, 0.3), input_tokens=10, output_tokens=3)
 SLOW = answer(1, sent=1.0, at=(0.4, 0.6, 0.8), input_tokens=30, output_tokens=3)
-Fields = dict[str, Any]
 
 
 @cases("figures")

@@ -67,7 +67,6 @@ def test_images_that_split_the_command_again_get_every_value_as_one_word(
 
 
 SIZES = ("cudagraph-capture-sizes", "[1,2,4]")
-MODULES = ("lora-modules", '["a=/x","b=/my y"]')
 
 
 @cases("several_values_are_what_the_entrypoint_of_the_image_makes_words_of")

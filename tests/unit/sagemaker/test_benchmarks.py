@@ -84,9 +84,6 @@ def test_the_target_is_an_endpoint_or_a_component(
     assert list(target_of({"BenchmarkTarget": {"Endpoint": endpoint}})) == found
 
 
-MLFLOW = {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/a"}
-
-
 @cases("refused")
 def test_what_cannot_be_measured_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationRefused, match=message):

@@ -26,10 +26,6 @@ def model(**container: Any) -> dict[str, Any]:
     return {"ModelName": "m", "PrimaryContainer": {"Image": IMAGE, **container}}
 
 
-def source(uri: str, kind: str = "S3Prefix", packing: str = "None") -> dict[str, Any]:
-    return {"S3Uri": uri, "S3DataType": kind, "CompressionType": packing}
-
-
 def config(*variants: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"EndpointConfigName": "c", "ProductionVariants": list(variants), **more}
 
