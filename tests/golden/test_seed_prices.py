@@ -13,50 +13,12 @@ import pytest
 
 from packager import wiring
 from packager.build.rank import rank_instances
-from packager.catalog.instances import find_instance
 from packager.core.request import BuildRequest
 from packager.performance.ranking import RankedInstance
 from tests.golden.models import LLAMA_70B
 
-ROW = """
-[[instance]]
-name = "{name}"
-kind = "nvidia"
-device_name = "{device}"
-devices = {devices}
-device_memory_gib = {memory}
-host_memory_gib = {host}
-vcpus = {vcpus}
-compute_capability = {capability}
-link = "{link}"
-price_usd_hour = {price}
-source = "SageMaker's price list of 2024"
-date = 2024-07-09
-"""
 FOUR_BITS, SIXTEEN_BITS = "ml.g5.12xlarge", "ml.p4d.24xlarge"
-PRICES_OF_2024 = {FOUR_BITS: 7.09, SIXTEEN_BITS: 37.688}
-
-
-def catalog_of_2024(path: Path) -> Path:
-    """Write the two machines with the prices of 2024."""
-    rows = []
-    for name, price in PRICES_OF_2024.items():
-        known = find_instance(name)
-        rows.append(
-            ROW.format(
-                name=name,
-                device=known.device_name,
-                devices=known.devices,
-                memory=known.device_bytes / 2**30,
-                host=known.host_bytes / 2**30,
-                vcpus=known.vcpus,
-                capability=known.compute_capability,
-                link={"PCIe": "pcie", "NVSwitch": "nvlink"}[known.link],
-                price=price,
-            )
-        )
-    path.write_text("".join(rows), encoding="utf-8")
-    return path
+CATALOG_OF_2024 = Path(__file__).with_name("catalog-2024.toml")
 
 
 def ranked(workload: str, catalog: Path | None) -> list[RankedInstance]:
@@ -73,11 +35,9 @@ def ranked(workload: str, catalog: Path | None) -> list[RankedInstance]:
 
 @pytest.mark.parametrize("year", ["2024", "today"])
 def test_four_bits_on_the_small_machine_are_cheaper_at_eight_requests(
-    year: str, tmp_path: Path
+    year: str,
 ) -> None:
-    catalog = catalog_of_2024(tmp_path / "catalog.toml") if year == "2024" else None
-
-    first, second = ranked("622:250:8", catalog)
+    first, second = ranked("622:250:8", CATALOG_OF_2024 if year == "2024" else None)
 
     assert first.plan.instance.name == FOUR_BITS
     assert second.plan.instance.name == SIXTEEN_BITS

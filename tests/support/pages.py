@@ -25,46 +25,14 @@ from packager.errors import PlanRejected
 from packager.performance.report_outlook import make_outlook
 from tests.support import zoo
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
+from tests.support.layouts import config_of, headers_of
 from tests.support.mtp_models import qwen3_next
 
 MADE = datetime(2026, 9, 1, 12, 30, tzinfo=UTC)
 
-PHI_3_MINI = LLAMA_3_8B | {
-    "architectures": ["Phi3ForCausalLM"],
-    "model_type": "phi3",
-    "hidden_size": 3072,
-    "intermediate_size": 8192,
-    "num_key_value_heads": 32,
-    "num_attention_heads": 32,
-    "vocab_size": 32064,
-    "max_position_embeddings": 4096,
-}
-
-
-def phi_3() -> ModelFiles:
-    """Phi-3 mini, whose projections are fused into one matrix each."""
-    hidden, inner = 3072, 8192
-    shapes: zoo.Shapes = {
-        "model.embed_tokens.weight": ("BF16", (32064, hidden)),
-        "model.norm.weight": ("BF16", (hidden,)),
-        "lm_head.weight": ("BF16", (32064, hidden)),
-    }
-    for layer in range(32):
-        at = f"model.layers.{layer}"
-        shapes |= {
-            f"{at}.self_attn.qkv_proj.weight": ("BF16", (3 * hidden, hidden)),
-            f"{at}.self_attn.o_proj.weight": ("BF16", (hidden, hidden)),
-            f"{at}.mlp.gate_up_proj.weight": ("BF16", (2 * inner, hidden)),
-            f"{at}.mlp.down_proj.weight": ("BF16", (hidden, inner)),
-            f"{at}.input_layernorm.weight": ("BF16", (hidden,)),
-            f"{at}.post_attention_layernorm.weight": ("BF16", (hidden,)),
-        }
-    return zoo.files(PHI_3_MINI, shapes)
-
-
 ARCHITECTURES: Mapping[str, Callable[[], ModelFiles]] = {
     "dense": lambda: model_of(LLAMA_3_8B, name="meta-llama/Meta-Llama-3-8B-Instruct"),
-    "fused": phi_3,
+    "fused": lambda: zoo.files(config_of("phi-3-mini"), headers_of("phi-3-mini")),
     "experts": zoo.mixtral,
     "mla": zoo.deepseek_v3,
     "hybrid": qwen3_next,

@@ -54,75 +54,7 @@ from packager.warmup.planning import canonical
 from tests.support.cache_entries import CHECKPOINT, DOCUMENTS
 from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, required
 from tests.support.frozen_schemas import filled, inlined
-
-_CATALOG = """
-[[instance]]
-name = "box"
-kind = "nvidia"
-device_name = "A10G"
-devices = 1
-device_memory_gib = 24.0
-host_memory_gib = 64.0
-vcpus = 8
-compute_capability = 8.6
-source = "a data sheet"
-date = 2026-11-22
-
-[[instance]]
-name = "bare"
-kind = "cpu"
-device_name = "EPYC"
-devices = 1
-device_memory_gib = 64.0
-host_memory_gib = 64.0
-vcpus = 16
-flags = ["avx2", "f16c"]
-source = "a data sheet"
-date = 2026-11-29
-
-[[model]]
-hf_id = "org/name"
-architecture = "LlamaForCausalLM"
-draft = [{ kind = "eagle3", reference = "org/head" }]
-source = "a model card"
-date = 2026-11-22
-
-[[container]]
-family = "vllm"
-kind = "nvidia"
-engine = "vllm"
-engine_version = "0.32.0"
-base = "registry.example/vllm:0.32.0"
-source = "a page"
-date = 2026-11-22
-
-[[registry]]
-name = "ours"
-hosts = ["registry.example"]
-layer_mib = 10240
-source = "a page"
-date = 2026-11-22
-"""
-_SETTINGS = """
-directory = "cache"
-shared = ["s3://bucket/cache"]
-require_signed = true
-trusted_keys = "keys.json"
-signing_key = "key.pem"
-match = "exact"
-builder_id = "us"
-"""
-_TOOL = """
-summary = "Does something"
-python = ">=3.11"
-disk_gb = 1.0
-cuda_disk_gb = 2.0
-packages = { torch = "2.11.0" }
-
-[[install]]
-requirements = "requirements.txt"
-require_hashes = true
-"""
+from tests.support.places import DATA
 
 
 def entry() -> Entry:
@@ -201,22 +133,15 @@ def _read_grid(path: Path) -> object:
 
 
 def _toml(
-    name: str,
-    model: Any,
-    text: str,
-    *,
-    writer: str,
-    path: str,
-    read: Callable[[Path], object],
-    version: int = 1,
+    name: str, model: Any, path: str, read: Callable[[Path], object], *, version: int = 1
 ) -> DocumentKind:
-    """Return a kind that people write."""
+    """Return a kind that people write: `data/schemas/NAME.toml` is the example."""
     return DocumentKind(
         name=name,
         version=version,
-        writer=writer,
+        writer="",
         model=model,
-        make=lambda _place: text.lstrip().encode(),
+        make=lambda _place: (DATA / "schemas" / f"{name}.toml").read_bytes(),
         read=in_file(path, read),
         suffix=".toml",
     )
@@ -340,22 +265,13 @@ MODELLED: tuple[DocumentKind, ...] = (
         part=lambda document: json.loads(document["failure"]),
         read=lambda data, _place: required(parse_failure(data)),
     ),
-    _toml(
-        "cache-settings",
-        _File,
-        _SETTINGS,
-        writer="",
-        path="packager/cache.toml",
-        read=_settings,
-    ),
+    _toml("cache-settings", _File, "packager/cache.toml", _settings),
     _toml(
         "catalog",
         CatalogFile,
-        _CATALOG,
+        "catalog.toml",
+        lambda path: load_user_catalog(path, {"HOME": str(path.parent)}).instances,
         version=2,  # rows of processors state their flags
-        writer="",
-        path="catalog.toml",
-        read=lambda path: load_user_catalog(path, {"HOME": str(path.parent)}).instances,
     ),
-    _toml("tool", ToolFile, _TOOL, writer="", path="tool/tool.toml", read=_tool),
+    _toml("tool", ToolFile, "tool/tool.toml", _tool),
 )
