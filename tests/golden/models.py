@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from packager.core.model import ModelFiles, ModelRef, TensorInfo
+from packager.core.model import ModelFiles, ModelRef
 from tests.support import zoo
 from tests.support.headers import (
-    AWQ_G128,
     GEMMA_2_2B,
     LLAMA_3_8B,
     LLAMA_3_70B,
     TINY,
     awq_model_of,
+    awq_packed,
     model_of,
-    tensor,
 )
 from tests.support.heads import dflash_of_speculators, eagle3, peagle_of_speculators
 from tests.support.mtp_models import qwen3_5, qwen3_next
@@ -30,24 +28,6 @@ CONFIGS = WRITTEN["configs"]
 def _named(model: ModelFiles, name: str, **config: object) -> ModelFiles:
     ref = ModelRef(source="hub", name=name)
     return replace(model, ref=ref, config={**model.config, **config})
-
-
-def _packed(whole: ModelFiles, name: str) -> ModelFiles:
-    """Pack every linear layer of a mixture but its gates as AWQ does."""
-    tensors = tuple(one for info in whole.tensors for one in _packed_tensors(info))
-    packed = _named(whole, name, torch_dtype="float16", quantization_config=AWQ_G128)
-    return replace(packed, tensors=tensors)
-
-
-def _packed_tensors(info: TensorInfo) -> Iterator[TensorInfo]:
-    stem = info.name.removesuffix(".weight")
-    if not stem.endswith(("_proj", ".w1", ".w2", ".w3")):
-        yield tensor(info.name, "F16", info.shape)
-        return
-    outputs, inputs = info.shape
-    yield tensor(f"{stem}.qweight", "I32", (inputs, outputs // 8))
-    yield tensor(f"{stem}.qzeros", "I32", (inputs // 128, outputs // 8))
-    yield tensor(f"{stem}.scales", "F16", (inputs // 128, outputs))
 
 
 LLAMA_8B = model_of(LLAMA_3_8B, name="meta-llama/Meta-Llama-3-8B-Instruct")
@@ -66,7 +46,9 @@ MODELS = {
     "qwen3.5": qwen3_5(),
     "qwen3-next": qwen3_next(),
     "mixtral": MIXTRAL,
-    "mixtral-awq": _packed(MIXTRAL, "ybelkada/Mixtral-8x7B-Instruct-v0.1-AWQ"),
+    "mixtral-awq": _named(
+        awq_packed(MIXTRAL, ".w1", ".w2", ".w3"), "ybelkada/Mixtral-8x7B-Instruct-v0.1-AWQ"
+    ),
     "small": model_of(CONFIGS["llama-68m"], name="org/llama-68m"),
     "eagle3": eagle3(LLAMA_3_8B, draft_vocab=32000),
     "dflash": dflash_of_speculators(LLAMA_3_8B),

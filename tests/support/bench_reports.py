@@ -11,7 +11,6 @@ from typing import Any
 from packager.bench.compare import compare
 from packager.bench.pareto import pareto
 from packager.core.bench import (
-    BenchError,
     BenchLoad,
     BenchReport,
     BenchVariant,
@@ -31,7 +30,6 @@ from tests.support.report_values import quality_report
 INPUT, OUTPUT = 622.0, 250.0
 LEVELS = (1, 2, 4, 8, 16, 32)
 TABLE = tomllib.loads((DATA / "bench" / "reports.toml").read_text("utf-8"))
-HOSTILE = "</title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
 def metric(unit: str, p50: float, spread: float = 0.1) -> Metric:
@@ -191,14 +189,13 @@ def told_variant(row: Mapping[str, Any]) -> BenchVariant:
         fields["acceptance"] = acceptance(fields.pop("accepted"))
     if "quality" in fields:
         fields["quality"] = quality_report(**fields["quality"])
-    predicted = fields.pop("predicted", {})
+    predicted, rates = fields.pop("predicted", {}), fields.pop("rates", {})
     made = variant(fields.pop("name"), **fields)
-    loads = (
-        one.model_copy(update={"predicted": Predicted(**predicted[str(one.concurrency)])})
-        if str(one.concurrency) in predicted
-        else one
-        for one in made.loads
-    )
+    loads = []
+    for one in made.loads:
+        at = str(one.concurrency)
+        told = {"predicted": Predicted(**predicted[at])} if at in predicted else {}
+        loads.append(one.model_copy(update={**told, "rate": rates.get(at)}))
     return made.model_copy(update={"loads": tuple(loads)})
 
 
@@ -226,81 +223,8 @@ def told(name: str) -> BenchReport:
     return report(tuple(variants), **row.get("report", {}))
 
 
-def twelve() -> BenchReport:
-    """As many variants as somebody tunes."""
-    variants = tuple(
-        variant(
-            f"registry.example/team/llama-3.1-8b:{scheme}-{draft}",
-            tpot_ms=tpot * gain,
-            ttft_ms=90.0 + 3 * place,
-            setup={"quantization": scheme, "draft": draft},
-            **({"acceptance": acceptance(1.2 + 1 / gain)} if draft != "none" else {}),
-        )
-        for place, (scheme, tpot) in enumerate((("none", 28.0), ("awq", 11.5), ("fp8", 16.5)))
-        for draft, gain in (("none", 1.0), ("ngram", 0.95), ("eagle3", 0.5), ("medusa", 0.7))
-    )
-    return report(variants)
-
-
-def long_names() -> BenchReport:
-    """Names as registries have them, longer than any column."""
-    place = "123456789012.dkr.ecr.ap-southeast-2.amazonaws.com/" + "team-of-many-words/" * 4
-    return report(
-        tuple(
-            variant(
-                f"{place}{'a-very-long-name-without-a-space-' * 3}{end}", tpot_ms=tpot, ttft_ms=90.0
-            )
-            for end, tpot in (("one", 20.0), ("other", 25.0))
-        )
-    )
-
-
-def open_loop() -> BenchReport:
-    """Loads by requests a second."""
-    variants = tuple(
-        variant(f"shop:{name}", tpot_ms=tpot, ttft_ms=90.0).model_copy(
-            update={
-                "loads": tuple(
-                    load(level, tpot_ms=tpot, ttft_ms=90.0, rate=level / 4) for level in (1, 4, 16)
-                )
-            }
-        )
-        for name, tpot in (("bf16", 28.0), ("awq", 11.5))
-    )
-    return report(variants)
-
-
-def hostile() -> BenchReport:
-    """Names and messages that want to be markup, or lines of their own."""
-    bad = variant(
-        HOSTILE,
-        tpot_ms=20.0,
-        ttft_ms=60.0,
-        levels=(1, 8),
-        errors=(BenchError(kind=HOSTILE, reason=f"{HOSTILE}\n\x1b[31mred\u202e", count=1),),
-        setup=dict.fromkeys(
-            ("model", "instance", "precision", "quantization", "draft", "engine", "digest"), HOSTILE
-        ),
-    )
-    other = variant(f"{HOSTILE}{HOSTILE}", tpot_ms=10.0, ttft_ms=60.0, levels=(1, 8))
-    return report(
-        (bad, other),
-        machine=HOSTILE,
-        measured=HOSTILE,
-        packager_version=HOSTILE,
-        notes=(HOSTILE,),
-        command=f"packager bench {HOSTILE}",
-        workload=BenchWorkload(name=HOSTILE, data=HOSTILE, data_digest=HOSTILE),
-    )
-
-
-REPORTS: Mapping[str, Callable[[], BenchReport]] = {
-    **{name: partial(told, name) for name in TABLE},
-    "twelve": twelve,
-    "long names": long_names,
-    "open loop": open_loop,
-    "hostile": hostile,
-}
+REPORTS: Mapping[str, Callable[[], BenchReport]] = {name: partial(told, name) for name in TABLE}
 quantized, drafts, tiny = REPORTS["quantized"], REPORTS["drafts"], REPORTS["tiny"]
 even, unpriced, searched = REPORTS["even"], REPORTS["unpriced"], REPORTS["searched"]
 failed, partly_failed = REPORTS["failed"], REPORTS["partly failed"]
+twelve, open_loop, hostile = REPORTS["twelve"], REPORTS["open loop"], REPORTS["hostile"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from packager.catalog.accelerators import accelerator_of
@@ -25,7 +26,7 @@ LLAMA_3_8B = config_of("llama-3-8b")
 LLAMA_3_70B = config_of("llama-3-70b")
 GEMMA_2_2B = config_of("gemma-2-2b")
 
-AWQ_G128 = {
+AWQ_G128: dict[str, Any] = {
     "quant_method": "awq",
     "bits": 4,
     "group_size": 128,
@@ -92,22 +93,26 @@ def model_of(config: dict[str, Any], *, dtype: str = "BF16", name: str = "model"
 
 def awq_model_of(config: dict[str, Any], *, name: str = "model") -> ModelFiles:
     """Make the same model with its linear layers packed as AWQ does, embeddings left whole."""
-    whole = model_of(config, dtype="F16", name=name)
-    tensors: list[TensorInfo] = []
-    for info in whole.tensors:
-        if not info.name.endswith("_proj.weight"):
-            tensors.append(info)
-            continue
-        outputs, inputs = info.shape
-        stem = info.name.removesuffix(".weight")
-        groups = inputs // AWQ_G128["group_size"]
-        tensors += [
-            tensor(f"{stem}.qweight", "I32", (inputs, outputs // 8)),
-            tensor(f"{stem}.qzeros", "I32", (groups, outputs // 8)),
-            tensor(f"{stem}.scales", "F16", (groups, outputs)),
-        ]
-    quantized = {**config, "torch_dtype": "float16", "quantization_config": AWQ_G128}
-    return ModelFiles(ref=whole.ref, files=(), config=quantized, tensors=tuple(tensors))
+    return awq_packed(model_of(config, name=name))
+
+
+def awq_packed(whole: ModelFiles, *ends: str) -> ModelFiles:
+    """Pack the linear layers of a model as AWQ does: `…_proj`, and those with other `ends`."""
+    tensors = tuple(one for info in whole.tensors for one in _packed(info, ("_proj", *ends)))
+    config = {**whole.config, "torch_dtype": "float16", "quantization_config": AWQ_G128}
+    return ModelFiles(ref=whole.ref, files=(), config=config, tensors=tensors)
+
+
+def _packed(info: TensorInfo, ends: tuple[str, ...]) -> Iterator[TensorInfo]:
+    stem = info.name.removesuffix(".weight")
+    if not stem.endswith(ends):
+        yield tensor(info.name, "F16", info.shape)
+        return
+    outputs, inputs = info.shape
+    groups = inputs // AWQ_G128["group_size"]
+    yield tensor(f"{stem}.qweight", "I32", (inputs, outputs // 8))
+    yield tensor(f"{stem}.qzeros", "I32", (groups, outputs // 8))
+    yield tensor(f"{stem}.scales", "F16", (groups, outputs))
 
 
 def tensor(name: str, dtype: str, shape: tuple[int, ...]) -> TensorInfo:

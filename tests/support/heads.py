@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,40 +13,22 @@ from tests.support.layouts import Headers, read_layout, write_out
 
 def eagle3(target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: Any) -> ModelFiles:
     """An EAGLE-3 head of a model as its authors publish it, with a vocabulary of its own."""
-    config = _numbers(target) | {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
-        "draft_vocab_size": draft_vocab,
-        **changed,
-    }
-    return files(config, _eagle3(target, "eagle3", draft_vocab))
+    stated = _numbers(target) | _stated("eagle3") | {"draft_vocab_size": draft_vocab}
+    return files(stated | changed, _eagle3(target, "eagle3", draft_vocab))
 
 
 def eagle3_of_speculators(
     target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: Any
 ) -> ModelFiles:
     """The same head as the speculators library saves it."""
-    config = {
-        "architectures": ["Eagle3DraftModel"],
-        "speculators_model_type": "eagle3",
-        "draft_vocab_size": draft_vocab,
-        "transformer_layer_config": _numbers(target) | {"model_type": "llama"},
-        "speculators_config": {
-            "algorithm": "eagle3",
-            "verifier": {
-                "name_or_path": "/home/trainer/target",
-                "architectures": target["architectures"],
-            },
-        },
-        **changed,
-    }
-    return files(config, _eagle3(target, "eagle3 of speculators", draft_vocab))
+    kind = "eagle3 of speculators"
+    config = _of_speculators(kind, target, draft_vocab)
+    return files(config | changed, _eagle3(target, kind, draft_vocab))
 
 
 def eagle(target: Mapping[str, Any], **changed: Any) -> ModelFiles:
     """An EAGLE head as its authors publish it: it uses the model's vocabulary."""
-    named = {"architectures": ["LlamaForCausalLMEagle"], "model_type": "llama"}
-    return files(_numbers(target) | named | changed, _of(target, "eagle"))
+    return files(_numbers(target) | _stated("eagle") | changed, _of(target, "eagle"))
 
 
 def peagle(target: Mapping[str, Any], *, layers: int = 4, **changed: Any) -> ModelFiles:
@@ -58,97 +41,46 @@ def peagle_of_speculators(
     target: Mapping[str, Any], *, layers: int = 4, **changed: Any
 ) -> ModelFiles:
     """The same head as the speculators library saves it."""
-    whole = eagle3_of_speculators(
-        target,
-        speculators_model_type="peagle",
-        architectures=["PEagleDraftModel"],
-        mask_token_id=7,
-        **changed,
-    )
-    numbers = {**whole.config["transformer_layer_config"], "num_hidden_layers": layers}
-    stated = {
-        **whole.config["speculators_config"],
-        "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 8}],
-    }
-    config = {**whole.config, "transformer_layer_config": numbers, "speculators_config": stated}
+    config = _of_speculators("peagle of speculators", target) | changed
+    config["transformer_layer_config"]["num_hidden_layers"] = layers
     return files(config, _parallel(target, layers, "eagle3 of speculators"))
 
 
-DFLASH_LAYERS = (1, 9, 17, 25, 29)  # of 32: the layers before those that vLLM counts
-
-
 def dflash(target: Mapping[str, Any], **changed: Any) -> ModelFiles:
-    """A DFlash head as its authors publish it: embeddings and scores are the model's."""
-    own = {"target_layer_ids": list(DFLASH_LAYERS), "mask_token_id": 7}
-    config = _numbers(target) | {
-        "architectures": ["DFlashDraftModel"],
-        "model_type": "qwen3",
-        "num_hidden_layers": 5,
-        "block_size": 16,
-        "dflash_config": own,
-        **changed,
-    }
-    return files(config, _of(target, "dflash"))
+    """A DFlash head as its authors publish it: embeddings and scores are the model's.
+
+    It counts the layers before those that vLLM counts, of 32.
+    """
+    return files(_numbers(target) | _stated("dflash") | changed, _of(target, "dflash"))
 
 
 def dflash_of_speculators(
     target: Mapping[str, Any], *, draft_vocab: int = 32000, **changed: Any
 ) -> ModelFiles:
     """The same head as the speculators library saves it, with a vocabulary of its own."""
-    config = {
-        "architectures": ["DFlashDraftModel"],
-        "speculators_model_type": "dflash",
-        "draft_vocab_size": draft_vocab,
-        "block_size": 8,
-        "mask_token_id": 7,
-        "aux_hidden_state_layer_ids": [layer + 1 for layer in DFLASH_LAYERS],
-        "transformer_layer_config": _numbers(target)
-        | {"model_type": "qwen3", "num_hidden_layers": 5},
-        "speculators_config": {
-            "algorithm": "dflash",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 7}],
-            "verifier": {
-                "name_or_path": "/home/trainer/target",
-                "architectures": target["architectures"],
-            },
-        },
-        **changed,
-    }
+    config = _of_speculators("dflash of speculators", target, draft_vocab) | changed
     parts = ("dflash", "embeddings and scores", "a vocabulary of its own")
     return files(config, _of(target, *parts, draft_vocab=draft_vocab))
 
 
 def assistant(target: Mapping[str, Any], *, layers: int = 4, **changed: Any) -> ModelFiles:
     """An assistant of Gemma 4: it has no keys and values of its own."""
-    config = {
-        "architectures": ["Gemma4AssistantForCausalLM"],
-        "model_type": "gemma4_assistant",
-        "backbone_hidden_size": target["hidden_size"],
-        "text_config": {
-            "model_type": "gemma4_text",
-            "hidden_size": 256,
-            "intermediate_size": 1024,
-            "num_hidden_layers": layers,
-            "num_attention_heads": 4,
-            "vocab_size": target["vocab_size"],
-        },
-        **changed,
-    }
-    shapes = _of(target, "assistant")
-    return files(config, shapes | _of(target, "a layer of an assistant", layers=range(layers)))
+    config = _stated("assistant") | {"backbone_hidden_size": target["hidden_size"]}
+    config["text_config"] |= {"num_hidden_layers": layers, "vocab_size": target["vocab_size"]}
+    shapes = _of(target, "assistant") | _of(target, "a layer of an assistant", layers=range(layers))
+    return files(config | changed, shapes)
 
 
 def medusa_of_vllm(
     hidden: int, vocabulary: int, *, heads: int = 3, layers: int = 1, **changed: Any
 ) -> ModelFiles:
     """Medusa heads of version 1 in vLLM's names, without biases."""
-    shapes: Headers = {}
+    rows: dict[str, list[Any]] = {}
     for head in range(heads):
-        for layer in range(layers):
-            shapes[f"blocks.{head}.layers.{layer}.weight"] = ("BF16", (hidden, hidden))
-        shapes[f"lm_heads.{head}.weight"] = ("BF16", (vocabulary, hidden))
+        rows[f"blocks.{head}.layers.{{0-{layers - 1}}}.weight"] = ["BF16", hidden, hidden]
+        rows[f"lm_heads.{head}.weight"] = ["BF16", vocabulary, hidden]
     config = {"model_type": "medusa", "num_heads": heads, "num_hidden_layers": layers, **changed}
-    return files(config, shapes)
+    return files(config, write_out(rows))
 
 
 def without(model: ModelFiles, *names: str) -> ModelFiles:
@@ -179,15 +111,25 @@ def files(config: Mapping[str, Any], shapes: Headers) -> ModelFiles:
 
 
 def _numbers(target: Mapping[str, Any]) -> dict[str, Any]:
-    names = (
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "vocab_size",
-    )
+    names = ("hidden_size", "intermediate_size", "head_dim", "vocab_size")
+    names += ("num_attention_heads", "num_key_value_heads")
     return {name: target[name] for name in names if name in target} | {"num_hidden_layers": 1}
+
+
+def _stated(kind: str) -> dict[str, Any]:
+    """Return what the configuration of a kind says, whatever the model."""
+    return copy.deepcopy(dict(read_layout("head_configs")[kind]))
+
+
+def _of_speculators(
+    kind: str, target: Mapping[str, Any], draft_vocab: int = 32000
+) -> dict[str, Any]:
+    """Return a configuration that names the model, and has its numbers for the head's layers."""
+    stated = _stated(kind) | {"draft_vocab_size": draft_vocab}
+    layer = _numbers(target) | stated["transformer_layer_config"]
+    verifier = {"name_or_path": "/home/trainer/target", "architectures": target["architectures"]}
+    named = stated["speculators_config"] | {"verifier": verifier}
+    return stated | {"transformer_layer_config": layer, "speculators_config": named}
 
 
 def _eagle3(target: Mapping[str, Any], kind: str, draft_vocab: int) -> Headers:
