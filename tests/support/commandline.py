@@ -139,19 +139,12 @@ class Preloaded:
         log: Path | None = None,
     ) -> Started:
         """Start a command; its stdout is a pipe."""
-        asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
-        reports, report = os.pipe()
         out, written = os.pipe()
         err = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115
-        with Path(os.devnull).open() as nothing:
-            streams = [nothing.fileno(), written, err.fileno(), report]
-            try:
-                socket.send_fds(self.requests, [json.dumps(asked).encode()], streams)
-            finally:
-                os.close(report)
-                os.close(written)
-        # Unbuffered: `select` must see the status, though the pid was read before it.
-        lines = os.fdopen(reports, "rb", buffering=0)
+        try:
+            lines = self._begin(arguments, cwd, env, written, err.fileno())
+        finally:
+            os.close(written)
         return Started(int(lines.readline()), lines, os.fdopen(out), err)
 
     def run(
@@ -164,26 +157,30 @@ class Preloaded:
         merged: bool = False,
     ) -> Done:
         """Run a command to its end."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            told = out if merged else err
+            with self._begin(arguments, cwd, env, out.fileno(), told.fileno()) as lines:
+                pid = int(lines.readline())
+                if not select.select([lines], [], [], timeout_s)[0]:
+                    os.kill(pid, signal.SIGKILL)
+                    raise subprocess.TimeoutExpired(["packager", *arguments], timeout_s)
+                status = int(lines.readline())
+            return Done(status, _written(out), _written(err))
+
+    def _begin(
+        self, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str], *streams: int
+    ) -> IO[bytes]:
+        """Ask for a command with this stdout and stderr; its pid and its status can be read."""
         asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
         reports, report = os.pipe()
-        with (
-            os.fdopen(reports) as lines,
-            Path(os.devnull).open() as nothing,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-        ):
-            told = out if merged else err
-            streams = [nothing.fileno(), out.fileno(), told.fileno(), report]
+        with Path(os.devnull).open() as nothing:
             try:
-                socket.send_fds(self.requests, [json.dumps(asked).encode()], streams)
+                given = [nothing.fileno(), *streams, report]
+                socket.send_fds(self.requests, [json.dumps(asked).encode()], given)
             finally:
                 os.close(report)
-            pid = int(lines.readline())
-            if not select.select([lines], [], [], timeout_s)[0]:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(["packager", *arguments], timeout_s)
-            status = int(lines.readline())
-            return Done(status, _written(out), _written(err))
+        # Unbuffered: `select` must see the status, though the pid was read before it.
+        return os.fdopen(reports, "rb", buffering=0)
 
 
 @functools.cache

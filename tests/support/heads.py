@@ -111,8 +111,8 @@ def files(config: Mapping[str, Any], shapes: Headers) -> ModelFiles:
 
 
 def _numbers(target: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("hidden_size", "intermediate_size", "head_dim", "vocab_size")
-    names += ("num_attention_heads", "num_key_value_heads")
+    sizes = ("hidden_size", "intermediate_size", "head_dim", "vocab_size")
+    names = (*sizes, "num_attention_heads", "num_key_value_heads")
     return {name: target[name] for name in names if name in target} | {"num_hidden_layers": 1}
 
 

@@ -17,14 +17,13 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any
 
 from tests.support.doubles.llm_service import Behaviour, Mode, Record, Service, behaviour_of
+from tests.support.loop_threads import LoopThread
 
 __all__ = ["Behaviour", "LlmDouble", "Mode", "Record"]
 
@@ -43,8 +42,7 @@ class LlmDouble:
         self._modes = tuple(modes)
         self._in_process = process
         self._process: subprocess.Popen[str] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
         self.url = ""
 
     def __enter__(self) -> LlmDouble:
@@ -58,24 +56,19 @@ class LlmDouble:
             assert self._process.stdout is not None
             port = int(self._process.stdout.readline())
         else:
-            port = self._started_in_a_thread()
+            self._thread = LoopThread()
+            self._service = Service(self._behaviour, self._modes)
+            port = self._thread.call(self._service.start())
         self.url = f"http://127.0.0.1:{port}"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+            self._process.communicate()
+        if self._thread is not None:
+            self._thread.call(self._service.site.stop())
+            self._thread.stop()
 
     def records(self) -> list[Record]:
         """Return what became of all requests so far, in the order in which they came."""
@@ -90,29 +83,6 @@ class LlmDouble:
         """Answer in another way from now on."""
         data = json.dumps(asdict(behaviour)).encode()
         urllib.request.urlopen(f"{self.url}/double/behave", data=data).close()
-
-    def _started_in_a_thread(self) -> int:
-        loop = self._loop = asyncio.new_event_loop()
-        service = Service(self._behaviour, self._modes)
-        ports: list[int] = []
-        started = threading.Event()
-
-        def serve() -> None:
-            asyncio.set_event_loop(loop)
-            ports.append(loop.run_until_complete(service.start()))
-            started.set()
-            loop.run_forever()
-            loop.run_until_complete(service.site.stop())
-            running = asyncio.all_tasks(loop)
-            for task in running:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
-            loop.close()
-
-        self._thread = threading.Thread(target=serve, daemon=True)
-        self._thread.start()
-        assert started.wait(60), "the double does not start"
-        return ports[0]
 
 
 async def _serve(settings: dict[str, Any]) -> None:
