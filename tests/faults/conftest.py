@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import pkgutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from packager.images import registry
-from tests.conftest import need, unavailable
 from tests.faults.counters import NEVER, TRIES
+from tests.support import disks
 
 _RUN = {"tests": 0, "failed": 0}
 
@@ -41,19 +39,8 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of two megabytes."""
-    if os.geteuid() != 0:
-        unavailable("root, to mount a small disk,")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        [need("mount"), "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True
-    )
-    if mounted.returncode:
-        unavailable("the right to mount a small disk")
-    try:
+    with disks.small_disk(tmp_path / "disk") as disk:
         yield disk
-    finally:
-        subprocess.run([need("umount"), "-l", str(disk)], check=True)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

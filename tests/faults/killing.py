@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 import urllib.error
@@ -28,6 +29,7 @@ import packager.images.registry.sink
 import packager.models.local
 import packager.wiring  # noqa: F401 - imported here so that no run has to
 from packager.cli import app
+from tests.conftest import need
 from tests.faults.counters import tried
 from tests.faults.forking import FORKED
 from tests.support.doubles.registry import sha256
@@ -77,6 +79,24 @@ class Machine:
         tried()
         assert process.exitcode in (0, -9), self.err
         return process.exitcode
+
+    def traced(self, call: str, *options: str, arguments: tuple[str, ...]) -> tuple[int, str]:
+        """Run to the end in a process of its own; return its status, and what strace wrote.
+
+        (With --seccomp-bpf, strace 6.1 injects no signals.)
+        """
+        trace = self.root.with_name(f"{self.root.name}.trace")
+        done = subprocess.run(
+            [need("strace"), "-f", "-qq", "-o", str(trace), f"--trace={call}", *options]
+            + [sys.executable, "-m", "packager", *arguments],
+            cwd=self.root,
+            # Python renames what it compiles, too: the first run would have other numbers.
+            env={**os.environ, **self.environment, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            timeout=300,
+        )
+        (self.root / "stderr").write_bytes(done.stderr)
+        return done.returncode, trace.read_text()
 
     @property
     def out(self) -> str:

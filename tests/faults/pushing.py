@@ -9,21 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packager.core.image import BaseImage, Blob, ImageSpec, Inline, Layer, Platform, RuntimeConfig
+from packager.core.image import BaseImage, ImageSpec, Platform, RuntimeConfig
 from packager.errors import PackagerError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.oci import scratch
+from packager.images.registry.base import RegistryBase
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
 from packager.images.registry.reader import RegistryReader
-from packager.images.registry.sink import RegistrySink
 from packager.images.registry.transport import Transport
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.faults.counters import never
 from tests.support.doubles.fault_proxy import FaultProxy
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
+from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
 
 REPOSITORY = "team/model"
 LARGEST = 2_500_000  # three pieces of a megabyte, more than socket buffers hold
@@ -37,16 +38,14 @@ LAYERS = tuple(_RANDOM.randbytes(size) for size in (LARGEST, 1_200_000, 20_000))
 def image(*layers: bytes, base: BaseImage | None = None) -> ImageSpec:
     base = base or scratch(Platform())
     roles = ("weights",) * (len(layers) - 1) + ("config",)
-    ours = tuple(
-        Layer(role=role, blob=Blob((Inline(data),)))  # type: ignore[arg-type]
-        for role, data in zip(roles, layers, strict=True)
-    )
-    return ImageSpec(
-        base=base,
-        layers=(*base.layers, *ours),
-        runtime=RuntimeConfig(cmd=("serve",)),
-        created="1970-01-01T00:00:00Z",
-    )
+    ours = (layer_with(data, role=role) for data, role in zip(layers, roles, strict=True))
+    return image_with(*base.layers, *ours, base=base, runtime=RuntimeConfig(cmd=("serve",)))
+
+
+def base_at(host: str, repository: str) -> BaseImage:
+    """Read what a registry has under the tag 1 as a base."""
+    target = parse_registry_target(f"{host}/{repository}:1")
+    return RegistryBase(clients=hasty_clients()).facts(target, Platform())
 
 
 @dataclass
@@ -95,7 +94,7 @@ class Bench:
     ) -> str:
         written = write_image(
             spec,
-            [RegistrySink(parse_registry_target(f"{host}/{REPOSITORY}:1"), clients=clients)],
+            [registry_sink(f"{host}/{REPOSITORY}:1", clients)],
             reader=BlobReader([RegistryReader(clients=clients)]),
             index=DigestIndex(self.state / "digests.sqlite"),
             sleep=slept.append,

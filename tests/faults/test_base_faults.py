@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.image import ImageSpec, Platform
-from packager.images.registry.base import RegistryBase
-from packager.images.registry.clients import RegistryClients
-from packager.images.registry.transport import Transport
-from packager.images.target import parse_registry_target
+from packager.core.image import ImageSpec
 from tests.faults.counters import never
-from tests.faults.pushing import LARGEST, LAYERS, REPOSITORY, Bench, bench, image
+from tests.faults.pushing import LARGEST, LAYERS, REPOSITORY, Bench, base_at, bench, image
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.registry import FakeRegistry, sha256
 
@@ -32,11 +28,7 @@ class Mirror:
 
     def image(self) -> ImageSpec:
         """The base as it is now, with a layer of ours on top."""
-        clients = RegistryClients(transport=Transport(sleep=lambda seconds: None))
-        base = RegistryBase(clients=clients).facts(
-            parse_registry_target(f"{self.proxy.host}/{REPOSITORY}:1"), Platform()
-        )
-        return image(b"ours", base=base)
+        return image(b"ours", base=base_at(self.proxy.host, REPOSITORY))
 
 
 @pytest.fixture
@@ -101,12 +93,8 @@ def test_a_base_of_the_same_registry_arrives_whether_it_can_be_mounted_or_not(
         for (_, digest), data in list(at.registry.blobs.items()):
             at.registry.blobs["bases/one", digest] = data
         at.registry.blobs = {k: v for k, v in at.registry.blobs.items() if k[0] == "bases/one"}
-        clients = RegistryClients(transport=Transport(sleep=lambda seconds: None))
-        base = RegistryBase(clients=clients).facts(
-            parse_registry_target(f"{at.proxy.host}/bases/one:1"), Platform()
-        )
 
-        pushed = at.push(image(b"ours", base=base))
+        pushed = at.push(image(b"ours", base=base_at(at.proxy.host, "bases/one")))
 
         assert pushed.error is None
         assert (pushed.body_bytes < 5000) == mounts

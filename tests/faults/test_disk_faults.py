@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.image import Blob, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.core.image import Blob, ImageSpec
 from packager.errors import OutputFailed
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.digest_index import DigestIndex
-from packager.images.layout.sink import LayoutSink
-from packager.images.oci import scratch
-from packager.images.target import parse_layout_target
 from packager.images.tee import write_image
 from tests.faults.counters import never
 from tests.faults.pushing import REPOSITORY, bench
+from tests.support.made_images import image_with, layer_with, layout_sink
 
 SIZE = 3_000_000
 
@@ -31,18 +29,7 @@ def shard(tmp_path: Path) -> Path:
 
 
 def image_of(shard: Path) -> ImageSpec:
-    content = FileRange(path=str(shard), offset=0, length=SIZE)
-    return ImageSpec(
-        base=scratch(Platform()),
-        layers=(Layer(role="weights", blob=Blob((content,))),),
-        runtime=RuntimeConfig(),
-        created="1970-01-01T00:00:00Z",
-    )
-
-
-def write(shard: Path, sink: LayoutSink, state: Path) -> None:
-    index = DigestIndex(state / "digests.sqlite")
-    write_image(image_of(shard), [sink], reader=BlobReader(), index=index)
+    return image_with(layer_with(shard))
 
 
 def test_a_disk_that_fills_up_leaves_no_image_and_no_garbage(
@@ -53,18 +40,16 @@ def test_a_disk_that_fills_up_leaves_no_image_and_no_garbage(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1 << 40, 0, 1 << 40))
 
     with pytest.raises(OutputFailed, match="no space left") as failed:
-        write(shard, LayoutSink(parse_layout_target(f"oci:{small_disk / 'out'}")), tmp_path)
+        write_image(
+            image_of(shard),
+            [layout_sink(small_disk / "out")],
+            reader=BlobReader(),
+            index=DigestIndex(tmp_path / "digests.sqlite"),
+        )
 
     assert "free some space" in failed.value.hint
     with never("garbage_left"):
         assert list(small_disk.iterdir()) == []
-
-
-def test_a_disk_that_is_too_small_is_refused_before_anything_is_read(
-    shard: Path, small_disk: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(OutputFailed, match="are free"):
-        write(shard, LayoutSink(parse_layout_target(f"oci:{small_disk / 'out'}")), tmp_path)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

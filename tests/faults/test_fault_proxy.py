@@ -3,58 +3,41 @@
 from __future__ import annotations
 
 import http.client
-import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.http import Handler, Server
 
 BODY = bytes(range(256)) * 1000
 
 
-class _Echo(BaseHTTPRequestHandler):
+class _Echo(Handler):
     """Answers with the body that came, and keeps it."""
 
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # or a body waits 40 ms for the acknowledgement of its head
-    got: list[bytes]
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    server: Server
 
     def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.got.append(body)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.server.double.append(self.body())
+        self.say(200, {}, self.server.double[-1])
 
 
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    handler = type("Handler", (_Echo,), {"got": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server
-        server.shutdown()
+def server() -> Iterator[Server]:
+    server = Server(_Echo, [])
+    server.open()
+    yield server
+    server.close()
 
 
 @pytest.fixture
-def proxy(server: ThreadingHTTPServer) -> Iterator[FaultProxy]:
-    with FaultProxy(f"127.0.0.1:{server.server_address[1]}") as proxy:
+def proxy(server: Server) -> Iterator[FaultProxy]:
+    with FaultProxy(server.host) as proxy:
         yield proxy
-
-
-def got(server: ThreadingHTTPServer) -> list[bytes]:
-    return server.RequestHandlerClass.got  # type: ignore[attr-defined, no-any-return]
 
 
 def put(
@@ -112,22 +95,13 @@ def test_a_line_breaks_once(
 
 @pytest.mark.parametrize("headers", [{}, {"Expect": "100-continue"}])
 def test_a_dropped_answer_is_the_final_one(
-    proxy: FaultProxy, server: ThreadingHTTPServer, headers: dict[str, str]
+    proxy: FaultProxy, server: Server, headers: dict[str, str]
 ) -> None:
     proxy.add(Fault("drop"))
 
     with pytest.raises(OSError):
         put(proxy, headers)
-    assert got(server) == [BODY]  # the server has done it
-
-
-def test_an_expectation_is_answered_before_the_body(proxy: FaultProxy) -> None:
-    host, port = proxy.host.split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as sock:
-        sock.sendall(b"PUT / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
-        assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        sock.sendall(b"abc")
-        assert b"200" in sock.recv(1000)
+    assert server.double == [BODY]  # the server has done it
 
 
 @pytest.mark.parametrize(("at", "place"), [(0, 0), (70_000, 70_000), (-1, len(BODY) - 1)])
@@ -139,26 +113,8 @@ def test_a_flipped_byte_is_the_only_wrong_one(proxy: FaultProxy, at: int, place:
     assert [i for i, (a, b) in enumerate(zip(body, BODY, strict=True)) if a != b] == [place]
 
 
-def test_a_place_that_the_body_does_not_have_waits_for_the_next(proxy: FaultProxy) -> None:
-    proxy.add(Fault("truncate", at=len(BODY)))
-
-    assert put(proxy) == (200, BODY)
-    assert proxy.faults[0].hits == 0
-
-
-@pytest.mark.parametrize("do", ["flip", "answer"])
-def test_one_fault_hits_one_of_several_requests_at_once(proxy: FaultProxy, do: str) -> None:
-    proxy.add(Fault(do, at=-1))  # type: ignore[arg-type]
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: put(proxy), range(8)))
-
-    assert sum(answer != (200, BODY) for answer in answers) == 1
-    assert proxy.faults[0].hits == 1
-
-
 def test_of_two_bodies_on_their_way_to_a_fault_one_arrives_whole(
-    proxy: FaultProxy, server: ThreadingHTTPServer
+    proxy: FaultProxy, server: Server
 ) -> None:
     """It used to stop there for ever, and pushes of several layers waited until they gave up."""
     fault = Fault("reset", at=-1)
@@ -178,4 +134,4 @@ def test_of_two_bodies_on_their_way_to_a_fault_one_arrives_whole(
             statuses.append(connection.getresponse().status)
 
     assert statuses == [200]
-    assert got(server) == [BODY]
+    assert server.double == [BODY]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import need
 from tests.faults.counters import never
 from tests.faults.killing import Machine, has_blob, layout_image, tagged, unneeded_blobs
 from tests.faults.scale import LONG, one_of_each, some
@@ -163,25 +159,7 @@ def test_a_call_that_fails_is_explained_or_does_no_harm(
 
 
 def traced(scene: Scene, call: str, fault: str) -> tuple[int, bool]:
-    """Build in a process of its own, in which a system call goes wrong, if it is made so often.
-
-    Gives the status, and whether it did.  (With --seccomp-bpf, strace 6.1 injects no signals.)
-    """
-    trace = scene.machine.root.with_name(f"{scene.machine.root.name}.trace")
-    done = subprocess.run(
-        [need("strace"), "-f", "-qq", "-o", str(trace)]
-        + ["-e", f"trace={call}", "-e", f"inject={call}:{fault}", sys.executable, "-m", "packager"]
-        + [*scene.build(scene.target.model)],
-        cwd=scene.machine.root,
-        env={"PATH": "/usr/bin:/bin", **scene.machine.environment, **inherited()},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    (scene.machine.root / "stderr").write_text(done.stderr)
-    injected = b"(INJECTED" in trace.read_bytes() or done.returncode < 0
-    return done.returncode, injected
-
-
-def inherited() -> dict[str, str]:
-    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    """Build while a system call goes wrong, if it is made so often; tell whether it was."""
+    build = scene.build(scene.target.model)
+    status, calls = scene.machine.traced(call, f"--inject={call}:{fault}", arguments=build)
+    return status, "(INJECTED" in calls or status < 0

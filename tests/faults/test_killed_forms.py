@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import need
 from tests.faults.counters import never
 from tests.faults.killing import Machine, layout_image, tagged, unneeded_blobs
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
@@ -131,15 +127,5 @@ def renamed(models: Models, root: Path) -> list[str]:
 
 def strace(models: Models, machine: Machine, *fault: str) -> tuple[int, str]:
     """Build into `oci:out` under strace; return the status and what was renamed."""
-    trace = machine.root.with_name(f"{machine.root.name}.trace")
-    done = subprocess.run(
-        [need("strace"), "-f", "-qq", "-s", "4096", "-o", str(trace), "--trace=rename", *fault]
-        + [sys.executable, "-m", "packager", *BUILD, "--model", str(models.new)]
-        + ["--output", "oci:out"],
-        cwd=machine.root,
-        # Python renames what it compiles, too: the first run would have other numbers.
-        env={**os.environ, **machine.environment, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        timeout=300,
-    )
-    return done.returncode, trace.read_text()
+    build = (*BUILD, "--model", str(models.new), "--output", "oci:out")
+    return machine.traced("rename", "-s", "4096", *fault, arguments=build)

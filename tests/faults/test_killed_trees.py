@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from packager.core.tree_manifest import read_manifest
@@ -114,29 +113,13 @@ def test_a_bucket_has_a_manifest_only_beside_its_objects(
     with never("wrong_bytes"):
         assert objects(bucket) == models.trees[1]
     with never("garbage_left"):
-        uploads = client(bucket).list_multipart_uploads(Bucket=bucket.name)
+        uploads = bucket.client.list_multipart_uploads(Bucket=bucket.name)
         assert uploads.get("Uploads", []) == []
 
 
-def client(bucket: Bucket) -> Any:
-    return boto3.client(
-        "s3",
-        endpoint_url=bucket.environment["AWS_ENDPOINT_URL"],
-        region_name="eu-west-1",
-        aws_access_key_id="x",
-        aws_secret_access_key="x",
-    )
-
-
 def objects(bucket: Bucket) -> dict[str, bytes]:
-    s3 = client(bucket)
-    listed = s3.list_objects_v2(Bucket=bucket.name, Prefix="m/").get("Contents", ())
-    return {
-        one["Key"].removeprefix("m/"): s3.get_object(Bucket=bucket.name, Key=one["Key"])[
-            "Body"
-        ].read()
-        for one in listed
-    }
+    names = (name for name in bucket.names() if name.startswith("m/"))
+    return {name.removeprefix("m/"): bucket.get(name) for name in names}
 
 
 def test_a_disk_that_fills_up_leaves_no_tree_and_no_garbage(

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, and a cache that a later version shares."""
+"""Disks that are full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.cache.state import mend
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import some
-from tests.support.cache_entries import CHECKPOINT, document, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, files_below, files_of
 from tests.support.cache_opening import open_local
 from tests.support.cache_places import Mount
 
@@ -44,25 +44,3 @@ def test_a_full_disk_costs_the_cache_alone(mounted: Mount, tmp_path: Path, optio
     remount(disk, "size=16m,nr_inodes=1000")
     (tmp_path / "work").mkdir()
     mend(disk / "cache", tmp_path / "work", known=(LARGE, b"heir"))
-
-
-def test_hits_come_from_a_read_only_disk_builds_pass_it(mounted: Mount, tmp_path: Path) -> None:
-    disk = mounted("-t", "tmpfs", "-o", "size=8m", "none")
-    open_local(disk / "cache").get_or_build(CHECKPOINT, OldBuild(b"ours"), tmp_path / "built")
-    before = files_below(disk)
-    remount(disk, "ro")
-    try:
-        tried(2)
-        hit = open_local(disk / "cache").get_or_build(CHECKPOINT, OldBuild(b"no"), tmp_path / "hit")
-        missed = open_local(disk / "cache").get_or_build(
-            document(1), OldBuild(b"theirs"), tmp_path / "missed"
-        )
-        with never("wrong_bytes"):
-            assert hit.hit
-            assert files_below(hit.path) == files_of(b"ours")
-            assert files_below(missed.path) == files_of(b"theirs")
-        assert not missed.stored
-        assert [notice.code for notice in missed.notices] == ["store"]
-        assert files_below(disk) == before
-    finally:
-        remount(disk, "rw")

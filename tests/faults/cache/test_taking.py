@@ -17,12 +17,10 @@ from artifact_cache.fsck import check
 from artifact_cache.key import KeyDocument
 from artifact_cache.results import CacheResult
 from artifact_cache.store import Address, StoredEntry
-from packager.core.image import Compression, FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.core.image import Compression, ImageSpec
 from packager.errors import CachedFileChanged
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.oci import scratch
-from packager.images.tar import TarEntry, make_tar
 from packager.images.tee import write_image
 from tests.faults.cache.state import mend
 from tests.faults.cache.test_damage import damage, flip
@@ -31,7 +29,7 @@ from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
 from tests.support.cache_entries import CHECKPOINT, DRAFT, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
-from tests.support.made_images import layout_sink
+from tests.support.made_images import image_with, layout_sink, tar_layer, whole
 
 ROUNDS = 200 if LONG else 6
 HOUR_NS = 3600 * 10**9
@@ -46,22 +44,15 @@ def taken(root: Path, wanted: KeyDocument, into: Path, *, always_hash: bool) -> 
 
 def image_of(result: CacheResult, compression: Compression) -> ImageSpec:
     assert result.entry is not None
-    entries = [
-        TarEntry(
-            path=f"/m/{output.path}",
-            content=FileRange(
-                path=str(result.path / output.path),
-                offset=0,
-                length=output.size,
-                sha256=output.sha256,
-            ),
+    layers = [
+        tar_layer(
+            f"/m/{output.path}",
+            replace(whole(result.path / output.path), sha256=output.sha256),
+            compression=compression,
         )
         for output in result.entry.outputs
     ]
-    layers = tuple(
-        Layer(role="weights", blob=make_tar([entry]), compression=compression) for entry in entries
-    )
-    return ImageSpec(base=scratch(Platform()), layers=layers, runtime=RuntimeConfig(), created="")
+    return image_with(*layers, created="")
 
 
 def built(scene: Path, name: str, wanted: KeyDocument, compression: Compression) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults.counters import never, tried
 from tests.faults.documents.targets import TARGETS
-from tests.faults.documents.worker import LONGEST_CPU_S, document
+from tests.faults.documents.worker import LONGEST_CPU_S
 from tests.faults.scale import LONG
 from tests.support.places import ROOT
 
@@ -45,36 +45,6 @@ def test_every_damaged_document_is_read_or_refused_soon_and_in_little_memory(
             assert [one for one in bad if one["ended"] == what] == []
     assert ended["refused"] > A_PART // 10
     assert ended["accepted"] > A_PART // 10
-
-
-def test_there_are_as_many_documents_as_promised() -> None:
-    assert (100_000 if LONG else 3_000) <= PARTS * A_PART
-
-
-def test_a_document_is_the_same_in_every_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    numbers = [str(number) for number in range(len(TARGETS))]
-    code = (
-        "import sys, os, hashlib; from tests.faults.documents.worker import document\n"
-        "os.chdir(sys.argv[1])\n"
-        "for n in sys.argv[2:]: print(hashlib.sha256(document(int(n))[1]).hexdigest())"
-    )
-    runs = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path / name), *numbers],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        runs.append(done.stdout)
-
-    assert runs[0] == runs[1]
-    assert document(0)[0] == "config.json"
 
 
 def read_all(first: int, end: int, scratch: Path) -> tuple[Counter[str], list[dict[str, Any]]]:
