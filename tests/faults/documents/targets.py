@@ -11,7 +11,6 @@ import io
 import json
 import os
 import struct
-import tarfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,9 @@ from packager.core.image import Platform
 from packager.images.registry.transport import Response, Transport
 from packager.images.target import parse_layout_target, parse_registry_target, parse_target
 from packager.models.reference import parse_model_reference
+from tests.support import tars
 from tests.support.doubles.models import write_model
+from tests.support.doubles.raw_registry import INDEX, MANIFEST, descriptor
 from tests.support.places import ROOT
 from tests.support.stored_images import image
 
@@ -230,18 +231,8 @@ def look_at(root: Path) -> None:
         sink.abandon()
 
 
-def described(data: bytes, media_type: str) -> dict[str, Any]:
-    from packager.images.oci import sha256
-
-    return {"mediaType": media_type, "digest": sha256(data), "size": len(data)}
-
-
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-INDEX = "application/vnd.oci.image.index.v1+json"
-
-
 def index_of(*documents: bytes, media_type: str = MANIFEST) -> bytes:
-    listed = [described(data, media_type) for data in documents]
+    listed = [descriptor(data, media_type) for data in documents]
     return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}).encode()
 
 
@@ -261,7 +252,7 @@ def layout_index(data: bytes, place: Path) -> None:
 
 def nested() -> bytes:
     amd64 = {"platform": {"os": "linux", "architecture": "amd64"}}
-    entry = {**described(image().sealed.manifest, MANIFEST), **amd64}
+    entry = {**descriptor(image().sealed.manifest, MANIFEST), **amd64}
     return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]}).encode()
 
 
@@ -287,7 +278,7 @@ def layout_manifest(data: bytes, place: Path) -> None:
 
 def manifest_with(config: bytes) -> bytes:
     manifest = json.loads(image().sealed.manifest)
-    manifest["config"] = described(config, manifest["config"]["mediaType"])
+    manifest["config"] = descriptor(config, manifest["config"]["mediaType"])
     return json.dumps(manifest).encode()
 
 
@@ -324,13 +315,7 @@ def saved_archive(data: bytes, place: Path, *, config: bytes | None = None) -> N
 
 
 def archive_of(files: Mapping[str, bytes]) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return stream.getvalue()
+    return tars.tar_of(*(tars.file(name, content) for name, content in files.items()))
 
 
 def saved_config(data: bytes, place: Path) -> None:
@@ -384,21 +369,18 @@ def registry_base(*answers: bytes) -> None:
     )
 
 
-def registry_manifest(data: bytes, place: Path) -> None:
-    del place
+def registry_manifest(data: bytes, _place: Path) -> None:
     registry_base(data, image().sealed.config, image().sealed.config)
 
 
-def registry_config(data: bytes, place: Path) -> None:
-    del place
+def registry_config(data: bytes, _place: Path) -> None:
     registry_base(manifest_with(data), data)
 
 
-def registry_answers(data: bytes, place: Path) -> None:
+def registry_answers(data: bytes, _place: Path) -> None:
     """Read it as tags, referrers, an error and a token."""
     from packager.images.registry.referrers import referrers
 
-    del place
     digest = "sha256:" + "a" * 64
     for status, headers, read in (
         (200, {}, lambda client: client.list_tags("a/b")),
@@ -413,9 +395,8 @@ def registry_answers(data: bytes, place: Path) -> None:
         client_told((401, realm, b""), (200, {}, data)).at("127.0.0.1:1").list_tags("a/b")
 
 
-def registry_header(data: bytes, place: Path) -> None:
+def registry_header(data: bytes, _place: Path) -> None:
     """Read it as every header that we read."""
-    del place
     text = data.decode("latin-1").replace("\r", "").replace("\n", "")[:65536]
     digest = "sha256:" + "a" * 64
     names = ("WWW-Authenticate", "Location", "Link", "Content-Length", "Content-Range")
@@ -523,12 +504,10 @@ def helper_answer(data: bytes, place: Path) -> None:
         os.environ["PATH"] = before
 
 
-def smoke_answer(data: bytes, place: Path) -> None:
+def smoke_answer(data: bytes, _place: Path) -> None:
     """Read it as what a container answers to a smoke test."""
     from packager.core.documents import NotStrict
     from packager.serving.smoke import _ask_chat, _ask_invocations, _model_name
-
-    del place
 
     class Told:
         def request(self, *_: Any, **__: Any) -> urllib3.HTTPResponse:
@@ -544,13 +523,11 @@ def smoke_answer(data: bytes, place: Path) -> None:
             ask()
 
 
-def bucket_listing(data: bytes, place: Path) -> None:
+def bucket_listing(data: bytes, _place: Path) -> None:
     """Read it as what S3 lists."""
     from botocore.awsrequest import AWSResponse
 
     from packager.models.s3 import S3Source
-
-    del place
 
     class Body(io.BytesIO):
         def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
@@ -582,11 +559,10 @@ def _bucket_client() -> Any:
 # Servers
 
 
-def server_answer(data: bytes, place: Path) -> None:
+def server_answer(data: bytes, _place: Path) -> None:
     from packager.load.answers import AnswerFailed, AnswerReader
     from packager.serving.acceptance import acceptance, speculates
 
-    del place
     for kind in ("text/event-stream", "application/json", "application/jsonlines"):
         answer = AnswerReader(kind)
         with contextlib.suppress(AnswerFailed):
@@ -602,10 +578,9 @@ def server_answer(data: bytes, place: Path) -> None:
 # The artifact cache
 
 
-def cache_entry(data: bytes, place: Path) -> None:
+def cache_entry(data: bytes, _place: Path) -> None:
     from artifact_cache.entry import entry_bytes, parse_entry
 
-    del place
     entry_bytes(parse_entry(data))
 
 
@@ -690,22 +665,6 @@ def key_file(data: bytes, place: Path) -> None:
         trust_key(place / "new", data)
 
 
-def key_files() -> Iterator[bytes]:
-    from cryptography.hazmat.primitives import serialization as forms
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    from artifact_cache.trust import trust_key
-
-    key = Ed25519PrivateKey.from_private_bytes(bytes(32))
-    form, unlocked = forms.PrivateFormat.PKCS8, forms.NoEncryption()
-    yield key.private_bytes(forms.Encoding.PEM, form, unlocked)
-    public_form = forms.PublicFormat.SubjectPublicKeyInfo
-    public = key.public_key().public_bytes(forms.Encoding.PEM, public_form)
-    yield public
-    trust_key(Path("trusted.json"), public, "me")
-    yield Path("trusted.json").read_bytes()
-
-
 @contextlib.contextmanager
 def typed() -> Iterator[None]:
     """Let a typed refusal pass, so that the same document is read in the next way."""
@@ -764,7 +723,7 @@ TARGETS: Mapping[str, Target] = {
     "server-answer": Target(server_answer),
     "cache-entry": Target(cache_entry, cache_entries),
     "cache-archive": Target(cache_archive, cache_archives),
-    "keys": Target(key_file, key_files),
+    "keys": Target(key_file),
     "look-ups": Target(by_reader("lookups.json", look_ups)),
 }
 
