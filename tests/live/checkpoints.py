@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.support.doubles.models import safetensors_bytes
+from tests.support.written_layouts import WrittenLayout
 
 Array = NDArray[Any]
 
@@ -102,13 +103,17 @@ def rename_tensors(file: Path, names: Mapping[str, str]) -> None:
     file.write_bytes(safetensors_bytes(header, values))
 
 
+def without_tensor(model: Path, name: str) -> None:
+    """Leave a tensor out of a checkpoint, as if it had never been there."""
+    index = json.loads((model / "model.safetensors.index.json").read_text())
+    rename_tensors(model / index["weight_map"].pop(name), {name: ""})
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 def unpack_model(layout: Path, into: Path) -> None:
     """Take the model's files out of the layers of an OCI layout."""
-    blobs = layout / "blobs/sha256"
-    index = json.loads((layout / "index.json").read_text())
-    manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_text())
-    for layer in manifest["layers"]:
-        with tarfile.open(blobs / layer["digest"][7:]) as archive:
+    for layer in WrittenLayout(layout).layers:
+        with tarfile.open(layer) as archive:
             for entry in archive:
                 _, is_model, name = f"/{entry.name}".partition("/model/")
                 if entry.isfile() and is_model:

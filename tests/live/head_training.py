@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from packager.core.model import ModelFiles
 from packager.models.reference import parse_model_reference
@@ -151,3 +153,43 @@ def spoil(path: Path, at: int | None = None) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2 if at is None else at] ^= 1
     path.write_bytes(data)
+
+
+def check_foretells(
+    report: dict[str, Any],
+    method: str,
+    counts: tuple[int, int, int],
+    *,
+    loss: float,
+    before: float,
+    after: float,
+) -> None:
+    """Hold a training's figures against each other: texts, held-out ones and steps are `counts`."""
+    assert report["method"] == method
+    assert (report["texts"], report["held_out_texts"], report["steps"]) == counts
+    assert report["loss"] < loss * report["loss_before"], report
+    assert report["expected_length_before"] < before
+    assert report["expected_length"] > after, report
+    assert sorted(report["acceptance"], reverse=True) == report["acceptance"]
+    assert report["expected_length"] == pytest.approx(1 + sum(report["acceptance"]), abs=1e-4)
+
+
+def check_killed_again(
+    run: Training,
+    whole: Training,
+    asked: dict[str, Any],
+    inputs: dict[str, Path],
+    kills: Iterable[tuple[str, int]],
+    *,
+    last: int,
+) -> None:
+    """Kill a training at each of the events, and once more with a spoilt file; it ends the same."""
+    asked, notes = {**asked, "save_every_s": 0}, list[str]()
+    for message, done in kills:
+        assert run.run(asked, inputs, kill_at=during(message, done)) == {}
+    assert [*run.work.glob("checkpoints/*.pt")], "a state was saved"
+    spoil(next(run.work.glob("*/training/*.safetensors")))
+    assert run.run(asked, inputs, kill_at=during("training", last, notes)) == {}
+    run.finish(asked, inputs)
+    assert any("continues at step" in note for note in notes)
+    assert run.files() == whole.files()

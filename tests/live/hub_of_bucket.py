@@ -8,6 +8,10 @@ from typing import Any
 
 import boto3
 
+ROLE = "arn:aws:iam::000000000000:role/packager"
+SAMPLES = ({"inputs": "hi", "parameters": {}}, [{"generated_text": ""}])  # of djl-serving
+ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+
 
 def answer_for_hub(bucket: str) -> None:
     """Let config.json of any model of the hub be that of models/tiny in the bucket."""

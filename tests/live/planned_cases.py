@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from packager.core.facts import Facts
+from packager.core.instance import Instance
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
@@ -19,11 +21,23 @@ TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, p
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
 
 
-def planned_parameters(checkpoint: Path, asked: str) -> dict[str, Any]:
-    """Return what the worker is told to do; raises `PlanRejected`."""
+def planned_facts(
+    checkpoint: Path,
+    asked: str,
+    instance: str | Instance = "ml.p5.48xlarge",
+    *,
+    left_out: tuple[str, ...] | None = None,
+) -> Facts:
+    """Gather what a plan needs to quantize a checkpoint, but for the modules that are left out."""
     files = LocalSource().facts(parse_model_reference(str(checkpoint)))
-    facts = facts_of(files, "ml.p5.48xlarge", quantize=asked)
-    facts = replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
-    quantizer = LlmCompressorQuantizer()
+    facts = facts_of(files, instance, quantize=asked, quantize_ignore=left_out)
+    return replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
+
+
+def planned_parameters(
+    checkpoint: Path, asked: str, left_out: tuple[str, ...] | None = None
+) -> dict[str, Any]:
+    """Return what the worker is told to do; raises `PlanRejected`."""
+    facts, quantizer = planned_facts(checkpoint, asked, left_out=left_out), LlmCompressorQuantizer()
     step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
     return {**step.parameters, "memory_bytes": 1}

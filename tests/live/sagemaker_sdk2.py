@@ -12,14 +12,10 @@ import json
 import sys
 
 import short_pauses
-from hub_of_bucket import answer_for_hub
+from hub_of_bucket import ASKED, ROLE, SAMPLES, answer_for_hub
 from sagemaker import Session
 from sagemaker.serve import ModelBuilder, SchemaBuilder
 from sagemaker.serve.mode.function_pointers import Mode
-
-ROLE = "arn:aws:iam::000000000000:role/packager"
-SAMPLES = ({"inputs": "hi", "parameters": {}}, [{"generated_text": ""}])  # of djl-serving
-ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
 
 def main(bucket: str, method: str) -> None:

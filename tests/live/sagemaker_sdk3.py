@@ -12,16 +12,13 @@ import json
 import sys
 
 import short_pauses
-from hub_of_bucket import answer_for_hub
+from hub_of_bucket import ASKED, ROLE, SAMPLES, answer_for_hub
 from sagemaker.core.helper.session_helper import Session
 from sagemaker.serve import ModelBuilder
 from sagemaker.serve.builder.schema_builder import SchemaBuilder
 from sagemaker.serve.mode.function_pointers import Mode
 
-ROLE = "arn:aws:iam::000000000000:role/packager"
-SAMPLES = ({"inputs": "hi", "parameters": {}}, [{"generated_text": ""}])  # of djl-serving
 FEW_TEXTS = {"OPTION_CALIB_SIZE": "8", "OPTION_CALIB_MAX_SEQ_LENGTH": "64"}
-ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 
 
 def main(bucket: str, method: str) -> None:

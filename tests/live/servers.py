@@ -113,6 +113,13 @@ def ask(url: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return json.load(answer)
 
 
+def greedy_tokens(url: str, prompts: Sequence[str]) -> list[list[str]]:
+    """Return the tokens of tiny-llama's likeliest answers."""
+    asked = {"model": "tiny-llama", "max_tokens": 24, "temperature": 0, "logprobs": 1}
+    answers = (ask(url, "/v1/completions", {**asked, "prompt": prompt}) for prompt in prompts)
+    return [answer["choices"][0]["logprobs"]["tokens"] for answer in answers]
+
+
 def read_stream(url: str, asked: Mapping[str, Any], begun: Barrier) -> tuple[str, str]:
     """Stream a completion; return why it ended and the last event. `begun` waits at the first."""
     data = json.dumps({**asked, "stream": True}).encode()

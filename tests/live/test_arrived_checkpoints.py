@@ -14,28 +14,12 @@ from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header
 from packager.models.scales import read_scale_values
 from tests.live.tool_programs import run_program
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 
 pytestmark = pytest.mark.live
 
-# scheme → features that engines are asked for
-SCHEMES = {
-    "FP8_DYNAMIC": (),
-    "FP8": (),
-    "FP8_BLOCK": (),
-    "W8A8": (),
-    "W4A16": (),
-    "W4A16_ASYM": (),
-    "W3A16": (),
-    "W8A16": (),
-    "NVFP4A16": ("nvfp4",),
-    "NVFP4": ("nvfp4",),
-    "MXFP4A16": ("mxfp4",),
-    "MXFP4": ("mxfp4",),
-    "MXFP8": ("mxfp8",),
-    "W4A8": ("w4a8-int",),
-    "W4AFP8": ("w4a8-fp8-unpacked",),
-}
+SCHEMES: dict[str, list[str]] = read_tables(__file__)["schemes"]
 AUTO_ROUND = ("auto_round", "auto_round:auto_awq", "auto_gptq", "auto_awq")
 NAMES = (*SCHEMES, *(f"auto_round-{form.replace(':', '-')}" for form in AUTO_ROUND))
 
@@ -68,7 +52,7 @@ def test_a_checkpoint_passes_as_it_was_written(written: Path, name: str) -> None
     assert codes(model) == []
     arrived = inspect_quantized(model).arrived
     assert arrived is not None
-    assert arrived.features == SCHEMES.get(name, ())
+    assert arrived.features == tuple(SCHEMES.get(name, ()))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.image import FileRange, ImageSpec, Layer, Platform, RuntimeConfig
+from packager.core.image import ImageSpec, RuntimeConfig
 from packager.images.blobs import BlobReader
 from packager.images.daemon.sink import DockerSink
 from packager.images.digest_index import DigestIndex
 from packager.images.docker_engine import connect_engine
-from packager.images.oci import scratch
 from packager.images.registry.serve import EmbeddedRegistry
-from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_target
 from packager.images.tee import write_image
 from tests.conftest import need
+from tests.support.made_images import image_with, tar_layer
 
 pytestmark = pytest.mark.live
 
@@ -35,17 +34,8 @@ def shards(tmp_path: Path) -> list[Path]:
 
 
 def spec(shards: list[Path]) -> ImageSpec:
-    contents = [FileRange(path=str(path), offset=0, length=SIZE) for path in shards]
-    layers = tuple(
-        Layer(role="weights", blob=make_tar([TarEntry(path=f"/opt/{number}", content=content)]))
-        for number, content in enumerate(contents)
-    )
-    return ImageSpec(
-        base=scratch(Platform()),
-        layers=layers,
-        runtime=RuntimeConfig(cmd=("/serve",)),
-        created="1970-01-01T00:00:00Z",
-    )
+    layers = (tar_layer(f"/opt/{number}", path) for number, path in enumerate(shards))
+    return image_with(*layers, runtime=RuntimeConfig(cmd=("/serve",)))
 
 
 @pytest.mark.parametrize(("changed", "moved"), [(-1, 1), (0, SHARDS)], ids=["last", "first"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.live.conftest import COMPILING, Compiled
-from tests.live.servers import ask, run_inside, served
+from tests.live.servers import greedy_tokens, run_inside, served
 from tests.support.commandline import TINY, packager_in
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
@@ -19,16 +19,6 @@ INSIDE = "packager-test:compiled-inside"
 EVERYTHING = os.environ.get("PACKAGER_SERVE") == "all"
 COPY = "/tmp/packager-compiled"
 PROMPTS = ("The quick brown fox", "def main():")
-
-
-def answers(url: str) -> list[list[str]]:
-    """Tokens of greedy answers."""
-    found = []
-    for prompt in PROMPTS:
-        body = {"model": "tiny-llama", "prompt": prompt, "max_tokens": 24, "temperature": 0}
-        answer = ask(url, "/v1/completions", {**body, "logprobs": 1})
-        found.append(answer["choices"][0]["logprobs"]["tokens"])
-    return found
 
 
 def caches(container: Any) -> set[str]:
@@ -79,7 +69,7 @@ def test_an_image_starts_with_its_compile_work_done(
 
     with served(engine, compiled.image, model=model) as (container, url):
         assert b"files compiled ahead of time are in place" in container.logs()
-        with_them = answers(url)
+        with_them = greedy_tokens(url, PROMPTS)
         _, text, _ = run_inside(container, ["cat", "/opt/packager/compiled/manifest.json"])
         manifest = json.loads(text)
         assert caches(container) == {*manifest["files"]}  # nothing was compiled
@@ -89,4 +79,4 @@ def test_an_image_starts_with_its_compile_work_done(
 
     with served(engine, compiled.image, model=model, PACKAGER_COMPILED="off") as (container, url):
         assert b"compiled ahead of time" not in container.logs()
-        assert answers(url) == with_them
+        assert greedy_tokens(url, PROMPTS) == with_them

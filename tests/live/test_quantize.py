@@ -54,15 +54,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
-from tests.live.checkpoints import Array, Tensors, dequantized, modules_of, read_tensors
+from tests.live.checkpoints import (
+    Array,
+    Tensors,
+    dequantized,
+    modules_of,
+    read_tensors,
+    without_tensor,
+)
 from tests.live.checkpoints import unpack_model as unpack
 from tests.live.processors import PROCESSORS, need_kernel
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.live
 
+cases = cases_of(__file__)
 SAMPLES, TOKENS = 16, 256
 GPTQ, GPTQ_RMS, LEARNED_RMS = 16.0, 3.0, 3.0
 SCRATCH = ("--base", "scratch")
@@ -89,55 +99,7 @@ class Scheme:
     loss: tuple[float, float, float] = (0.05, 0.1, 0.8)  # perplexity, divergence, same words
 
 
-INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
-INT8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
-FP8 = {"num_bits": 8, "type": "float", "symmetric": True}
-MX = {"type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
-PER_TOKEN, PER_TENSOR = {"dynamic": True, "strategy": "token"}, {"dynamic": False}
-VLLM = ("--instance", "ml.g6.xlarge", "--family", "vllm")  # what no processor serves
-HOPPER = ("--instance", "ml.p5.48xlarge", "--family", "vllm")
-BLACKWELL = ("--instance", "ml.p6-b200.48xlarge", "--family", "vllm")
-TGI = ("--instance", "ml.g5.xlarge", "--family", "tgi")
-SCHEMES = {
-    "awq": Scheme("awq", "pack-quantized", {**INT4, "symmetric": False}, folded=("norms", "up")),
-    "awq-symmetric": Scheme(
-        "awq,symmetric", "pack-quantized", {**INT4, "symmetric": True}, folded=("norms", "up")
-    ),
-    "awq-gemm": Scheme("awq", "gemm", folded=("norms", "up"), family=TGI),
-    "gptq": Scheme("gptq", "pack-quantized", {**INT4, "symmetric": True}, bound=GPTQ),
-    "autoround": Scheme(
-        "autoround,iters=20", "pack-quantized", {**INT4, "symmetric": True}, rounds=20
-    ),
-    "fp8": Scheme("fp8", "float-quantized", {**FP8, "strategy": "channel"}, PER_TOKEN),
-    "fp8-static": Scheme("fp8,static", "float-quantized", {**FP8}, PER_TENSOR, family=VLLM),
-    "fp8-static-kv": Scheme(
-        "fp8,static,kv", "float-quantized", {**FP8}, PER_TENSOR, kv=True, family=VLLM
-    ),
-    "fp8-block": Scheme(
-        "fp8,block", "float-quantized", {**FP8, "strategy": "block"}, {}, family=VLLM
-    ),
-    "smoothquant": Scheme(
-        "smoothquant", "int-quantized", INT8, PER_TOKEN, bound=1.625, folded=("norms",)
-    ),
-    "smoothquant-gptq": Scheme(
-        "smoothquant,gptq", "int-quantized", INT8, PER_TOKEN, bound=GPTQ, folded=("norms",)
-    ),
-    "nvfp4": Scheme("nvfp4", "nvfp4-pack-quantized", {"num_bits": 4, "type": "float"}, family=VLLM),
-    # A power of two is rounded to the nearest, so the largest weights are cut.
-    "mxfp4": Scheme(
-        "mxfp4",
-        "mxfp4-pack-quantized",
-        {**MX, "num_bits": 4},
-        {**MX, "num_bits": 4},
-        bound=2.125,
-        family=BLACKWELL,
-        loss=(0.08, 0.2, 0.7),  # activations have 4 bits too: 0.050, 0.147 and 0.779 measured
-    ),
-    "mxfp8": Scheme("mxfp8", "mxfp8-quantized", {**MX, "num_bits": 8}, bound=2.125, family=VLLM),
-    "w4afp8": Scheme(
-        "w4afp8", "pack-quantized", {**INT4, "symmetric": True}, {**FP8, **PER_TOKEN}, family=HOPPER
-    ),
-}
+SCHEMES = TypeAdapter(dict[str, Scheme]).validate_python(read_tables(__file__)["schemes"])
 
 
 @dataclass(frozen=True)
@@ -414,15 +376,7 @@ def test_a_second_build_does_nothing(
     assert record["quality"] == first.record["quality"]
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        (("--calibration", "another.jsonl"), "calibration/dataset"),
-        (("--calibration-seed", "1"), "calibration/seed"),
-        (("--quantize-ignore", "re:.*layers.0.*"), "precision/weights/excluded_modules"),
-        (("--calibration-tokens", "128"), "calibration/sequence_tokens"),
-    ],
-)
+@cases("changes")
 def test_a_changed_input_misses_and_is_named(
     place: Path,
     built: Callable[[str], Built],
@@ -590,9 +544,7 @@ def test_what_cannot_be_compared_is_refused(
     first, second = (key for key, value in text["model"]["vocab"].items() if value in (300, 301))
     text["model"]["vocab"] |= {first: 301, second: 300}
     words.write_text(json.dumps(text))
-    index = tmp_path / "broken/model.safetensors.index.json"
-    shard = next((tmp_path / "broken").glob("*00002*.safetensors"))
-    _without_first_tensor(shard, index)
+    without_tensor(tmp_path / "broken", "model.norm.weight")
     data = ("--data", "held-out.jsonl", "--samples", "4", "--max-tokens", "128")
 
     said = {
@@ -603,23 +555,6 @@ def test_what_cannot_be_compared_is_refused(
     assert "different tokenizers" in said["other-words"].err
     assert "lacks 1 tensors" in said["broken"].err
     assert {done.status for done in said.values()} <= {6, 65}
-
-
-def _without_first_tensor(shard: Path, index: Path) -> None:
-    """Leave a tensor out of a checkpoint, as if it had never been there."""
-    data = shard.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    name = max(
-        (one for one in header if one != "__metadata__"),
-        key=lambda one: header[one]["data_offsets"][1],
-    )
-    begin, _ = header.pop(name)["data_offsets"]
-    packed = json.dumps(header).encode()
-    shard.write_bytes(len(packed).to_bytes(8, "little") + packed + data[start : start + begin])
-    listed = json.loads(index.read_text())
-    del listed["weight_map"][name]
-    index.write_text(json.dumps(listed))
 
 
 def _steps(found: Built, module: str) -> Array:

@@ -18,6 +18,7 @@ from packager import wiring
 from packager.build import pipeline
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 from tests.support.doubles.models import llama_tensors
 from tests.support.places import ROOT
@@ -37,19 +38,7 @@ for number in range((10 << 26) // int(sys.argv[3])):
     torch.empty(int(sys.argv[3]), dtype=torch.uint8).fill_(number)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-LARGE: Mapping[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "torch_dtype": "bfloat16",
-    "hidden_size": 2048,
-    "intermediate_size": 5632,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-    "vocab_size": 2048,
-    "max_position_embeddings": 2048,
-}
+LARGE: Mapping[str, Any] = read_tables(__file__)["large"]
 
 
 def test_a_model_of_a_gigabyte_stays_within_the_bound_and_the_bound_is_honest(

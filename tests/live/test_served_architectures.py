@@ -25,59 +25,33 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from packager.catalog.compatibility import find_rule, rules
-from packager.core.facts import Facts
-from packager.core.instance import Instance
-from packager.core.model import ModelFiles
-from packager.core.samples import Sample, Samples
-from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
 from packager.errors import PlanRejected
 from packager.findings import errors_in
-from packager.models.local import LocalSource
-from packager.models.reference import parse_model_reference
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from tests.live.planned_cases import planned_facts, planned_parameters
 from tests.live.processors import caps, has_kernel
-from tests.support.headers import facts_of
+from tests.live.tool_programs import documents_in, run_program
+from tests.support.cases import read_tables
 from tests.support.hidden_flags import VARIABLE, answers, this_machine
-from tests.support.places import ROOT
 from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
 LONG = os.environ.get("PACKAGER_SERVE") == "all"
-TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
-TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
-DENSE = (
-    "llama", "llama-mha", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "phi", "phi3",
-    "olmo2", "glm4", "granite", "starcoder2", "gpt-neox", "opt", "bloom", "falcon-7b",
-    "falcon-40b", "cohere", "cohere2",
-)  # fmt: skip
-EXPERTS = (
-    "mixtral", "qwen2-moe", "qwen3-moe", "qwen3-next", "deepseek-v2", "deepseek-v3", "glm4-moe",
-    "olmoe",
-)  # fmt: skip
+CORPUS = read_tables(__file__)
+DENSE, EXPERTS, SEEING = (CORPUS[kind] for kind in ("dense", "experts", "seeing"))
 WHOLE_EXPERTS = r"re:.*\.experts\..*"
-# A model that sees → a prompt that tells of a picture, and how many pixels each edge of it has.
-SEEING = {
-    "llava": ([1, 50, 3, 700, 33, 64], 28),
-    "mistral3": ([1, 50, 3, 700, 33, 64], 56),
-    "gemma3-vl": ([1, 50, 4, 700, 33, 64], 28),
-    "qwen2-vl": ([1, 50, 4, 3, 5, 700, 33], 56),
-    "qwen2.5-vl": ([1, 50, 4, 3, 5, 700, 33], 56),
-    "qwen3.5": ([1, 50, 4, 3, 5, 700, 33], 64),
-}
 PICTURE = 3  # its token, which no prompt has that tells of none
 TORCHVISION = "torchvision==0.28.0"  # of the same time as the base's torch
 METHODS = ("awq,group=32", "fp8", "smoothquant")
-FEW = [("llama", METHODS[0]), ("gemma3", "fp8"), ("qwen3-next", METHODS[0]), ("llava", METHODS[0])]
 ROUNDED = {"fp8": "float", "smoothquant": "int"}  # activations, a token at a time, while serving
 # A token may be as many times its own spread away from the best, and all by a little: 8 readings
 # say little of a spread.  Those that bfloat16 moves by half a deviation say nothing.
@@ -85,38 +59,25 @@ SPREADS, TIE = 4, 0.05
 # Unquantized weights are as far off: what latent attention computes there is rounded more often.
 TIE_OF_LATENT, LATENT = 0.2, ("deepseek-v2", "deepseek-v3")
 SAYS_NOTHING, FEW_OF_THEM = 0.5, 2
-PROMPTS = [
-    [5, 12, 19, 26, 33, 40, 47, 54],
-    [700, 901, 33, 64, 1200, 77],
-    [1500, 3, 900, 1999, 42, 42, 17, 8, 256, 1024, 99],
-]
+PROMPTS: list[list[int]] = CORPUS["prompts"]
 TOKENS = 8
-# When planning: no norm of OLMo-2's feeds a matrix; vLLM mixes Bloom's packed weights up.
-REFUSED = [("olmo2", "smoothquant"), ("bloom", "awq,group=32")]
 # vLLM 0.32.0 answers GPT-NeoX otherwise than transformers, also unquantized: what it answers to the
 # quantized weights is held against what it answers to the plain ones.
 ENGINES_OWN = ("gpt-neox",)
-# Its latent attention takes the weights of a projection apart that this kernel has packed away.
-NOT_LOADED = {
-    (model, "smoothquant"): "AttributeError: 'NoneType' object has no attribute 'device'"
-    for model in ("deepseek-v2", "deepseek-v3")
-}
 CASES = [
     (model, method)
     for model in (*DENSE, *EXPERTS, *SEEING)
     for method in METHODS
-    if (LONG or (model, method) in FEW)
-    and (model, method) not in REFUSED
+    if (LONG or [model, method] in CORPUS["few"])
+    and [model, method] not in CORPUS["refused"]
     and (model not in ENGINES_OWN or method == "awq,group=32")  # others round activations too
 ]
-
-NEEDS = {"awq,group=32": "w4a16", "fp8": "fp8_w8a8", "smoothquant": "int8_w8a8"}
 
 Told = Mapping[str, Any]
 
 
 def _is_served(method: str) -> bool:
-    return has_kernel(NEEDS[method])
+    return has_kernel(CORPUS["needs"][method])
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +89,11 @@ def told(
     place = tmp_path_factory.mktemp("served")
     served = [(model, method) for model, method in CASES if _is_served(method)]
     names = sorted({model for model, _ in CASES})
-    _run(quantizing_python, "tiny_architectures.py", str(place / "models"), "--wide", *names)
+    run_program(quantizing_python, "tiny_architectures.py", str(place / "models"), "--wide", *names)
     cases = [_case(place, model, method) for model, method in served]
     (place / "cases.json").write_text(json.dumps(cases))
     arguments = (str(place / "cases.json"), str(place / "models"), str(place / "work"))
-    made = _lines(_run(quantizing_python, "quantize_matrix.py", *arguments))
+    made = documents_in(run_program(quantizing_python, "quantize_matrix.py", *arguments))
     assert not [line for line in made if "failed" in line]
     quantized = {
         (line["name"], line["label"]): {
@@ -150,12 +111,14 @@ def told(
         for (model, _), one in quantized.items()
         if model in ENGINES_OWN
     ]
-    answered = _lines(_ask_engine(place, [*quantized.values(), *unquantized]))
+    answered = documents_in(_ask_engine(place, [*quantized.values(), *unquantized]))
     own = {tuple(one["case"]): one["answers"] for one in answered if one["place"] == one["plain"]}
     found = {tuple(one["case"]): one for one in answered if one["place"] != one["plain"]}
     questions = [{**one, "place": one["plain"]} for one in found.values() if "answers" in one]
     (place / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    said = _lines(_run(quantizing_python, "plain_answers.py", str(place / "questions.jsonl")))
+    said = documents_in(
+        run_program(quantizing_python, "plain_answers.py", str(place / "questions.jsonl"))
+    )
     read = {tuple(one["case"]): one for one in said}
     models = {case: {"model": str(place / "models" / case[0])} for case in CASES}
     return models | {
@@ -163,19 +126,13 @@ def told(
     }
 
 
-def _facts(files: ModelFiles, model: str, method: str, instance: str | Instance) -> Facts:
-    left_out = (WHOLE_EXPERTS,) if model in EXPERTS else None
-    facts = facts_of(files, instance, quantize=method, quantize_ignore=left_out)
-    return replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
+def _left_out(model: str) -> tuple[str, ...] | None:
+    return (WHOLE_EXPERTS,) if model in EXPERTS else None
 
 
 def _case(place: Path, model: str, method: str) -> dict[str, Any]:
-    files = LocalSource().facts(parse_model_reference(str(place / "models" / model)))
-    facts = _facts(files, model, method, "ml.p5.48xlarge")
-    quantizer = LlmCompressorQuantizer()
-    step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
+    parameters = planned_parameters(place / "models" / model, method, _left_out(model))
     keep = str(place / "kept" / f"{model}-{method.partition(',')[0]}")
-    parameters = {**step.parameters, "memory_bytes": 1}
     return {"name": model, "label": method, "parameters": parameters, "keep": keep}
 
 
@@ -215,18 +172,6 @@ def _ask_engine(place: Path, questions: list[dict[str, Any]]) -> str:
     return done.stdout
 
 
-def _run(python: Path, program: str, *arguments: str) -> str:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [str(python), str(ROOT / "tests/live" / program), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def _lines(out: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-
-
 @pytest.mark.parametrize(("model", "method"), CASES)
 def test_the_engine_answers_as_the_dequantized_weights_would(
     told: Mapping[tuple[str, str], Told], model: str, method: str
@@ -236,8 +181,8 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
     if not _is_served(method):
         assert "processor-lacks-kernel" in _refusals(found["model"], model, method)
         return
-    if (model, method) in NOT_LOADED:
-        assert found["refused"] == NOT_LOADED[model, method]
+    if cause := CORPUS["not_loaded"].get(model, {}).get(method):
+        assert found["refused"] == cause
         return
     assert "refused" not in found, found["refused"]
     if model in ENGINES_OWN:
@@ -253,8 +198,8 @@ def test_the_engine_answers_as_the_dequantized_weights_would(
 
 def _refusals(place: str, model: str, method: str) -> list[str]:
     """Plan a model for this machine; return the codes of what refuses it."""
-    files = LocalSource().facts(parse_model_reference(place))
-    facts = _facts(files, model, method, this_machine(os.environ))
+    here = this_machine(os.environ)
+    facts = planned_facts(Path(place), method, here, left_out=_left_out(model))
     with pytest.raises(PlanRejected) as refused:
         make_plan(facts, VllmFamily(), rules=rules(), quantizer=LlmCompressorQuantizer())
     return [finding.code for finding in errors_in(refused.value.findings)]

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from packager.serve.services import ServeServices
 from tests.support.browser import Browser
+from tests.support.cases import read_tables
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
 from tests.support.served_pages import MadeUpApi, pages_app, served, services_at
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500), pytest.mark.xdist_group("browser")]
 
 WORD = "W" * 63
-PAGES = (
-    "jobs",
-    "jobs?name=nobody",
-    "jobs/optimization/llama-01",
-    "jobs/optimization/llama-03",
-    f"jobs/optimization/{WORD}",
-    "jobs/new",
-    "benchmarks",
-    "lineage",
-    "lineage?ref=nobody",
-    "caches",
-    "endpoints",
-    "endpoints/new",
-    "endpoints/tiny",
-    "jobs/optimization/none",
-)
-ENDPOINT = {
-    "EndpointName": "tiny",
-    "EndpointStatus": "InService",
-    "EndpointConfigName": "tiny",
-    "CreationTime": datetime(2026, 11, 23, tzinfo=UTC),
-    "FailureReason": None,
-    "ProductionVariants": [{"VariantName": "AllTraffic", "CurrentInstanceCount": 1}],
-}
+CORPUS = read_tables(__file__)
+ENDPOINT = CORPUS["endpoint"] | {"FailureReason": None}
 
 
 @pytest.fixture
@@ -66,12 +44,12 @@ def address(services: ServeServices, browser: Browser) -> Iterator[str]:
         browser.driver.get("about:blank")  # nobody listens when the server ends
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.replace(WORD, "long"))
+@pytest.mark.parametrize("page", CORPUS["pages"])
 def test_a_page_is_whole_at_any_width_and_has_no_barriers(
     browser: Browser, address: str, page: str
 ) -> None:
     browser.look(width=1280)
-    browser.driver.get(f"{address}/{page}")
+    browser.driver.get(f"{address}/{page.replace('LONG', WORD)}")
     browser.check_whole()
     browser.check_barriers()
     assert [fault for fault in browser.faults() if "the server responded with" not in fault] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.servers import SMALL_MODEL, ask, run_inside, served
+from tests.live.servers import SMALL_MODEL, ask, greedy_tokens, run_inside, served
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
@@ -17,16 +17,6 @@ SPLIT, PLAIN = "packager-test:sharded", "packager-test:two-ranks"
 PROMPTS = ("The quick brown fox", "def main():")
 MODEL = "/opt/packager/model"
 NEAR = 0.1  # two ranks add in another order, in 16 bits
-
-
-def answers(url: str) -> list[list[str]]:
-    """Tokens of greedy answers."""
-    found = []
-    for prompt in PROMPTS:
-        body = {"model": "tiny-llama", "prompt": prompt, "max_tokens": 24, "temperature": 0}
-        answer = ask(url, "/v1/completions", {**body, "logprobs": 1})
-        found.append(answer["choices"][0]["logprobs"]["tokens"])
-    return found
 
 
 def chances(url: str) -> list[list[float]]:
@@ -69,7 +59,7 @@ def test_two_ranks_load_what_was_split_for_them_and_answer_as_before(
             "model-rank-1-part-0.safetensors",
         ]
         assert "model.safetensors.index.json" not in names
-        found = answers(url)
+        found = greedy_tokens(url, PROMPTS)
         for ours, whole in zip(chances(url), chances(plain_server), strict=True):
             assert ours == pytest.approx(whole, abs=NEAR)
 
@@ -78,4 +68,4 @@ def test_two_ranks_load_what_was_split_for_them_and_answer_as_before(
     plain = packager(*common, "--output", f"docker:{PLAIN}")
     assert plain.status == 0, plain.err
     with served(engine, PLAIN, **SMALL_MODEL) as (_, url):
-        assert answers(url) == found
+        assert greedy_tokens(url, PROMPTS) == found

@@ -17,6 +17,7 @@ import pytest
 from packager import wiring
 from packager.models.safetensors import read_header
 from tests.live.head_training import Training, during, spoil
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import DATA
 
@@ -24,11 +25,8 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("specforge")]
 
 INTERFACE = Path(__file__).with_name("specforge_interface.py")
 TAKES = DATA / "containers" / "specforge.json"
-ASKED: dict[str, Any] = {
-    "task": "eagle3", "max_tokens": 64, "seed": 0, "dtype": "float32", "speculative_tokens": 2,
-    "layers": 1, "epochs": 2, "max_steps": 0, "learning_rate": 2e-3, "batch_tokens": 256,
-    "aux_layers": [1, 2, 3], "draft_vocab_size": 500,
-}  # fmt: skip
+ASKED: dict[str, Any] = read_tables(__file__, "draft_heads")["specforge"]
+cases = cases_of(__file__, "draft_heads")
 
 
 @pytest.fixture(scope="session")
@@ -143,14 +141,7 @@ def test_a_given_head_is_where_training_begins(
     assert run.report["loss"] < run.report["loss_before"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"layers": 2}, "SpecForge's heads have one layer, not 2"),
-        ({"task": "medusa"}, "SpecForge trains no 'medusa' heads here"),
-    ],
-    ids=["layers", "method"],
-)
+@cases("no_specforge_head")
 def test_what_is_refused_says_what_to_do(
     started: Callable[[], Training], inputs: dict[str, Path], changes: dict[str, Any], said: str
 ) -> None:
@@ -160,15 +151,7 @@ def test_what_is_refused_says_what_to_do(
     assert "--trainer speculators" in error["hint"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "cut", "kind", "said"),
-    [
-        ({"norm_before_residual": True}, 0, "rejected", "the head has norm_before_residual"),
-        ({"intermediate_size": 512}, 0, "rejected", "which should be [512, 256] here"),
-        ({}, 100, "bad-input", "the head cannot be read"),
-    ],
-    ids=["another way", "another size", "cut short"],
-)
+@cases("no_fit", cut=0)
 def test_a_head_that_does_not_fit_is_refused(
     tmp_path: Path,
     started: Callable[[], Training],

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from packager.images.bases.embedded import find_built
 from tests.conftest import unavailable
 from tests.support.unpacking import fill_once
+from tests.support.written_layouts import WrittenLayout
 
 BASE = "vllm-cpu"
 LAYERS = 3  # on top of the system's: torch, python, vllm
@@ -26,14 +25,17 @@ def unpacked_base() -> Path:
     """
     layout = find_built(BASE)
     assert layout is not None
-    layers = [layer["digest"] for layer in _manifest(layout)["layers"][-LAYERS:]]
+    layers = WrittenLayout(layout).layers[-LAYERS:]
 
     def unpack(place: Path) -> None:
-        for digest in layers:
-            subprocess.run(["tar", "-xf", str(_blob(layout, digest))], cwd=place, check=True)
+        for layer in layers:
+            subprocess.run(["tar", "-xf", str(layer)], cwd=place, check=True)
 
     place = layout.parent / f"{layout.name}.unpacked"
-    return fill_once(place, "\n".join(layers), unpack) / SITE_PACKAGES
+    return (
+        fill_once(place, "\n".join(f"sha256:{layer.name}" for layer in layers), unpack)
+        / SITE_PACKAGES
+    )
 
 
 def laid_beside(
@@ -55,18 +57,6 @@ def laid_beside(
 
     base = unpacked_base().parents[len(SITE_PACKAGES.parts) - 1]
     return fill_once(base.with_name(f"{name}.packages"), "\n".join(pins), install)
-
-
-def _manifest(layout: Path) -> dict[str, Any]:
-    index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
-    manifest: dict[str, Any] = json.loads(
-        _blob(layout, index["manifests"][0]["digest"]).read_text(encoding="utf-8")
-    )
-    return manifest
-
-
-def _blob(layout: Path, digest: str) -> Path:
-    return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
 
 def python_3_11() -> str:
