@@ -27,6 +27,7 @@ from packager.core.bench import (
 from packager.core.bench_setup import BenchSetup
 from packager.load.values import Chunk, Level, LoadResult, LoadRun
 from tests.live.tool_programs import documents_in, printed_by
+from tests.support.cases import read_tables
 from tests.support.doubles.s3 import Bucket, bucket_server
 
 pytestmark = pytest.mark.live
@@ -35,9 +36,7 @@ HERE = Path(__file__).resolve().parent
 LIMITS = Limits(ttft_ms=400, tpot_ms=60, latency_ms=4000)
 
 
-# What AIPerf tells besides: a kind of error that it knows by its text, and a count of reasoning
-# that no tokenizer of ours makes.
-NOT_OURS = {"context_overflow_count", "usage_reasoning_tokens_diff_pct"}
+CORPUS = read_tables(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +163,7 @@ def test_aiperf_validates_the_summary_and_the_records(by_aiperf: dict[str, Any])
     assert by_aiperf["units"] == {
         tag: load.metrics[tag].unit if tag in load.metrics else "ns" for tag in by_aiperf["units"]
     }
-    assert by_aiperf["unknown"] == [
-        "client_invocation_errors",
-        "client_invocations",
-        "empty_inference_response",
-        "tokenizer_failed",
-    ]
+    assert by_aiperf["unknown"] == CORPUS["unknown_to_aiperf"]
     assert by_aiperf["phase"] == {"type": "concurrency", "concurrency": 8}
     assert by_aiperf["records"] == 300
     failed = load.metrics["error_request_count"].avg
@@ -182,7 +176,7 @@ def test_aiperf_computes_the_same_metrics(by_aiperf: dict[str, Any]) -> None:
 
     found = load_figures([made_run(1)], LIMITS).metrics
 
-    assert set(expected) - set(found) == NOT_OURS
+    assert set(expected) - set(found) == set(CORPUS["not_ours"])
     assert set(found) - set(expected) == set()
     for tag, metric in found.items():
         assert metric.model_dump(exclude_none=True) == pytest.approx(
@@ -254,17 +248,5 @@ def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) 
     read = read_by_sdk(consumers, Bucket(server), files, "search")
 
     (told,) = read["results"]
-    assert told["search"] == [
-        "phases.profiling.concurrency",
-        8.0,
-        120.5,
-        9.0,
-        {
-            "metric_tag": "time_to_first_token",
-            "stat": "p95",
-            "op": "lt",
-            "threshold": 400.0,
-            "observed": 612.5,
-        },
-    ]
+    assert told["search"] == CORPUS["search"]
     assert told["metrics"] == {}

@@ -26,6 +26,7 @@ from packager.serving.openai import Server
 from tests.live.building import build, ran, told
 from tests.live.processors import cap_words, caps, need_kernel
 from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.places import ROOT
 
@@ -40,23 +41,9 @@ DRAFT = ROOT / "examples" / "tiny-llama-draft"
 SHIPPED = ROOT / "packager" / "catalog" / "data" / "samples.jsonl"
 BUSY = {**SMALL_MODEL, **caps()}
 ON_ONE = (*small_model_words(), *cap_words())
-PROMPTS = (
-    "import json\nimport os\nimport sys\n",
-    "def main():\n    parser = argparse.ArgumentParser(",
-    "a = 1\nb = 1\nc = 1\nd = 1\n",
-    "class Error(Exception):\n    pass\n\nclass ",
-)
-
-# Enough to foresee what tiny-llama says about Python, and no more.
-TRAINING = {
-    "eagle3": ("--epochs", "3", "--learning-rate", "2e-3"),
-    "medusa": ("--epochs", "6", "--learning-rate", "2e-3"),
-}
-SMALL = (
-    *("--samples", "180", "--max-tokens", "64"),
-    *("--answer-tokens", "48", "--batch-tokens", "128"),
-)
-AT_LEAST = {"draft model": 1.5, "ngram": 1.3, "eagle3": 1.2, "medusa": 1.2}
+CORPUS = read_tables(__file__)
+TRAINING: dict[str, list[str]] = CORPUS["training"]
+AT_LEAST: dict[str, float] = CORPUS["at_least"]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +72,15 @@ def heads(
         ran(
             train,
             *("draft", "train", "--model", str(TINY), "--data", "default", "--method", method),
-            *("--answers", "model", "--output", str(place / method), "--quiet", *SMALL, *how),
+            *(
+                "--answers",
+                "model",
+                "--output",
+                str(place / method),
+                "--quiet",
+                *CORPUS["small"],
+                *how,
+            ),
         )
     return {method: place / method for method in TRAINING}
 
@@ -94,7 +89,7 @@ def heads(
 def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Conversations and texts such as the model was trained on, and code that repeats itself."""
     path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    code = [json.dumps({"prompt": prompt, "completion": ""}) for prompt in PROMPTS]
+    code = [json.dumps({"prompt": prompt, "completion": ""}) for prompt in CORPUS["prompts"]]
     lines = [*SHIPPED.read_text().splitlines()[::12], *code]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError, WaiterError
 
 from packager.serve.endpoints.containers import OWNER_LABEL
-from tests.live.api_server import ROLE, ApiServer, api_server
+from tests.live.api_server import ApiServer, api_server
 from tests.live.tiny_images import commit_files
 from tests.live.waiting import wait_until
 from tests.support.doubles.s3 import Bucket, bucket_server
@@ -232,30 +232,3 @@ def test_a_container_that_dies_is_started_again(api: ApiServer) -> None:
         return False
 
     wait_until(answers, 60)
-
-
-def test_components_share_an_endpoint(api: ApiServer) -> None:
-    client = api.client("sagemaker")
-    client.create_model(**model_body("one", IMAGE))
-    bare = config_body("bare", {"VariantName": "v"}, ExecutionRoleArn=ROLE)
-    client.create_endpoint_config(**bare)
-    client.create_endpoint(EndpointName="e", EndpointConfigName="bare")
-    wait(api, "e")
-    wanted = {"MinMemoryRequiredInMb": 128, "MaxMemoryRequiredInMb": 256}
-    container = {"Image": IMAGE, "Environment": {"NAME": "two"}}
-    for name, own in {"a": {"ModelName": "one"}, "b": {"Container": container}}.items():
-        client.create_inference_component(
-            InferenceComponentName=name,
-            EndpointName="e",
-            VariantName="v",
-            Specification={**own, "ComputeResourceRequirements": wanted},
-            RuntimeConfig={"CopyCount": 1},
-        )
-
-    def state(name: str) -> str:
-        found = client.describe_inference_component(InferenceComponentName=name)
-        return str(found["InferenceComponentStatus"])
-
-    wait_until(lambda: {state("a"), state("b")} == {"InService"}, 60)
-    assert ask(api, "e", InferenceComponentName="a")["name"] == "one"
-    assert ask(api, "e", InferenceComponentName="b")["name"] == "two"

@@ -60,27 +60,17 @@ def told(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_interrupted_run_goes_on_with_the_same_bytes(told: dict[str, Told], name: str) -> None:
-    case = told[name]
-
-    assert case["ended"] == [True] * (len(CASES[name]) - 2)
-    assert case["same"] and case["files"] >= 4
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_at_most_a_tenth_of_the_blocks_is_done_again(told: dict[str, Told], name: str) -> None:
-    case = told[name]
-    ends = len(CASES[name]) - 2
-
+def test_an_interrupted_run_repeats_a_tenth_at_most_and_gives_the_same_bytes(
+    told: dict[str, Told], name: str
+) -> None:
+    """A tenth of the blocks, and of the modules that are packed, for each time that it ended."""
+    case, ends = told[name], len(CASES[name]) - 2
     redone = sum(case["blocks_before"]) + case["blocks_again"] - case["blocks"]
+    whole, *runs = case["modules"]
 
+    assert case["ended"] == [True] * ends
+    assert case["same"] and case["files"] >= 4
     assert redone <= ends * case["blocks"] // 10
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_at_most_a_tenth_of_the_modules_is_packed_again(told: dict[str, Told], name: str) -> None:
-    whole, *runs = told[name]["modules"]
-
     assert whole >= 70
     assert sum(runs) - whole <= (len(runs) - 1) * whole // 10
 

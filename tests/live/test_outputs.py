@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import subprocess
 import sys
-import tarfile
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import need
-from tests.live.building import build, told
+from tests.live.building import told
 from tests.live.image_tools import inspected
 from tests.support.commandline import TINY, Packager
 
@@ -70,36 +66,3 @@ def test_second_identical_push_sends_no_blob(
     assert first["transfer"]["bytes_sent"] > 8_000_000
     assert (second["transfer"]["bytes_sent"], second["transfer"]["bytes_read"]) == (0, 0)
     assert first["digest"] == second["digest"]
-
-
-def test_a_base_in_the_same_registry_is_mounted_not_sent(
-    packager: Packager, registry: str, tmp_path: Path
-) -> None:
-    draft = TINY.with_name("tiny-llama-draft")
-    base = build(packager, f"{registry}/base:1", model=draft)
-
-    record = told(
-        packager,
-        *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--family", "lmi"),
-        *("--base", f"{registry}/base:1", "--output", f"{registry}/lmi:1", "--quiet"),
-    )
-
-    assert record["base"]["digest"] == base.out.strip().rpartition("@")[2]
-    ours = [layer["size"] for layer in record["layers"] if layer["role"] != "base"]
-    assert len(ours) < len(record["layers"])
-    assert sum(ours) <= record["transfer"]["bytes_sent"] < sum(ours) + 20_000
-    properties = file_of(registry, "lmi", "opt/packager/model/serving.properties")
-    assert "engine=Python" in properties.splitlines()
-    assert "option.tensor_parallel_degree=1" in properties.splitlines()
-
-
-def file_of(registry: str, repository: str, path: str) -> str:
-    """One file of an image, from its last layer, through skopeo's eyes."""
-    raw = json.loads(inspected(f"docker://{registry}/{repository}:1", raw=True))
-    layer = raw["layers"][-1]["digest"]
-    with urllib.request.urlopen(f"http://{registry}/v2/{repository}/blobs/{layer}") as answer:
-        data = io.BytesIO(answer.read())
-    with tarfile.open(fileobj=data) as archive:
-        member = archive.extractfile(path)
-        assert member is not None
-        return member.read().decode()

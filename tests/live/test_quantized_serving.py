@@ -24,6 +24,7 @@ import pytest
 from tests.live.checkpoints import unpack_model
 from tests.live.processors import WITHOUT_AVX512, cap_words, has_kernel, need_kernel
 from tests.live.servers import small_model_words
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
@@ -32,6 +33,7 @@ everything = pytest.mark.skipif(
     os.environ.get("PACKAGER_SERVE") != "all", reason="PACKAGER_SERVE=all starts this too"
 )
 
+cases = cases_of(__file__)
 FEW = ("--calibration-samples", "16", "--calibration-tokens", "128", "--quiet")
 PACKED, INT8 = "CPUWNA16LinearKernel", "CPUInt8ScaledMMLinearKernel"
 FP8 = "TorchFP8ScaledMMLinearKernel"
@@ -176,15 +178,7 @@ def test_experts_that_stay_whole_are_served_beside_quantized_attention(
 
 
 @everything
-@pytest.mark.parametrize(
-    ("method", "error"),
-    [
-        ("fp8,static", "static_scaled_fp8_quant() expected at most 0 argument(s)"),
-        ("fp8,static,kv", "static_scaled_fp8_quant() expected at most 0 argument(s)"),
-        ("fp8,block", "Failed to find a kernel that can implement the ScaledMM linear layer"),
-        ("nvfp4", "MarlinNvFp4LinearKernel is not supported"),
-    ],
-)
+@cases("unloadable")
 def test_what_the_engine_cannot_load_fails_as_the_rule_says(
     packager: Packager, engine: str, serving_base: str, method: str, error: str
 ) -> None:

@@ -19,6 +19,7 @@ from tests.live.api_server import ROLE, ApiServer, api_process, api_server
 from tests.live.checkpoints import read_tensors
 from tests.live.conftest import Compiled
 from tests.live.test_endpoints import containers_of
+from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.doubles.s3 import Bucket
 from tests.support.places import ROOT
@@ -28,21 +29,11 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 EXAMPLES = ROOT / "examples" / "optimize"
 IMAGES = "packager-test-whole"
-CHAT = {
-    "messages": [{"role": "user", "content": "What does loads do?"}],
-    "max_tokens": 12,
-    "temperature": 0,
-}
-# Enough for a head that an engine loads, and too little for one that foretells much.
-TRAINING = {"samples": 20, "answers": "data", "epochs": 1, "max-steps": 4, "max-tokens": 64}
-FEW_TEXTS = {"OPTION_CALIB_SIZE": "8", "OPTION_CALIB_MAX_SEQ_LENGTH": "64"}
-FUNCTIONS = (
-    *("loads", "dumps", "open", "read", "write", "close", "seek", "split", "join", "strip"),
-    *("format", "replace", "find", "index", "count", "sort", "reverse", "append", "pop", "copy"),
-)
+CORPUS = read_tables(__file__)
+CHAT, TRAINING, FEW_TEXTS = (CORPUS[name] for name in ("chat", "training", "few_texts"))
 TALKS = [
     (f"What does {name} do?", f"The function {name} reads a value, checks it and returns it.")
-    for name in FUNCTIONS
+    for name in CORPUS["talks"]["functions"]
 ]
 
 
@@ -206,12 +197,7 @@ def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
 ) -> None:
     heads = tmp_path / "heads"
     heads.mkdir()
-    config = {
-        "base_model_name_or_path": "mistralai/Mixtral-8x7B-Instruct-v0.1",
-        "medusa_num_heads": 3,
-        "medusa_num_layers": 1,
-        "model_type": "medusa",
-    }
+    config = dict(CORPUS["medusa"])
     write_json(heads / "config.json", config)
     shapes = {"0.linear.weight": (256, 256), "0.linear.bias": (256,), "1.weight": (2048, 256)}
     write_safetensors(
@@ -219,16 +205,7 @@ def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
         {f"{head}.{name}": ("F16", shape) for head in range(3) for name, shape in shapes.items()},
     )
     bucket.upload(heads, "models/medusa")
-    body = example(
-        "medusa-awq",
-        bucket,
-        **{
-            "text-generation-inference/Mixtral-8x7B-Instruct-v0.1-medusa": "s3://models/medusa/",
-            '"SM_NUM_GPUS": "4"': '"SM_NUM_GPUS": "2"',  # as many as there are key-value heads
-            '"8000"': '"800"',
-            '"16384"': '"1024"',
-        },
-    )
+    body = example("medusa-awq", bucket, **CORPUS["guide"])
     [config_of_awq] = body["OptimizationConfigs"]
     config_of_awq["ModelQuantizationConfig"]["OverrideEnvironment"] |= FEW_TEXTS
     body["OutputConfig"]["SageMakerModel"] = {"ModelName": "mixtral"}
@@ -259,11 +236,4 @@ def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
     assert "huggingface-pytorch-tgi-inference:2.7.0-tgi3.3.6-gpu" in image
     assert model["Image"] == image
     assert model["ModelDataSource"]["S3DataSource"]["S3Uri"] == f"{bucket.url}/results/mixtral/"
-    assert model["Environment"] == {
-        "HF_MODEL_ID": "/opt/ml/model",
-        "SM_NUM_GPUS": "2",
-        "MAX_INPUT_LENGTH": "800",
-        "MAX_BATCH_PREFILL_TOKENS": "1024",
-        "MAX_TOTAL_TOKENS": "1024",
-        "QUANTIZE": "awq",
-    }
+    assert model["Environment"] == CORPUS["environment"]

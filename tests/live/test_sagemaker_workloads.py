@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from packager.bench.workload_spec import BadWorkloadSpec, read_workload_spec
 from tests.live.tool_programs import documents_in, printed_by
+from tests.support.cases import read_tables
 
 pytestmark = pytest.mark.live
 
 WRITES = Path(__file__).resolve().parent / "sagemaker_writes.py"
+
+OPTIONS = read_tables(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -26,20 +31,14 @@ def written(consumers: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     return {path.name: path for path in directory.iterdir()}
 
 
+def as_read(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {**options, "concurrency": list(options["concurrency"])}
+
+
 def test_made_requests_are_read(written: dict[str, Path]) -> None:
     found = read_workload_spec(written["synthetic"])
 
-    assert found.options == {
-        "concurrency": (8,),
-        "requests": 100,
-        "input_tokens": 550,
-        "input_stddev": 0.0,
-        "output_tokens": 150,
-        "output_stddev": 0.0,
-        "stream": True,
-        "seed": 3,
-        "ignore_eos": True,
-    }
+    assert as_read(found.options) == OPTIONS["synthetic"]
     assert found.tokenizer == "org/name"
     assert [told.split(" is ")[0] for told in found.notes] == ["the secret 'hf_token'"]
 
@@ -48,11 +47,7 @@ def test_a_data_set_must_be_named_and_a_template_is_refused(written: dict[str, P
     found = read_workload_spec(written["dataset"])
 
     assert found.needs_data
-    assert found.options == {
-        "concurrency": (1,),
-        "requests": 100,
-        "output_tokens": 256,
-        "stream": True,
-    }
+    assert as_read(found.options) == OPTIONS["dataset"]
+
     with pytest.raises(BadWorkloadSpec, match="payload_template is for endpoints of a form"):
         read_workload_spec(written["template"])

@@ -20,10 +20,12 @@ from packager.steps.workspace import Workspace
 from packager.wiring import Settings, environments_for, opinion_executor
 from tests.conftest import unavailable
 from tests.support import zoo
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
 pytestmark = pytest.mark.live
 
+cases = cases_of(__file__)
 QUESTIONS = WORKLOADS["questions"]
 
 
@@ -80,14 +82,7 @@ def test_a_mixture_of_experts_is_asked_about_with_its_split(
     assert "moe bfloat16" in opinion.formats
 
 
-@pytest.mark.parametrize(
-    ("instance", "architecture", "reason"),
-    [
-        ("ml.p5.4xlarge", "GPTBigCodeForCausalLM", "GPTBigCodeForCausalLM"),
-        ("ml.g6.xlarge", "LlamaForCausalLM", "l4"),
-    ],
-    ids=["an architecture that it does not know", "a GPU without measured tables"],
-)
+@cases("untold")
 def test_what_it_cannot_tell_is_an_answer(
     executor: Executor, workspace: Workspace, instance: str, architecture: str, reason: str
 ) -> None:

@@ -66,11 +66,9 @@ class Quirks:
     listed: bytes = b""  # the answer whatever referrers are asked for
     no_artifacts: bool = False  # a manifest with a subject is refused
     no_file_systems: bool = False  # a manifest with layers of types that it does not know is
-    resumable: bool = False  # a broken PATCH leaves what arrived; else it ends the upload
     forgets: int = 0  # uploads that are unknown when they should go on
     patch_answers: list[int] = field(default_factory=list)  # statuses, given early, then closed
     patch_resets: int = 0
-    patch_reads: int = 100_000  # bytes taken before an early answer or a reset
     commit_silent: int = 0  # commits that are done and not answered
     commit_statuses: list[int] = field(default_factory=list)  # refusals, before anything is done
     busy: int = 0  # requests answered 429
@@ -364,7 +362,7 @@ class _Handler(Handler):
             if status or reset:
                 fake.uploads.pop(session)
         if status or reset:
-            most = min(quirks.patch_reads, length)
+            most = min(100_000, length)
             _ = self._read_chunks(most) if in_chunks else self._read(most)
         if status:
             body = b'{"errors":[{"code":"SIZE_INVALID","message":"secret-of-the-server"}]}'
@@ -380,10 +378,7 @@ class _Handler(Handler):
         if self.broken or (len(sent) < length and not in_chunks):
             self.close_connection = True
             with fake.lock:
-                if quirks.resumable:
-                    fake.uploads[session] = (fake.uploads[session][0], data)
-                else:
-                    del fake.uploads[session]
+                del fake.uploads[session]
             return None
         location = self._next(repository, session, data)
         status = 201 if quirks.one_range and "Content-Range" in self.headers else 202
