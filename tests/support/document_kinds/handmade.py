@@ -39,7 +39,7 @@ from packager.wiring.deployments import Whereabouts, deployment_documents, remem
 from tests.golden.cases import CASES
 from tests.support.cache_entries import STEP_INPUT
 from tests.support.deployments import deployment
-from tests.support.document_kinds.kinds import DocumentKind, in_file, required
+from tests.support.document_kinds.kinds import DocumentKind, in_file, required, written
 from tests.support.document_kinds.models import entry, failure
 from tests.support.made_layers import base_of, file, layer_of, tar_of
 
@@ -164,82 +164,59 @@ def _servers(_place: Path) -> bytes:
     return servers_file(8080, "/ping", ["vllm-a-0"], ["vllm-b-0"]).text.encode()
 
 
+def _read_claims(data: bytes, _place: Path) -> object:
+    return required(read_claims(data).claims)
+
+
+def _read_asked(data: bytes, _place: Path) -> object:
+    return required(_asked({"dev.packager.record": data.decode()}))
+
+
+def _read_words(data: bytes, _place: Path) -> object:
+    return required(slim_words(data.decode()))
+
+
+_SLIM = "packager.images.slim.record"
 HANDMADE: tuple[DocumentKind, ...] = (
-    DocumentKind(
-        name="claims",
-        version="packager.images.claims.SCHEMA",
-        writer="packager.images.claims",
-        make=_claims,
-        read=lambda data, _place: required(read_claims(data).claims),
+    written("claims", "packager.images.claims", _claims, _read_claims, "SCHEMA"),
+    written(
+        "prices",
+        "packager.catalog.price_file",
+        _prices,
+        in_file("prices/us-east-1.json", lambda path: load_prices(path.parents[1])),
+        "SCHEMA",
     ),
-    DocumentKind(
-        name="prices",
-        version="packager.catalog.price_file.SCHEMA",
-        writer="packager.catalog.price_file",
-        make=_prices,
-        read=in_file("prices/us-east-1.json", lambda path: load_prices(path.parents[1])),
+    written(
+        "deployment-note", "packager.wiring.deployments", _deployment, _read_deployment, "_SCHEMA"
     ),
-    DocumentKind(
-        name="deployment-note",
-        version="packager.wiring.deployments._SCHEMA",
-        writer="packager.wiring.deployments",
-        make=_deployment,
-        read=_read_deployment,
+    written(
+        "hub-notes",
+        "packager.models.hub_cache",
+        _hub_notes,
+        in_file(f"models--org--name/packager/{_COMMIT}.json", _read_hub_notes),
+        "SCHEMA",
     ),
-    DocumentKind(
-        name="hub-notes",
-        version="packager.models.hub_cache.SCHEMA",
-        writer="packager.models.hub_cache",
-        make=_hub_notes,
-        read=in_file(f"models--org--name/packager/{_COMMIT}.json", _read_hub_notes),
+    written("mount", "packager.images.mounts.mounts", _mount, _read_mount),
+    written(
+        "last-lookups",
+        "packager.cache.lookups",
+        _lookups,
+        in_file("lookups.json", lambda path: LastLookups(path.parent).last()),
     ),
-    DocumentKind(
-        name="mount",
-        version=1,
-        writer="packager.images.mounts.mounts",
-        make=_mount,
-        read=_read_mount,
+    written("image-label", "packager.build.record", _image_label, _read_asked),
+    written("slim-label", _SLIM, lambda _: slim_label(_slim()).encode(), _read_words, "SCHEMA"),
+    # For people: packager reads the label alone.
+    written("slim-record", _SLIM, _slim_record, lambda data, _: json.loads(data), "SCHEMA"),
+    written(
+        "compose-servers",
+        "packager.deploy.compose.documents",
+        _servers,
+        in_file("servers.json", lambda path: Servers(str(path)).named()),
     ),
-    DocumentKind(
-        name="last-lookups",
-        version=1,
-        writer="packager.cache.lookups",
-        make=_lookups,
-        read=in_file("lookups.json", lambda path: LastLookups(path.parent).last()),
-    ),
-    DocumentKind(
-        name="image-label",
-        version=1,
-        writer="packager.build.record",
-        make=_image_label,
-        read=lambda data, _place: required(_asked({"dev.packager.record": data.decode()})),
-    ),
-    DocumentKind(
-        name="slim-label",
-        version="packager.images.slim.record.SCHEMA",
-        writer="packager.images.slim.record",
-        make=lambda _place: slim_label(_slim()).encode(),
-        read=lambda data, _place: required(slim_words(data.decode())),
-    ),
-    DocumentKind(
-        name="slim-record",
-        version="packager.images.slim.record.SCHEMA",
-        writer="packager.images.slim.record",
-        make=_slim_record,
-        read=lambda data, _place: json.loads(data),  # for people: packager reads the label alone
-    ),
-    DocumentKind(
-        name="compose-servers",
-        version=1,
-        writer="packager.deploy.compose.documents",
-        make=_servers,
-        read=in_file("servers.json", lambda path: Servers(str(path)).named()),
-    ),
-    DocumentKind(
-        name="cache-statistics",
-        version=1,
-        writer="artifact_cache.stats",
-        make=_stats,
-        read=in_file("stats", lambda path: StatsLog(path).totals()),
+    written(
+        "cache-statistics",
+        "artifact_cache.stats",
+        _stats,
+        in_file("stats", lambda path: StatsLog(path).totals()),
     ),
 )

@@ -123,13 +123,26 @@ def modelled(
     )
 
 
+def written(
+    name: str,
+    writer: str,
+    make: Callable[[Path], bytes],
+    read: Callable[[bytes, Path], object],
+    version: int | str = 1,
+    **more: Any,
+) -> DocumentKind:
+    """Return a kind that a module writes; `version` may name a constant of the module."""
+    counted = f"{writer}.{version}" if isinstance(version, str) else version
+    return DocumentKind(name=name, version=counted, writer=writer, make=make, read=read, **more)
+
+
 def database(
     name: str,
-    version: int | str,
-    *,
     writer: str,
     fill: Callable[[Path], object],
     ask: Callable[[Path], object],
+    version: int | str = 1,
+    *,
     file: str = "state.sqlite",
 ) -> DocumentKind:
     """Return a kind that SQLite keeps; `ask` finds what `fill` put into the file."""
@@ -142,9 +155,7 @@ def database(
         restore_database(data, place / file)
         return required(ask(place / file))
 
-    return DocumentKind(
-        name=name, version=version, writer=writer, make=make, read=read, suffix=".sql", tables=True
-    )
+    return written(name, writer, make, read, version, suffix=".sql", tables=True)
 
 
 def required(found: _Value) -> _Value:

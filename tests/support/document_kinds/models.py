@@ -52,7 +52,7 @@ from packager.tune.journal import _parse as parse_journal
 from packager.warmup.grid import read_grid_or_plan
 from packager.warmup.planning import canonical
 from tests.support.cache_entries import CHECKPOINT, DOCUMENTS
-from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, required
+from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, required, written
 from tests.support.frozen_schemas import filled, inlined
 from tests.support.places import DATA
 
@@ -207,13 +207,13 @@ MODELLED: tuple[DocumentKind, ...] = (
     modelled("quality-report", 1, QualityReport, writer="packager.cli.evaluate"),
     modelled("speculation-report", 1, SpeculationReport, writer="packager.cli.draft_measure"),
     modelled("training-report", 1, TrainingReport, writer="packager.build.tree"),
-    DocumentKind(
-        name="tune-journal",
-        version="packager.tune.journal.VERSION",
-        writer="packager.tune.journal",
+    written(
+        "tune-journal",
+        "packager.tune.journal",
+        _journal,
+        lambda data, _place: parse_journal(data, Path("journal")),
+        "VERSION",
         model=Header | Event,
-        make=_journal,
-        read=lambda data, _place: parse_journal(data, Path("journal")),
         suffix=".jsonl",
     ),
     modelled(
@@ -230,40 +230,37 @@ MODELLED: tuple[DocumentKind, ...] = (
         writer="packager.jobs.progress",
         read=in_file(PROGRESS_FILE, lambda path: read_progress(path.parent).steps),
     ),
-    DocumentKind(
-        name="cache-entry",
-        version="artifact_cache.entry.SCHEMA",
-        writer="artifact_cache.entry",
+    written(
+        "cache-entry",
+        "artifact_cache.entry",
+        lambda _place: entry_bytes(entry()),
+        lambda data, _place: parse_entry(data),
+        "SCHEMA",
         model=Entry,
-        make=lambda _place: entry_bytes(entry()),
         part=lambda document: {name: document[name] for name in document if name != "check"},
-        read=lambda data, _place: parse_entry(data),
     ),
-    DocumentKind(
-        name="cache-envelope",
-        version=1,
-        writer="artifact_cache.entry",
+    written(
+        "cache-envelope",
+        "artifact_cache.entry",
+        lambda _place: _signed_entry(),
+        lambda data, _place: required(parse_entry(data).signatures),
         model=_Envelope,
-        make=lambda _place: _signed_entry(),
-        read=lambda data, _place: required(parse_entry(data).signatures),
     ),
     modelled("cache-pin", 1, Pin, writer="artifact_cache.pins", read=in_file("pin.json", read_pin)),
-    DocumentKind(
-        name="cache-trusted-keys",
-        version=1,
-        writer="artifact_cache.trust",
+    written(
+        "cache-trusted-keys",
+        "artifact_cache.trust",
+        _trusted_keys,
+        in_file("trusted.json", load_trusted_keys),
         model=_TrustedKeys,
-        make=_trusted_keys,
-        read=in_file("trusted.json", load_trusted_keys),
     ),
-    DocumentKind(
-        name="cache-failure",
-        version=1,
-        writer="artifact_cache.negative",
+    written(
+        "cache-failure",
+        "artifact_cache.negative",
+        lambda _place: failure_bytes(failure()),
+        lambda data, _place: required(parse_failure(data)),
         model=Failure,
-        make=lambda _place: failure_bytes(failure()),
         part=lambda document: json.loads(document["failure"]),
-        read=lambda data, _place: required(parse_failure(data)),
     ),
     _toml("cache-settings", _File, "packager/cache.toml", _settings),
     _toml(

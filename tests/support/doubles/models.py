@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.places import DATA
+
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name → dtype, shape
 
 BYTES_PER_ELEMENT = {
@@ -156,24 +158,8 @@ def safetensors_bytes(header: Mapping[str, object], data: bytes = b"") -> bytes:
 
 def write_tokenizer(directory: Path) -> None:
     """Write the smallest tokenizer that the tokenizers library loads."""
-    write_json(
-        directory / "tokenizer.json",
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [],
-            "normalizer": None,
-            "pre_tokenizer": {"type": "Whitespace"},
-            "post_processor": None,
-            "decoder": None,
-            "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "hello": 1}, "unk_token": "<unk>"},
-        },
-    )
-    write_json(
-        directory / "tokenizer_config.json",
-        {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"},
-    )
+    for path in (DATA / "models" / "smallest_tokenizer").iterdir():
+        (directory / path.name).write_bytes(path.read_bytes())
 
 
 def write_json(path: Path, value: object) -> None:
