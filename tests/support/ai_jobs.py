@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,25 +13,12 @@ import botocore.session
 from botocore.validate import ParamValidator
 
 from packager.jobs.values import Job, JobStatus, NewJob
+from tests.support.sagemaker_bodies import STATED
 
-ROLE = "arn:aws:iam::111122223333:role/SageMaker"
+ROLE = STATED["benchmark"]["RoleArn"]
 CREATED = datetime(2026, 11, 23, 10, 0, 0, 123456, tzinfo=UTC)
 
-# What `Workload.synthetic` of SageMaker's SDK 3.27 writes.
-SYNTHETIC: dict[str, Any] = {
-    "benchmark": {"type": "aiperf"},
-    "parameters": {
-        "tokenizer": "org/tiny",
-        "concurrency": 8,
-        "request_count": 100,
-        "prompt_input_tokens_mean": 550,
-        "prompt_input_tokens_stddev": 0.0,
-        "output_tokens_mean": 150,
-        "output_tokens_stddev": 0.0,
-        "streaming": True,
-    },
-    "tooling": {"api_standard": "openai"},
-}
+SYNTHETIC = STATED["synthetic"]
 
 
 def workload_body(
@@ -51,27 +39,13 @@ def workload_body(
 
 def benchmark_body(**more: Any) -> dict[str, Any]:
     """Return a body of CreateAIBenchmarkJob."""
-    return {
-        "AIBenchmarkJobName": "bench-1",
-        "BenchmarkTarget": {"Endpoint": {"Identifier": "tiny"}},
-        "OutputConfig": {"S3OutputLocation": "s3://bucket/benchmarks"},
-        "AIWorkloadConfigIdentifier": "chat",
-        "RoleArn": ROLE,
-        **more,
-    }
+    return deepcopy(STATED["benchmark"]) | more
 
 
 def recommendation_body(metric: str = "throughput", **more: Any) -> dict[str, Any]:
     """Return a body of CreateAIRecommendationJob."""
-    return {
-        "AIRecommendationJobName": "rec-1",
-        "ModelSource": {"S3": {"S3Uri": "s3://bucket/models/tiny/"}},
-        "OutputConfig": {"S3OutputLocation": "s3://bucket/recommendations/"},
-        "AIWorkloadConfigIdentifier": "chat",
-        "PerformanceTarget": {"Constraints": [{"Metric": metric}]},
-        "RoleArn": ROLE,
-        **more,
-    }
+    target = {"Constraints": [{"Metric": metric}]}
+    return deepcopy(STATED["recommendation"]) | {"PerformanceTarget": target} | more
 
 
 def stored(new: NewJob, status: JobStatus = "queued", **more: Any) -> Job:

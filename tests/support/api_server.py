@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from packager.serve.seen import SeenSignatures
 from packager.serve.server import UNREAD_S, run_server
 from packager.serve.services import ServeServices
 from packager.serve.sigv4 import AccessKey, Verifier
+from tests.support.sagemaker_bodies import STATED
 
 REGION = "us-east-1"
 
@@ -143,15 +145,4 @@ def no_engine() -> Any:
 
 def optimization_body(name: str, **changes: Any) -> Mapping[str, Any]:
     """Return a body of CreateOptimizationJob that is accepted."""
-    return {
-        "OptimizationJobName": name,
-        "RoleArn": "arn:aws:iam::000000000000:role/anyone",
-        "ModelSource": {"S3": {"S3Uri": "s3://bucket/models/tiny/"}},
-        "DeploymentInstanceType": "ml.g5.xlarge",
-        "OptimizationConfigs": [
-            {"ModelQuantizationConfig": {"OverrideEnvironment": {"OPTION_QUANTIZE": "awq"}}}
-        ],
-        "OutputConfig": {"S3OutputLocation": "s3://bucket/out/"},
-        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
-        **changes,
-    }
+    return {"OptimizationJobName": name} | deepcopy(STATED["optimization"]) | changes

@@ -59,14 +59,19 @@ def plain(content: bytes, role: str = "weights") -> MadeLayer:
     return MadeLayer(data=content, content=content, role=role)
 
 
+def packed(content: bytes, packing: str) -> bytes:
+    """Return an archive as it travels."""
+    if packing == "zstd":
+        return zstandard.ZstdCompressor().compress(content)
+    return gzip.compress(content, mtime=0) if packing == "gzip" else content
+
+
 def gzipped(content: bytes, role: str = "base") -> MadeLayer:
-    packed = gzip.compress(content, mtime=0)
-    return MadeLayer(data=packed, content=content, media_type=GZIP, role=role)
+    return MadeLayer(data=packed(content, "gzip"), content=content, media_type=GZIP, role=role)
 
 
 def zstandarded(content: bytes, role: str = "base") -> MadeLayer:
-    packed = zstandard.ZstdCompressor().compress(content)
-    return MadeLayer(data=packed, content=content, media_type=ZSTD, role=role)
+    return MadeLayer(data=packed(content, "zstd"), content=content, media_type=ZSTD, role=role)
 
 
 def write_layout(

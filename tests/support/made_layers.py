@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,7 @@ from packager.core.image import (
 )
 from packager.images.oci import sha256
 from tests.support import layer_layouts, tars
+from tests.support.layer_layouts import packed
 from tests.support.tars import Member
 
 
@@ -46,17 +46,6 @@ def symlink(name: str, target: str) -> Member:
 def tar_of(members: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:
     """Return a tar archive."""
     return tars.tar_of(*members, format=form)
-
-
-def packed(data: bytes, packing: str) -> bytes:
-    """Return an archive as it travels."""
-    if packing == "gzip":
-        return gzip.compress(data, mtime=0)
-    if packing == "zstd":
-        import zstandard
-
-        return zstandard.ZstdCompressor().compress(data)
-    return data
 
 
 def layer_of(data: bytes, packing: str = "none") -> Layer:

@@ -10,15 +10,15 @@ from tests.support.places import DATA
 ROLE = "arn:aws:iam::111122223333:role/SageMakerRole"
 DJL = "763104351884.dkr.ecr.us-west-2.amazonaws.com/djl-inference"
 
-_STATED: dict[str, dict[str, Any]] = tomllib.loads(
+STATED: dict[str, dict[str, Any]] = tomllib.loads(
     (DATA / "sagemaker" / "bodies.toml").read_text(encoding="utf-8")
 )
-AWQ = _STATED["awq"]
-EAGLE_OWN_DATA = _STATED["eagle_own_data"]
-EAGLE_OWN_HEAD = _STATED["eagle_own_head"]
-EAGLE_BUILT_IN_DATA = _STATED["eagle_built_in_data"]
-MODEL_WITH_HEAD = _STATED["model_with_head"]
-MODELS = {body["ModelName"]: body for body in (_STATED["target_model"], MODEL_WITH_HEAD)}
+AWQ = STATED["awq"]
+EAGLE_OWN_DATA = STATED["eagle_own_data"]
+EAGLE_OWN_HEAD = STATED["eagle_own_head"]
+EAGLE_BUILT_IN_DATA = STATED["eagle_built_in_data"]
+MODEL_WITH_HEAD = STATED["model_with_head"]
+MODELS = {body["ModelName"]: body for body in (STATED["target_model"], MODEL_WITH_HEAD)}
 
 # Tags as SDK 3 sends them: each key and each value of the user's is a tag of its own.
 SDK_TAGS = [

@@ -52,14 +52,11 @@ class RawRegistry:
         return self._call("GET", f"/v2/{repository}/blobs/{digest}")
 
     def put_blob(self, repository: str, data: bytes) -> str:
-        request = urllib.request.Request(
-            f"http://{self.host}/v2/{repository}/blobs/uploads/", data=b"", method="POST"
-        )
-        with urllib.request.urlopen(request) as answer:
-            location = answer.headers["Location"]
-        location = self._patched(location, data)
-        joined = "&" if urlsplit(location).query else "?"
-        self._call("PUT", f"{location}{joined}digest={sha256(data)}", b"")
+        place = self._answer("POST", f"/v2/{repository}/blobs/uploads/", b"")[0]["Location"]
+        kind = {"Content-Type": "application/octet-stream"}
+        place = self._answer("PATCH", place, data, kind)[0]["Location"]
+        joined = "&" if urlsplit(place).query else "?"
+        self._call("PUT", f"{place}{joined}digest={sha256(data)}", b"")
         return sha256(data)
 
     def attached(self, repository: str, subject: str) -> list[dict[str, Any]]:
@@ -113,23 +110,14 @@ class RawRegistry:
         index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": []}
         self.put_manifest(repository, subject.replace(":", "-"), index, INDEX)
 
-    def _patched(self, location: str, data: bytes) -> str:
-        url = location if "://" in location else f"http://{self.host}{location}"
-        request = urllib.request.Request(url, data=data, method="PATCH")
-        request.add_header("Content-Type", "application/octet-stream")
-        with urllib.request.urlopen(request) as answer:
-            after: str = answer.headers["Location"]
-        return after
+    def _call(self, *asked: Any, **more: Any) -> bytes:
+        return self._answer(*asked, **more)[1]
 
-    def _call(
-        self,
-        method: str,
-        where: str,
-        data: bytes | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> bytes:
+    def _answer(
+        self, method: str, where: str, data: bytes | None = None, headers: Any = ()
+    ) -> tuple[Any, bytes]:
+        """Ask, and return the headers and the body of the answer."""
         url = where if "://" in where else f"http://{self.host}{where}"
-        request = urllib.request.Request(url, data=data, method=method, headers=headers or {})
+        request = urllib.request.Request(url, data=data, method=method, headers=dict(headers))
         with urllib.request.urlopen(request) as answer:
-            body: bytes = answer.read()
-        return body
+            return answer.headers, answer.read()
