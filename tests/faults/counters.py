@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NEVER = {
-    "wrong_bytes": 0,
-    "incomplete_tag": 0,
-    "secrets_found": 0,
-    "hangs": 0,
-    "untyped_failures": 0,
-    "manual_cleanup": 0,
-    "garbage_left": 0,
-    "pin_lost": 0,
-    "sent_again": 0,
-    "too_much_memory": 0,
-}
+_HARMS = (
+    "wrong_bytes incomplete_tag secrets_found hangs untyped_failures manual_cleanup garbage_left"
+)
+NEVER = dict.fromkeys(f"{_HARMS} pin_lost sent_again too_much_memory".split(), 0)
 
 TRIES = {"tries": 0}  # faults; a test may try many
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,14 +23,8 @@ from tests.support.stored_images import image
 
 EXPECTED = Path(__file__).parent / "screens"
 WIDTHS = (40, 80, 200)
-MODEL = ("--model", "examples/tiny-llama")
-COMMANDS = {
-    "plan": ("plan", *MODEL, "--instance", "ml.g5.xlarge"),
-    "ranking": ("plan", *MODEL, "--instance", "ml.g5.*"),
-    "unknown-model": ("plan", "--model", "examples/tiny-lama", "--instance", "local"),
-    "unknown-instance": ("plan", *MODEL, "--instance", "ml.g5.xlarg"),
-    "rejected": ("plan", *MODEL, "--instance", "ml.g5.xlarge", "--tp-degree", "7"),
-}
+WRITTEN = tomllib.loads(Path(__file__).with_name("screens.toml").read_text(encoding="utf-8"))
+COMMANDS: dict[str, list[str]] = WRITTEN["commands"]
 
 
 @pytest.fixture
@@ -47,29 +42,8 @@ def screen_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Screen]:
     return make
 
 
-def entry(number: int, model: str, size: int) -> EntrySummary:
-    return EntrySummary(
-        kind="quantized-checkpoint",
-        key=f"{number}" * 64,
-        shown=f"{number}" * 12,
-        model=model,
-        bytes=size,
-        built_at=0,
-        used_at=3600,
-        build_s=1234.5,
-        pinned=number == 1,
-        signed=False,
-    )
-
-
 def cache_entries() -> str:
-    return list_text(
-        [
-            entry(1, "模型-日本語-tiny", 0),
-            entry(2, "organization/a-model-with-a-very-long-name-of-its-own-70B-Instruct", 10**13),
-        ],
-        7200.0,
-    )
+    return list_text([EntrySummary(**row) for row in WRITTEN["entries"]], 7200.0)
 
 
 REPORTS: dict[str, Callable[[], str]] = {
@@ -85,7 +59,7 @@ def test_the_screen_is_as_reviewed(
 ) -> None:
     screen = screen_of(columns)
     if name in COMMANDS:
-        app.run(list(COMMANDS[name]))
+        app.run(COMMANDS[name])
     else:
         with page_of(columns_of(sys.stdout)):
             print_report(REPORTS[name]())
@@ -103,11 +77,11 @@ def test_the_screen_is_as_reviewed(
 def test_no_word_is_broken_that_fits_a_line(
     name: str, screen_of: Callable[[int], Screen], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app.run(list(COMMANDS[name]))
+    app.run(COMMANDS[name])
     whole = "".join(capsys.readouterr())
     for columns in (40, 80):
         screen = screen_of(columns)
-        app.run(list(COMMANDS[name]))
+        app.run(COMMANDS[name])
 
         written = [line for line in screen.raw.splitlines() if cell_width(line) > columns]
         assert [line for line in written if " " in line.strip()] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,11 +45,7 @@ def test_a_page_has_no_barriers_in_light_and_dark(
 
 
 def test_a_page_prints_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:
-    browser.show(page_of("quantized"), dark=True)
-    pdf = browser.pdf()
-
-    assert pdf.startswith(b"%PDF")
-    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 12
+    browser.check_printed(page_of("quantized"), 3, 12)
 
 
 def test_every_table_is_whole_at_the_usual_width(
@@ -118,13 +113,8 @@ def test_rows_of_all_tables_are_filtered_by_variant_and_load(
 def test_a_page_without_script_has_everything_and_no_dead_button(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
-    with browser.without_script():
-        browser.show(page_of("quantized"))
-        controls = browser.find_all("button, form")
-        rows = browser.find_all("section[aria-labelledby=latency] tbody tr")
-
-        assert [one.tag_name for one in controls if one.is_displayed()] == []
-        assert len([row for row in rows if row.is_displayed()]) == 18
+    rows = "section[aria-labelledby=latency] tbody tr"
+    assert browser.shown_without_script(page_of("quantized"), rows) == [True] * 18
 
 
 def test_links_lead_to_parts_of_the_page_by_keyboard(

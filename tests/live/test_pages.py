@@ -70,11 +70,7 @@ def test_a_page_is_small(page_of: Callable[[str], Path], name: str) -> None:
 
 
 def test_a_page_prints_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:
-    browser.show(page_of(RANKING), dark=True)
-    pdf = browser.pdf()
-
-    assert pdf.startswith(b"%PDF")
-    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8
+    browser.check_printed(page_of(RANKING), 2, 8)
 
 
 def test_a_command_is_copied_with_the_keyboard_and_announced(
@@ -137,12 +133,5 @@ def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str
 def test_a_page_without_script_has_everything_and_no_dead_button(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
-    with browser.without_script():
-        browser.show(page_of(RANKING))
-        shown = browser.find_all("button, form")
-        rows = browser.find_all("#instances tbody tr")
-        command = browser.find(".choice code")
-
-        assert [one.tag_name for one in shown if one.is_displayed()] == []
-        assert len(rows) == 125
-        assert command.is_displayed()
+    assert len(browser.shown_without_script(page_of(RANKING), "#instances tbody tr")) == 125
+    assert browser.find(".choice code").is_displayed()

@@ -88,6 +88,21 @@ class Browser:
         printed = self.driver.execute_cdp_cmd("Page.printToPDF", paper)
         return base64.b64decode(printed["data"])
 
+    def check_printed(self, page: Path, least: int, most: int) -> None:
+        """Fail where a page, seen in dark colours, is not printed on so many sheets."""
+        self.show(page, dark=True)
+        pdf = self.pdf()
+        assert pdf.startswith(b"%PDF")
+        assert least <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= most
+
+    def shown_without_script(self, page: Path, rows: str) -> list[bool]:
+        """Fail where dead buttons show without script; return of each row whether it shows."""
+        with self.without_script():
+            self.show(page)
+            controls = self.find_all("button, form")
+            assert [one.tag_name for one in controls if one.is_displayed()] == []
+            return [row.is_displayed() for row in self.find_all(rows)]
+
     def find(self, selector: str) -> Any:
         """Return the first element of a CSS selector."""
         return self.driver.find_element("css selector", selector)
