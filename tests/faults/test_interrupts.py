@@ -15,6 +15,7 @@ from tests.support.cases import cases_of
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.running_jobs import until
 
 cases = cases_of(__file__)
 
@@ -49,7 +50,8 @@ def test_an_interrupt_ends_a_build_whose_registry_is_silent(
             "build", "--model", str(model), "--instance", "local", "--base", "scratch",
             "--output", f"{proxy.host}/team/model:1",
         )  # fmt: skip
-        _wait_for(fault)
+        until(lambda: bool(fault.hits or (fault.do == "delay" and fault.seen)), within_s=120)
+        time.sleep(0.1)
         assert process.pid
         os.kill(process.pid, how)
         started = time.monotonic()
@@ -58,12 +60,3 @@ def test_an_interrupt_ends_a_build_whose_registry_is_silent(
         assert process.exitcode == 130, (time.monotonic() - started, machine.err)
         assert "interrupted" in machine.err
         assert registry.tagged("team/model", "1") == ""
-
-
-def _wait_for(fault: Fault) -> None:
-    for _ in range(6000):
-        if fault.hits or (fault.do == "delay" and fault.seen):
-            time.sleep(0.1)
-            return
-        time.sleep(0.02)
-    raise AssertionError("the fault was never met")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
@@ -16,6 +15,7 @@ from packager.jobs.store import JobStore
 from tests.integration.serve.test_server_process import address, client, serving
 from tests.support.api_server import optimization_body
 from tests.support.job_values import new_job, stage
+from tests.support.raw_requests import post
 
 KILLS = 10
 STAGES = 8
@@ -88,16 +88,8 @@ ROLE = "arn:aws:iam::000000000000:role/anyone"
 
 
 def describe(url: str) -> str:
-    request = urllib.request.Request(
-        url,
-        b'{"OptimizationJobName": "one"}',
-        {
-            "X-Amz-Target": "SageMaker.DescribeOptimizationJob",
-            "Content-Type": "application/x-amz-json-1.1",
-        },
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        told = json.load(answer)
+    asked, what = b'{"OptimizationJobName": "one"}', "SageMaker.DescribeOptimizationJob"
+    told = post(urlsplit(url).port or 0, asked, target=what).document
     return str(told["OptimizationJobStatus"])
 
 

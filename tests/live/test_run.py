@@ -86,7 +86,7 @@ def test_a_model_is_built_and_answers_and_is_listed_until_it_is_stopped(
     assert done.status == 0, done.err
     first, _, line, _, *program = done.out.splitlines()
     address = first.rpartition(" ")[2]
-    assert paste(line) == {"choices": [{"message": {"content": "from a chat"}}]}
+    assert paste(line)["choices"] == [{"message": {"content": "from a chat"}}]
     assert f'client = OpenAI(base_url="{address}/v1", api_key="none")' in program
     [container] = containers()
     assert container.attrs["Config"]["StopTimeout"] == 30

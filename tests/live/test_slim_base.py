@@ -11,34 +11,15 @@ import pytest
 
 from tests.live.tiny_images import commit_files
 from tests.support.commandline import TINY, Packager
+from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 PAGES = {f"usr/share/man/man1/page{number}.1": b"m" * 700_000 for number in range(3)}
-# A server that answers everything that a smoke test asks.
-ENGINE = b"""#!/usr/bin/python3
-import http.server, json, sys
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.answer({"data": [{"id": "tiny"}]})
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        text = "once upon a time"
-        message = {"choices": [{"message": {"content": text}}], "usage": {"completion_tokens": 4}}
-        self.answer({"generated_text": text, "details": {"generated_tokens": 4}, **message})
-    def answer(self, document):
-        body = json.dumps(document).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-port = int(sys.argv[sys.argv.index("--port") + 1])
-http.server.ThreadingHTTPServer(("0.0.0.0", port), Handler).serve_forever()
-"""
+ENGINE = b"#!/usr/bin/python3\n" + (ROOT / "tests/live/tiny_engine.py").read_bytes()
 # The same, but for a file where documentation is that it opens when it starts.
-NEEDING = ENGINE.replace(b"\nport", b'\nopen("/usr/share/man/man1/page0.1").close()\nport')
+STARTS = b"def main() -> None:\n"
+NEEDING = ENGINE.replace(STARTS, STARTS + b'    open("/usr/share/man/man1/page0.1").close()\n')
 
 
 @pytest.fixture

@@ -53,8 +53,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, {"error": {"message": "the tokenizer has no chat template"}})
         elif asked.get("stream"):
             self.stream(asked.get("max_tokens", 4))
-        elif self.path == INVOCATIONS:
-            self.answer(200, {**chat("from a chat"), "usage": usage(1)})
+        elif self.path == INVOCATIONS:  # in OpenAI's words and in LMI's
+            told = {"generated_text": "from a chat", "details": {"generated_tokens": 1}}
+            self.answer(200, {**chat("from a chat"), **told})
         elif self.path == CHAT:
             self.answer(200, chat("from a chat"))
         elif self.path == COMPLETIONS:
@@ -84,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def chat(text: str) -> dict[str, object]:
     """Return an answer to a chat."""
-    return {"choices": [{"message": {"content": text}}]}
+    return {"choices": [{"message": {"content": text}}], "usage": usage(1)}
 
 
 def usage(tokens: int) -> dict[str, int]:

@@ -16,12 +16,14 @@ from packager.jobs.values import ENDED, Job
 PATIENCE_S = 60.0
 
 
-def until(happened: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
+def until(
+    happened: Callable[[], bool], *, within_s: float = PATIENCE_S, every_s: float = 0.02
+) -> None:
     """Wait for something; fail where it does not happen."""
     end = time.monotonic() + within_s
     while not happened():
         assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 def run_to_end(store: JobStore, job: Job, *, at_once: int = 1) -> Job:

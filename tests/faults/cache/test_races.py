@@ -25,6 +25,7 @@ from tests.faults.forking import FORKED
 from tests.faults.scale import LONG
 from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.running_jobs import until
 
 ROUNDS = 60 if LONG else 12
 CYCLES_S = 60.0 if LONG else 2.0
@@ -70,11 +71,8 @@ def start(target: Callable[..., None], *arguments: object) -> BaseProcess:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
     with never("hangs"):
-        while not condition():
-            assert time.monotonic() < deadline, "nothing happens any more"
-            time.sleep(0.005)
+        until(condition, every_s=0.005)
 
 
 def signalled(pid: int, which: signal.Signals) -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from tests.conftest import need, unavailable
 from tests.faults.cache.working import work
 from tests.faults.counters import never
 from tests.faults.forking import FORKED
+from tests.support.running_jobs import until
 
 CHANGING = (
     *("openat", "write", "pwrite64", "ftruncate", "fsync", "fdatasync", "rename", "renameat"),
@@ -51,7 +50,7 @@ def run(operation: str, scene: Path, fault: str = "", call: str = "") -> Ended:
     trace = scene / "trace"
     process = FORKED.Process(target=work, args=(operation, str(scene)), daemon=True)
     process.start()
-    _wait_for(lambda: (scene / "ready").exists())  # from here on its calls are the operation's
+    until((scene / "ready").exists, every_s=0.002)  # from here on its calls are the operation's
     expression = ["-e", f"inject={call}:{fault}"] if call else []
     names = call or ",".join(f"?{name}" for name in CHANGING)
     tracer = subprocess.Popen(
@@ -90,14 +89,7 @@ def _wait_until_traced(pid: int, tracer: subprocess.Popen[str]) -> None:
             unavailable(f"strace, which says {(tracer.stderr.read() if tracer.stderr else '')!r},")
         return "TracerPid:\t0\n" not in status.read_text()
 
-    _wait_for(is_traced)
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it does not begin"
-        time.sleep(0.002)
+    until(is_traced, every_s=0.002)
 
 
 def _calls(text: str, scene: Path) -> tuple[Call, ...]:
