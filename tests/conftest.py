@@ -219,12 +219,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def quantizing() -> Path:
     """Python of the environment that quantizes and evaluates; `make system` installs it."""
-    from packager import wiring
-
-    environments = wiring.environments_for(wiring.Settings())
-    if not environments.facts("llmcompressor").installed:
-        unavailable("the tool llmcompressor (1.5 GB)")
-    return environments.place("llmcompressor") / "bin/python"
+    return python_of("llmcompressor")
 
 
 @pytest.fixture(scope="session")
@@ -241,12 +236,7 @@ def quantizing_fast(
 @pytest.fixture(scope="session")
 def training() -> Path:
     """Python of the environment that trains draft heads; `make system` installs it."""
-    from packager import wiring
-
-    environments = wiring.environments_for(wiring.Settings())
-    if not environments.facts("draft-heads").installed:
-        unavailable("the tool draft-heads (1.5 GB)")
-    return environments.place("draft-heads") / "bin/python"
+    return python_of("draft-heads")
 
 
 @pytest.fixture(scope="session")
@@ -270,6 +260,16 @@ def serving_base() -> str:
 
     build_base("vllm-cpu")
     return "embedded:vllm-cpu"
+
+
+def python_of(tool: str) -> Path:
+    """Python of a tool's environment, where it is installed."""
+    from packager import wiring
+
+    environments = wiring.environments_for(wiring.Settings())
+    if not environments.facts(tool).installed:
+        unavailable(f"the tool {tool} (1.5 GB)")
+    return environments.place(tool) / "bin/python"
 
 
 def run_script(name: str, *arguments: str) -> str:

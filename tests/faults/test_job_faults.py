@@ -46,6 +46,12 @@ def fill(disk: Path) -> Path:
     return filler
 
 
+def run_apart(program: str, *words: object) -> str:
+    """Run it in a process of its own: closing the database here would end our locks."""
+    command = [sys.executable, "-c", program, *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
 def test_a_job_that_has_no_room_is_refused_and_leaves_nothing(small_disk: Path) -> None:
     store = JobStore(small_disk / "jobs")
     store.create(new_job("a"))
@@ -110,9 +116,7 @@ def test_a_job_whose_disk_fills_up_while_it_runs_ends_when_there_is_space_again(
 def test_a_damaged_database_is_a_typed_error_whatever_is_asked(store: JobStore, begin: int) -> None:
     for number in range(60):
         store.create(new_job(f"job-{number}", document={"filler": "x" * 500}))
-    subprocess.run(  # a process of its own: closing the file here would end our locks
-        [sys.executable, "-c", _DAMAGE, str(store.root / "jobs.sqlite"), str(begin)], check=True
-    )
+    run_apart(_DAMAGE, store.root / "jobs.sqlite", begin)
     other = JobStore(store.root)
 
     for ask in (
@@ -189,13 +193,11 @@ def test_a_process_that_comes_and_goes_takes_away_no_change_of_another(store: Jo
     """Which of them is the last to close the database, locks of the file say; two stores here."""
     store.create(new_job("first"))
     JobStore(store.root).create(new_job("second"))
-    listed = [sys.executable, "-c", _LIST, str(store.root)]
-    subprocess.run(listed, cwd=ROOT, check=True, capture_output=True)
+    run_apart(_LIST, store.root)
 
     store.create(new_job("third"))
 
-    done = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["first", "second", "third"]
+    assert run_apart(_LIST, store.root).split() == ["first", "second", "third"]
 
 
 _LIST = """
@@ -260,10 +262,7 @@ def test_a_clock_that_is_set_back_ends_no_job_and_keeps_none(store: JobStore) ->
     )
     # The job was made tomorrow, as far as the runner's clock goes.
     tomorrow = job.created.timestamp() + 86_400
-    subprocess.run(
-        [sys.executable, "-c", _SET, str(store.root / "jobs.sqlite"), str(int(tomorrow * 1e6))],
-        check=True,
-    )
+    run_apart(_SET, store.root / "jobs.sqlite", int(tomorrow * 1e6))
 
     done = run_to_end(store, job)
 

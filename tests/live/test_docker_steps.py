@@ -22,6 +22,7 @@ from packager.steps.failures import StepBroken, StepOutOfMemory, StepTimedOut
 from tests.live.tiny_images import PYTHON
 from tests.live.waiting import wait_until
 from tests.support.commandline import TINY
+from tests.support.demo_tools import into as into
 from tests.support.places import ROOT
 from tests.support.tool_steps import HELPER, environments, model_files, step
 
@@ -42,13 +43,6 @@ def docker_executor(root: Path, base: str = PYTHON) -> DockerExecutor:
         on_event=ignore,
         base=base,
     )
-
-
-@pytest.fixture
-def into(tmp_path: Path) -> Path:
-    place = tmp_path / "into"
-    place.mkdir()
-    return place
 
 
 def images_of(tool: str) -> list[str]:

@@ -16,7 +16,6 @@ from packager.core.bench import (
     BenchVariant,
     BenchWorkload,
     ContainerUse,
-    Limits,
     Metric,
     Predicted,
     Prices,
@@ -30,6 +29,7 @@ from tests.support.report_values import quality_report
 INPUT, OUTPUT = 622.0, 250.0
 LEVELS = (1, 2, 4, 8, 16, 32)
 TABLE = tomllib.loads((DATA / "bench" / "reports.toml").read_text("utf-8"))
+USUAL = tomllib.loads((DATA / "bench" / "usual.toml").read_text("utf-8"))
 
 
 def metric(unit: str, p50: float, spread: float = 0.1) -> Metric:
@@ -145,16 +145,8 @@ def acceptance(length: float) -> Acceptance:
 def variant(name: str, *, levels: tuple[int, ...] = LEVELS, **changes: Any) -> BenchVariant:
     """Return a variant; `setup` and settings of loads are told apart by their names."""
     kept = {"quality", "boundary", "start_s"} & set(changes)
-    setup = {
-        "model": "meta-llama/Llama-3.1-8B-Instruct",
-        "instance": "ml.g5.xlarge",
-        "tp_degree": 1,
-        "precision": "bf16",
-        "quantization": "none",
-        "draft": "none",
-        "engine": "vllm 0.33.0",
-        "digest": "sha256:" + f"{sum(map(ord, name)):02x}"[-2:] * 32,
-    } | changes.pop("setup", {})
+    digest = "sha256:" + f"{sum(map(ord, name)):02x}"[-2:] * 32
+    setup = USUAL["setup"] | {"digest": digest} | changes.pop("setup", {})
     top = {key: changes.pop(key) for key in kept}
     return BenchVariant(
         name=name,
@@ -166,17 +158,11 @@ def variant(name: str, *, levels: tuple[int, ...] = LEVELS, **changes: Any) -> B
 
 def report(variants: tuple[BenchVariant, ...], **changes: Any) -> BenchReport:
     """Return a report of variants that were all measured alike."""
-    given: dict[str, Any] = {
-        "packager_version": "1.2.3",
-        "measured": "2026-09-01T12:30:00Z",
-        "machine": "local: 1 x NVIDIA A10G, 4 CPUs, 16 GiB",
+    given = USUAL["report"] | {
         "workload": BenchWorkload(name="questions", input_tokens=INPUT, output_tokens=OUTPUT),
-        "limits": Limits(ttft_ms=500, tpot_ms=30),
-        "rounds": 3,
         "variants": variants,
         "compared": compare(variants),
         "pareto": pareto(variants),
-        "command": "packager bench shop:bf16 shop:awq --workload questions --rounds 3 --seed 0",
     }
     return BenchReport.model_validate(given | changes)
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from artifact_cache.entry import (
-    Entry,
-    Output,
-    Signature,
-    Writer,
-    _Envelope,
-    entry_bytes,
-    parse_entry,
-)
+from artifact_cache.entry import Entry, Signature, _Envelope, entry_bytes, parse_entry
 from artifact_cache.key import key_of, plain
 from artifact_cache.negative import Failure
 from artifact_cache.negative import _bytes as failure_bytes
@@ -56,19 +49,12 @@ from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, 
 from tests.support.frozen_schemas import filled, inlined
 from tests.support.places import DATA
 
+WRITTEN = tomllib.loads((DATA / "schemas" / "cache.toml").read_text(encoding="utf-8"))
+
 
 def entry() -> Entry:
-    return Entry(
-        key=key_of(CHECKPOINT),
-        keydoc=plain(CHECKPOINT),
-        outputs=(Output(path="model.safetensors", sha256="a" * 64, size=5, mode="0644"),),
-        writer=Writer(nonce="b" * 32, builder_id="us", version="0.2.0"),
-        built_at=1795000000,
-        build_s=12.5,
-        toolchain_report={"torch": "2.11.0"},
-        provenance_sha256="c" * 64,
-        labels={"model": "tiny"},
-    )
+    made = WRITTEN["entry"] | {"key": key_of(CHECKPOINT), "keydoc": plain(CHECKPOINT)}
+    return Entry.model_validate_json(json.dumps(made))
 
 
 def _signed_entry() -> bytes:
@@ -90,15 +76,7 @@ def _journal(_place: Path) -> bytes:
 
 
 def failure() -> Failure:
-    return Failure(
-        kind="neuron",
-        key="a" * 64,
-        reason="the compiler refused it",
-        rejected=True,
-        failed_at=1795000000,
-        expires_at=1795086400,
-        log="line 1",
-    )
+    return Failure(**WRITTEN["failure"])
 
 
 def _settings(path: Path) -> object:
