@@ -72,15 +72,8 @@ def heads(
         ran(
             train,
             *("draft", "train", "--model", str(TINY), "--data", "default", "--method", method),
-            *(
-                "--answers",
-                "model",
-                "--output",
-                str(place / method),
-                "--quiet",
-                *CORPUS["small"],
-                *how,
-            ),
+            *("--answers", "model", "--output", str(place / method), "--quiet"),
+            *(*CORPUS["small"], *how),
         )
     return {method: place / method for method in TRAINING}
 

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from tests.live.tool_programs import TOOLS, told_by
+from tests.support.cases import cases_of
 
 pytestmark = pytest.mark.live
+
+cases = cases_of(__file__)
 
 SPREAD = """
 import json, torch
@@ -213,22 +216,14 @@ def test_every_worker_says_that_torch_does_not_find_the_gpu(
 def test_a_step_computes_where_its_key_says(devices: dict[str, Any]) -> None:
     """llm-compressor takes whatever GPU it sees: a key for processors had a GPU's sums."""
     assert "one is visible" in devices["none asked for, two found"][0]
-    assert devices["none asked for, none found"] is None
-    assert devices["used"] == {"device": "cpu", "threads": 1}
 
 
-def test_the_record_has_the_gpu_and_its_memory(devices: dict[str, Any]) -> None:
-    assert devices["two of two"] is None
-    assert devices["notes"] == ["the layers are worked on by one NVIDIA A10G"]
-    used = {"device": "cuda", "gpu": "NVIDIA A10G", "gpu_peak_bytes": 17}
-    assert devices["used of two"] == used
+@cases("devices")
+def test_workers_compute_record_and_prove_on_the_devices_they_have(
+    devices: dict[str, Any], told: dict[str, Any]
+) -> None:
+    assert {name: devices[name] for name in told} == told
 
 
-def test_folds_are_proven_of_weights_that_lie_on_a_gpu(devices: dict[str, Any]) -> None:
-    """What was read before the work lies in the machine's memory, what is compared on the GPU."""
-    assert devices["proof"] == "norm.weight changed, and no scale was to move there"
-
-
-def test_two_models_that_are_compared_have_half_of_each_gpu(devices: dict[str, Any]) -> None:
-    assert devices["spread"] == [{}, {}]
-    assert devices["over two"] == ["auto", 45, 54]
+def test_devices_that_are_there_are_taken(devices: dict[str, Any]) -> None:
+    assert (devices["none asked for, none found"], devices["two of two"]) == (None, None)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,26 +21,21 @@ from tests.live.building import build
 from tests.live.image_tools import sha256_below, skopeo, unpacked
 from tests.support.commandline import TINY, Packager
 from tests.support.image_schemas import CONFIG, INDEX, LAYOUT, MANIFEST, check_oci
+from tests.support.written_layouts import WrittenLayout
 
 pytestmark = pytest.mark.live
 
 MODEL = "opt/packager/model"
 
 
-def blob(layout: Path, digest: str) -> bytes:
-    return (layout / "blobs/sha256" / digest.removeprefix("sha256:")).read_bytes()
-
-
-def check_documents(layout: Path) -> dict:  # type: ignore[type-arg]
+def check_documents(layout: Path) -> dict[str, Any]:
     """Hold every JSON document of a layout against its schema; give the manifest."""
     check_oci((layout / "oci-layout").read_bytes(), LAYOUT)
-    index = (layout / "index.json").read_bytes()
-    check_oci(index, INDEX)
-    manifest = blob(layout, json.loads(index)["manifests"][0]["digest"])
-    check_oci(manifest, MANIFEST)
-    parsed: dict = json.loads(manifest)  # type: ignore[type-arg]
-    check_oci(blob(layout, parsed["config"]["digest"]), CONFIG)
-    return parsed
+    check_oci((layout / "index.json").read_bytes(), INDEX)
+    written = WrittenLayout(layout)
+    check_oci(written.blob(written.digest).read_bytes(), MANIFEST)
+    check_oci(written.blob(written.manifest["config"]["digest"]).read_bytes(), CONFIG)
+    return written.manifest
 
 
 @pytest.fixture
@@ -114,8 +110,8 @@ def test_odd_files_are_the_same_for_every_reader(
     assert {"empty.txt", "ünïcödé 模型 – é.txt", "a b/with  spaces.txt"} <= set(source)
 
     found = {}
-    for layer in manifest["layers"]:
-        with tarfile.open(fileobj=io.BytesIO(blob(tmp_path / "out", layer["digest"]))) as archive:
+    for layer in WrittenLayout(tmp_path / "out").layers:
+        with tarfile.open(layer) as archive:
             found |= files_of(archive)
     assert source.items() <= found.items(), "tarfile"
 
@@ -151,7 +147,7 @@ def files_of(archive: tarfile.TarFile) -> dict[str, str]:
 def test_compressed_layers_are_what_skopeo_unpacks(packager: Packager, tmp_path: Path) -> None:
     build(packager, "oci:out", "--compression", "zstd")
     manifest = check_documents(tmp_path / "out")
-    config = json.loads(blob(tmp_path / "out", manifest["config"]["digest"]))
+    config = WrittenLayout(tmp_path / "out").config
 
     skopeo("copy", "--dest-decompress", f"oci:{tmp_path}/out:latest", f"dir:{tmp_path}/plain")
 
