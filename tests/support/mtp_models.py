@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from packager.core.model import ModelFiles, ModelRef
@@ -24,34 +24,21 @@ def deepseek_v3() -> ModelFiles:
 
 
 @cache
-def glm_4_5_air() -> ModelFiles:
-    """GLM-4.5-Air: layer 46 is the head, 128 experts and all."""
-    return _model("glm-4.5-air")
+def _model(name: str) -> ModelFiles:
+    headers = headers_of(name).items()
+    return ModelFiles(
+        ref=ModelRef(source="hub", name="org/model", revision="c" * 40),
+        files=(),
+        config={"torch_dtype": "bfloat16", **config_of(name)},
+        tensors=tuple(tensor(tensor_name, *header) for tensor_name, header in headers),
+    )
 
 
-@cache
-def qwen3_next() -> ModelFiles:
-    """Qwen3-Next-80B: `mtp.*`, whose one layer attends; config.json declares nothing."""
-    return _model("qwen3-next-80b")
-
-
-@cache
-def qwen3_5() -> ModelFiles:
-    """Qwen3.5-27B: the head is beside the language model, and declared in its configuration."""
-    return _model("qwen3.5-27b")
-
-
-@cache
-def mimo_7b() -> ModelFiles:
-    """MiMo-7B: `model.mtp_layers.0`."""
-    return _model("mimo-7b")
-
-
-@cache
-def gemma_4() -> ModelFiles:
-    """Gemma 4, whose head is a checkpoint of its own."""
-    return _model("gemma-4-e4b")
-
+glm_4_5_air = partial(_model, "glm-4.5-air")  # layer 46 is the head, 128 experts and all
+qwen3_next = partial(_model, "qwen3-next-80b")  # `mtp.*`, whose one layer attends; not declared
+qwen3_5 = partial(_model, "qwen3.5-27b")  # beside the language model, and declared there
+mimo_7b = partial(_model, "mimo-7b")  # `model.mtp_layers.0`
+gemma_4 = partial(_model, "gemma-4-e4b")  # a head that is a checkpoint of its own
 
 MODELS: Mapping[str, Callable[[], ModelFiles]] = {
     "deepseek-v3": deepseek_v3,
@@ -71,13 +58,3 @@ def with_config(model: ModelFiles, **changed: Any) -> ModelFiles:
     """The same with other values in config.json; None takes a key out."""
     config = {**model.config, **changed}
     return replace(model, config={key: value for key, value in config.items() if value is not None})
-
-
-def _model(name: str) -> ModelFiles:
-    headers = headers_of(name).items()
-    return ModelFiles(
-        ref=ModelRef(source="hub", name="org/model", revision="c" * 40),
-        files=(),
-        config={"torch_dtype": "bfloat16", **config_of(name)},
-        tensors=tuple(tensor(tensor_name, *header) for tensor_name, header in headers),
-    )
