@@ -13,8 +13,12 @@ from packager.errors import PlanRejected
 from packager.performance.predict import Point
 from packager.performance.presets import PRESETS, Goal
 from packager.performance.ranking import prices_at
+from tests.support.cases import cases_of
 from tests.support.headers import GEMMA_2_2B, model_of
 from tests.unit.build.test_goals import MODELS, measured, planned, services_of
+
+cases = cases_of(__file__)
+
 
 INSTANCES = (
     "ml.g4dn.12xlarge",
@@ -114,10 +118,7 @@ def test_auto_quantizes_only_where_it_is_asked_for() -> None:
     assert "against none (" in note.message
 
 
-@pytest.mark.parametrize(
-    ("name", "instance"),
-    [("llama-70b-awq", "ml.g5.12xlarge"), ("llama-8b", "ml.inf2.48xlarge"), ("llama-8b", "local")],
-)
+@cases("auto_leaves_alone_what_cannot_be_quantized")
 def test_auto_leaves_alone_what_cannot_be_quantized(name: str, instance: str) -> None:
     model = MODELS[name]
     if instance == "local":

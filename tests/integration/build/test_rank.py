@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from packager import wiring
 from packager.build.rank import menu, rank_instances
 from packager.catalog.instances import find_instance, instances
 from packager.core.recipe import CacheStatus, Step
 from packager.core.request import BuildRequest
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, model_of
 from tests.unit.build.test_rank import LLAMA_70B, Counted, names_of, ranked
+
+cases = cases_of(__file__)
 
 
 def test_the_model_is_found_once_for_all_instances() -> None:
@@ -51,10 +52,7 @@ def test_every_instance_is_ranked_or_left_out_with_a_reason() -> None:
     assert all(skipped.reason for skipped in ranking.skipped)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "offered"),
-    [("NobodyKnowsForCausalLM", ["--quantize fp8"]), ("RWForCausalLM", [])],
-)
+@cases("methods_that_do_not_work_for_an_architecture_are_not_offered")
 def test_methods_that_do_not_work_for_an_architecture_are_not_offered(
     architecture: str, offered: list[str]
 ) -> None:

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.processes import is_alive
 from tests.support.workers import SERVING, load
+
+cases = cases_of(__file__)
+
 
 BASE = SERVING / "vllm-cpu"
 forked = load(BASE / "forked_workers.py")
@@ -248,18 +252,6 @@ print(dict(zip(("place", "address"), modes)))
     assert seen == {"place": 0o700, "address": 0o600}
 
 
-@pytest.mark.parametrize(
-    ("loaded", "own", "shared"),
-    [
-        ({}, {}, True),
-        ({"A": "1"}, {"A": "1", "LOCAL_WORLD_SIZE": "2"}, True),
-        ({"A": "1"}, {"A": "2"}, False),
-        ({"A": "1"}, {}, False),
-        ({}, {"LD_PRELOAD": "/image/torch/lib/libgomp.so.1"}, True),
-        ({}, {"LD_PRELOAD": "/tcmalloc.so:/image/torch/lib/libgomp.so.1"}, False),
-        ({"LD_PRELOAD": "/a.so"}, {"LD_PRELOAD": "/image/torch/lib/libgomp.so.1"}, False),
-        ({}, {"GOMP_CPU_AFFINITY": "0"}, False),
-    ],
-)
+@cases("what_may_be_shared")
 def test_what_may_be_shared(loaded: dict[str, str], own: dict[str, str], shared: bool) -> None:
     assert forked.may_share(loaded, own, Path("/image/torch/lib/libgomp.so.1")) is shared

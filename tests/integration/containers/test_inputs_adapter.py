@@ -174,11 +174,7 @@ def test_parameters_are_translated(sent: str, told: dict[str, Any]) -> None:
     assert server.body == {"prompt": "hello", "stream": False, "max_tokens": 30, **told}
 
 
-@pytest.mark.parametrize(
-    ("parameters", "temperature"),
-    [({}, 0.0), ({"do_sample": True}, None), ({"top_p": 0.9}, None), ({"temperature": 1}, 1)],
-    ids=["nothing", "do-sample", "top-p", "temperature"],
-)
+@cases("tgi_is_greedy_unless_told_to_sample")
 def test_tgi_is_greedy_unless_told_to_sample(
     parameters: dict[str, Any], temperature: float | None
 ) -> None:
@@ -210,11 +206,7 @@ def test_lmis_switch_asks_for_tgis_list(monkeypatch: pytest.MonkeyPatch) -> None
     assert reply.json == [{"generated_text": " world"}]
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("/generate", {"generated_text": " world"}), ("/", [{"generated_text": " world"}])],
-    ids=["generate", "root"],
-)
+@cases("tgis_paths_are_answered")
 def test_tgis_paths_are_answered(path: str, expected: object) -> None:
     server = FakeServer([completion()])
 
@@ -476,15 +468,7 @@ def test_a_length_of_many_digits_is_too_large() -> None:
     assert reply.status == 413
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b'{"error": {"message": "too long", "code": 400}}',
-        b'{"detail": "too long"}',
-        b"too long",
-    ],
-    ids=["vllm", "fastapi", "text"],
-)
+@cases("errors_of_the_server_have_lmis_form")
 def test_errors_of_the_server_have_lmis_form(answer: bytes) -> None:
     reply = ask(FakeServer([answer], status=422), {"inputs": "hello"})
 
@@ -506,17 +490,7 @@ def test_a_large_body_is_refused(said: bool, monkeypatch: pytest.MonkeyPatch) ->
 # Everything else
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        (b'{ "prompt": "hello" }', "/invocations"),
-        (b'{"messages": [], "inputs": "x"}', "/invocations"),
-        (b"[1]", "/v1/completions"),
-        (b'{"inputs": "x"}', "/v1/completions"),
-        (b'{"model": "tiny"}', "/generate"),
-    ],
-    ids=["prompt", "messages", "list-elsewhere", "other-path", "no-inputs"],
-)
+@cases("other_bodies_and_paths_pass_untouched")
 def test_other_bodies_and_paths_pass_untouched(body: bytes, path: str) -> None:
     server = FakeServer([b"as it is"])
 

@@ -18,8 +18,12 @@ import pytest
 
 from packager.contrib.foreign_caches.neuron import find_compiler_caches
 from packager.contrib.foreign_caches.optimum_neuron import read_registry
+from tests.support.cases import cases_of
 from tests.support.foreign_trees import VERSION, neff
 from tests.support.workers import SERVING, compile_with, load
+
+cases = cases_of(__file__)
+
 
 COMPILED = load(SERVING / "neuron" / "compiled_cache.py")
 
@@ -111,21 +115,7 @@ def test_graphs_and_the_traced_model_are_kept_without_weights_or_locks(worker: W
     assert (len(cache.modules), cache.left_out) == (1, ())
 
 
-@pytest.mark.parametrize(
-    ("way", "kind", "said"),
-    [
-        ("refused", "rejected", "Model type foo is not supported"),
-        ("graph", "rejected", "neuronx-cc cannot compile MODULE_"),
-        ("absent", "internal", "the base image has no Neuron toolchain"),
-        ("killed", "out-of-memory", "out of memory"),
-        ("dies", "internal", "ended with status 1: something else"),
-        ("cut", "internal", "was cut short"),
-        ("unfinished", "internal", "was not compiled to its end"),
-        ("json", "bad-input", "no readable compile_flags.json"),
-        ("batch", "internal", "asked for batch_size 4, the toolchain compiled 8"),
-        ("empty", "internal", "left model.pt empty"),
-    ],
-)
+@cases("what_goes_wrong_has_a_class_and_a_reason")
 def test_what_goes_wrong_has_a_class_and_a_reason(
     worker: Worker, way: str, kind: str, said: str
 ) -> None:

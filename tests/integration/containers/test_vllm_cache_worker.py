@@ -14,8 +14,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.free_ports import free_port
 from tests.support.workers import SERVING, compile_with, load
+
+cases = cases_of(__file__)
+
 
 COMPILED_CACHE = load(SERVING / "vllm" / "compiled_cache.py")
 
@@ -131,16 +135,7 @@ def test_a_server_that_is_healthy_before_it_has_loaded_is_asked_again(worker: Wo
     assert result["files"] == ["inductor/ab/code.so", "manifest.json"]
 
 
-@pytest.mark.parametrize(
-    ("way", "said"),
-    [
-        ("refuses", "HTTP Error 400"),
-        ("again", "the second start compiled 1 files: ['inductor/ab/second.so']"),
-        ("rewrite", "the second start rewrote 1 files"),
-        ("answers", "the answers are others"),
-        ("dies", "the server ended with status 3"),
-    ],
-)
+@cases("what_a_second_start_does_not_use_is_no_result")
 def test_what_a_second_start_does_not_use_is_no_result(worker: Worker, way: str, said: str) -> None:
     error = worker.run(way)["error"]
 
@@ -148,16 +143,7 @@ def test_what_a_second_start_does_not_use_is_no_result(worker: Worker, way: str,
     assert said in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"target": {"threads": 999}}, "the plan is for threads 999"),
-        ({"target": {"isa": ["avx2"]}}, "the plan is for isa"),
-        ({"target": {"gpu": "A10G of no machine"}}, "the plan is for A10G of no machine"),
-        ({"engine": {"name": "pydantic", "version": "0.0.1"}}, "the plan is for pydantic 0.0.1"),
-        ({"engine": {"name": "nobody-s", "version": "1"}}, "the base image has none"),
-    ],
-)
+@cases("another_machine_or_engine_than_the_plan_s_is_refused_before_a_start")
 def test_another_machine_or_engine_than_the_plan_s_is_refused_before_a_start(
     worker: Worker, changes: dict[str, Any], said: str
 ) -> None:

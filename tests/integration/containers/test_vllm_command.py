@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.workers import SERVING, load
+
+cases = cases_of(__file__)
+
 
 BASE = SERVING / "vllm-cpu"
 command = load(BASE / "vllm_command.py")
@@ -162,16 +166,7 @@ def test_answers_that_another_version_left_dangling_are_no_obstacle(image: Path)
     assert (cache / "modelinfos/opt.json").read_text() == '"opt of the image"'
 
 
-@pytest.mark.parametrize(
-    ("environment", "place"),
-    [
-        ({"VLLM_CACHE_ROOT": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/a"),
-        ({"XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/b/vllm"),
-        ({"HOME": "/c"}, "/c/.cache/vllm"),
-        ({"VLLM_CACHE_ROOT": "~/own", "HOME": "/c"}, "/c/own"),
-    ],
-    ids=["own", "xdg", "home", "tilde"],
-)
+@cases("the_cache_is_where_vllm_has_it")
 def test_the_cache_is_where_vllm_has_it(
     environment: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.workers import SERVING, load
 from tests.unit.steps.tools.test_environments import wheel
+
+cases = cases_of(__file__)
+
 
 BASE = SERVING / "vllm-cpu"
 builder = load(BASE / "build-base")
@@ -31,16 +35,7 @@ def test_every_python_package_is_pinned_once() -> None:
     assert not {"torchvision", "torchaudio", "triton", "opencv-python-headless"} & set(names)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("torch>=2", "'torch>=2' is not a pin in a section"),
-        ("torch==2.13.0", "'torch==2.13.0' has no hashes"),
-        ("torch==2.13.0 --hash=md5:00", "'torch==2.13.0' has no hashes"),
-        ("torch==2.13.0 \\\n    --hash=sha256:00 other==1", "'torch==2.13.0' has no hashes"),
-    ],
-    ids=["loose", "unhashed", "weakly-hashed", "two-on-a-line"],
-)
+@cases("a_requirement_that_is_not_pinned_by_hash_is_refused")
 def test_a_requirement_that_is_not_pinned_by_hash_is_refused(
     line: str, said: str, tmp_path: Path
 ) -> None:
@@ -284,16 +279,7 @@ def run_builder(*arguments: str, cache: Path | None = None) -> subprocess.Comple
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "differs"),
-    [
-        ({"a": "1", "b": "2"}, {}),
-        ({"a": "1", "b": "3"}, {"b": "2 -> 3"}),
-        ({"a": "1"}, {"b": "2 -> none"}),
-        ({"a": "1", "b": "2", "c": "1"}, {"c": "none -> 1"}),
-    ],
-    ids=["same", "newer", "gone", "more"],
-)
+@cases("other_versions_than_debians_locked_ones_are_reported")
 def test_other_versions_than_debians_locked_ones_are_reported(
     found: dict[str, str],
     differs: dict[str, str],
@@ -337,11 +323,7 @@ def test_the_state_of_the_archive_is_recorded(tmp_path: Path) -> None:
     assert len(builder.read_release(tmp_path)["sha256"]) == 64
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [("", "a==1 --hash=sha256:00\n"), ("0", "a==1 --hash=sha256:00\n"), ("1", "a==1\n")],
-    ids=["unset", "off", "on"],
-)
+@cases("hashes_are_left_out_only_where_that_is_asked_for")
 def test_hashes_are_left_out_only_where_that_is_asked_for(
     value: str, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

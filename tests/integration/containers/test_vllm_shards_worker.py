@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.free_ports import free_port
 from tests.support.workers import TOOLS, load, run_worker
+
+cases = cases_of(__file__)
+
 
 SAVER = TOOLS / "vllm-shards" / "rank_saver.py"
 
@@ -135,18 +139,7 @@ def test_what_loads_again_and_answers_alike_is_kept_alone(
     assert details["answers"] == [["text", None, "length"]]
 
 
-@pytest.mark.parametrize(
-    ("way", "kind", "said"),
-    [
-        ("one rank", "internal", "the engine wrote parts [] of rank 1"),
-        ("uneven", "internal", "rank 1 has another 'b' than rank 0"),
-        ("stray", "internal", "the engine wrote 'model.safetensors', which is of no rank"),
-        ("short", "internal", "is cut short"),
-        ("lost", "internal", "2000 bytes of weights became"),
-        ("dies", "internal", "the server ended with status 3"),
-        ("answers", "rejected", "the model answers otherwise when its weights were split"),
-    ],
-)
+@cases("what_cannot_be_loaded_again_is_no_result")
 def test_what_cannot_be_loaded_again_is_no_result(
     worker: Worker, way: str, kind: str, said: str
 ) -> None:

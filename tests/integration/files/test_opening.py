@@ -34,10 +34,14 @@ from packager.steps.runner import StepRunner
 from packager.steps.workspace import Workspace
 from tests.support.cache_entries import NEURON, Build
 from tests.support.cache_opening import open_local
+from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.made_images import whole
 from tests.support.odd_files import pipe, unix_socket
+
+cases = cases_of(__file__)
+
 
 SECRET = b"root:$6$canary-of-a-secret:19000:0:99999:7:::\n"
 NOTES = b"n" * len(SECRET)
@@ -278,10 +282,7 @@ def with_other_blobs(blob: Path, secret: Path) -> None:
     shutil.copy2(secret, blob)
 
 
-@pytest.mark.parametrize(
-    ("swapped", "status"),
-    [("the blob", 65), ("the blobs", 65), ("the link", 0)],  # what it led to is read
-)
+@cases("what_a_link_led_to_is_what_is_read")
 def test_what_a_link_led_to_is_what_is_read(
     snapshot: Path,
     secret: Path,
@@ -401,10 +402,7 @@ def test_a_file_system_that_numbers_files_anew_is_read(
         open_checked(str(notes), (outside[0], outside[1] + 1, *outside[2:]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("ext4", False), ("nfs4", False), ("fuse.sshfs", True), ("cifs", True), ("9p", True)],
-)
+@cases("the_mount_says_whether_files_are_numbered_anew")
 def test_the_mount_says_whether_files_are_numbered_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, expected: bool
 ) -> None:

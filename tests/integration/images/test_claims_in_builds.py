@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.fresh_machines import Machines, weights_of
 from tests.support.fresh_machines import hub as hub
 from tests.support.fresh_machines import machines as machines
 from tests.support.fresh_machines import model as model
+
+cases = cases_of(__file__)
+
 
 KEY = "packager-claim-key-1:" + "0123456789abcdef" * 4
 OTHER = "packager-claim-key-1:" + "fedcba9876543210" * 4
@@ -145,14 +149,7 @@ def test_a_key_is_made_shown_exported_and_taken_over(machines: Machines, tmp_pat
     assert machines.run("two", "claims", "export").out == exported
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (("export",), 66, "no claim key found in"),
-        (("import", "/dev/null"), 2, "'the given text' cannot be used"),
-    ],
-    ids=["nothing to export", "nothing to take over"],
-)
+@cases("a_key_that_is_not_there_is_explained")
 def test_a_key_that_is_not_there_is_explained(
     machines: Machines, arguments: tuple[str, ...], status: int, said: str
 ) -> None:

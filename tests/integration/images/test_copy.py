@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.image_schemas import CONFIG, INDEX, MANIFEST, check_modelpack_config, check_oci
 from tests.support.made_images import blob_in, blobs_in
+
+cases = cases_of(__file__)
+
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 
@@ -174,14 +178,6 @@ def test_an_artifact_is_not_given_to_an_engine(desk: Desk) -> None:
     assert "artifact" in done.err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "push oci:out oci:other",
-        "push registry.test/a:1 registry.test/b:1",
-        "copy oci:out",
-        "copy oci:out oci:other --view nothing",
-    ],
-)
+@cases("a_meaningless_command_is_refused")
 def test_a_meaningless_command_is_refused(packager: Packager, words: str) -> None:
     assert packager(*words.split()).status == 2

@@ -20,7 +20,7 @@ from packager.images.docker_engine import connect_engine
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_target
 from packager.images.tee import write_image
-from tests.support.cases import read_tables
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.registry import sha256
 from tests.support.doubles.tcp_engine import address_of_this_machine, forwarded
 from tests.unit.images.test_docker import (
@@ -33,6 +33,8 @@ from tests.unit.images.test_docker import (
     write,
 )
 from tests.unit.images.test_docker import weights as weights
+
+cases = cases_of(__file__)
 
 
 def test_the_image_is_named_last_and_the_temporary_name_goes(tmp_path: Path) -> None:
@@ -118,9 +120,7 @@ def told_of(engine: FakeEngine, image: ImageSpec, root: Path) -> list[StepEvent]
     return [event for event in seen if isinstance(event, StepEvent)]
 
 
-@pytest.mark.parametrize(
-    "base_url", ["http://10.0.0.1:2375", "https://engine.example:2376", "http+docker://ssh"]
-)
+@cases("a_far_engine_gets_an_archive_from_one_read")
 def test_a_far_engine_gets_an_archive_from_one_read(base_url: str, tmp_path: Path) -> None:
     engine = LoadingEngine(base_url)
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(6)]

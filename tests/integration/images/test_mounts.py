@@ -47,8 +47,12 @@ from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from tests.conftest import unavailable
 from tests.support import disks
+from tests.support.cases import cases_of
 from tests.support.layer_layouts import MadeLayer, gzipped, opened, plain, tar_of, write_layout
 from tests.support.made_images import blob_in
+
+cases = cases_of(__file__)
+
 
 SHARD = random.Random(7).randbytes(2_000_000)
 WEIGHTS = plain(tar_of({"opt/packager/model/model.safetensors": SHARD}))
@@ -525,9 +529,7 @@ mount_image(
 """
 
 
-@pytest.mark.parametrize(
-    "where", ["between layers", "with loop devices", "before the overlay", "before it is attached"]
-)
+@cases("a_killed_mount_leaves_nothing_mounted")
 def test_a_killed_mount_leaves_nothing_mounted(machine: Machine, where: str) -> None:
     before = loops()
     arguments = [str(machine.layout), str(machine.root), where]

@@ -31,6 +31,7 @@ from packager.images.node_cache.entry_check import find_entry, verify_entry
 from packager.images.node_cache.fill import FillOptions, NodeCacheReport, fill_node_cache
 from tests.conftest import need
 from tests.support import disks
+from tests.support.cases import cases_of
 from tests.support.disks import sharing_disk, used
 from tests.support.layer_layouts import (
     GZIP,
@@ -42,6 +43,9 @@ from tests.support.layer_layouts import (
     write_layout,
     zstandarded,
 )
+
+cases = cases_of(__file__)
+
 
 SHARD = random.Random(7).randbytes(3_000_000)
 WEIGHTS = plain(tar_of({"opt/packager/model/model.safetensors": SHARD}))
@@ -235,11 +239,7 @@ class TestDmVerity:
 
 
 class TestDamagedEntries:
-    @pytest.mark.parametrize(
-        "offset",
-        [100, 1074, 4096 + 20, 1_500_000, -100],
-        ids=["head", "uuid", "tar", "data", "end"],
-    )
+    @cases("one_wrong_bit_anywhere_is_found_and_replaced")
     @pytest.mark.parametrize("dm_verity", [False, True], ids=["plain", "with a tree"])
     def test_one_wrong_bit_anywhere_is_found_and_replaced(
         self, node: Node, offset: int, dm_verity: bool
@@ -466,13 +466,7 @@ fill_node_cache(opened(Path(layout)), Path(cache), BlobReader(), options)
 
 
 @pytest.mark.parametrize("had_entries", [False, True], ids=["new", "replacing"])
-@pytest.mark.parametrize(
-    "where",
-    [
-        *("while it is written", "before the tree", "before it has its name"),
-        *("behind the sidecar", "before the names are on the disk"),
-    ],
-)
+@cases("a_killed_run_leaves_entries_that_are_whole_and_the_next_run_the_rest")
 def test_a_killed_run_leaves_entries_that_are_whole_and_the_next_run_the_rest(
     node: Node, where: str, had_entries: bool
 ) -> None:

@@ -34,8 +34,12 @@ from packager.images.registry.reader import RegistryReader, registry_blob
 from packager.images.registry.sink import RegistrySink
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import USER, FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
+
+cases = cases_of(__file__)
+
 
 WEIGHTS = os.urandom(5_000_000)
 CONFIG = b"settings" * 100
@@ -226,14 +230,7 @@ def test_an_unreachable_registry_is_refused_before_anything_is_read(pushing: Pus
         pushing.push(sink)
 
 
-@pytest.mark.parametrize(
-    ("target", "hint"),
-    [
-        (f"r.example/model:1@{sha256(b'')}", "write r.example/model:1"),
-        ("model:1", "docker:model:1 for the Docker Engine"),  # not Docker Hub, unasked
-    ],
-    ids=["with a digest", "without a host"],
-)
+@cases("an_output_of_no_use_is_refused")
 def test_an_output_of_no_use_is_refused(target: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
         RegistrySink(parse_registry_target(target))
@@ -258,11 +255,7 @@ def test_a_base_index_is_resolved_for_the_platform(pushing: Pushing) -> None:
     assert registry.requests("GET", sha256(WEIGHTS)) == []
 
 
-@pytest.mark.parametrize(
-    "document",
-    [b"no json", b"[]", b'{"manifests": [], "layers": []}', b'{"layers": []}'],
-    ids=["no JSON", "a list", "manifest and index", "no configuration"],
-)
+@cases("a_base_that_is_no_image_is_refused")
 def test_a_base_that_is_no_image_is_refused(pushing: Pushing, document: bytes) -> None:
     registry = pushing.registry
     registry.put_manifest("base", "1", document, "application/vnd.oci.image.manifest.v1+json")

@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from packager.build.choices import plan_choices, quality_words, ranking_choices
 from packager.build.report_plan import PlanPage
 from packager.build.trace import build_command, changed_command, make_trace, model_identity, name_of
@@ -124,10 +122,7 @@ def test_no_command_builds_for_several_machines() -> None:
     assert build_command(HUB, replace(PLAN, nodes=2), {}) == ""
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [("Org/My Model", "my-model"), ("../..", "model"), ("$(id)`;'\"", "id"), ("a" * 99, "a" * 60)],
-)
+@cases("a_name_becomes_a_harmless_place")
 def test_a_name_becomes_a_harmless_place(name: str, place: str) -> None:
     command = build_command(HUB, replace(PLAN, served_name=name), {})
 

@@ -181,9 +181,7 @@ def test_a_refused_plan_shows_what_fits_instead() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("amount", "text"), [(1234.5, "1,234.50"), (0.25, "0.25"), (0.0194, "0.0194")]
-)
+@cases("small_amounts_keep_digits_that_tell_something")
 def test_small_amounts_keep_digits_that_tell_something(amount: float, text: str) -> None:
     assert usd(amount) == text
 

@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 from packager.compile.caches import DATA
+from tests.support.cases import cases_of
 from tests.support.workers import SERVING, load
+
+cases = cases_of(__file__)
+
 
 compiled_cache = load(SERVING / "vllm" / "compiled_cache.py")
 
@@ -35,7 +39,7 @@ def bake(tmp_path: Path) -> Bake:
             target.write_bytes((files or {}).get(name, data))
         manifest = {
             "schema": 1,
-            "for": other.pop("target", None) or {**this_machine(), **other},
+            "for": {"machine": MACHINE, **(other.pop("target", {}) or this_machine()), **other},
             "files": {
                 name: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                 for name, data in written.items()
@@ -90,19 +94,7 @@ def test_files_are_put_where_the_engine_may_write(bake: Bake, tmp_path: Path) ->
     assert os.access(copy / "inductor/ab", os.W_OK)
 
 
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        ({"isa": ["avx2"]}, "another isa"),
-        ({"threads": 999}, "another threads: 999 there"),
-        ({"machine": "pdp11"}, "another machine: pdp11 there"),
-        (
-            {"target": {"machine": MACHINE, "gpus": ["NVIDIA of no machine"]}},
-            "another gpus: -NVIDIA of no machine",
-        ),
-        ({"moon": "full"}, "it depends on 'moon'"),
-    ],
-)
+@cases("files_for_another_machine_are_left_alone")
 def test_files_for_another_machine_are_left_alone(
     bake: Bake, tmp_path: Path, other: dict[str, Any], reason: str
 ) -> None:
@@ -131,9 +123,7 @@ def test_machine_code_that_was_cut_or_changed_is_never_loaded(
     assert not (tmp_path / "copy").exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", '{"schema": 2}', '{"schema": 1, "files": {"../x": {}}, "for": {}}']
-)
+@cases("a_manifest_that_makes_no_sense_is_said_and_ignored")
 def test_a_manifest_that_makes_no_sense_is_said_and_ignored(
     bake: Bake, tmp_path: Path, text: str
 ) -> None:

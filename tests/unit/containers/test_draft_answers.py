@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from jinja2 import Environment, TemplateError
 
+from tests.support.cases import cases_of
 from tests.support.worker_modules import load_module
+
+cases = cases_of(__file__)
+
 
 TEMPLATE = (
     "{% for turn in messages %}"
@@ -88,16 +92,7 @@ def test_each_answer_is_asked_for_after_those_already_given(dialogues: ModuleTyp
     ]
 
 
-@pytest.mark.parametrize(
-    ("sample", "questions", "row"),
-    [
-        (_turns("u1"), 1, ["u1", "A"]),
-        (_turns("u1", "a1", "t"), 2, ["u1", "A", "t", "B"]),
-        (_turns("a0", "u1", "a1"), 1, ["a0", "u1", "A"]),
-        (_turns("u1", "a1", "a2"), 1, ["u1", "A"]),
-    ],
-    ids=["no answer yet", "a tool's result last", "a greeting first", "two answers in a row"],
-)
+@cases("a_question_is_what_stands_before_an_answer")
 def test_a_question_is_what_stands_before_an_answer(
     dialogues: ModuleType, sample: dict[str, Any], questions: int, row: list[str]
 ) -> None:

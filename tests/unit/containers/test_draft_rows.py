@@ -135,14 +135,7 @@ def test_a_token_that_the_model_does_not_know_is_refused(rows: ModuleType) -> No
         rows.check_ids(found, 4)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "most", "expected"),
-    [
-        ([2, 2, 2], 4, [[2, 2], [2]]),
-        ([9, 1, 3], 4, [[9], [1, 3]]),
-        ([4], 4, [[4]]),
-    ],
-)
+@cases("texts_are_kept_together_up_to_a_size")
 def test_texts_are_kept_together_up_to_a_size(
     lengths: list[int], most: int, expected: list[list[int]], rows: ModuleType
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.support.cases import cases_of
 from tests.support.workers import ROOT, load
+
+cases = cases_of(__file__)
+
 
 readers: Any = load(ROOT / "containers" / "tools" / "llmcompressor" / "readers.py")
 
@@ -47,16 +49,7 @@ def test_the_type_that_older_readers_give_to_zero_points_is_left_out() -> None:
     assert kept == {"num_bits": 4, "type": "int", "symmetric": False}
 
 
-@pytest.mark.parametrize(
-    "weights",
-    [
-        {"num_bits": 4, "type": "int", "zp_dtype": "torch.int16"},
-        {"num_bits": 16, "type": "int", "zp_dtype": "torch.int8"},
-        {"num_bits": 8, "type": "float", "zp_dtype": "torch.int8"},
-        {"type": "int", "zp_dtype": "torch.int8"},
-    ],
-    ids=["other type", "more bits", "floats", "unknown bits"],
-)
+@cases("other_types_of_zero_points_stay")
 def test_other_types_of_zero_points_stay(weights: dict[str, Any]) -> None:
     written = {"config_groups": {"group_0": {"weights": weights}}}
 

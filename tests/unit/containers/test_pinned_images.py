@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from packager.steps.tools.definition import ToolFile
+from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
+
+cases = cases_of(__file__)
+
 
 renew = load(SCRIPTS / "renew-images")
 CONTAINERS = SCRIPTS.parent / "containers"
@@ -50,14 +54,7 @@ def test_every_pinned_image_is_found_by_the_script() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "FROM a.example/b/c:1.2-x@{} AS d\nRUN e\n",
-        'X = (\n    "a.example/b/c:1.2-x"\n    "@{}"\n)\n',
-    ],
-    ids=["dockerfile", "python"],
-)
+@cases("a_moved_tag_is_pinned_anew_and_told")
 def test_a_moved_tag_is_pinned_anew_and_told(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

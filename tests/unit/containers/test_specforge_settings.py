@@ -14,8 +14,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.support.cases import cases_of
 from tests.support.places import DATA
 from tests.support.worker_modules import load_module
+
+cases = cases_of(__file__)
+
 
 TAKES = json.loads((DATA / "containers" / "specforge.json").read_text(encoding="utf-8"))
 
@@ -56,11 +60,7 @@ def texts() -> ModuleType:
     return load_module("specforge", "texts.py")
 
 
-@pytest.mark.parametrize(
-    ("devices", "goes_on", "maps"),
-    [(0, False, False), (1, True, True), (8, False, True)],
-    ids=["processors", "one GPU, a given head", "eight GPUs, a smaller vocabulary"],
-)
+@cases("every_setting_of_a_run_is_one_that_specforge_has")
 def test_every_setting_of_a_run_is_one_that_specforge_has(
     settings: ModuleType, devices: int, goes_on: bool, maps: bool
 ) -> None:
@@ -112,18 +112,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-@pytest.mark.parametrize(
-    ("rows", "devices", "changes", "accumulation", "steps"),
-    [
-        (60, 1, {}, 5, 36),  # 180 passes of 100 tokens
-        (61, 1, {}, 5, 36),  # 183: the last three are not used
-        (61, 4, {}, 1, 48),  # each device passes over 16 rows an epoch
-        (60, 1, {"max_steps": 10}, 5, 10),
-        (60, 1, {"max_steps": 100}, 5, 36),
-        (2, 1, {"epochs": 1}, 2, 1),  # fewer rows than a step would have
-        (60, 1, {"batch_tokens": 1}, 1, 180),
-    ],
-)
+@cases("every_step_is_full")
 def test_every_step_is_full(
     settings: ModuleType,
     rows: int,

@@ -36,10 +36,7 @@ def test_no_number_holds_no_limit() -> None:
     assert nothing.is_measurable
 
 
-@pytest.mark.parametrize(
-    ("found", "noise", "measurable"),
-    [(1e-3, 1e-4, True), (1e-4, 1e-4, False), (1.05e-4, 1e-4, False), (0.0, 0.0, False)],
-)
+@cases("what_the_noise_explains_is_no_change")
 def test_what_the_noise_explains_is_no_change(found: float, noise: float, measurable: bool) -> None:
     told = report(comparison(kld_mean=noise, kld_mean_ci95=noise / 10), kld_mean=found)
 

@@ -6,7 +6,6 @@ import json
 import sys
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,18 +98,6 @@ def test_whoever_logs_in_is_not_shown(text: str, shown: str) -> None:
     assert hide_userinfo(text) == shown
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "registry:5000/team/model:1@sha256:" + 64 * "0",
-        "model:1@sha256:" + 64 * "0",
-        "base:1@sha512:" + 128 * "0",
-        "hf://org/name@main",
-        "eagle3:org/name@0123abc",
-        "s3://bucket/pre@fix",
-        "ci@acme",
-        "http://host/a?b=c@d",
-    ],
-)
+@cases("references_and_revisions_are_shown")
 def test_references_and_revisions_are_shown(text: str) -> None:
     assert hide_userinfo(text) == text

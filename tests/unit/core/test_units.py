@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.core.units import MIB, decimal, parse_rate, parse_size
+from packager.core.units import decimal, parse_rate, parse_size
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -21,20 +21,12 @@ def test_what_is_no_size_is_refused(written: str) -> None:
         parse_size(written)
 
 
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (10**13, "10.0 TB")],
-    ids=str,
-)
+@cases("a_size_is_never_a_thousand_of_its_unit")
 def test_a_size_is_never_a_thousand_of_its_unit(size: int, shown: str) -> None:
     assert decimal(size) == shown
 
 
-@pytest.mark.parametrize(
-    ("written", "bytes_s"),
-    [("10Gbit", 1.25e9), ("25 Gbps", 3.125e9), ("100Mbit/s", 12.5e6), ("125MiB", 125 * MIB),
-     ("1.5GB/s", 1.5e9), ("10gb", 1e10)],
-)  # fmt: skip
+@cases("speeds_are_read_in_bits_and_bytes")
 def test_speeds_are_read_in_bits_and_bytes(written: str, bytes_s: float) -> None:
     assert parse_rate(written) == bytes_s
 

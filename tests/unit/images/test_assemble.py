@@ -17,8 +17,12 @@ from packager.errors import UsageError
 from packager.images.assemble import assemble_image, check_layers
 from packager.images.layer_plan import draft_layers, model_layers
 from packager.images.oci import seal, sha256
+from tests.support.cases import cases_of
 from tests.support.image_schemas import CONFIG, MANIFEST, check_oci
 from tests.support.stored_images import layer
+
+cases = cases_of(__file__)
+
 
 BASE = BaseImage(
     reference="registry.test/server:1",
@@ -63,13 +67,7 @@ def roles(image: ImageSpec) -> list[str]:
     return [found.role for found in image.layers]
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [
-        ("base-first", "base base weights weights model compiled draft config"),
-        ("weights-first", "weights weights model draft base base compiled config"),
-    ],
-)
+@cases("what_changes_most_comes_last")
 def test_what_changes_most_comes_last(order: str, expected: str) -> None:
     image = assembled(order)
 

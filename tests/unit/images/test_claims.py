@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from packager.core.documents import NotStrict
-from packager.core.image import MEDIA_LAYER, Blob, Inline, Layer
+from packager.core.image import Blob, Inline, Layer
 from packager.images.claims import (
     Claim,
     ClaimKey,
@@ -94,11 +94,7 @@ def test_a_document_that_takes_our_key_id_is_forged() -> None:
     assert judge(read_claims(json.dumps({**theirs, "key": KEY.id}).encode()), KEY, HERE) == "forged"
 
 
-@pytest.mark.parametrize(
-    "elsewhere",
-    ["registry.test:5000/team/model2", "other.test/team/model", "registry.test/team/model"],
-    ids=["repository", "host", "port"],
-)
+@cases("a_claim_of_another_repository_is_not_proven")
 def test_a_claim_of_another_repository_is_not_proven(elsewhere: str) -> None:
     assert judge(read_claims(DOCUMENT), KEY, elsewhere) == "other-repository"
 
@@ -143,18 +139,7 @@ def test_finished_layers_of_known_content_are_claimed() -> None:
     assert make_claims([layer(), layer()]) == (claim,)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"content": ""},
-        {"digest": ""},
-        {"role": "base"},
-        {"media_type": MEDIA_LAYER + "+zstd"},
-        {"media_type": MEDIA_LAYER + "+gzip"},
-        {"compression": "zstd", "compressed_size": 100},
-    ],
-    ids=["no content", "no digest", "base", "zstd", "gzip", "compressed by us"],
-)
+@cases("other_layers_are_not_claimed")
 def test_other_layers_are_not_claimed(changes: dict[str, Any]) -> None:
     assert make_claims([layer(**changes)]) == ()
 

@@ -60,9 +60,7 @@ def test_by_default_one_large_layer_comes_over_one_connection() -> None:
     assert time.by_default == pytest.approx(100 * GIB / 87.5e6)
 
 
-@pytest.mark.parametrize(
-    ("bandwidth", "connections"), [("1Gbit", 10), ("10Gbit", 15), ("25Gbit", 36), ("400Gbit", 50)]
-)
+@cases("there_are_connections_as_the_network_needs")
 def test_there_are_connections_as_the_network_needs(bandwidth: str, connections: int) -> None:
     assert make_hints(layers(GIB), parse_rate(bandwidth), [FAST]).connections == connections
 

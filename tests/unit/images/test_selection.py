@@ -6,17 +6,13 @@ import pytest
 
 from packager.errors import UsageError
 from packager.images.selection import LayerChoice, choose_layers
+from tests.support.cases import cases_of
 from tests.support.stored_images import BASE, SHARDS, image
 
+cases = cases_of(__file__)
 
-@pytest.mark.parametrize(
-    ("choice", "roles"),
-    [
-        ("all", ["base", "weights", "weights", "model", "draft", "config"]),
-        ("own", ["weights", "weights", "model", "draft", "config"]),
-        ("weights", ["weights", "weights", "draft"]),
-    ],
-)
+
+@cases("layers_keep_their_order")
 def test_layers_keep_their_order(choice: LayerChoice, roles: list[str]) -> None:
     assert [layer.role for layer in choose_layers(image(), choice)] == roles
 

@@ -100,10 +100,7 @@ def test_what_names_an_image(text: str, expected: bool) -> None:
     assert is_image(text) is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [("oci:dir/out", "out"), ("oci:out:2", "out"), ("oci:/a:b/out", "out"), ("oci:/", "NAME")],
-)
+@cases("a_layout_is_loaded_before_it_is_started")
 def test_a_layout_is_loaded_before_it_is_started(text: str, name: str) -> None:
     with pytest.raises(UsageError, match="is no image of a Docker Engine") as refused:
         refuse_layout(text, "bench")

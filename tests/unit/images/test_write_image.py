@@ -30,7 +30,11 @@ from packager.images.digest_index import DigestIndex
 from packager.images.layout.sink import LayoutSink
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tee import WORKERS, write_image
+from tests.support.cases import cases_of
 from tests.support.made_images import blobs_in, image_with, layer_with, layout_sink, tar_layer
+
+cases = cases_of(__file__)
+
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
 HOUR_NS = 3600 * 10**9
@@ -326,13 +330,7 @@ def test_replacing_an_image_removes_only_what_nobody_needs(bench: Bench, shard: 
     assert len(bench.blobs()) == 7
 
 
-@pytest.mark.parametrize(
-    "leftovers",
-    [
-        ["blobs/sha256/.new-killed"],
-        [".oci-layout.7.tmp", "blobs/sha256/.0af3.7.tmp"],  # before its first name
-    ],
-)
+@cases("leftovers_of_kills_are_cleared")
 def test_leftovers_of_kills_are_cleared(bench: Bench, shard: Path, leftovers: list[str]) -> None:
     (bench.out / "blobs/sha256").mkdir(parents=True)
     for leftover in leftovers:

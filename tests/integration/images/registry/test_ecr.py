@@ -106,11 +106,7 @@ class Passwords:
         return RegistryClients(find_credentials=self, transport=transport).at(self.registry.host)
 
 
-@pytest.mark.parametrize(
-    ("lasts_s", "revoked", "given"),
-    [(1000, False, 1), (1000, True, 2), (-1, False, 2)],
-    ids=["it lasts", "it is refused early", "it is running out"],
-)
+@cases("a_password_is_asked_for_again_when_it_is_needed")
 def test_a_password_is_asked_for_again_when_it_is_needed(
     lasts_s: float, revoked: bool, given: int
 ) -> None:
@@ -143,14 +139,7 @@ def test_missing_aws_credentials_are_said(
     assert ecr_credentials("public.ecr.aws") is None
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ({"authorizationData": []}, "AWS gave no token"),
-        ({"authorizationData": [{"authorizationToken": "AWS:" + SECRET}]}, "can be read"),
-        ({"authorizationData": [{"authorizationToken": "QVdT"}]}, "AWS gave no token"),
-    ],
-)
+@cases("an_answer_without_a_password_is_explained_without_it")
 def test_an_answer_without_a_password_is_explained_without_it(
     monkeypatch: pytest.MonkeyPatch, answer: dict[str, object], reason: str
 ) -> None:

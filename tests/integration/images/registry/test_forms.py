@@ -19,8 +19,12 @@ from packager.images.registry.sink import RegistrySink
 from packager.images.registry.upload import BlobUpload, UploadInterrupted, put_blob
 from packager.images.registry.upload_strategies import DEFAULT_CHUNK, UploadForms
 from packager.images.tee import ATTEMPTS, write_image
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
+
+cases = cases_of(__file__)
+
 
 BLOB = os.urandom(5_000_000)
 DIGEST = sha256(BLOB)
@@ -145,14 +149,7 @@ def test_a_registry_whose_limit_is_tiny_says_what_to_do() -> None:
     assert "client_max_body_size" in refused.value.hint
 
 
-@pytest.mark.parametrize(
-    ("header", "length", "expected"),
-    [
-        ("OCI-Chunk-Max-Length", "3000000", [3_000_000, 2_000_000]),
-        ("OCI-Chunk-Min-Length", "3000000", [len(BLOB)]),
-        ("OCI-Chunk-Max-Length", "junk", [len(BLOB)]),
-    ],
-)
+@cases("stated_lengths_are_kept_to")
 def test_stated_lengths_are_kept_to(header: str, length: str, expected: list[int]) -> None:
     with FakeRegistry(chunks=True, chunk_lengths={header: length}) as registry:
         send(registry)

@@ -12,7 +12,11 @@ from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.upload import BlobUpload, UploadInterrupted
 from tests.integration.images.registry.conftest import Certificate, Clients
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
+
+cases = cases_of(__file__)
+
 
 CHUNK = 1024 * 1024
 # Much more than both sides' socket buffers, so that an early answer comes in mid-body.
@@ -153,11 +157,7 @@ def test_abort_in_mid_upload_never_raises_nor_waits(clients: Clients) -> None:
     assert registry.blobs == {}
 
 
-@pytest.mark.parametrize(
-    "quirks",
-    [{"patch_resets": 1}, {"patch_answers": [400]}, {"commit_statuses": [500]}],
-    ids=["reset", "refused", "failed commit"],
-)
+@cases("secrets_are_in_no_error")
 def test_secrets_are_in_no_error(clients: Clients, quirks: dict[str, object]) -> None:
     with FakeRegistry(auth="bearer", **quirks) as registry:
         upload = uploading(registry, clients(user=USER))

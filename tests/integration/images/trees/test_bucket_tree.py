@@ -22,9 +22,12 @@ from packager.images import tee
 from packager.images.trees import objects
 from packager.images.trees.bucket import TreeBucket
 from tests.integration.images.trees.building import MODEL, built, files_in
+from tests.support.cases import cases_of
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket, bucket_server
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -235,10 +238,7 @@ def test_a_bucket_that_stays_away_is_named_and_gets_no_manifest(
     assert "m/packager-tree.unfinished" in bucket.objects()
 
 
-@pytest.mark.parametrize(
-    ("status", "told", "hint"),
-    [(403, "S3 refuses access to bucket", "s3:PutObject"), (507, "is full", "free some space")],
-)
+@cases("what_does_not_pass_ends_the_build_at_once")
 def test_what_does_not_pass_ends_the_build_at_once(
     bucket: TreeInBucket, proxy: FaultProxy, status: int, told: str, hint: str
 ) -> None:

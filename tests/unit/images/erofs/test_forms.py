@@ -27,6 +27,7 @@ from packager.images.erofs.layers import file_system_of, with_file_systems
 from packager.images.forms import choose_platform, forms_of, offered_platforms
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
+from tests.support.cases import cases_of
 from tests.unit.images.test_write_image import (
     WEIGHTS,
     Bench,
@@ -38,6 +39,8 @@ from tests.unit.images.test_write_image import (
 from tests.unit.images.test_write_image import bench as bench
 from tests.unit.images.test_write_image import make_old as make_old
 from tests.unit.images.test_write_image import shard as shard
+
+cases = cases_of(__file__)
 
 
 @dataclass(eq=False)
@@ -370,9 +373,7 @@ def test_the_form_of_file_systems_is_never_chosen(shard: Path) -> None:
         choose_platform(alone, Platform())
 
 
-@pytest.mark.parametrize(
-    ("letters", "found"), [("ae", 2), ("ea", 0), ("a", 0), ("aa", 0), ("aea", 0)]
-)
+@cases("only_an_index_of_our_two_forms_is_taken_for_one")
 def test_only_an_index_of_our_two_forms_is_taken_for_one(letters: str, found: int) -> None:
     by_letter = {entry["digest"][-1]: entry for entry in INDEX["manifests"]}  # type: ignore[index,attr-defined]
     index = {"schemaVersion": 2, "manifests": [by_letter[letter] for letter in letters]}

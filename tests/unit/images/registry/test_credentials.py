@@ -83,9 +83,7 @@ def test_a_helper_name_is_no_path(home: Home) -> None:
         home.find("r.example")
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"auths": {"r.example": {"auth": "s3cret!"}}}'], ids=str
-)
+@cases("a_broken_file_is_named_without_its_content")
 def test_a_broken_file_is_named_without_its_content(home: Home, text: str) -> None:
     home.write(".docker/config.json", {})
     (home.root / ".docker/config.json").write_text(text)
