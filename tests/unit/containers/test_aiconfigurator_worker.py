@@ -16,23 +16,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import cases_of, read_tables
 from tests.support.workers import TOOLS, load
 
-ASKED = {
-    "system": "h100_sxm",
-    "backend": "vllm",
-    "tp": 2,
-    "pp": 1,
-    "dp": 1,
-    "moe_tp": 2,
-    "moe_ep": 1,
-    "modes": {"gemm": "fp8", "moe": "", "kvcache": "bfloat16"},
-    "points": [
-        {"concurrency": 2, "batch": 1, "isl": 622, "osl": 250},
-        {"concurrency": 16, "batch": 8, "isl": 622, "osl": 250},
-        {"concurrency": 64, "batch": 32, "isl": 622, "osl": 250},
-    ],
-}
+cases = cases_of(__file__)
+TABLES = read_tables(__file__)
+ASKED, CALL, POINT = TABLES["asked"], TABLES["call"], TABLES["point"]
+ERRORS = {error.__name__: error for error in (ValueError, LookupError, KeyError)}
 
 
 @pytest.fixture
@@ -79,26 +69,10 @@ def test_every_point_is_asked_for_as_it_was_planned(worker: ModuleType) -> None:
 
     found = worker.estimate_all(estimating, "/model", ASKED, report)
 
-    assert estimating.calls[1] == {
-        "model": "/model",
-        "system": "h100_sxm",
-        "backend_name": "vllm",
-        "isl": 622,
-        "osl": 250,
-        "batch_size": 8,
-        "tp_size": 2,
-        "pp_size": 1,
-        "attention_dp_size": 1,
-        "moe_tp_size": 2,
-        "moe_ep_size": 1,
-        "gemm_quant_mode": "fp8",
-        "kvcache_quant_mode": "bfloat16",
-    }
+    assert estimating.calls[1] == CALL
     assert found["points"][1] == {
-        "concurrency": 16,
-        "tpot_s": 0.008,
-        "ttft_s": 0.05,
-        "output_tokens_s": pytest.approx(16 * 250 / (0.050 + 249 * 0.008)),
+        **POINT,
+        "output_tokens_s": pytest.approx(POINT["output_tokens_s"]),
     }
     assert found["engine_version"] == "0.24.0"
     assert found["modes"] == {"gemm": "fp8", "moe": "fp8", "kvcache": "bfloat16"}
@@ -115,31 +89,11 @@ def test_requests_that_do_not_fit_leave_the_others_their_figures(worker: ModuleT
     assert "/tmp" not in found["points"][1]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        pytest.param(
-            ValueError("The model's architecture BertModel is not supported. Supported …"),
-            "model",
-            id="model",
-        ),
-        pytest.param(
-            ValueError("No database found for system=l4, backend=vllm. Check --systems-paths"),
-            "system",
-            id="system",
-        ),
-        pytest.param(
-            LookupError("perf database error: GEMM perf data missing for quant 'int4_wo' at /x/y"),
-            "data",
-            id="format",
-        ),
-        pytest.param(KeyError("hidden_size"), "other", id="anything"),
-    ],
-)
+@cases("unknown")
 def test_what_it_does_not_know_is_asked_once_and_answered_for_all(
-    worker: ModuleType, error: Exception, kind: str
+    worker: ModuleType, error: str, message: str, kind: str
 ) -> None:
-    estimating = Estimating({1: error})
+    estimating = Estimating({1: ERRORS[error](message)})
 
     found = worker.estimate_all(estimating, "/model", ASKED, Report())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.worker_modules import load_module
 
 cases = cases_of(__file__)
@@ -33,11 +33,7 @@ REWRITING = (
     "{% for turn in messages %}{{ turn.content }}.{% endfor %}"
 )
 TEMPLATES = {
-    "NESTING": NESTING,
-    "FORGETTING": FORGETTING,
-    "REFUSING": REFUSING,
-    "REWRITING": REWRITING,
-    "": None,
+    name: globals().get(name) for name in ("NESTING", "FORGETTING", "REFUSING", "REWRITING", "")
 }
 
 
@@ -166,18 +162,4 @@ def test_the_report_counts_what_was_trained_on_and_measured(
         "medusa", rows=[row, row], held_out=[row], epochs=2, steps=7, before=before, after=after
     )
 
-    assert report == {
-        "method": "medusa",
-        "texts": 2,
-        "tokens": 4,
-        "held_out_texts": 1,
-        "held_out_tokens": 2,
-        "epochs": 2,
-        "steps": 7,
-        "loss_before": 3.0,
-        "loss": 1.0,
-        "acceptance_before": [0.0],
-        "acceptance": [0.666667],
-        "expected_length_before": 1.0,
-        "expected_length": 1.66667,
-    }
+    assert report == read_tables(__file__)["report"]

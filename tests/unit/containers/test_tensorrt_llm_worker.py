@@ -18,38 +18,10 @@ from tests.support.workers import ROOT, load
 TOOL = ROOT / "containers" / "tools" / "tensorrt-llm"
 ENGINE = load(TOOL / "engine.py")
 
-# As trtllm-build 0.21 writes it, without the fields that nobody compares.
-CONFIG: dict[str, Any] = {
-    "version": "0.21.0",
-    "pretrained_config": {
-        "architecture": "LlamaForCausalLM",
-        "dtype": "bfloat16",
-        "mapping": {"world_size": 2, "tp_size": 2, "pp_size": 1, "gpus_per_node": 8},
-        "quantization": {"quant_algo": None, "kv_cache_quant_algo": None},
-    },
-    "build_config": {
-        "max_input_len": 4096,
-        "max_seq_len": 8192,
-        "max_batch_size": 16,
-        "max_beam_width": 1,
-        "max_num_tokens": 8192,
-        "plugin_config": {"gemm_plugin": "auto"},
-    },
-}
-EXPECTED = {
-    "version": "0.21.0",
-    "pretrained_config.dtype": "bfloat16",
-    "pretrained_config.mapping.world_size": 2,
-    "pretrained_config.mapping.tp_size": 2,
-    "pretrained_config.mapping.pp_size": 1,
-    "pretrained_config.quantization.quant_algo": None,
-    "pretrained_config.quantization.kv_cache_quant_algo": None,
-    "build_config.max_batch_size": 16,
-    "build_config.max_input_len": 4096,
-    "build_config.max_seq_len": 8192,
-    "build_config.max_num_tokens": 8192,
-    "build_config.max_beam_width": 1,
-}
+# As trtllm-build 0.21 writes it, without the fields that nobody compares; what a plan expects.
+_MADE = json.loads((Path(__file__).parent / "corpus" / "tensorrt_llm_worker.json").read_text())
+CONFIG: dict[str, Any] = _MADE["config"]
+EXPECTED: dict[str, Any] = _MADE["expected"]
 
 
 def other_config(dotted: str, value: object) -> dict[str, Any]:
