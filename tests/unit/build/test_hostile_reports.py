@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from packager.core.recipe import CacheStatus
 from packager.core.record import RecordedStep
 from packager.core.techniques import Rejected
 from packager.core.training import TrainingTexts
-from packager.core.warmup import Job, Outcome, Refused, RefusedFinding, WarmPlan
+from packager.core.warmup import Outcome, WarmPlan
 from packager.drafts.measure.report import speculation_lines
 from packager.drafts.train.report import training_lines
 from packager.errors import PlanRejected
@@ -35,40 +36,21 @@ from packager.performance.report_rank import ranking_text
 from packager.reports.text import finding_lines, right_table_lines, table_lines
 from packager.steps.report import forecast_sentences, ran_lines
 from packager.warmup.report import outcome_lines, plan_lines, refusal_lines
+from tests.support.cases import read_tables
 from tests.support.report_values import option_on, plan_on, speculation_report
 from tests.unit.cli.test_hostile_names import FORGED, HOSTILE, assert_harmless
 from tests.unit.drafts.train.test_report import DONE, TEXTS
 
+# Documents in which every text of a stranger is TEXT.
+TABLES: dict[str, Any] = json.loads(
+    json.dumps(read_tables(__file__)).replace('"TEXT"', json.dumps(HOSTILE))
+)
 FINDING = Finding("warning", f"code{HOSTILE}", HOSTILE, HOSTILE)
 FAILURE = Failure(
-    kind=f"kind{HOSTILE}",
-    key="0" * 64,
-    reason=HOSTILE,
-    rejected=True,
-    failed_at=0,
-    expires_at=9,
-    log=f"log\n{FORGED}\n{HOSTILE}",
+    **TABLES["failure"], kind=f"kind{HOSTILE}", key="0" * 64, log=f"log\n{FORGED}\n{HOSTILE}"
 )
-REQUEST = {"model": HOSTILE, "instance": "local"}
-JOB = Job.model_validate(
-    {"index": 0, "id": "0" * 64, "step": HOSTILE, "model": HOSTILE, "request": REQUEST}
-)
-WARM_PLAN = WarmPlan(
-    packager="0",
-    requests=1,
-    jobs=(JOB,),
-    notes=(HOSTILE,),
-    refused=(
-        Refused(
-            request={HOSTILE: HOSTILE},
-            error=HOSTILE,
-            hint=HOSTILE,
-            findings=(
-                RefusedFinding(severity="error", code=HOSTILE, message=HOSTILE, hint=HOSTILE),
-            ),
-        ),
-    ),
-)
+WARM_PLAN = WarmPlan.model_validate(TABLES["warm_plan"])
+(JOB,) = WARM_PLAN.jobs
 
 
 def hostile_page() -> PlanPage:
@@ -96,22 +78,6 @@ def hostile_speculation() -> Any:
     changed = {"server": HOSTILE, "plain": HOSTILE, "data": HOSTILE, "failures": (HOSTILE,)}
     return report.model_copy(update={**changed, "sameness": same})
 
-
-EXPLANATION = {
-    "step": HOSTILE,
-    "hit": False,
-    "key": "0" * 64,
-    "fault": HOSTILE,
-    "failure": {"rejected": True, "reason": HOSTILE},
-    "nearest": [
-        {
-            "key": "1" * 64,
-            "labels": {"model": HOSTILE},
-            "built_at": 0,
-            "differences": [{"pointer": f"/a/{HOSTILE}", "wanted": HOSTILE, "found": [HOSTILE]}],
-        }
-    ],
-}
 
 REPORTS: dict[str, Callable[[], Any]] = {
     "findings": lambda: finding_lines([FINDING]),
@@ -141,36 +107,15 @@ REPORTS: dict[str, Callable[[], Any]] = {
     ),
     "steps that ran": lambda: ran_lines([RecordedStep(name=HOSTILE, tool=HOSTILE)]),
     "entries": lambda: list_text(
-        [
-            EntrySummary(
-                kind=HOSTILE,
-                key="0" * 64,
-                shown="0",
-                model=HOSTILE,
-                bytes=1,
-                built_at=0,
-                used_at=0,
-                build_s=1.0,
-                pinned=True,
-                signed=True,
-            )
-        ],
+        [EntrySummary(**TABLES["entry"], key="0" * 64)],
         9.0,
     ),
     "statistics": lambda: statistics_text(
-        Statistics(
-            place=HOSTILE,
-            capability=HOSTILE,
-            entries=1,
-            bytes=1,
-            by_kind={HOSTILE: (1, 1)},
-            failures=1,
-            totals=(),
-        )
+        Statistics(**TABLES["statistics"], by_kind={HOSTILE: (1, 1)}, totals=())
     ),
     "failures": lambda: failures_text([FAILURE], 1.0),
     "log of a failure": lambda: failure_text(FAILURE, 1.0),
-    "explanation": lambda: explanation_lines(EXPLANATION, 9.0),
+    "explanation": lambda: explanation_lines(TABLES["explanation"], 9.0),
 }
 
 

@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from jinja2 import Environment, TemplateError
 
 from tests.support.cases import cases_of
+from tests.support.letters import Letters
 from tests.support.worker_modules import load_module
 
 cases = cases_of(__file__)
@@ -22,31 +22,6 @@ TEMPLATE = (
     "<{{ turn.role }}>{{ turn.content }}{% if turn.role == 'assistant' %}.{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-
-
-class Letters:
-    """A tokenizer: each character is a token, and templates are Jinja's."""
-
-    bos_token, bos_token_id = "^", ord("^")
-
-    def __init__(self, template: str | None = TEMPLATE) -> None:
-        self.chat_template = template
-
-    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        opening = [self.bos_token_id] if add_special_tokens else []
-        return {"input_ids": opening + [ord(letter) for letter in text]}
-
-    def apply_chat_template(
-        self, messages: Any, *, tokenize: bool, add_generation_prompt: bool = False
-    ) -> str:
-        def refuse() -> None:
-            raise TemplateError("a system turn must be the first")
-
-        return (
-            Environment()
-            .from_string(TEMPLATE)
-            .render(messages=messages, add_generation_prompt=add_generation_prompt, refuse=refuse)
-        )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +54,7 @@ def _answered(dialogue: Any, answers: list[str]) -> list[str]:
 
 
 def test_each_answer_is_asked_for_after_those_already_given(dialogues: ModuleType) -> None:
-    dialogue = dialogues.Dialogue(_turns("s", "u1", "a1", "u2", "a2"), Letters(), 1000)
+    dialogue = dialogues.Dialogue(_turns("s", "u1", "a1", "u2", "a2"), Letters(TEMPLATE), 1000)
 
     asked = _answered(dialogue, ["one", "two"])
 
@@ -96,15 +71,15 @@ def test_each_answer_is_asked_for_after_those_already_given(dialogues: ModuleTyp
 def test_a_question_is_what_stands_before_an_answer(
     dialogues: ModuleType, sample: dict[str, Any], questions: int, row: list[str]
 ) -> None:
-    dialogue = dialogues.Dialogue(sample, Letters(), 1000)
+    dialogue = dialogues.Dialogue(sample, Letters(TEMPLATE), 1000)
 
     assert len(_answered(dialogue, ["A", "B"])) == questions
     assert [turn["content"] for turn in dialogue.row()["messages"]] == row
 
 
 def test_prompts_are_asked_as_they_were_sent_and_texts_are_not(dialogues: ModuleType) -> None:
-    prompt = dialogues.Dialogue({"prompt": "1+1=", "completion": "3"}, Letters(), 1000)
-    text = dialogues.Dialogue({"text": "once"}, Letters(), 1000)
+    prompt = dialogues.Dialogue({"prompt": "1+1=", "completion": "3"}, Letters(TEMPLATE), 1000)
+    text = dialogues.Dialogue({"text": "once"}, Letters(TEMPLATE), 1000)
 
     assert _answered(prompt, ["2"]) == ["^1+1="]
     assert prompt.row() == {"prompt": "1+1=", "completion": "2"}
@@ -113,16 +88,16 @@ def test_prompts_are_asked_as_they_were_sent_and_texts_are_not(dialogues: Module
 
 
 def test_a_model_without_a_template_is_asked_plainly(dialogues: ModuleType) -> None:
-    dialogue = dialogues.Dialogue(_turns("u1", "a1"), Letters(template=None), 1000)
+    dialogue = dialogues.Dialogue(_turns("u1", "a1"), Letters(None), 1000)
 
     assert _answered(dialogue, ["A"]) == ["user: u1\nassistant:"]
 
 
 def test_a_conversation_ends_before_what_is_too_long_or_refused(dialogues: ModuleType) -> None:
-    long = dialogues.Dialogue(_turns("u1", "a1", "u" * 50, "a2"), Letters(), 40)
-    refused = dialogues.Dialogue(_turns("u1", "a1", "s2", "a2"), Letters(), 1000)
-    never = dialogues.Dialogue(_turns("u" * 50, "a1"), Letters(), 40)
-    silent = dialogues.Dialogue(_turns("u1", "a1"), Letters(), 40)
+    long = dialogues.Dialogue(_turns("u1", "a1", "u" * 50, "a2"), Letters(TEMPLATE), 40)
+    refused = dialogues.Dialogue(_turns("u1", "a1", "s2", "a2"), Letters(TEMPLATE), 1000)
+    never = dialogues.Dialogue(_turns("u" * 50, "a1"), Letters(TEMPLATE), 40)
+    silent = dialogues.Dialogue(_turns("u1", "a1"), Letters(TEMPLATE), 40)
 
     for dialogue in (long, refused):
         assert len(_answered(dialogue, ["A"])) == 1

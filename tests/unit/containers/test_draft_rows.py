@@ -8,55 +8,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from jinja2 import Environment
 
 from tests.support.cases import cases_of, read_tables
+from tests.support.letters import Letters
 from tests.support.worker_modules import load_module
 
 cases = cases_of(__file__)
 
-NESTING = (
-    "{% for turn in messages %}<{{ turn.role }}>{{ turn.content }}."
-    "{% if turn.role == 'assistant' %}\n{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-# Thoughts, here in brackets, are left out of all answers but the last, as reasoning models do.
-FORGETTING = (
-    "{% for turn in messages %}<{{ turn.role }}>"
-    "{{ turn.content if loop.last else turn.content.split(']')[-1] }}.{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-REFUSING = "{% for turn in messages %}{{ turn.tool_calls[0].id }}{% endfor %}"
-# What an answer follows is written otherwise than what asks for one.
-REWRITING = (
-    "{% if messages[-1].role == 'assistant' %}answered: {% endif %}"
-    "{% for turn in messages %}{{ turn.content }}.{% endfor %}"
-)
-TEMPLATES = {
-    name: globals().get(name) for name in ("NESTING", "FORGETTING", "REFUSING", "REWRITING", "")
-}
-
-
-class Letters:
-    """A tokenizer: each character is a token, a full stop ends an answer."""
-
-    bos_token, bos_token_id, eos_token_id = "^", ord("^"), ord(".")
-
-    def __init__(self, template: str | None = NESTING) -> None:
-        self.chat_template = template
-
-    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-        opening = [self.bos_token_id] if add_special_tokens else []
-        return {"input_ids": opening + [ord(letter) for letter in text]}
-
-    def apply_chat_template(
-        self, messages: Any, *, tokenize: bool, add_generation_prompt: bool = False
-    ) -> str:
-        assert self.chat_template is not None
-        if not messages:
-            raise ValueError("transformers templates no conversation without a turn")
-        made = Environment(keep_trailing_newline=True).from_string(self.chat_template)
-        return made.render(messages=messages, add_generation_prompt=add_generation_prompt)
+TABLES = read_tables(__file__)
+TEMPLATES = TABLES["templates"]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +48,7 @@ def shown(row: Any) -> tuple[str, str]:
 def test_what_a_model_would_have_written_counts(
     sample: dict[str, Any], template: str, text: str, answered: str, rows: ModuleType
 ) -> None:
-    assert shown(rows.to_row(sample, Letters(TEMPLATES[template]), 99)) == (text, answered)
+    assert shown(rows.to_row(sample, Letters(TEMPLATES.get(template)), 99)) == (text, answered)
 
 
 def test_texts_are_cut_and_those_without_an_answer_left_out(
@@ -97,7 +57,7 @@ def test_texts_are_cut_and_those_without_an_answer_left_out(
     samples = [{"text": "abcdef"}, {"prompt": "long question", "completion": "a"}, {"text": ""}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(one) + "\n" for one in samples))
 
-    found = rows.load_rows(tmp_path / "train.jsonl", Letters(), 5)
+    found = rows.load_rows(tmp_path / "train.jsonl", Letters(TEMPLATES["NESTING"]), 5)
 
     assert [shown(row) for row in found] == [("^abcd", "^abcd")]
 
@@ -109,7 +69,7 @@ def test_a_set_without_an_answer_is_refused(missing: str, rows: ModuleType, tmp_
         (tmp_path / name).write_text(json.dumps(sample) + "\n")
 
     with pytest.raises(Exception, match=r"no .*sample .*has an answered token") as refused:
-        rows.load_both(tmp_path, Letters(), 64)
+        rows.load_both(tmp_path, Letters(TEMPLATES["NESTING"]), 64)
 
     assert refused.type.__name__ == "Rejected"
 
@@ -118,7 +78,7 @@ def test_a_file_of_samples_that_is_broken_is_named(rows: ModuleType, tmp_path: P
     (tmp_path / "train.jsonl").write_text("{")
 
     with pytest.raises(Exception, match=r"train\.jsonl cannot be read") as refused:
-        rows.load_both(tmp_path, Letters(), 64)
+        rows.load_both(tmp_path, Letters(TEMPLATES["NESTING"]), 64)
 
     assert refused.type.__name__ == "BadInput"
 
@@ -162,4 +122,4 @@ def test_the_report_counts_what_was_trained_on_and_measured(
         "medusa", rows=[row, row], held_out=[row], epochs=2, steps=7, before=before, after=after
     )
 
-    assert report == read_tables(__file__)["report"]
+    assert report == TABLES["report"]
