@@ -28,28 +28,29 @@ def record(**changes: Any) -> dict[str, Any]:
 
 def build_record(
     *,
-    request: dict[str, Any] | None = None,
+    request: BuildRequest | dict[str, Any] | None = None,
     images: tuple[RecordedImage, ...] = (),
     trees: tuple[RecordedTree, ...] = (),
+    **changes: Any,
 ) -> BuildRecord:
     """A build of a model of a bucket, for a base in a registry."""
     digest = f"sha256:{'ab' * 32}"
-    return BuildRecord(
-        packager_version="1",
-        request=BuildRequest.model_validate(request or {"model": "m", "instance": "local"}),
-        model=RecordedModel(source="s3", name="tiny"),
-        base=RecordedBase(reference="host/base:1", digest=digest, platform="linux/amd64"),
-        family="vllm",
-        engine="vllm",
-        engine_version="0.27.1",
-        tp_degree=1,
-        served_name="tiny",
-        shape={},
-        created="",
-        digest=digest,
-        layers=(),
-        images=images,
-        trees=trees,
-        transfer=Transfer(),
-        seconds=1.0,
-    )
+    given: dict[str, Any] = {
+        "packager_version": "1",
+        "model": RecordedModel(source="s3", name="tiny"),
+        "base": RecordedBase(reference="host/base:1", digest=digest, platform="linux/amd64"),
+        "family": "vllm",
+        "engine": "vllm",
+        "engine_version": "0.27.1",
+        "tp_degree": 1,
+        "served_name": "tiny",
+        "shape": {},
+        "created": "",
+        "digest": digest,
+        "layers": (),
+        "transfer": Transfer(),
+        "seconds": 1.0,
+        **changes,
+    }
+    asked = BuildRequest.model_validate(request or {"model": "m", "instance": "local"})
+    return BuildRecord(request=asked, images=images, trees=trees, **given)

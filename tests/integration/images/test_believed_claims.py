@@ -30,6 +30,10 @@ from tests.support.made_images import (
     registry_sink,
     tar_layer,
 )
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
+
 
 KEY, OTHER = ClaimKey(b"k" * 32), ClaimKey(b"o" * 32)
 SIZE = 1_000_000
@@ -472,18 +476,7 @@ def test_a_lie_beside_a_true_claim_changes_nothing(
     assert fresh.reader.bytes_read == 0
 
 
-UNUSABLE = {
-    "empty": b"",
-    "cut off": b"{",
-    "deep": b"[" * 100_000,
-    "deep objects": b'{"claims":' * 20_000,
-    "binary": b"\xff" * 1000,
-    "no claims": b"{}",
-    "huge": b"0" * 5_000_000,
-}
-
-
-@pytest.mark.parametrize("document", UNUSABLE.values(), ids=UNUSABLE)
+@cases("a_document_that_cannot_be_used_costs_reading_alone")
 def test_a_document_that_cannot_be_used_costs_reading_alone(
     place: Place, machine: MachineOf, document: bytes
 ) -> None:

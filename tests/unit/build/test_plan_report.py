@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from packager.build.report_html import plan_html
 from packager.build.report_plan import (
     PlanPage,
@@ -30,11 +28,12 @@ from packager.performance.startup import image_of_plan, predict_startup
 from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)
 
@@ -76,38 +75,21 @@ HALF = plan_on("ml.g5.12xlarge", family="vllm", max_batch=8, tp_degree=2, dp_deg
 (SLOTS,) = (case.plan for case in CASES if case.id == "llama-3-8b-inf2-neuron")
 
 
-@pytest.mark.parametrize(
-    ("page", "said"),
-    [
-        (PlanPage(plan=PLAN), "will run no step: the weights are served as they are"),
-        (PlanPage(plan=PLAN, recipe=QUANTIZE), "will run quantize"),
-        (
-            PlanPage(plan=PLAN, forecasts=(HIT,)),
-            "quantize with llmcompressor: in the cache, saves 90 min (abababababab)",
-        ),
-        (
-            PlanPage(plan=PLAN, forecasts=(MISS,)),
-            "not in the cache; the nearest entry differs in /calibration/seed; "
-            "takes about 90.0 s here (estimated); its tool is installed first, about 90.0 s",
-        ),
-        (
-            PlanPage(plan=replace(PLAN, quantization=AWQ)),
-            "no step that makes them so is planned",
-        ),
-        (
-            PlanPage(plan=replace(PLAN, draft=NGRAM)),
-            "4 tokens are drafted at a time from the prompt's own words",
-        ),
-        (PlanPage(plan=HALF), ", 2 of 4 devices: TP 2"),
-        (
-            PlanPage(plan=SLOTS),
-            f"{SLOTS.shape.max_batch} at once, at any length; more wait in a queue",
-        ),
-    ],
-    ids=["no step", "a step", "a hit", "a miss", "a method alone", "a draft", "idle", "slots"],
-)
-def test_the_text_says(page: PlanPage, said: str) -> None:
-    assert said in " ".join(page_text(page).split())
+PAGES = {
+    "no step": PlanPage(plan=PLAN),
+    "a step": PlanPage(plan=PLAN, recipe=QUANTIZE),
+    "a hit": PlanPage(plan=PLAN, forecasts=(HIT,)),
+    "a miss": PlanPage(plan=PLAN, forecasts=(MISS,)),
+    "a method alone": PlanPage(plan=replace(PLAN, quantization=AWQ)),
+    "a draft": PlanPage(plan=replace(PLAN, draft=NGRAM)),
+    "idle": PlanPage(plan=HALF),
+    "slots": PlanPage(plan=SLOTS),
+}
+
+
+@cases("the_text_says")
+def test_the_text_says(page: str, said: str) -> None:
+    assert said in " ".join(page_text(PAGES[page]).split())
 
 
 @cases("efforts")
@@ -212,18 +194,7 @@ def test_text_page_and_document_describe_how_the_model_lies_on_the_devices() -> 
 
     assert f", {words}\n" in page_text(page)
     assert words in plan_html(page)
-    assert page_document(page)["split"] == {
-        "tp_degree": 2,
-        "pp_degree": 1,
-        "dp_degree": 2,
-        "workers": 1,
-        "nodes": 1,
-        "expert_parallel": False,
-        "dp_attention": False,
-        "devices": 4,
-        "copies": 2,
-        "words": "TP 2 x 2 copies (data parallel)",
-    }
+    assert page_document(page)["split"] == TABLES["split"]
 
 
 def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> None:
@@ -264,17 +235,12 @@ def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:
 
 
 def test_what_the_engine_reads_answers_with_is_told_with_its_reason() -> None:
-    tool = ChosenParser(name="hermes", reason="the chat template writes <tool_call>", source="docs")
-    plan = replace(PLAN, tool_parser=tool)
+    plan = replace(PLAN, tool_parser=ChosenParser(**TABLES["tool_parser"]))
 
     assert "\ntool calls hermes: the chat template writes <tool_call>\n" in page_text(
         PlanPage(plan=plan)
     )
-    assert page_document(PlanPage(plan=plan))["tool_call_parser"] == {
-        "name": "hermes",
-        "reason": "the chat template writes <tool_call>",
-        "source": "docs",
-    }
+    assert page_document(PlanPage(plan=plan))["tool_call_parser"] == TABLES["tool_parser"]
     assert page_document(PlanPage(plan=PLAN))["reasoning_parser"] is None
 
 

@@ -13,13 +13,13 @@ from packager.build.records import (
     save_record,
 )
 from packager.core.quality import QualityReport
-from packager.core.record import BuildRecord, RecordedBase, RecordedModel, RecordedStep, Transfer
-from packager.core.request import BuildRequest
+from packager.core.record import BuildRecord, RecordedBase, RecordedStep
 from packager.core.speculation import Acceptance
 from packager.images.layout.sink import LayoutSink
 from packager.images.registry.sink import RegistrySink
 from packager.images.target import parse_layout_target, parse_registry_target
 from packager.wiring.outputs import record_places
+from tests.support.lineage_records import build_record
 from tests.support.report_values import comparison, quality_report, speculation_report
 
 MANIFEST, CONFIG = "sha256:" + 64 * "a", "sha256:" + 64 * "c"
@@ -27,26 +27,9 @@ OTHER = "sha256:" + 64 * "e"
 
 
 def record(**changes: Any) -> BuildRecord:
-    given: dict[str, Any] = {
-        "packager_version": "1",
-        "request": BuildRequest(model="model", instance="local"),
-        "model": RecordedModel(source="local", name="model"),
-        "base": RecordedBase(reference="base", digest=OTHER, platform="linux/amd64"),
-        "family": "vllm",
-        "engine": "vllm",
-        "engine_version": "1",
-        "tp_degree": 1,
-        "served_name": "model",
-        "shape": {},
-        "created": "1970-01-01T00:00:00Z",
-        "digest": MANIFEST,
-        "config_digest": CONFIG,
-        "layers": (),
-        "images": (),
-        "transfer": Transfer(),
-        "seconds": 1.0,
-    }
-    return BuildRecord(**(given | changes))
+    base = RecordedBase(reference="base", digest=OTHER, platform="linux/amd64")
+    given = {"base": base, "digest": MANIFEST, "config_digest": CONFIG, **changes}
+    return build_record(**given)
 
 
 def place_of(state: Path) -> Path:

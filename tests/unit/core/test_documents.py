@@ -10,7 +10,11 @@ from pydantic import BaseModel
 
 from packager.core.documents import MAX_DEPTH, NotStrict, parse_json, parse_model, parse_toml
 from packager.share import share_dir
+from tests.support.cases import cases_of
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
+
 
 PACKAGE = ROOT / "packager"
 
@@ -22,27 +26,7 @@ class Point(BaseModel):
     names: tuple[str, ...] = ()
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        pytest.param(b"a = inf", "the number 'inf' is out of range", id="infinite"),
-        pytest.param(b"a = [nan]", "the number 'nan' is out of range", id="not a number"),
-        pytest.param(b"a = 1e999", "the number '1e999' is out of range", id="too large a float"),
-        pytest.param(b"a = 1" + b"0" * 40, "over 40 digits", id="41 digits"),
-        pytest.param(b"a = -1" + b"0" * 40, "over 40 digits", id="41 digits below 0"),
-        pytest.param(b"a = 0x" + b"f" * 5000, "over 40 digits", id="long hexadecimal"),
-        pytest.param(b"a = [{b = [1" + b"0" * 4000 + b"]}]", "over 40 digits", id="nested number"),
-        pytest.param(b"a = 1" + b"0" * 5000, "it is not TOML", id="5001 digits"),
-        pytest.param(b"a = 1\na = 2", "it is not TOML", id="key twice"),
-        pytest.param(b"a = \xff", "byte 4 is not UTF-8", id="not UTF-8"),
-        pytest.param(b"a = " + b"[" * 65 + b"]" * 65, "too deeply", id="65 lists"),
-        pytest.param(b"a = " + b"[" * 50_000, "too deeply", id="lists without an end"),
-        pytest.param(b".".join([b"a"] * 70) + b" = 1", "too deeply", id="70 parts"),
-        pytest.param(b".".join([b"a"] * 20_000) + b" = 1", "keys are too long", id="20,000 parts"),
-        pytest.param(b"#" * (1024 * 1024 + 1), "more than 1048576", id="too large"),
-        pytest.param(b'"x\nerror: y" = 1', "it is not TOML", id="line feed in a key"),
-    ],
-)
+@cases("toml_beyond_the_limits_is_refused")
 def test_toml_beyond_the_limits_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(NotStrict, match=reason) as refused:
         parse_toml(data)
@@ -84,21 +68,7 @@ def test_json_of_many_rows_is_read_where_the_caller_allows_it() -> None:
     assert parse_json(data, max_values=len(data)) == rows
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        pytest.param(b'{"at": 1, "at": 2}', "the key 'at' stands twice", id="key twice"),
-        pytest.param(b'{"at": "x"}', "at: input should be a valid number", id="wrong type"),
-        pytest.param(b"{}", "at: field required", id="nothing"),
-        pytest.param(b"[]", "it is not a JSON object", id="list"),
-        pytest.param(b'{"at": NaN}', "NaN is not a JSON number", id="not a number"),
-        pytest.param(b'{"at": 1' + b"0" * 400 + b"}", "over 40 digits", id="long number"),
-        pytest.param(b'{"at": 1, "names": ["\\ud800"]}', "surrogate pair", id="half a pair"),
-        pytest.param(
-            b'{"at": 1, "names": ' + b"[" * 3000 + b"]" * 3000 + b"}", "too deeply", id="deep"
-        ),
-    ],
-)
+@cases("a_document_that_does_not_fit_its_model_is_refused")
 def test_a_document_that_does_not_fit_its_model_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(NotStrict, match=reason):
         parse_model(Point, data)

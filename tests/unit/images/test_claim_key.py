@@ -11,6 +11,10 @@ import pytest
 from packager.errors import NotFound, UsageError
 from packager.images.claim_key import ClaimKeys, load_key, make_key, store_claim_key
 from packager.images.claims import ClaimKey
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
+
 
 KEY = ClaimKey(bytes(range(32)))
 SECRET = KEY.secret.hex()
@@ -98,11 +102,7 @@ def test_what_is_no_file_in_place_of_our_key_is_refused(
     refusal(environment, "not a regular file")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", SECRET, KEY.spelled()[:-1], "x" * 5000, "packager-claim-key-1:\u00e4" + SECRET],
-    ids=["empty", "bare", "short", "long", "letters"],
-)
+@cases("a_file_without_a_key_is_refused")
 def test_a_file_without_a_key_is_refused(environment: Environment, own: Path, text: str) -> None:
     kept(own, text)
 

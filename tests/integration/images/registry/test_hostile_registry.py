@@ -238,19 +238,13 @@ def test_a_head_that_breaks_http_is_refused(text: bytes) -> None:
         read_documents(target, Platform(), hasty_clients())
 
 
-@pytest.mark.parametrize(
-    "length",
-    ["9" * 5000, "-1", "x", "1e3", "\xb2"],
-    ids=["digits", "negative", "word", "power", "superscript"],
-)
+@cases("a_blob_of_no_stated_length_is_refused")
 def test_a_blob_of_no_stated_length_is_refused(length: str) -> None:
     with refused(lambda request: reply(b"", Content_Length=length), *REFUSED) as client:
         client.head_blob("a/b", DIGEST)
 
 
-@pytest.mark.parametrize(
-    "text", ["9" * 5000, "Mon, 99 Jan 0000 99:99:99 -0000", "(" * 60_000, "\xb2"]
-)
+@cases("a_wish_to_wait_that_cannot_be_read_is_none")
 def test_a_wish_to_wait_that_cannot_be_read_is_none(text: str) -> None:
     answers = iter([reply(b"", 429, Retry_After=text), reply(b"{}", Content_Type=MANIFEST)])
     with asked(lambda request: next(answers)) as client:

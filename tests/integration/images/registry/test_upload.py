@@ -88,17 +88,7 @@ def test_a_size_limit_is_said_over_tls(clients: Clients, certificate: Certificat
     assert registry.blobs["a/b", DIGEST] == BLOB
 
 
-TROUBLE: dict[str, tuple[dict[str, object], str]] = {
-    **{
-        str(status): ({"patch_answers": [status]}, rf"answered {status} \(SIZE_INVALID\)")
-        for status in (500, 503, 429, 404)
-    },
-    "a reset in the middle": ({"patch_resets": 1}, "broke off after"),
-    "a commit that was not done": ({"commit_statuses": [503]}, "answers 503"),
-}
-
-
-@pytest.mark.parametrize(("quirks", "said"), TROUBLE.values(), ids=TROUBLE)
+@cases("a_registry_in_trouble_asks_for_the_whole_blob_again")
 def test_a_registry_in_trouble_asks_for_the_whole_blob_again(
     clients: Clients, quirks: dict[str, object], said: str
 ) -> None:

@@ -10,6 +10,10 @@ import pytest
 from packager.doctor.doctor import _registry_logins
 from packager.errors import PackagerError
 from packager.images.registry.credentials import find_credentials
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
+
 
 SECRET = "canary-a1b2c3d4"
 HOST = "registry.example"
@@ -19,21 +23,7 @@ def look_up(place: Path) -> object:
     return find_credentials(HOST, {"HOME": str(place), "DOCKER_CONFIG": str(place)})
 
 
-FILES = [
-    pytest.param(b"[" * 100_000, id="deep"),
-    pytest.param(b'{"auths":{"registry.example":{"auth":{"a":"canary-a1b2c3d4"}}}}', id="object"),
-    pytest.param(b'{"auths":{"registry.example":{"auth":"canary-a1b2c3d4!"}}}', id="no-base64"),
-    pytest.param(b'{"auths":{"registry.example":{"password":["canary-a1b2c3d4"]}}}', id="list"),
-    pytest.param(b'{"auths":{"registry.example":{"identitytoken":true}}}', id="true"),
-    pytest.param(b'{"credsStore":["canary-a1b2c3d4"]}', id="store-list"),
-    pytest.param(b'{"credHelpers":{"registry.example":{"x":"canary-a1b2c3d4"}}}', id="helper"),
-    pytest.param(b'{"auths":{"a":"canary-a1b2c3d4"', id="cut"),
-    pytest.param(b'{"auths":{"a":"\\ud800canary-a1b2c3d4"}}', id="half-surrogate"),
-    pytest.param(b" " * 5_000_000, id="long"),
-]
-
-
-@pytest.mark.parametrize("text", FILES)
+@cases("an_unreadable_file_of_credentials_is_not_shown")
 def test_an_unreadable_file_of_credentials_is_not_shown(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text)
 
@@ -44,7 +34,7 @@ def test_an_unreadable_file_of_credentials_is_not_shown(text: bytes, tmp_path: P
     assert SECRET not in f"{caught.value.message} {caught.value.hint}"
 
 
-@pytest.mark.parametrize("text", FILES)
+@cases("an_unreadable_file_of_credentials_is_not_shown")
 def test_a_doctor_looks_at_a_broken_file_of_credentials(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text)
 
