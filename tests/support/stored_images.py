@@ -16,6 +16,7 @@ from packager.core.image import (
     Layer,
     Platform,
     RuntimeConfig,
+    SealedImage,
 )
 from packager.images.oci import seal, sha256
 from packager.images.stored import StoredImage, parse_stored
@@ -74,16 +75,19 @@ def image(
         ),
         created=created,
     )
-    sealed = seal(
-        spec,
-        [
-            Descriptor(
-                media_type=found.media_type,
-                digest=found.digest,
-                size=found.size,
-                annotations=found.annotations,
-            )
-            for found in layers
-        ],
-    )
+    sealed = sealed_as_described(spec)
     return parse_stored(name, sealed.manifest, sealed.config)
+
+
+def sealed_as_described(image: ImageSpec) -> SealedImage:
+    """Seal an image whose layers are described by what they say of themselves."""
+    described = [
+        Descriptor(
+            media_type=found.media_type,
+            digest=found.digest,
+            size=found.size,
+            annotations=found.annotations,
+        )
+        for found in image.layers
+    ]
+    return seal(image, described)

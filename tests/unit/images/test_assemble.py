@@ -9,36 +9,30 @@ from typing import Any
 import pytest
 
 from packager.core.artifact import Artifacts
-from packager.core.image import BaseImage, Descriptor, FileRange, ImageSpec, Inline, Platform
+from packager.core.image import BaseImage, FileRange, ImageSpec, Inline
 from packager.core.model import ModelFile
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.units import GIB, MIB
 from packager.errors import UsageError
 from packager.images.assemble import assemble_image, check_layers
 from packager.images.layer_plan import draft_layers, model_layers
-from packager.images.oci import seal, sha256
+from packager.images.oci import sha256
 from tests.support.cases import cases_of
 from tests.support.image_schemas import CONFIG, MANIFEST, check_oci
-from tests.support.stored_images import layer
+from tests.support.made_layers import base_of
+from tests.support.stored_images import layer, sealed_as_described
 
 cases = cases_of(__file__)
 
 
-BASE = BaseImage(
-    reference="registry.test/server:1",
-    digest="sha256:" + "b" * 64,
-    platform=Platform(),
-    layers=(layer("base", "debian"), layer("base", "server")),
-    config={
-        "os": "linux",
-        "architecture": "amd64",
-        "rootfs": {"type": "layers", "diff_ids": []},
-        "history": [
-            {"created_by": "debian"},
-            {"created_by": "ENV A=1", "empty_layer": True},
-            {"created_by": "server"},
-        ],
-    },
+BASE = base_of(
+    (layer("base", "debian"), layer("base", "server")),
+    rootfs={"type": "layers", "diff_ids": []},
+    history=[
+        {"created_by": "debian"},
+        {"created_by": "ENV A=1", "empty_layer": True},
+        {"created_by": "server"},
+    ],
 )
 
 
@@ -93,18 +87,7 @@ def test_history_and_diff_ids_follow_the_layers(order: str) -> None:
         else replace(found, digest=sha256(found.created_by.encode()), diff_id="")
         for found in image.layers
     ]
-    sealed = seal(
-        replace(image, layers=tuple(layers)),
-        [
-            Descriptor(
-                media_type=found.media_type,
-                digest=found.digest,
-                size=found.size,
-                annotations=found.annotations,
-            )
-            for found in layers
-        ],
-    )
+    sealed = sealed_as_described(replace(image, layers=tuple(layers)))
 
     check_oci(sealed.manifest, MANIFEST)
     check_oci(sealed.config, CONFIG)

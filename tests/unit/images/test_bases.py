@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from packager.core.image import BaseImage, Blob, Descriptor, ImageSpec, Inline, RuntimeConfig
-from packager.images.oci import merge_runtime, parse_base, seal
+from packager.core.image import BaseImage, Blob, Inline, RuntimeConfig
+from packager.images.oci import merge_runtime, parse_base
 from packager.images.stored import parse_stored
 from packager.images.views import OWN_LAYERS, VIEWS
-from tests.support.stored_images import SERVING, image, layer
-
-TAR = "application/vnd.oci.image.layer.v1.tar"
+from tests.support.cases import read_tables
+from tests.support.made_images import image_with
+from tests.support.stored_images import SERVING, image, layer, sealed_as_described
 
 
 def base(annotations: object, *, created_by: str = "debian") -> BaseImage:
-    config = {
-        "os": "linux",
-        "architecture": "amd64",
-        "rootfs": {"diff_ids": ["sha256:" + "d" * 64]},
-        "history": [{"created_by": created_by}],
-        "config": {"Labels": {"dev.packager.view": "weights", "maintainer": "them"}},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "config": {"mediaType": "a/b", "digest": "sha256:" + "b" * 64, "size": 2},
-        "layers": [
-            {
-                "mediaType": TAR,
-                "digest": "sha256:" + "a" * 64,
-                "size": 10240,
-                "annotations": annotations,
-            }
-        ],
-    }
+    """Return a base whose only layer has these annotations, and this line of history."""
+    tables = read_tables(__file__)
+    config, manifest = tables["config"], tables["manifest"]
+    config["history"] = [{"created_by": created_by}]
+    manifest["layers"][0]["annotations"] = annotations
     return parse_base(
         "registry.test/base:1",
         json.dumps(manifest).encode(),
@@ -43,19 +30,11 @@ def base(annotations: object, *, created_by: str = "debian") -> BaseImage:
     )
 
 
-def on(below: BaseImage) -> dict[str, object]:
+def on(below: BaseImage) -> dict[str, Any]:
     """The configuration of an image with one layer of ours on a base."""
-    weights = layer("weights", "shard")
-    spec = ImageSpec(
-        base=below,
-        layers=(*below.layers, weights),
-        runtime=RuntimeConfig(labels={"dev.packager.version": "1"}),
-        created="1970-01-01T00:00:00Z",
-    )
-    described = [
-        Descriptor(media_type=TAR, digest=found.digest, size=found.size) for found in spec.layers
-    ]
-    parsed: dict[str, object] = json.loads(seal(spec, described).config)
+    ours = RuntimeConfig(labels={"dev.packager.version": "1"})
+    spec = image_with(*below.layers, layer("weights", "shard"), base=below, runtime=ours)
+    parsed: dict[str, Any] = json.loads(sealed_as_described(spec).config)
     return parsed
 
 
@@ -79,13 +58,9 @@ def test_our_labels_win_over_those_of_the_base() -> None:
 
 
 def test_history_of_a_base_cannot_pass_for_a_layer_of_ours() -> None:
-    lines = [
-        entry["created_by"]
-        for entry in on(base({}, created_by="packager: weights model.safetensors (1 GB)"))[
-            "history"
-        ]  # type: ignore[attr-defined]
-    ]
+    made = on(base({}, created_by="packager: weights model.safetensors (1 GB)"))
 
+    lines = [entry["created_by"] for entry in made["history"]]
     assert lines == [
         "base: packager: weights model.safetensors (1 GB)",
         "packager: weights shard (9 B)",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from packager.core.image import Layer
 from packager.images.compare import compare
+from tests.support.cases import cases_of
 from tests.support.stored_images import BASE, RECORD, SERVING, SHARDS, image, layer
+
+cases = cases_of(__file__)
 
 
 def named(name: str, content: str) -> Layer:
@@ -44,22 +45,15 @@ def test_a_layer_that_comes_twice_is_pulled_once() -> None:
     assert compare(image(), image((BASE, twice, twice))).size("new") == len("twice")
 
 
-@pytest.mark.parametrize(
-    ("other", "cause"),
-    [
-        (named("shard 1", "SHARD 1"), "shard 1: changed, of the same size"),
-        (named("shard 1", "shortened"), "shard 1: changed, was 7 B"),
-        (layer("weights", "shard 3"), "the first image has no shard 3"),
-        (layer("compiled", "graph"), "the first image has no compiled artifacts"),
-        (layer("base", "libraries"), "the first image's base has no such layer"),
-        (
-            replace(layer("weights", "gz"), diff_id=SHARDS[0].diff_id),
-            "the same files, written otherwise",
-        ),
-    ],
-    ids=["content", "size", "name", "role", "base", "compression"],
-)
-def test_what_is_pulled_has_a_cause(other: Layer, cause: str) -> None:
+@cases("causes", role="weights", name="", like=False)
+def test_what_is_pulled_has_a_cause(
+    role: str, content: str, name: str, like: bool, cause: str
+) -> None:
+    """A layer has another `name` than its content gives, or unpacks to what the first shard does."""
+    other = named(name, content) if name else layer(role, content)
+    if like:
+        other = replace(other, diff_id=SHARDS[0].diff_id)
+
     found = compare(image((BASE, SHARDS[0], SHARDS[1])), image((BASE, other, SHARDS[1])))
 
     assert [entry.state for entry in found.layers] == ["shared", "new", "moved"]

@@ -2,12 +2,17 @@ from __future__ import annotations
 
 from packager.core.image import Blob, FileRange, Layer
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
-from packager.core.units import GIB, MIB
+from packager.core.units import MIB
 from packager.images.limits import check_limits
+from tests.support.cases import cases_of
 from tests.support.made_images import image_with
+
+cases = cases_of(__file__)
 
 HOST = "r.example"
 SMALL = RegistryTraits(name="Small", layer_bytes=10 * MIB, layers=3, upload_s=600)
+SLOW = RegistryTraits(name="Slow", upload_s=600)
+TRAITS = {"small": SMALL, "slow": SLOW, "unknown": UNKNOWN_REGISTRY}
 
 
 def layer(size: int, *, mount_from: str = "", label: str = "model.safetensors") -> Layer:
@@ -19,24 +24,13 @@ def found(known: RegistryTraits, *layers: Layer) -> list[tuple[str, str]]:
     return [(one.severity, one.code) for one in check_limits(image_with(*layers), HOST, known)]
 
 
-def test_what_fits_is_not_mentioned() -> None:
-    assert found(SMALL, layer(10 * MIB), layer(1)) == []
+@cases("limits", mount_from="", says=[])
+def test_layers_are_held_against_the_limits_of_a_registry(
+    traits: str, sizes: list[int], mount_from: str, says: list[tuple[str, str]]
+) -> None:
+    layers = (layer(size, mount_from=mount_from) for size in sizes)
 
-
-def test_nothing_is_refused_where_nothing_is_known() -> None:
-    assert found(UNKNOWN_REGISTRY, layer(500 * GIB)) == []
-
-
-def test_everything_that_does_not_fit_is_said_at_once() -> None:
-    assert found(SMALL, *[layer(11 * MIB)] * 4) == [
-        ("error", "registry-layer-size"),
-        ("error", "registry-layers"),
-    ]
-
-
-def test_a_layer_that_is_in_the_registry_may_have_any_size() -> None:
-    assert found(SMALL, layer(11 * MIB, mount_from=f"{HOST}/base")) == []
-    assert found(SMALL, layer(11 * MIB, mount_from="elsewhere.example/base")) != []
+    assert found(TRAITS[traits], *layers) == says
 
 
 def test_the_largest_layer_is_named_with_its_limit() -> None:
@@ -54,11 +48,3 @@ def test_a_manifest_that_no_registry_need_take_is_refused() -> None:
     annotated = Layer(role="config", blob=Blob(()), annotations={"x": "y" * (4 * MIB)})
 
     assert found(UNKNOWN_REGISTRY, annotated) == [("error", "registry-manifest-size")]
-
-
-def test_an_upload_that_would_be_cut_off_on_a_slow_line_is_a_warning() -> None:
-    slow = RegistryTraits(name="Slow", upload_s=600)
-
-    assert found(slow, layer(7_400_000_000)) == []
-    assert found(slow, layer(7_600_000_000)) == [("warning", "registry-upload-time")]
-    assert found(slow, *[layer(2_000_000_000)] * 4) == [("warning", "registry-upload-time")]

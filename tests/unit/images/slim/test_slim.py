@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from packager.core.image import BaseImage, Blob, Descriptor, Inline, Layer
+from packager.core.image import BaseImage, Blob, Inline, Layer
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed, UsageError
 from packager.images.blobs import BlobReader
-from packager.images.oci import seal, sha256
+from packager.images.oci import sha256
 from packager.images.slim import rewrite
 from packager.images.slim.compressed import ALWAYS_BYTES, unpacked
 from packager.images.slim.entries import LayerRefused
@@ -40,6 +40,7 @@ from tests.support.made_layers import (
     symlink,
     tar_of,
 )
+from tests.support.stored_images import sealed_as_described
 from tests.unit.images.slim.test_rules import CPU, GPU, WITH_BF16
 
 MAN = "usr/share/man/man1"
@@ -152,12 +153,7 @@ def made(base: BaseImage, place: Path, *instances: Any) -> SlimBase:
 
 def documents(slim: SlimBase) -> dict[str, Any]:
     """Return the configuration of the slim image."""
-    spec = slim_image(slim)
-    described = [
-        Descriptor(media_type=one.media_type, digest=one.digest, size=one.blob.size)
-        for one in spec.layers
-    ]
-    parsed: dict[str, Any] = json.loads(seal(spec, described).config)
+    parsed: dict[str, Any] = json.loads(sealed_as_described(slim_image(slim)).config)
     return parsed
 
 
