@@ -49,6 +49,8 @@ def run_worker(
     root: Path,
     parameters: Mapping[str, Any],
     inputs: Mapping[str, str],
+    *,
+    gpus: int = 0,
     **environment: str,
 ) -> dict[str, Any]:
     """Run a worker in a process, likewise, with the directories of its inputs."""
@@ -58,7 +60,7 @@ def run_worker(
         "tool": tool,
         "step": "compile",
         "inputs": dict(inputs),
-        "gpus": 0,
+        "gpus": gpus,
         "parameters": dict(parameters),
         "output": str(root / "output"),
         "work": str(root / "work"),

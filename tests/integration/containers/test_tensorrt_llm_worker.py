@@ -8,7 +8,6 @@ and leave the documented layout.  No engine is built and no GPU is used.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,18 @@ from typing import Any
 import pytest
 
 from tests.support.cases import cases_of
-from tests.support.workers import ROOT
+from tests.support.workers import TOOLS, run_worker
 from tests.unit.containers.test_tensorrt_llm_worker import (
     CONFIG,
     ENGINE,
     EXPECTED,
-    TOOL,
     other_config,
 )
 from tests.unit.containers.test_tensorrt_llm_worker import built as built
 
 cases = cases_of(__file__, "tensorrt_llm")
 
-HELPER = ROOT / "containers" / "tools" / "common"
+HELPER = TOOLS / "common"
 
 BUILD = """#!{python}
 import json, os, pathlib, sys
@@ -153,19 +151,10 @@ class Worker:
             **changes,
         }
         inputs = {name: str(self.root / name) for name in ("model", "samples")}
-        spec = {
-            "protocol": 1, "tool": "tensorrt-llm", "step": "compile", "inputs": inputs,
-            "gpus": 2, "parameters": parameters, "output": str(self.output),
-            "work": str(self.root / "work"), "result": str(self.root / "result.json"),
-        }  # fmt: skip
-        (self.root / "spec.json").write_text(json.dumps(spec))
-        subprocess.run(
-            [sys.executable, str(TOOL / "worker.py"), str(self.root / "spec.json")],
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{HELPER}:{self.packages}"},
-            capture_output=True, timeout=60, check=False,
-        )  # fmt: skip
-        result: dict[str, Any] = json.loads((self.root / "result.json").read_text())
-        return result
+        packages = f"{HELPER}:{self.packages}"
+        return run_worker(
+            "tensorrt-llm", self.root, parameters, inputs, gpus=2, PYTHONPATH=packages
+        )
 
     def seen(self) -> tuple[list[str], dict[str, str]]:
         words, env = json.loads((self.root / "seen.json").read_text())

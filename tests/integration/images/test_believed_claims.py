@@ -21,6 +21,7 @@ from packager.images.digest_index import DigestIndex
 from packager.images.registry.sink import RegistrySink
 from packager.images.tar import TarEntry, make_tar
 from packager.images.tee import write_image
+from tests.support.cases import cases_of
 from tests.support.doubles.raw_registry import RawRegistry, sha256
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.made_images import (
@@ -30,7 +31,6 @@ from tests.support.made_images import (
     registry_sink,
     tar_layer,
 )
-from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 
@@ -592,36 +592,14 @@ def test_a_registry_that_takes_no_artifacts_gets_the_image(
     assert "other machines will read the weights" in warning
 
 
-def entry(**fields: object) -> dict[str, object]:
-    return {
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "digest": "sha256:" + "a" * 64,
-        "size": 100,
-        "artifactType": MEDIA_CLAIMS,
-        **fields,
-    }
-
-
-HOSTILE_LISTS: dict[str, Any] = {
-    "path": {"manifests": [entry(digest="sha256:../../../../tags/list")]},
-    "types": {"manifests": [entry(digest=["x"]), 7, None, [], {}]},
-    "sizes": {"manifests": [entry(size="many"), entry(annotations=["x"])]},
-    "many": {"manifests": [entry()] * 20_000},
-    "object": {"manifests": {"a": "b"}},
-    "deep": b"[" * 1_000_000,
-    "text": b"not JSON",
-    "huge": b"x" * 5_000_000,
-}
-
-
-@pytest.mark.parametrize("listed", HOSTILE_LISTS.values(), ids=HOSTILE_LISTS)
+@cases("lists")
 def test_a_hostile_list_of_referrers_costs_reading_alone(
-    shards: Shards, machine: MachineOf, listed: Any
+    shards: Shards, machine: MachineOf, listed: bytes
 ) -> None:
     with FakeRegistry(referrers=True) as registry:
         image, target = image_of(shards), f"{registry.host}/team/model:1"
         first, fresh = machine().write(image, target), machine()
-        registry.quirks.listed = listed if type(listed) is bytes else json.dumps(listed).encode()
+        registry.quirks.listed = listed
         registry.seen.clear()
 
         written = fresh.write(image, target)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.image_schemas import CONFIG, INDEX, MANIFEST, check_modelpack_config, check_oci
@@ -101,24 +101,11 @@ def test_from_registry_to_registry_layers_are_streamed(desk: Desk) -> None:
 
 
 def test_a_schema2_manifest_of_docker_stays_one(desk: Desk) -> None:
-    docker = "application/vnd.docker"
-    kind = f"{docker}.distribution.manifest.v2+json"
-    config = b'{ "os": "linux", "architecture": "amd64", "rootfs": {"diff_ids": []} }'
-    parts = {
-        "config": (f"{docker}.container.image.v1+json", config),
-        "layer": (f"{docker}.image.rootfs.diff.tar.gzip", b"a layer"),
-    }
-    described = {
-        name: {"mediaType": of, "digest": desk.registry.put("a", data), "size": len(data)}
-        for name, (of, data) in parts.items()
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": kind,
-        "config": described["config"],
-        "layers": [described["layer"]],
-    }
-    document = json.dumps(manifest, indent=3).encode()
+    case = read_tables(__file__)["schema2"]
+    config = case["config"].encode()
+    digests = [desk.registry.put("a", data) for data in (config, b"a layer")]
+    document = (case["manifest"] % (*digests,)).encode()
+    kind = json.loads(document)["mediaType"]
     desk.registry.put_manifest("a", "1", document, kind)
 
     desk.done("copy", f"{desk.host}/a:1", f"{desk.host}/b:1")

@@ -57,23 +57,14 @@ def test_latest_is_the_tag_when_none_is_given(tmp_path: Path) -> None:
     assert (ref.name, engine.tagged) == ("model:latest", [("model", "latest")])
 
 
-@pytest.mark.parametrize(
-    ("said", "error", "hint"),
-    [
-        ("write /var/lib/docker/x: no space left on device", OutputFailed, "docker system df"),
-        ("unauthorized: no", OutputFailed, ""),
-    ],
-    ids=["disk full", "refused"],
-)
-def test_what_the_engine_says_is_explained(
-    tmp_path: Path, said: str, error: type[Exception], hint: str
-) -> None:
+@cases("failures")
+def test_what_the_engine_says_is_explained(tmp_path: Path, said: str, hint: str) -> None:
     engine = FakeEngine({"status": "Pulling"}, {"error": said, "errorDetail": {"message": said}})
 
-    with pytest.raises(error) as failed:
+    with pytest.raises(OutputFailed) as failed:
         write(sink_of(engine), spec(), BlobReader(), tmp_path)
 
-    assert hint in failed.value.hint  # type: ignore[attr-defined]
+    assert hint in failed.value.hint
     assert engine.tagged == []
     assert len(engine.removed) == 1
 

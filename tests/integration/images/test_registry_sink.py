@@ -152,16 +152,6 @@ def test_a_blob_of_a_wrong_size_is_refused(pushing: Pushing) -> None:
         pushing.sink().writer(layer_with(CONFIG, role="config", digest=sha256(CONFIG)))
 
 
-def test_pushing_again_sends_nothing(pushing: Pushing) -> None:
-    again = pushing.sink()
-    for sink in (pushing.sink(), again):
-        pushing.push(sink, image_with(KNOWN))
-
-    assert again.bytes_sent == 0
-    patches = pushing.registry.requests("PATCH")
-    assert len(patches) == 2  # layer and configuration, the first time
-
-
 def test_an_immutable_tag_may_be_pushed_again_unchanged(pushing: Pushing) -> None:
     pushing.registry.quirks.immutable_tags = True
 

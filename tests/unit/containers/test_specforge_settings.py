@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,31 +24,9 @@ cases = cases_of(__file__)
 
 TAKES = json.loads((DATA / "containers" / "specforge.json").read_text(encoding="utf-8"))
 
-ASKED: dict[str, Any] = {
-    "epochs": 3,
-    "max_steps": 0,
-    "learning_rate": 1e-3,
-    "batch_tokens": 512,
-    "speculative_tokens": 3,
-    "max_tokens": 128,
-    "seed": 7,
-}
-LLAMA: dict[str, Any] = {
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "num_hidden_layers": 32,
-    "head_dim": 128,
-    "rms_norm_eps": 1e-5,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "pad_token_id": None,
-    "torch_dtype": "float16",
-    "hidden_act": "gelu",
-    "tie_word_embeddings": True,
-    "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"},
-}
+GIVEN = json.loads((Path(__file__).parent / "corpus" / "specforge_settings.json").read_text())
+ASKED: dict[str, Any] = GIVEN["asked"]
+LLAMA: dict[str, Any] = GIVEN["llama"]
 
 
 @pytest.fixture(scope="module")

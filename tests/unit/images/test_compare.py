@@ -49,7 +49,7 @@ def test_a_layer_that_comes_twice_is_pulled_once() -> None:
 def test_what_is_pulled_has_a_cause(
     role: str, content: str, name: str, like: bool, cause: str
 ) -> None:
-    """A layer has another `name` than its content gives, or unpacks to what the first shard does."""
+    """A layer has another `name` than its content gives, or unpacks to the first shard."""
     other = named(name, content) if name else layer(role, content)
     if like:
         other = replace(other, diff_id=SHARDS[0].diff_id)

@@ -24,7 +24,7 @@ from packager.core.image import (
     Platform,
     RuntimeConfig,
 )
-from packager.errors import OutputFailed, ProtocolFailed, Unavailable, UsageError
+from packager.errors import PackagerError, ProtocolFailed, Unavailable, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.daemon.base import DockerBase
 from packager.images.daemon.sink import DockerSink
@@ -34,8 +34,11 @@ from packager.images.target import parse_target
 from packager.images.tee import write_image
 from packager.images.writers import BrokenOff
 from tests.support import tars
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import sha256
 from tests.support.made_images import image_with, layer_with, tar_layer
+
+cases = cases_of(__file__)
 
 SIZE = 8_000_000
 
@@ -122,26 +125,19 @@ def test_two_loads_of_one_image_hold_the_same_files(tmp_path: Path) -> None:
     assert sent[0] == sent[1]
 
 
-@pytest.mark.parametrize(
-    ("said", "error", "hint"),
-    [
-        ({"error": "write: no space left on device"}, OutputFailed, "docker system df"),
-        ({"message": "invalid tar header"}, OutputFailed, ""),
-        ({"stream": "bye"}, Unavailable, "docker info"),
-    ],
-    ids=["disk full", "refused", "stops in the middle"],
-)
+@cases("answers")
 def test_an_engine_that_does_not_take_the_archive_is_explained(
-    tmp_path: Path, said: dict[str, str], error: type[Exception], hint: str
+    tmp_path: Path, said: dict[str, str], exit_code: int, hint: str
 ) -> None:
     engine = LoadingEngine("http://10.0.0.1:2375", says=(said,))
     sink = sink_of(engine, "docker:m:1")
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(3)]
 
-    with pytest.raises(error) as failed:
+    with pytest.raises(PackagerError) as failed:
         write(sink, spec(*blobs), BlobReader(), tmp_path)
 
-    assert hint in failed.value.hint  # type: ignore[attr-defined]
+    assert failed.value.exit_code == exit_code
+    assert hint in failed.value.hint
 
 
 def test_a_build_that_fails_breaks_the_archive_off(tmp_path: Path) -> None:

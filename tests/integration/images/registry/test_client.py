@@ -281,13 +281,6 @@ def test_a_damaged_blob_is_refused(clients: Clients) -> None:
             client.get_blob("a/b", digest, len(BLOB))
 
 
-def test_a_small_blob_has_a_limit(clients: Clients) -> None:
-    with clients.of() as (registry, client):
-        digest = registry.put("a/b", BLOB)
-        with pytest.raises(ProtocolFailed, match="more than 1000 bytes"):
-            client.get_blob("a/b", digest, 1000)
-
-
 # Credentials
 
 

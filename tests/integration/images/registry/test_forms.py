@@ -31,6 +31,8 @@ DIGEST = sha256(BLOB)
 LONG = BLOB * 3
 PIECE = 700_000  # which ranges do not respect
 
+UNKNOWN = {"name": UNKNOWN_REGISTRY.name}
+
 both_sizes = pytest.mark.parametrize("size_is_known", [True, False], ids=["known", "unknown"])
 
 
@@ -85,28 +87,20 @@ def sizes(registry: FakeRegistry, method: str = "PATCH") -> list[int]:
 # One by one
 
 
-def test_a_blob_of_unknown_size_is_streamed() -> None:
-    with FakeRegistry() as registry:
-        send(registry, size_is_known=False)
-
-    assert sizes(registry) == [len(BLOB)]
-
-
 @both_sizes
-@pytest.mark.parametrize("location", ["absolute", "relative", "other-host"])
-def test_ranges_are_as_long_as_the_registry_wants(size_is_known: bool, location: str) -> None:
-    traits = RegistryTraits(name="ranges", forms=("ranges",), chunk_bytes=2_000_000)
-    with FakeRegistry(chunks=True, location=location) as registry:
-        send(registry, traits, size_is_known=size_is_known)
+@cases("forms", quirks={}, traits=UNKNOWN, digest="", patched=[], put=[0])
+def test_a_blob_goes_out_in_the_form_that_the_registry_takes(
+    size_is_known: bool,
+    quirks: dict[str, Any],
+    traits: RegistryTraits,
+    digest: str,
+    patched: list[int],
+    put: list[int],
+) -> None:
+    with FakeRegistry(**quirks) as registry:
+        send(registry, traits, size_is_known=size_is_known, digest=digest and DIGEST)
 
-    assert sizes(registry) == [2_000_000, 2_000_000, 1_000_000]
-
-
-def test_a_blob_that_is_larger_than_a_body_may_be_goes_in_ranges() -> None:
-    with FakeRegistry(chunks=True, longest_patch=4_000_000) as registry:
-        send(registry, RegistryTraits(name="proxy", body_bytes=4_000_000))
-
-    assert sizes(registry) == [4_000_000, 1_000_000]
+    assert (sizes(registry), sizes(registry, "PUT")) == (patched, put)
 
 
 def send_until_taken(
@@ -149,24 +143,7 @@ def test_a_registry_whose_limit_is_tiny_says_what_to_do() -> None:
     assert "client_max_body_size" in refused.value.hint
 
 
-@cases("stated_lengths_are_kept_to")
-def test_stated_lengths_are_kept_to(header: str, length: str, expected: list[int]) -> None:
-    with FakeRegistry(chunks=True, chunk_lengths={header: length}) as registry:
-        send(registry)
-
-    assert sizes(registry) == expected
-
-
 PUT = RegistryTraits(name="put", forms=("put",))
-
-
-@both_sizes
-@pytest.mark.parametrize("silent", [0, 1], ids=["answered", "the answer is lost"])
-def test_with_a_digest_the_closing_put_carries_the_blob(size_is_known: bool, silent: int) -> None:
-    with FakeRegistry(puts=True, commit_silent=silent) as registry:
-        send(registry, PUT, size_is_known=size_is_known, digest=DIGEST)
-
-    assert (sizes(registry), sizes(registry, "PUT")) == ([], [len(BLOB)])
 
 
 def test_a_small_blob_is_stored_once() -> None:

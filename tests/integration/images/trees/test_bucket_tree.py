@@ -23,7 +23,7 @@ from packager.images.trees import objects
 from packager.images.trees.bucket import TreeBucket
 from tests.integration.images.trees.building import MODEL, built, files_in
 from tests.support.cases import cases_of
-from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.doubles.fault_proxy import Action, Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket, bucket_server
 
@@ -205,18 +205,11 @@ def proxy(bucket: TreeInBucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fau
         yield made
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("answer", path=SHARD, method="PUT", status=503),
-        Fault("answer", path=SHARD, method="PUT", status=500),
-        Fault("reset", path=SHARD, method="PUT", at=300_000),
-        Fault("reset", path="packager-tree.json", method="PUT"),
-    ],
-    ids=["throttled", "server error", "cut", "manifest cut"],
-)
-def test_a_broken_upload_is_repeated(bucket: TreeInBucket, proxy: FaultProxy, fault: Fault) -> None:
-    proxy.add(fault)
+@cases("broken_uploads", path=SHARD)
+def test_a_broken_upload_is_repeated(
+    bucket: TreeInBucket, proxy: FaultProxy, action: Action, path: str, more: dict[str, Any]
+) -> None:
+    proxy.add(Fault(action, path=path, method="PUT", **more))
 
     bucket.build()
 

@@ -23,16 +23,12 @@ from packager.errors import NotReproduced, OutputFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.trees import directory
 from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
+from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_model, write_safetensors
 
 GPU = {"instance": "ml.g5.xlarge"}
-ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {"architectures": ["MistralForCausalLM"], "model_type": "mistral"},
-    "qwen2": {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
-    "granite": {"architectures": ["GraniteForCausalLM"], "model_type": "granite"},
-    "unknown": {"architectures": ["BrandNewForCausalLM"], "model_type": "brand_new"},
-}
+TABLES = read_tables(__file__)
+ARCHITECTURES: dict[str, dict[str, Any]] = TABLES["architectures"]
 
 
 def listed(root: Path) -> dict[str, tuple[int, str]]:
@@ -162,21 +158,12 @@ def test_medusa_heads_lie_as_the_guide_to_awq_and_medusa_lays_them(tmp_path: Pat
     model = write_model(tmp_path / "model", shards=2)
     heads = tmp_path / "heads"
     heads.mkdir()
-    config = {
-        "base_model_name_or_path": "mistralai/Mixtral-8x7B-Instruct-v0.1",
-        "medusa_num_heads": 3,
-        "medusa_num_layers": 1,
-        "model_type": "medusa",
-    }
-    write_json(heads / "config.json", config)
+    medusa = TABLES["medusa"]
+    write_json(heads / "config.json", medusa["config"])
     tensors = {
-        name: ("F16", shape)
+        f"{head}.{name}": ("F16", tuple(shape))
         for head in range(3)
-        for name, shape in (
-            (f"{head}.0.linear.weight", (64, 64)),
-            (f"{head}.0.linear.bias", (64,)),
-            (f"{head}.1.weight", (256, 64)),
-        )
+        for name, shape in medusa["head"].items()
     }
     write_safetensors(heads / "medusa_lm_head.safetensors", tensors)
 

@@ -11,22 +11,9 @@ import pytest
 
 from packager.core.tree_manifest import read_manifest
 from tests.integration.images.trees.building import DRAFT, built
+from tests.support.cases import read_tables
 
-FIGURES: dict[str, Any] = {
-    "method": "eagle3",
-    "texts": 15,
-    "tokens": 756,
-    "held_out_texts": 5,
-    "held_out_tokens": 265,
-    "epochs": 1.0,
-    "steps": 1,
-    "loss_before": 8.4,
-    "loss": 5.4,
-    "acceptance_before": [0.0],
-    "acceptance": [0.5],
-    "expected_length_before": 1.0,
-    "expected_length": 1.5,
-}
+FIGURES: dict[str, Any] = read_tables(__file__)["figures"]
 
 
 @pytest.fixture

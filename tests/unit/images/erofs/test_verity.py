@@ -10,6 +10,9 @@ import json
 import pytest
 
 from packager.images.erofs.verity import VerityTree, verity_size, write_verity
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 def blocks(count: int, block: int) -> bytes:
@@ -33,28 +36,15 @@ def written(data: bytes, block: int) -> tuple[VerityTree, bytes]:
     return write_verity(len(data), block, read, put), file.getvalue()
 
 
-ROOTS = {
-    (1, 4096): "3cafca3b4b3f3f3ec4c7d9a348e4245810b1247a5aa59721416a20f0934d20b0",
-    (2, 4096): "6d095c1f1918e3b9d5abb6d5f0ac6d760381a4bed1e352408e1cd442df9bad30",
-    (129, 4096): "182334555834bca426c350f6543b57c5926a2d2174479bd61f1077f3738b12d9",
-    (17, 512): "b31828317aae68a191dc6404ad27802b2d9f1c3b19e23dff77e3e8b3ab3bbb7c",
-    (300, 512): "c8ef4068d545d64d1bc01ba2d611cd22db4ab7a5fab6bab6c1b16dc61cac1681",
-}
-
-
-@pytest.mark.parametrize(("count", "block"), ROOTS, ids=lambda number: str(number))
-def test_the_root_is_the_one_that_veritysetup_computes(count: int, block: int) -> None:
-    tree, _ = written(blocks(count, block), block)
-
-    assert tree.root_hash == ROOTS[count, block]
-
-
-@pytest.mark.parametrize(("count", "block"), ROOTS, ids=lambda number: str(number))
-def test_the_size_is_known_before_the_tree_is_written(count: int, block: int) -> None:
+@cases("roots")
+def test_size_and_root_are_those_that_veritysetup_computes(
+    count: int, block: int, root: str
+) -> None:
     data = blocks(count, block)
 
-    _, whole = written(data, block)
+    tree, whole = written(data, block)
 
+    assert tree.root_hash == root
     assert whole.startswith(data)
     assert len(whole) - len(data) == verity_size(len(data), block)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packager.errors import AccessDenied, UsageError
+from packager.errors import AccessDenied
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
 from tests.support.cases import cases_of
@@ -81,18 +81,6 @@ def test_a_helper_name_is_no_path(home: Home) -> None:
 
     with pytest.raises(AccessDenied, match="no valid name"):
         home.find("r.example")
-
-
-@cases("a_broken_file_is_named_without_its_content")
-def test_a_broken_file_is_named_without_its_content(home: Home, text: str) -> None:
-    home.write(".docker/config.json", {})
-    (home.root / ".docker/config.json").write_text(text)
-
-    with pytest.raises(UsageError) as failed:
-        home.find("r.example")
-
-    assert str(home.root / ".docker/config.json") in failed.value.message
-    assert "s3cret" not in failed.value.message
 
 
 def test_secrets_are_in_no_repr() -> None:

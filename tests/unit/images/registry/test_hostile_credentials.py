@@ -31,6 +31,7 @@ def test_an_unreadable_file_of_credentials_is_not_shown(text: bytes, tmp_path: P
         look_up(tmp_path)
 
     assert caught.value.exit_code == 2
+    assert str(tmp_path / "config.json") in caught.value.message
     assert SECRET not in f"{caught.value.message} {caught.value.hint}"
 
 
