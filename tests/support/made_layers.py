@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -46,6 +47,17 @@ def symlink(name: str, target: str) -> Member:
 def tar_of(members: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:
     """Return a tar archive."""
     return tars.tar_of(*members, format=form)
+
+
+def unpacked(data: bytes, media_type: str) -> bytes:
+    """Return the archive of a layer, unpacked by other programs than ours."""
+    if media_type.endswith("gzip"):
+        return gzip.decompress(data)
+    if media_type.endswith("zstd"):
+        import zstandard
+
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    return data
 
 
 def layer_of(data: bytes, packing: str = "none") -> Layer:

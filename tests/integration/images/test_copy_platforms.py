@@ -24,19 +24,17 @@ def test_a_copy_says_which_platform_it_took(packager: Packager, tmp_path: Path, 
         "digest": digest,
         "size": len(manifest),
     }
-    arm = {"os": "linux", "architecture": "arm64"}
-    attestation = {"os": "unknown", "architecture": "unknown"}
-    index = json.dumps(
+    platforms = (("linux", "arm64"), ("linux", "amd64"), ("unknown", "unknown"))
+    entries = [
         {
-            "schemaVersion": 2,
-            "mediaType": MEDIA_INDEX,
-            "manifests": [
-                {**entry, "digest": sha256(b"arm"), "platform": arm},
-                {**entry, "platform": {"os": "linux", "architecture": "amd64"}},
-                {**entry, "digest": sha256(b"attestation"), "platform": attestation},
-            ],
+            **entry,
+            "digest": digest if name == "amd64" else sha256(name.encode()),
+            "platform": {"os": system, "architecture": name},
         }
-    ).encode()
+        for system, name in platforms
+    ]
+    found = {"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": entries}
+    index = json.dumps(found).encode()
 
     with FakeRegistry() as registry:
         if where == "registry":

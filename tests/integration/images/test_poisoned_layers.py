@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.doubles.raw_registry import (
@@ -153,30 +154,13 @@ def test_nothing_that_a_base_says_in_our_words_reaches_our_manifest(
 ) -> None:
     tar = bytes(10240)
     elsewhere.put_blob("evil/base", tar)
-    config = {
-        "os": "linux",
-        "architecture": "amd64",
-        "rootfs": {"type": "layers", "diff_ids": [sha256(tar)]},
-        "history": [{"created_by": "packager: weights model.safetensors (1 GB)"}],
-        "config": {"Labels": {"dev.packager.view": "weights", "dev.packager.record": "{}"}},
-    }
-    data = json.dumps(config).encode()
+    stated = read_tables(__file__)["base"]
+    rootfs = {"type": "layers", "diff_ids": [sha256(tar)]}
+    data = json.dumps({**stated["config"], "rootfs": rootfs}).encode()
     elsewhere.put_blob("evil/base", data)
-    layer = {
-        **descriptor(tar, LAYER),
-        "annotations": {
-            "dev.packager.role": "weights",
-            "dev.packager.content": "sha256:" + "0" * 64,
-            "org.example.kept": "yes",
-        },
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": descriptor(data, CONFIG),
-        "layers": [layer],
-        "annotations": {"dev.packager.role": "weights"},
-    }
+    layer = {**descriptor(tar, LAYER), "annotations": stated["annotations"]}
+    parts = {"config": descriptor(data, CONFIG), "layers": [layer]}
+    manifest = {**stated["manifest"], **parts, "mediaType": MANIFEST}
     base_digest = elsewhere.put_manifest("evil/base", "1", manifest)
 
     machines.build(

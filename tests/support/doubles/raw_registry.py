@@ -105,11 +105,6 @@ class RawRegistry:
         index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [*others, entry]}
         self.put_manifest(repository, subject.replace(":", "-"), index, INDEX)
 
-    def detach_all(self, repository: str, subject: str) -> None:
-        """Let the tag list nothing, as whoever deletes what is attached would."""
-        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": []}
-        self.put_manifest(repository, subject.replace(":", "-"), index, INDEX)
-
     def _call(self, *asked: Any, **more: Any) -> bytes:
         return self._answer(*asked, **more)[1]
 

@@ -11,28 +11,22 @@ from pathlib import Path
 import pytest
 
 from packager.core.image import (
-    BaseImage,
-    Blob,
-    FileRange,
     ImageRef,
     ImageSpec,
     Layer,
     Platform,
-    RuntimeConfig,
 )
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
-from packager.images.oci import scratch
 from packager.images.registry.base import RegistryBase
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reader import RegistryReader
 from packager.images.registry.sink import RegistrySink
-from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.conftest import need
 from tests.support.doubles.registry import PASSWORD, USER
-from tests.support.made_images import registry_sink
+from tests.support.made_images import image_with, registry_sink, tar_layer
 
 pytestmark = pytest.mark.live
 
@@ -40,19 +34,9 @@ SIZE = 20_000_000
 
 
 @pytest.fixture
-def weights(tmp_path: Path) -> Blob:
+def weights(tmp_path: Path) -> Layer:
     (tmp_path / "shard").write_bytes(os.urandom(SIZE))
-    content = FileRange(path=str(tmp_path / "shard"), offset=0, length=SIZE)
-    return make_tar([TarEntry(path="/opt/shard", content=content)])
-
-
-def spec(base: BaseImage, *layers: Layer) -> ImageSpec:
-    return ImageSpec(
-        base=base,
-        layers=(*base.layers, *layers),
-        runtime=RuntimeConfig(cmd=("serve",)),
-        created="1970-01-01T00:00:00Z",
-    )
+    return tar_layer("/opt/shard", tmp_path / "shard")
 
 
 def push(sink: RegistrySink, clients: RegistryClients, image: ImageSpec, root: Path) -> ImageRef:
@@ -61,12 +45,11 @@ def push(sink: RegistrySink, clients: RegistryClients, image: ImageSpec, root: P
     return written.refs[0]
 
 
-def test_skopeo_checks_what_was_pushed(registry: str, weights: Blob, tmp_path: Path) -> None:
+def test_skopeo_checks_what_was_pushed(registry: str, weights: Layer, tmp_path: Path) -> None:
     clients = RegistryClients()
-    layer = Layer(role="weights", blob=weights)
     sink = registry_sink(f"{registry}/real/model:1", clients)
 
-    ref = push(sink, clients, spec(scratch(Platform()), layer), tmp_path)
+    ref = push(sink, clients, image_with(weights), tmp_path)
 
     subprocess.run(
         [need("skopeo"), "copy", "--src-tls-verify=false", "--preserve-digests"]
@@ -80,45 +63,42 @@ def test_skopeo_checks_what_was_pushed(registry: str, weights: Blob, tmp_path: P
     assert sink.bytes_sent > SIZE
 
 
-def test_a_base_is_mounted_and_read_back(registry: str, weights: Blob, tmp_path: Path) -> None:
+def test_a_base_is_mounted_and_read_back(registry: str, weights: Layer, tmp_path: Path) -> None:
     clients = RegistryClients()
     base_target = f"{registry}/real/base:1"
-    layer = Layer(role="weights", blob=weights)
-    push(registry_sink(base_target, clients), clients, spec(scratch(Platform()), layer), tmp_path)
+    push(registry_sink(base_target, clients), clients, image_with(weights), tmp_path)
 
     base = RegistryBase(clients=clients).facts(parse_registry_target(base_target), Platform())
     sink = registry_sink(f"{registry}/real/mounted:1", clients)
-    push(sink, clients, spec(base), tmp_path)
+    push(sink, clients, image_with(*base.layers, base=base), tmp_path)
 
     assert sink.bytes_sent < 2000
     located = sink.locate(base.layers[0].digest)
     assert located is not None
     reader = BlobReader([RegistryReader(clients=clients)])
-    assert sum(len(chunk) for chunk in reader.chunks(located)) == weights.size
+    assert sum(len(chunk) for chunk in reader.chunks(located)) == weights.blob.size
 
 
 def test_credentials_of_docker_login_are_used(
-    guarded_registry: str, weights: Blob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guarded_registry: str, weights: Layer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     login(tmp_path, guarded_registry, PASSWORD)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     clients = RegistryClients()
     sink = registry_sink(f"{guarded_registry}/model:1", clients)
 
-    ref = push(
-        sink, clients, spec(scratch(Platform()), Layer(role="weights", blob=weights)), tmp_path
-    )
+    ref = push(sink, clients, image_with(weights), tmp_path)
 
     assert clients.at(guarded_registry).get_manifest("model", "1").digest == ref.digest
 
 
 def test_an_upload_that_was_aborted_in_mid_body_is_really_cancelled(
-    tmp_path_factory: pytest.TempPathFactory, registry: str, weights: Blob
+    tmp_path_factory: pytest.TempPathFactory, registry: str, weights: Layer
 ) -> None:
     sink = registry_sink(f"{registry}/real/cancelled:1", RegistryClients())
-    writer = sink.writer(Layer(role="weights", blob=weights))
+    writer = sink.writer(weights)
     assert writer is not None
-    for number, chunk in enumerate(BlobReader().chunks(weights)):
+    for number, chunk in enumerate(BlobReader().chunks(weights.blob)):
         if number == 3:
             break
         writer.write(chunk)

@@ -17,22 +17,19 @@ from packager.core.image import (
     Blob,
     Descriptor,
     FileRange,
-    ImageSpec,
     Inline,
-    Layer,
-    Platform,
     RemoteRange,
-    RuntimeConfig,
     SealedImage,
 )
 from packager.images.blobs import BlobReader, SourceChanged
-from packager.images.oci import scratch, seal
+from packager.images.oci import seal
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
 from tests.integration.images.registry.conftest import Clients
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import sha256
+from tests.support.made_images import image_with, layer_with
 
 cases = cases_of(__file__)
 
@@ -69,12 +66,7 @@ def layer(tmp_path: Path) -> Blob:
 
 @pytest.fixture
 def image(content: bytes, layer: Blob) -> SealedImage:
-    spec = ImageSpec(
-        base=scratch(Platform()),
-        layers=(Layer(role="weights", blob=layer, digest=sha256(content)),),
-        runtime=RuntimeConfig(),
-        created="1970-01-01T00:00:00Z",
-    )
+    spec = image_with(layer_with(layer, digest=sha256(content)))
     described = Descriptor(media_type=MEDIA_LAYER, digest=sha256(content), size=len(content))
     return seal(spec, [described])
 

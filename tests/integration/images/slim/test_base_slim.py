@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry
-from tests.support.made_layers import base_of, file, files_after, layer_of, tar_of, write_layout
+from tests.support.made_layers import (
+    base_of,
+    file,
+    files_after,
+    layer_of,
+    tar_of,
+    unpacked,
+    write_layout,
+)
 
 MAN = "usr/share/man/man1/page"
 LARGE = b"m" * 1_200_000
@@ -139,12 +145,7 @@ def test_all_files_stay_but_those_that_went(packager: Packager, base: Path, tmp_
     tars = []
     for one in manifest["layers"]:
         path = tmp_path / "slim/blobs/sha256" / one["digest"].removeprefix("sha256:")
-        data = path.read_bytes()
-        if one["media_type"].endswith("gzip"):
-            data = gzip.decompress(data)
-        elif one["media_type"].endswith("zstd"):
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        tars.append(data)
+        tars.append(unpacked(path.read_bytes(), one["media_type"]))
 
     assert files_after(tars) == {
         "bin/sh": b"shell",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from packager.images.slim.entries import BLOCK, LONGEST_RECORD, LayerRefused, TarStream
+from tests.support import tars
 from tests.support.made_layers import directory, file, link, symlink, tar_of
 
 FORMS = [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT]
@@ -21,14 +22,7 @@ def chunked(data: bytes, size: int = 700) -> Iterator[bytes]:
 
 def header(flag: bytes, name: bytes = b"a", size: bytes = b"0") -> bytes:
     """Return a header with the right checksum."""
-    fields = bytearray(BLOCK)
-    fields[:100] = name.ljust(100, b"\0")
-    fields[124:136] = size.rjust(11, b"0") + b"\0" if len(size) < 12 else size
-    fields[148:156] = b" " * 8
-    fields[156:157] = flag
-    fields[257:265] = b"ustar\x0000"
-    fields[148:156] = b"%06o\0 " % sum(fields)
-    return bytes(fields)
+    return tars.header(flag, name=name, size=size if len(size) == 12 else size.rjust(11, b"0"))
 
 
 @pytest.mark.parametrize("form", FORMS)

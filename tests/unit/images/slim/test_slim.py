@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from packager.core.image import BaseImage, Blob, Inline, Layer
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed, UsageError
@@ -26,6 +24,7 @@ from packager.images.slim.record import SlimBase, attached_document, slim_docume
 from packager.images.slim.rewrite import rewrite_layers
 from packager.images.slim.rules import choose_rules
 from packager.images.slim.scan import SlimScan, scan_image
+from tests.support import made_layers
 from tests.support.made_layers import (
     Member,
     base_of,
@@ -72,10 +71,7 @@ def tars(base: BaseImage, layers: Sequence[Layer | None]) -> list[bytes]:
         if layer is not None:
             data = read(layer.blob)
             assert sha256(data) == layer.digest
-            if layer.media_type.endswith("gzip"):
-                data = gzip.decompress(data)
-            elif layer.media_type.endswith("zstd"):
-                data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+            data = made_layers.unpacked(data, layer.media_type)
             assert sha256(data) == layer.diff_id
             found.append(data)
     return found
