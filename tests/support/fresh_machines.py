@@ -12,6 +12,7 @@ import pytest
 from tests.support.commandline import Done, Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
+from tests.support.doubles.registry import FakeRegistry
 
 BUILD = ("build", "--instance", "local", "--quiet", "--format", "json")
 
@@ -68,3 +69,10 @@ def machines(packager: Packager, hub: FakeHub, tmp_path: Path) -> Machines:
 def weights_of(record: dict[str, Any]) -> list[str]:
     """Digests of the layers of weights, in order."""
     return [layer["digest"] for layer in record["layers"] if layer["role"] == "weights"]
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    """A registry that lists what is attached."""
+    with FakeRegistry(referrers=True) as fake:
+        yield fake

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import Case, cases_of
 from tests.support.workers import SERVING, load
 
 cases = cases_of(__file__, "requests")
@@ -187,22 +187,18 @@ def test_the_reply_has_lmis_form() -> None:
     assert reply.headers[b"x-request-id"] == b"7"
 
 
-@cases("answers", path="/invocations", below="", choice={}, parameters={}, tgi="")
+@cases("answers")
 def test_an_answer_has_the_form_that_is_asked_for(
-    path: str,
-    below: str,
-    choice: dict[str, Any],
-    parameters: dict[str, Any],
-    tgi: str,
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
+    case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPTION_TGI_COMPAT", tgi)
-    server = FakeServer([completion(**choice)])
+    monkeypatch.setenv("OPTION_TGI_COMPAT", case.get("tgi", ""))
+    below, path = case.get("below", ""), case.get("path", "/invocations")
+    server = FakeServer([completion(**case.get("choice", {}))])
+    body = {"inputs": "hello", "parameters": case.get("parameters", {})}
 
-    reply = ask(server, {"inputs": "hello", "parameters": parameters}, path, root_path=below)
+    reply = ask(server, body, path, root_path=below)
 
-    assert reply.text.decode() == expected
+    assert reply.text.decode() == case["expected"]
     places = (server.scope["path"], server.scope["raw_path"])
     assert places == (f"{below}/invocations", f"{below}/invocations".encode())
 

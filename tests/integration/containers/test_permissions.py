@@ -65,31 +65,34 @@ def start(directory: Path, program: str, **more: str) -> subprocess.CompletedPro
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
 
 
-@needs_x86
-def test_no_python_process_of_an_engine_is_without_permission_for_amx(
-    directory: Path, tmp_path: Path
-) -> None:
-    """Without it the first short prompt ended the worker with SIGILL."""
-    strace = need("strace")
-    engine = tmp_path / "engine.py"
-    engine.write_text(ENGINE)
-    (directory / "command.json").write_text(json.dumps({"argv": [sys.executable, str(engine)]}))
-    trace = tmp_path / "trace"
-
+def traced(place: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run Python with these words; return its end, and the system calls of all its processes."""
+    trace = place / "trace"
+    calls = ("-f", "-e", "trace=execve,arch_prctl", "-o", str(trace))
     done = subprocess.run(
-        [
-            *(strace, "-f", "-e", "trace=execve,arch_prctl", "-o", str(trace)),
-            *(sys.executable, str(directory / "launch.py")),
-        ],
+        [need("strace"), *calls, sys.executable, *words],
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         timeout=240,
     )
+    return done, trace.read_text()
+
+
+@needs_x86
+def test_no_python_process_of_an_engine_is_without_permission_for_amx(
+    directory: Path, tmp_path: Path
+) -> None:
+    """Without it the first short prompt ended the worker with SIGILL."""
+    engine = tmp_path / "engine.py"
+    engine.write_text(ENGINE)
+    (directory / "command.json").write_text(json.dumps({"argv": [sys.executable, str(engine)]}))
+
+    done, trace = traced(tmp_path, str(directory / "launch.py"))
 
     assert done.returncode == 3, done.stderr
     assert sorted(done.stdout.split()) == ["helper", "server", "worker"]
-    lines = trace.read_text().splitlines()
+    lines = trace.splitlines()
     launcher = lines[0].split()[0]
     # The server's execve is the first of its process; exec clears what was granted before.
     started = {line.split()[0] for line in lines if "execve(" in line and line.endswith("= 0")}
@@ -124,7 +127,6 @@ def test_a_start_without_what_it_needs_goes_on(directory: Path, broken: str) -> 
 @needs_x86
 def test_other_machines_are_not_asked(directory: Path, tmp_path: Path) -> None:
     """The number of the call means another call there."""
-    strace = need("strace")
     (tmp_path / "os_of_arm.py").write_text(
         "import os, sys\n"
         "os.uname = lambda: type('Machine', (), {'machine': 'aarch64'})\n"
@@ -132,18 +134,11 @@ def test_other_machines_are_not_asked(directory: Path, tmp_path: Path) -> None:
         "sys.modules.pop('sitecustomize', None)\n"
         "import sitecustomize\n"
     )
-    trace = tmp_path / "trace"
 
-    subprocess.run(
-        [
-            *(strace, "-e", "trace=arch_prctl", "-o", str(trace)),
-            *(sys.executable, "-S", str(tmp_path / "os_of_arm.py")),
-        ],
-        check=True,
-        timeout=120,
-    )
+    done, trace = traced(tmp_path, "-S", str(tmp_path / "os_of_arm.py"))
 
-    assert CALL not in trace.read_text()
+    assert done.returncode == 0, done.stderr
+    assert CALL not in trace
 
 
 def test_the_customization_of_the_base_still_runs(directory: Path, tmp_path: Path) -> None:

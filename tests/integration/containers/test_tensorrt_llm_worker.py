@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.workers import TOOLS, run_worker
 from tests.unit.containers.test_tensorrt_llm_worker import (
     CONFIG,
@@ -25,6 +25,7 @@ from tests.unit.containers.test_tensorrt_llm_worker import (
 from tests.unit.containers.test_tensorrt_llm_worker import built as built
 
 cases = cases_of(__file__, "tensorrt_llm")
+TABLES = read_tables(__file__, "tensorrt_llm")
 
 HELPER = TOOLS / "common"
 
@@ -138,18 +139,9 @@ class Worker:
         (self.root / "trtllm-build.told").write_text(json.dumps({**usual, **told}))
 
     def run(self, **changes: Any) -> dict[str, Any]:
-        parameters = {
-            "engine": {"name": "tensorrt-llm", "version": "0.21.0"},
-            "target": {"gpu": "A10G", "compute_capability": "8.6"},
-            "env": {"PATH": f"{self.root / 'bin'}:/usr/bin:/bin", "FROM_THE_IMAGE": "1"},
-            "dtype": "bfloat16",
-            "mapping": {"tp_size": 2, "pp_size": 1},
-            "quantize": None,
-            "build": ["--max_batch_size", "16", "--gemm_plugin", "auto"],
-            "expected": EXPECTED,
-            "prompt_tokens": 4,
-            **changes,
-        }
+        env = {"PATH": f"{self.root / 'bin'}:/usr/bin:/bin", "FROM_THE_IMAGE": "1"}
+        given = {**TABLES["parameters"], "quantize": None, "expected": EXPECTED}
+        parameters = {**given, "env": env, **changes}
         inputs = {name: str(self.root / name) for name in ("model", "samples")}
         packages = f"{HELPER}:{self.packages}"
         return run_worker(
@@ -198,10 +190,7 @@ def test_the_builder_gets_the_plans_arguments_in_the_images_environment(worker: 
 
 
 def test_quantizing_gets_our_texts_and_settings(worker: Worker) -> None:
-    quantize = {
-        "qformat": "int4_awq", "kv_cache_dtype": None, "awq_block_size": 64,
-        "calib_size": 1, "calib_max_seq_length": 512, "seed": 3,
-    }  # fmt: skip
+    quantize = {**TABLES["quantize"], "kv_cache_dtype": None}
     config = other_config("pretrained_config.quantization.quant_algo", "W4A16_AWQ")
     worker.builder(config=json.dumps(config))
     expected = {**EXPECTED, "pretrained_config.quantization.quant_algo": "W4A16_AWQ"}
@@ -216,51 +205,27 @@ def test_quantizing_gets_our_texts_and_settings(worker: Worker) -> None:
     assert (told["tp_size"], told["pp_size"], told["dtype"]) == (2, 1, "bfloat16")
 
 
-@cases(
-    "failures",
-    builder={},
-    config={},
-    gpus=(),
-    version="",
-    removed="",
-    touched="",
-    kind="",
-    said=(),
-    hint="",
-    is_built=True,
-)
-def test_what_goes_wrong_has_a_class_and_a_reason(
-    worker: Worker,
-    builder: dict[str, Any],
-    config: dict[str, Any],
-    gpus: list[str],
-    version: str,
-    removed: str,
-    touched: str,
-    kind: str,
-    said: list[str],
-    hint: str,
-    is_built: bool,
-) -> None:
-    if builder:
-        worker.builder(**builder)
-    for dotted, value in config.items():
+@cases("failures")
+def test_what_goes_wrong_has_a_class_and_a_reason(worker: Worker, case: Case) -> None:
+    if "builder" in case:
+        worker.builder(**case["builder"])
+    for dotted, value in case.get("config", {}).items():
         worker.builder(config=json.dumps(other_config(dotted, value)))
-    if gpus:
-        worker.gpus("".join(f"{gpu}\n" for gpu in gpus))
-    if version:
-        worker.version(version)
-    if removed:
-        (worker.root / removed).unlink()
-    if touched:
-        (worker.root / touched).touch()
+    if "gpus" in case:
+        worker.gpus("".join(f"{gpu}\n" for gpu in case["gpus"]))
+    if "version" in case:
+        worker.version(case["version"])
+    if "removed" in case:
+        (worker.root / case["removed"]).unlink()
+    if "touched" in case:
+        (worker.root / case["touched"]).touch()
 
     error = worker.run()["error"]
 
-    assert kind in ("", error["class"])
-    assert [words for words in said if words not in error["message"]] == []
-    assert hint in error.get("hint", "")
-    assert is_built or not (worker.root / "seen.json").exists()
+    assert case.get("kind", error["class"]) == error["class"]
+    assert [words for words in case.get("said", ()) if words not in error["message"]] == []
+    assert case.get("hint", "") in error.get("hint", "")
+    assert case.get("is_built", True) or not (worker.root / "seen.json").exists()
 
 
 def test_a_finished_engine_is_for_its_gpus_and_whole(worker: Worker) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.free_ports import free_port
 from tests.support.workers import TOOLS, load, run_worker
 
 cases = cases_of(__file__)
+PARAMETERS = read_tables(__file__)["parameters"]
 
 
 SAVER = TOOLS / "vllm-shards" / "rank_saver.py"
@@ -95,15 +96,10 @@ class Worker:
     def run(self, way: str = "", path: str = "/usr/bin:/bin", **changes: Any) -> dict[str, Any]:
         port = free_port()
         parameters = {
-            "engine": {"name": "vllm", "version": "0.32.0"},
+            **PARAMETERS,
             "pythons": [str(self.root / "none"), str(self.python)],
-            "ranks": 2,
-            "part_bytes": 1000,
-            "arguments": [],
             "env": {"PATH": "/usr/bin:/bin", "WAY": way},
             "port": port,
-            "ready_s": 30,
-            "requests": [["/v1/completions", {"prompt": "x"}]],
             **changes,
         }
         inputs = {"model": str(self.model)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,13 @@ from tests.support.fresh_machines import Machines, weights_of
 from tests.support.fresh_machines import hub as hub
 from tests.support.fresh_machines import machines as machines
 from tests.support.fresh_machines import model as model
+from tests.support.fresh_machines import registry as registry
 
 cases = cases_of(__file__)
 
 
 KEY = "packager-claim-key-1:" + "0123456789abcdef" * 4
 OTHER = "packager-claim-key-1:" + "fedcba9876543210" * 4
-
-
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    with FakeRegistry(referrers=True) as fake:
-        yield fake
 
 
 def not_weights(record: dict[str, Any]) -> int:

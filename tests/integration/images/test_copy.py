@@ -74,12 +74,8 @@ def test_a_second_copy_reads_and_sends_nothing(desk: Desk) -> None:
     again = desk.told("push", "oci:out", f"{desk.host}/tiny:2")
 
     assert again["digest"] == desk.built
-    assert again["transfer"] == {
-        "bytes_read": 0,
-        "bytes_sent": 0,
-        "layers_known": 5,
-        "layers_streamed": 0,
-    }
+    nothing = dict.fromkeys(("bytes_read", "bytes_sent", "layers_streamed"), 0)
+    assert again["transfer"] == {**nothing, "layers_known": 5}
 
 
 def test_within_a_registry_layers_are_mounted(desk: Desk) -> None:

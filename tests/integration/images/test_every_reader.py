@@ -51,6 +51,7 @@ from tests.support.cache_buckets import Place
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_stores import described, extracted, stored
+from tests.support.cases import read_tables
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model, write_safetensors
 from tests.support.doubles.registry import FakeRegistry, sha256
@@ -69,17 +70,7 @@ from tests.unit.images.test_docker import SavingEngine, docker_20, docker_25
 pytestmark = pytest.mark.extended
 
 MIB = 1024 * 1024
-SIZES = {
-    "0 B": 0,
-    "1 B": 1,
-    "64 KiB": 64 * 1024,
-    "1 MiB - 1": MIB - 1,
-    "1 MiB": MIB,
-    "1 MiB + 1": MIB + 1,
-    "2 MiB": 2 * MIB,
-    "5 MiB + 17": 5 * MIB + 17,
-    "12 MiB": 12 * MIB,
-}
+SIZES: dict[str, int] = read_tables(__file__)["sizes"]
 
 
 @pytest.fixture(params=list(SIZES.values()), ids=list(SIZES))

@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -130,17 +130,6 @@ def test_each_layer_is_read_once_and_what_is_there_not_at_all(node: Node) -> Non
     assert states(again) == ["kept"] * 4
     assert node.reader.bytes_read + shared == sum(len(layer.data) for layer in IMAGE)
     assert (again.bytes_read, again.bytes_written) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("choice", "chosen"),
-    [("weights", [WEIGHTS]), ("own", [WEIGHTS, CONFIG]), ("all", list(IMAGE))],
-    ids=["weights", "own", "all"],
-)
-def test_layers_are_chosen_by_role(node: Node, choice: str, chosen: Sequence[MadeLayer]) -> None:
-    node.fill(layers=choice)
-
-    assert node.files() == sorted(layer.path for layer in chosen)
 
 
 def test_a_choice_without_layers_is_refused_with_another(node: Node) -> None:

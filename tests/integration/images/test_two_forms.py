@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,11 @@ from tests.support.fresh_machines import Machines
 from tests.support.fresh_machines import hub as hub
 from tests.support.fresh_machines import machines as machines
 from tests.support.fresh_machines import model as model
+from tests.support.fresh_machines import registry as registry
 
 KEY = "packager-claim-key-1:" + "0123456789abcdef" * 4
 EROFS = ("--layer-format", "erofs")
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
-
-
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    with FakeRegistry(referrers=True) as fake:
-        yield fake
 
 
 def record_of(packager: Packager, *arguments: str) -> dict[str, Any]:

@@ -140,10 +140,6 @@ def test_a_file_that_is_missing_is_said(bake: Bake, tmp_path: Path) -> None:
     assert "is not used" in take(compiled, tmp_path / "copy")
 
 
-def test_an_image_without_compiled_files_starts_all_the_same(tmp_path: Path) -> None:
-    assert "the engine compiles" in take(tmp_path / "nothing", tmp_path / "copy")
-
-
 def test_a_second_start_of_a_container_begins_anew(bake: Bake, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     take(bake(), copy)

@@ -9,12 +9,8 @@ def test_data_joins_the_document_only_where_there_is_some() -> None:
     plain = Finding("note", "code", "message")
     told = Finding("error", "code", "message", "hint", {"needed_bytes": 7})
 
-    assert finding_document(plain) == {
-        "severity": "note",
-        "code": "code",
-        "message": "message",
-        "hint": "",
-    }
+    said = {"severity": "note", "code": "code", "message": "message", "hint": ""}
+    assert finding_document(plain) == said
     assert finding_document(told)["data"] == {"needed_bytes": 7}
 
 

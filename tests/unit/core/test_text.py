@@ -65,14 +65,9 @@ def test_a_line_cannot_begin_another_one() -> None:
 
 def test_lines_of_a_log_stand_behind_a_mark() -> None:
     log = "\x1b[31mloading\x1b[0m\r\nerror: forged\nhint: run rm\u2028error: x\n\nend\n"
+    lines = ["loading", "error: forged", "hint: run rm\\u2028error: x", "", "end"]
 
-    assert quoted_lines(log) == [
-        "| loading",
-        "| error: forged",
-        "| hint: run rm\\u2028error: x",
-        "|",
-        "| end",
-    ]
+    assert quoted_lines(log) == [f"| {line}".rstrip() for line in lines]
     assert quoted_lines("\n") == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,26 @@ def written(files: tuple[ModelFile, ...], directory: Path) -> Path:
     return directory
 
 
+def layer_sizes(files: Iterable[ModelFile]) -> list[int]:
+    """Return the sizes of layers that hold one file each."""
+    return [
+        make_tar([TarEntry(path=f"/opt/packager/model/{file.path}", content=file.content)]).size
+        for file in files
+    ]
+
+
+def header_of_bytes(count: int, size: int) -> dict[str, object]:
+    """Return a header of tensors of bytes, one behind the other."""
+    return {
+        f"layer.{number}": {
+            "dtype": "U8",
+            "shape": [size],
+            "data_offsets": [number * size, (number + 1) * size],
+        }
+        for number in range(count)
+    }
+
+
 @pytest.fixture
 def single(tmp_path: Path) -> Path:
     """Tensors of several dtypes and sizes, an empty one, and metadata."""
@@ -98,10 +119,7 @@ def test_the_shards_hold_the_same_tensors_and_metadata(single: Path, tmp_path: P
 def test_layers_of_shards_stay_within_the_limit_and_are_alike_in_size(single: Path) -> None:
     shards = split_large([weights_of(single)], header_of, limit=MIB)[:-1]
 
-    sizes = [
-        make_tar([TarEntry(path=f"/opt/packager/model/{file.path}", content=file.content)]).size
-        for file in shards
-    ]
+    sizes = layer_sizes(shards)
     assert max(sizes) <= MIB
     assert min(sizes) > max(sizes) * 0.8
 
@@ -120,14 +138,7 @@ def test_a_shard_is_a_header_and_one_range_of_the_original(single: Path) -> None
 
 def test_shards_of_unaligned_data_have_headers_of_a_multiple_of_8(tmp_path: Path) -> None:
     """Early writers did not pad their headers: the data then begins anywhere."""
-    entries = {
-        f"layer.{number}": {
-            "dtype": "U8",
-            "shape": [60_000],
-            "data_offsets": [number * 60_000, (number + 1) * 60_000],
-        }
-        for number in range(9)
-    }
+    entries = header_of_bytes(9, 60_000)
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * ((3 - len(text)) % 8)
     path = tmp_path / "model.safetensors"
@@ -169,15 +180,7 @@ def test_without_a_limit_only_what_is_over_5_gib_is_split() -> None:
 def test_what_is_over_5_gib_becomes_equal_shards_below_4(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     tensor = GIB // 2
-    header: dict[str, object] = {
-        f"t{number}": {
-            "dtype": "U8",
-            "shape": [tensor],
-            "data_offsets": [number * tensor, (number + 1) * tensor],
-        }
-        for number in range(12)
-    }
-    framed = safetensors_bytes(header)
+    framed = safetensors_bytes(header_of_bytes(12, tensor))
     path.write_bytes(framed)
     with path.open("r+b") as stream:
         stream.truncate(len(framed) + 12 * tensor)  # a hole
@@ -263,9 +266,6 @@ def test_headers_of_many_small_tensors_count_for_the_limit(tmp_path: Path) -> No
 
     shards = split_large([weights_of(path)], header_of, limit=limit)[:-1]
 
-    sizes = [
-        make_tar([TarEntry(path=f"/opt/packager/model/{file.path}", content=file.content)]).size
-        for file in shards
-    ]
+    sizes = layer_sizes(shards)
     assert len(sizes) > 1
     assert max(sizes) <= limit

@@ -16,6 +16,7 @@ from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
 from packager.images.registry.transport import Transport
+from packager.images.registry.upload import BlobUpload
 from tests.conftest import need
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry
 from tests.support.real_registry import docker_registry
@@ -50,6 +51,12 @@ class Clients:
         """A registry with these quirks, and a client that has the password if one is wanted."""
         with FakeRegistry(**quirks) as registry:
             yield registry, self(user=USER if "auth" in quirks else "").at(registry.host)
+
+
+def upload_to(client: RegistryClient, size: int | None, **more: Any) -> BlobUpload:
+    """Begin an upload to `a/b`; `more` has a digest, or who is told of progress."""
+    told: Any = {"on_sent": lambda count: None, "on_commit": lambda digest: None, **more}
+    return BlobUpload(client, "a/b", client.start_upload("a/b"), size, **told)
 
 
 @pytest.fixture

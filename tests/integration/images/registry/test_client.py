@@ -19,8 +19,7 @@ from packager.errors import AccessDenied, NotFound, ProtocolFailed, Unavailable,
 from packager.images.registry.auth import Challenge, parse_challenges
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.transport import Transport, retry_after_s
-from packager.images.registry.upload import BlobUpload
-from tests.integration.images.registry.conftest import Certificate, Clients
+from tests.integration.images.registry.conftest import Certificate, Clients, upload_to
 from tests.support.cases import cases_of
 from tests.support.doubles.fault_proxy import Action, Exchange, Fault, FaultProxy
 from tests.support.doubles.registry import IDENTITY_TOKEN, PASSWORD, USER, FakeRegistry, sha256
@@ -395,14 +394,7 @@ def test_the_proxy_of_the_environment_is_used(
         monkeypatch.delenv("no_proxy", raising=False)
         client = clients(ca_file=str(certificate.path)).at("registry.test")
         client.ping()
-        upload = BlobUpload(
-            client,
-            "a/b",
-            client.start_upload("a/b"),
-            len(BLOB),
-            on_sent=lambda count: None,
-            on_commit=lambda digest: None,
-        )
+        upload = upload_to(client, len(BLOB))
         upload.write(memoryview(BLOB))
         upload.commit(sha256(BLOB))
 

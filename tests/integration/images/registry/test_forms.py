@@ -16,9 +16,10 @@ from packager.images.digest_index import DigestIndex
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import RefusedBySize
 from packager.images.registry.sink import RegistrySink
-from packager.images.registry.upload import BlobUpload, UploadInterrupted, put_blob
+from packager.images.registry.upload import UploadInterrupted, put_blob
 from packager.images.registry.upload_strategies import DEFAULT_CHUNK, UploadForms
 from packager.images.tee import ATTEMPTS, write_image
+from tests.integration.images.registry.conftest import upload_to
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
@@ -40,15 +41,6 @@ def knowing(traits: RegistryTraits = UNKNOWN_REGISTRY) -> RegistryClients:
     return hasty_clients(traits_of=lambda host: traits)
 
 
-def upload_of(
-    clients: RegistryClients, registry: FakeRegistry, size: int | None, digest: str = ""
-) -> BlobUpload:
-    client = clients.at(registry.host)
-    session = client.start_upload("a/b")
-    told: Any = {"on_sent": lambda count: None, "on_commit": lambda digest: None}
-    return BlobUpload(client, "a/b", session, size, digest=digest, **told)
-
-
 def send(
     registry: FakeRegistry,
     traits: RegistryTraits = UNKNOWN_REGISTRY,
@@ -57,7 +49,7 @@ def send(
     digest: str = "",
 ) -> None:
     size = len(BLOB) if size_is_known else None
-    upload = upload_of(knowing(traits), registry, size, digest)
+    upload = upload_to(knowing(traits).at(registry.host), size, digest=digest)
     for start in range(0, len(BLOB), PIECE):
         upload.write(memoryview(BLOB)[start : start + PIECE])
     upload.commit(DIGEST)
@@ -109,7 +101,7 @@ def send_until_taken(
     """Send a blob again for as long as that may help; give what became of each try."""
     said: list[str] = []
     for _ in range(ATTEMPTS):
-        upload = upload_of(clients, registry, size)
+        upload = upload_to(clients.at(registry.host), size)
         try:
             for at in range(0, len(blob), MIB):
                 upload.write(memoryview(blob[at : at + MIB]))

@@ -10,8 +10,8 @@ import pytest
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
-from packager.images.registry.upload import BlobUpload, UploadInterrupted
-from tests.integration.images.registry.conftest import Certificate, Clients
+from packager.images.registry.upload import UploadInterrupted
+from tests.integration.images.registry.conftest import Certificate, Clients, upload_to
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
 
@@ -31,14 +31,8 @@ class Uploading:
         self.sent = 0
         self.committed: list[str] = []
         self.blob = blob
-        self.writer = BlobUpload(
-            client,
-            "a/b",
-            client.start_upload("a/b"),
-            len(blob),
-            on_sent=self._count,
-            on_commit=self.committed.append,
-        )
+        told = {"on_sent": self._count, "on_commit": self.committed.append}
+        self.writer = upload_to(client, len(blob), **told)
 
     def _count(self, sent: int) -> None:
         self.sent += sent

@@ -14,15 +14,17 @@ from packager.images.erofs.scan import scan_blob
 from packager.images.tar import TarEntry, make_tar
 
 DIRECTORY = Node(kind="directory", mode=0o755)
-ONE_FILE = LayerTree(
-    nodes=(
-        DIRECTORY,
-        Node(kind="file", mode=0o644, uid=1, gid=2, mtime=3, mtime_ns=4, size=5, offset=512),
-    ),
-    directories={0: {b"f": 1}},
-    tar_size=10240,
-)
 SUPERBLOCK = slice(1024, 1152)
+
+
+def tree_with(node: Node, tar_size: int, names: tuple[bytes, ...] = (b"f",)) -> LayerTree:
+    """Return a tree of one file that has these names."""
+    directories = {0: dict.fromkeys(names, 1)}
+    return LayerTree(nodes=(DIRECTORY, node), directories=directories, tar_size=tar_size)
+
+
+FILE = Node(kind="file", mode=0o644, uid=1, gid=2, mtime=3, mtime_ns=4, size=5, offset=512)
+ONE_FILE = tree_with(FILE, 10240)
 
 
 def test_a_blob_is_a_superblock_the_tar_and_the_metadata() -> None:
@@ -75,7 +77,7 @@ def test_an_index_names_the_tar_as_its_device_behind_its_own_blocks() -> None:
 def test_blocks_have_4096_bytes_where_all_data_allow_it() -> None:
     def made(offset: int, size: int, tar_size: int) -> tuple[int, int]:
         node = Node(kind="file", mode=0o644, size=size, offset=offset)
-        tree = LayerTree(nodes=(DIRECTORY, node), directories={0: {b"f": 1}}, tar_size=tar_size)
+        tree = tree_with(node, tar_size)
         return make_blob(tree).block_size, 1 << make_index(tree)[1024 + 12]
 
     assert made(4096, 8192, 16384) == (4096, 4096)
@@ -95,7 +97,7 @@ def test_our_weight_layers_have_blocks_of_4096_bytes() -> None:
 
 def test_hard_links_are_names_of_one_inode() -> None:
     node = Node(kind="file", mode=0o644)
-    tree = LayerTree(nodes=(DIRECTORY, node), directories={0: {b"a": 1, b"b": 1}}, tar_size=1024)
+    tree = tree_with(node, 1024, (b"a", b"b"))
 
     metadata = make_blob(tree).tail[3072:]
 
@@ -123,12 +125,8 @@ def test_extended_attributes_lie_behind_their_inode() -> None:
 
 
 def test_a_directory_of_many_names_fills_its_blocks_in_order() -> None:
-    names = {b"%03d" % number + b"n" * 200: 1 for number in range(10)}
-    tree = LayerTree(
-        nodes=(DIRECTORY, Node(kind="file", mode=0o644, size=1, offset=512)),
-        directories={0: names},
-        tar_size=2048,
-    )
+    names = tuple(b"%03d" % number + b"n" * 200 for number in range(10))
+    tree = tree_with(Node(kind="file", mode=0o644, size=1, offset=512), 2048, names)
 
     metadata = make_blob(tree).tail[2048:]
 
@@ -152,7 +150,7 @@ def test_equal_trees_give_equal_bytes_whatever_the_order_of_names() -> None:
 @pytest.mark.parametrize("size", [2**32 * 512, 2**45])
 def test_what_its_addresses_cannot_reach_is_refused(size: int) -> None:
     node = Node(kind="file", mode=0o644, size=1, offset=512)
-    tree = LayerTree(nodes=(DIRECTORY, node), directories={0: {b"f": 1}}, tar_size=size)
+    tree = tree_with(node, size)
 
     for make in (make_blob, make_index):
         with pytest.raises(LayerNotMountable, match="larger than its file system can address"):

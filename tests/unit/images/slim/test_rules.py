@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from packager.catalog.instances import find_instance
 from packager.core.instance import Instance
 from packager.errors import UsageError
 from packager.images.slim.rules import Chooser, choose_rules, serves_gpu, shipped_rules
@@ -13,16 +14,7 @@ from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 
-GPU = Instance(
-    name="ml.g5.xlarge",
-    kind="nvidia",
-    device_name="A10G",
-    devices=1,
-    device_bytes=24 << 30,
-    host_bytes=None,
-    vcpus=4,
-    compute_capability=8.6,
-)
+GPU = find_instance("ml.g5.xlarge")
 CPU = replace(GPU, name="local", kind="cpu", compute_capability=None)
 WITH_BF16 = replace(CPU, isa=("avx2", "avx512_bf16", "avx512bw", "avx512dq", "avx512f", "avx512vl"))
 WITH_AVX512 = replace(CPU, isa=("avx2", "avx512bw", "avx512dq", "avx512f", "avx512vl"))
