@@ -48,12 +48,9 @@ class Outline(HTMLParser):
         if tag not in self.VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        """Close a tag; one that closes itself is opened first, unless it is never open."""
+        assert tag in self.VOID or self.open.pop() == tag
 
 
 def trace_of(request: BuildRequest = ASKED) -> Trace:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-import pytest
-
-from packager.core.speculation import Acceptance, Demands, Sameness
+from packager.core.speculation import Demands, Sameness
 from tests.support.cases import cases_of
 from tests.support.report_values import load_figures, speculation_report
 
@@ -18,21 +17,11 @@ def test_what_is_missed_has_its_figure(demanded: dict[str, Any], missed: list[st
     assert list(Demands(**demanded).missed_by(speculation_report())) == missed
 
 
-@pytest.mark.parametrize("none", [None, Sameness(compared=0, identical=0)], ids=["nobody", "none"])
-def test_nothing_compared_is_no_pass(none: Sameness | None) -> None:
-    missed = Demands(identical="ties").missed_by(speculation_report(sameness=none))
+@cases("no_figures")
+def test_no_figure_is_no_pass(demanded: dict[str, Any], changes: str, missed: list[str]) -> None:
+    report = speculation_report(**json.loads(changes))
 
-    assert list(missed) == ["no answers were compared with a plain server's"]
-
-
-NOTHING = Acceptance(source="vllm", length=None, rate=None, drafts=0)
-
-
-@pytest.mark.parametrize("none", [None, NOTHING], ids=["nothing told", "nothing proposed"])
-def test_no_figure_is_no_pass(none: Acceptance | None) -> None:
-    missed = Demands(min_acceptance_length=1.0).missed_by(speculation_report(acceptance=none))
-
-    assert list(missed) == ["acceptance length (no number) is under 1"]
+    assert list(Demands(**demanded).missed_by(report)) == missed
 
 
 def test_without_a_plain_server_there_is_no_speed_up() -> None:

@@ -237,14 +237,9 @@ def saved(
 
 
 def image_config(*layers: bytes) -> bytes:
-    return json.dumps(
-        {
-            "os": "linux",
-            "architecture": "amd64",
-            "config": {"Cmd": ["/serve"]},
-            "rootfs": {"type": "layers", "diff_ids": [sha256(layer) for layer in layers]},
-        }
-    ).encode()
+    rootfs = {"type": "layers", "diff_ids": [sha256(layer) for layer in layers]}
+    system = {"os": "linux", "architecture": "amd64"}
+    return json.dumps({**system, "config": {"Cmd": ["/serve"]}, "rootfs": rootfs}).encode()
 
 
 def docker_20(*layers: bytes) -> bytes:

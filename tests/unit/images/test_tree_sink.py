@@ -159,11 +159,8 @@ def test_a_file_that_the_image_lacks_is_a_layer_of_its_own(tmp_path: Path) -> No
 
     assert [layer.parts[0].file.path for layer in image.beside] == ["config.json", "empty"]
     assert place.there == {"a": b"a" * 5000, "config.json": b"{}", "empty": b""}
-    assert [file.path for file in read_manifest(place.manifest).files] == [
-        "a",
-        "config.json",
-        "empty",
-    ]
+    listed = [file.path for file in read_manifest(place.manifest).files]
+    assert listed == ["a", "config.json", "empty"]
 
 
 def test_what_is_there_is_not_written(tmp_path: Path) -> None:
@@ -211,18 +208,11 @@ def test_a_manifest_reads_back_and_strange_ones_are_refused() -> None:
     data = write_manifest(tree, digests)
 
     found = read_manifest(data)
-    assert [(file.path, file.size, file.sha256[0]) for file in found.files] == [
-        ("a", 1, "a"),
-        ("b", 1, "b"),
-    ]
+    listed = [(file.path, file.size, file.sha256[0]) for file in found.files]
+    assert listed == [("a", 1, "a"), ("b", 1, "b")]
     assert write_manifest(tree, digests) == data
-    for wrong in (
-        b"",
-        b"[]",
-        b"{}",
-        data.replace(b'"a"', b'"../a"'),
-        data.replace(b'"a"', b'"/a"'),
-    ):
+    outside = (data.replace(b'"a"', path) for path in (b'"../a"', b'"/a"'))
+    for wrong in (b"", b"[]", b"{}", *outside):
         with pytest.raises(NotStrict):
             read_manifest(wrong)
 

@@ -186,10 +186,8 @@ def test_a_sink_that_keeps_no_index_takes_the_plain_form(bench: Bench, shard: Pa
 
     written = bench.write(both_forms(shard), index, engine)
 
-    assert [ref.digest for ref in written.refs] == [
-        written.image.digest,
-        written.image.plain.digest,
-    ]
+    digests = [ref.digest for ref in written.refs]
+    assert digests == [written.image.digest, written.image.plain.digest]
     assert len(engine.blobs) == 2
     assert len(index.blobs) == 4
     assert bench.reader.bytes_read == len(WEIGHTS)

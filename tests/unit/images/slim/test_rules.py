@@ -65,17 +65,11 @@ def test_kernels_for_processors_go_by_what_the_processor_has() -> None:
     avx512, avx2 = f"{SITE}/vllm/_C_AVX512.abi3.so", f"{SITE}/vllm/_C_AVX2.abi3.so"
     best = f"{SITE}/vllm/_C.abi3.so"
 
-    assert [rule_for(one, WITH_BF16) is None for one in (best, avx512, avx2)] == [
-        True,
-        False,
-        False,
-    ]
-    assert [rule_for(one, WITH_AVX512) is None for one in (best, avx512, avx2)] == [
-        True,
-        True,
-        False,
-    ]
-    assert [rule_for(one, CPU) is None for one in (best, avx512, avx2)] == [True, True, True]
+    stays = {
+        machine: [rule_for(one, machine) is None for one in (best, avx512, avx2)]
+        for machine in (WITH_BF16, WITH_AVX512, CPU)
+    }
+    assert [*stays.values()] == [[True, False, False], [True, True, False], [True, True, True]]
 
 
 def test_the_c_compiler_goes_on_processors_alone_since_triton_runs_it() -> None:
