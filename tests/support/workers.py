@@ -41,7 +41,7 @@ def compile_with(
 
     Return the result that it wrote, which may name an error.
     """
-    return run_worker(tool, root, parameters, {}, **environment)
+    return run_worker(tool, root, parameters, {}, gpus=0, **environment)
 
 
 def run_worker(
