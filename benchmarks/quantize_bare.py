@@ -42,10 +42,8 @@ def main(source: str, samples: str, method: str, output: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(source)
     data = {}
     if method != "fp8":
-        texts = [
-            text_of(json.loads(line), tokenizer) for line in Path(samples).read_text().splitlines()
-        ]
-        ids = [tokenizer(text, add_special_tokens=False)["input_ids"][:TOKENS] for text in texts]
+        found = [json.loads(line) for line in Path(samples).read_text().splitlines()]
+        ids = [ids_of(row, tokenizer)[:TOKENS] for row in found]
         rows = [{"input_ids": row, "attention_mask": [1] * len(row)} for row in ids]
         data = {
             "dataset": Dataset.from_list(rows),
@@ -58,10 +56,12 @@ def main(source: str, samples: str, method: str, output: str) -> None:
     tokenizer.save_pretrained(output)
 
 
-def text_of(row: dict, tokenizer: object) -> str:
+def ids_of(row: dict, tokenizer: object) -> list[int]:
+    """Tokenize a row as an engine does: a template writes special tokens itself."""
     if "messages" in row:
-        return tokenizer.apply_chat_template(row["messages"], tokenize=False)
-    return row.get("text") or row["prompt"] + row.get("completion", "")
+        text = tokenizer.apply_chat_template(row["messages"], tokenize=False)
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokenizer(row.get("text") or row["prompt"] + row.get("completion", ""))["input_ids"]
 
 
 if __name__ == "__main__":

@@ -3,6 +3,11 @@
 Rows are those of `packager.core.samples.Sample.row()`: a conversation, a prompt
 with or without its completion, or a plain text.  Only conversations get the
 model's template: a prompt was templated by whoever sent it.
+
+Calibration, evaluation and training read all rows by `tokens_of`, so that they see
+the tokens that an engine would.  vLLM tokenizes what `/v1/completions` is sent with
+the tokenizer's special tokens (BOS, CLS, SEP, EOS as it sets them), and a templated
+conversation without: the template writes those itself.
 """
 
 from __future__ import annotations
@@ -22,17 +27,44 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(row: Mapping[str, Any], tokenizer: Any) -> Tokens:
-    """Tokenize a sample piece by piece, so that no token is half question, half answer."""
-    ids = _opening(row, tokenizer)
-    marks = [False] * len(ids)
+    """Tokenize a sample so that no token is half question, half answer.
+
+    An answer has the tokens that it has behind the question; where a token would hold of both,
+    those that it has alone.  A conversation that the template refuses, as some do without a
+    question first, has no tokens.
+    """
+    writes_special = "messages" in row and tokenizer.chat_template is not None
+    text = ""
     asked = 0
-    for piece, is_answer in _pieces(row, tokenizer):
-        tokens = tokenizer(piece, add_special_tokens=False)["input_ids"]
-        if is_answer:
-            asked = len(ids)
-        ids += tokens
-        marks += [is_answer] * len(tokens)
+    ids: list[int] = []
+    marks: list[bool] = []
+    before: list[int] = []
+    try:
+        for piece, is_answer in _pieces(row, tokenizer):
+            text += piece
+            whole = _plain(text, tokenizer)
+            if not ids and not writes_special:
+                tokens = _sent(piece, tokenizer)
+            elif whole[: len(before)] == before:
+                tokens = whole[len(before) :]
+            else:
+                tokens = _plain(piece, tokenizer)
+            if is_answer:
+                asked = len(ids)
+            ids += tokens
+            marks += [is_answer] * len(tokens)
+            before = whole
+    except TemplateError:
+        return Tokens([], [], 0)
     return Tokens(ids, marks, asked)
+
+
+def question_of(messages: Sequence[Mapping[str, str]], tokenizer: Any) -> list[int]:
+    """Tokenize a conversation up to where its next answer begins; raises `TemplateError`."""
+    if tokenizer.chat_template is None:
+        return _sent("".join(map(_turn, messages)) + "assistant:", tokenizer)
+    asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return _plain(asked, tokenizer)
 
 
 class Row(NamedTuple):
@@ -43,14 +75,8 @@ class Row(NamedTuple):
 
 
 def to_row(sample: Mapping[str, Any], tokenizer: Any, max_tokens: int) -> Row:
-    """Tokenize one sample and cut it. All of a plain text counts as the model's own.
-
-    A conversation that the template refuses, as some do without a question first, has no tokens.
-    """
-    try:
-        ids, is_answer, _ = tokens_of(sample, tokenizer)
-    except TemplateError:
-        return Row([], [])
+    """Tokenize one sample and cut it. All of a plain text counts as the model's own."""
+    ids, is_answer, _ = tokens_of(sample, tokenizer)
     answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
     return Row(ids[:max_tokens], answered[:max_tokens])
 
@@ -66,13 +92,19 @@ def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> lis
     return answered
 
 
-def _opening(row: Mapping[str, Any], tokenizer: Any) -> list[int]:
-    """The token that opens a text, where the tokenizer sets one; templates set it themselves."""
-    first = row.get("text", row.get("prompt"))
-    if first is None or (tokenizer.bos_token and first.startswith(tokenizer.bos_token)):
-        return []
-    opening: list[int] = tokenizer("")["input_ids"][:1]
-    return opening if opening == [tokenizer.bos_token_id] else []
+def _plain(text: str, tokenizer: Any) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _sent(text: str, tokenizer: Any) -> list[int]:
+    """Tokenize a text with the tokenizer's special tokens; BOS once where the text has it, too."""
+    ids: list[int] = tokenizer(text)["input_ids"]
+    plain = _plain(text, tokenizer)
+    is_doubled = (
+        plain[:1] == [tokenizer.bos_token_id] and ids[: len(plain) + 1] == plain[:1] + plain
+    )
+    return ids[1:] if is_doubled else ids
 
 
 def _pieces(row: Mapping[str, Any], tokenizer: Any) -> Iterator[tuple[str, bool]]:
@@ -85,9 +117,14 @@ def _pieces(row: Mapping[str, Any], tokenizer: Any) -> Iterator[tuple[str, bool]
             yield row["completion"], True
     elif tokenizer.chat_template is None:
         for turn in row["messages"]:
-            yield f"{turn['role']}: {turn['content']}\n", turn["role"] == "assistant"
+            yield _turn(turn), turn["role"] == "assistant"
     else:
         yield from _templated(row["messages"], tokenizer)
+
+
+def _turn(turn: Mapping[str, str]) -> str:
+    """Write a turn for a model without a template."""
+    return f"{turn['role']}: {turn['content']}\n"
 
 
 def _templated(messages: Sequence[Mapping[str, str]], tokenizer: Any) -> Iterator[tuple[str, bool]]:

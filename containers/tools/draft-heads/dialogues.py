@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conversations import tokens_of
+from conversations import question_of, tokens_of
 from jinja2 import TemplateError
 
 ANSWERS = "assistant"
@@ -60,15 +60,7 @@ class Dialogue:
         if "prompt" in self.sample:
             return tokens_of({"prompt": self.sample["prompt"]}, self._tokenizer).ids
         messages = self._messages(self.place) + self._questions[self.place]
-        if self._tokenizer.chat_template is None:
-            text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in messages)
-            text += f"{ANSWERS}:"
-        else:
-            text = self._tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return question_of(messages, self._tokenizer)
 
     def _messages(self, answered: int) -> list[dict[str, str]]:
         """Give the conversation up to an answer."""

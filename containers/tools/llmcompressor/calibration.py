@@ -1,34 +1,31 @@
-"""Samples to token rows, with the model's own chat template."""
+"""Samples to token rows, as `conversations` tokenizes them for every worker."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from conversations import tokens_of
 from datasets import Dataset
 from packager_worker import BadInput
 
 
-def read_rows(samples: Path, tokenizer: Any, max_tokens: int) -> Dataset:
+def read_rows(
+    samples: Path, tokenizer: Any, max_tokens: int, note: Callable[[str], None]
+) -> Dataset:
     """Tokenize every sample, cut to `max_tokens`; rows stay in their order."""
-    rows = []
-    for line in samples.read_bytes().splitlines():
-        ids = tokenizer(_text(json.loads(line), tokenizer), add_special_tokens=False)["input_ids"]
-        if ids:
-            rows.append(
-                {"input_ids": ids[:max_tokens], "attention_mask": [1] * len(ids[:max_tokens])}
-            )
+    found = [
+        tokens_of(json.loads(line), tokenizer).ids[:max_tokens]
+        for line in samples.read_bytes().splitlines()
+    ]
+    rows = [{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in found if ids]
     if not rows:
         raise BadInput("no calibration sample gives a token")
+    if len(rows) < len(found):
+        note(
+            f"{len(found) - len(rows)} of {len(found)} samples have no tokens: "
+            "they are empty, or the chat template refuses them"
+        )
     return Dataset.from_list(rows)
-
-
-def _text(row: dict[str, Any], tokenizer: Any) -> str:
-    if "messages" in row and tokenizer.chat_template is not None:
-        return tokenizer.apply_chat_template(row["messages"], tokenize=False)
-    if "messages" in row:
-        return "".join(f"{turn['role']}: {turn['content']}\n" for turn in row["messages"])
-    if "text" in row:
-        return row["text"]
-    return row["prompt"] + row.get("completion", "")

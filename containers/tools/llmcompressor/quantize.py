@@ -92,7 +92,8 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
     data: dict[str, Any] = {}
     if needs_data(asked):
         tokenizer = AutoTokenizer.from_pretrained(source)
-        rows = read_rows(spec.inputs["samples"] / "samples.jsonl", tokenizer, asked["max_tokens"])
+        samples = spec.inputs["samples"] / "samples.jsonl"
+        rows = read_rows(samples, tokenizer, asked["max_tokens"], report.note)
         data = {
             "dataset": rows,
             "processor": tokenizer,  # texts alone, also for models that see

@@ -90,7 +90,7 @@ def test_prompts_are_asked_as_they_were_sent_and_texts_are_not(dialogues: Module
 def test_a_model_without_a_template_is_asked_plainly(dialogues: ModuleType) -> None:
     dialogue = dialogues.Dialogue(_turns("u1", "a1"), Letters(None), 1000)
 
-    assert _answered(dialogue, ["A"]) == ["user: u1\nassistant:"]
+    assert _answered(dialogue, ["A"]) == ["^user: u1\nassistant:"]
 
 
 def test_a_conversation_ends_before_what_is_too_long_or_refused(dialogues: ModuleType) -> None:

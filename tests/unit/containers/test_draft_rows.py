@@ -19,6 +19,14 @@ TABLES = read_tables(__file__)
 TEMPLATES = TABLES["templates"]
 
 
+class Pairs(Letters):
+    """A tokenizer whose tokens are pairs of characters, from the front; the last may be one."""
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[Any]]:
+        opening = [self.bos_token_id] if add_special_tokens else []
+        return {"input_ids": opening + [text[at : at + 2] for at in range(0, len(text), 2)]}
+
+
 @pytest.fixture(scope="module")
 def rows() -> ModuleType:
     return load_module("draft-heads", "rows.py")
@@ -49,6 +57,22 @@ def test_what_a_model_would_have_written_counts(
     sample: dict[str, Any], template: str, text: str, answered: str, rows: ModuleType
 ) -> None:
     assert shown(rows.to_row(sample, Letters(TEMPLATES.get(template)), 99)) == (text, answered)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "tokens"), [("abcd", ["ab", "cd", "xy", "z"]), ("abc", ["ab", "c", "xy", "z"])]
+)
+def test_no_token_is_half_question_half_answer(
+    prompt: str, tokens: list[str], rows: ModuleType
+) -> None:
+    found = rows.to_row({"prompt": prompt, "completion": "xyz"}, Pairs(), 99)
+
+    assert found.ids == [ord("^"), *tokens]
+    assert found.answered == [False] * 3 + [True] * 2
+
+
+def test_a_text_that_begins_with_bos_has_it_once(rows: ModuleType) -> None:
+    assert shown(rows.to_row({"text": "^hi"}, Letters(), 99)) == ("^hi", "^hi")
 
 
 def test_texts_are_cut_and_those_without_an_answer_left_out(
