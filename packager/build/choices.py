@@ -9,7 +9,7 @@ from typing import Any
 from packager.build.report_plan import PlanPage, spread_words
 from packager.build.trace import build_command
 from packager.core.plan import Plan
-from packager.core.quality import QualityReport
+from packager.core.quality import QualityReport, limits_of
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 from packager.evaluate.report import quality_line
@@ -169,14 +169,5 @@ def quality_words(
         return kept, True
     if request.evaluation is None:
         return "unknown until measured: add --evaluate default, and the build tells", False
-    limits = [
-        words
-        for words, value in (
-            (f"mean KLD over {request.max_kld}", request.max_kld),
-            (f"same-top-1 under {request.min_top1}", request.min_top1),
-            (f"perplexity up by more than {request.max_ppl_increase}", request.max_ppl_increase),
-        )
-        if value is not None
-    ]
-    refused = f", and refuses {' or '.join(limits)}" if limits else ""
-    return f"unknown until measured: the build measures it{refused}", False
+    refused = limits_of(request).words
+    return f"unknown until measured: the build measures it, and refuses {refused}", False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from packager.build.services import BuildServices
 from packager.build.stages import Finished
 from packager.core.facts import Facts
-from packager.core.quality import EVALUATION_TOKENS, STEP, TOOL, Evaluation, QualityLimits
+from packager.core.quality import EVALUATION_TOKENS, STEP, TOOL, Evaluation, limits_of
 from packager.core.recipe import CacheStatus, Step
 from packager.errors import QualityRejected
 from packager.evaluate.measure import run_evaluation
@@ -44,15 +44,11 @@ def evaluated(finished: Finished, services: BuildServices, run_step: RunStep | N
         threads=request.threads,
     )
     report = services.read_quality(outcome.files)
-    limits = QualityLimits(
-        max_kld=request.max_kld,
-        min_top1=request.min_top1,
-        max_ppl_increase=request.max_ppl_increase,
-    )
-    if broken := list(limits.broken_by(report)):
+    if broken := list(limits_of(request).broken_by(report)):
         raise QualityRejected(
             f"quantizing cost more quality than allowed: {'; '.join(broken)}",
-            hint="leave modules out with --quantize-ignore, choose another method, or allow more",
+            hint="leave modules out with --quantize-ignore, choose another method, or allow more "
+            "with --max-kld, --min-top1 or --max-ppl-increase",
             figures=report.model_dump(),
         )
     done = {step.name: outcome}
@@ -76,7 +72,9 @@ def foreseen_evaluation(facts: Facts) -> list[tuple[CacheStatus, Step]]:
     texts, request = facts.evaluation, facts.request
     if texts is None:
         return []
-    reason = f"its input is the quantized model; {len(texts.samples)} texts"
+    refused = limits_of(request).words
+    count = len(texts.samples)
+    reason = f"its input is the quantized model; {count} texts; nothing is built with {refused}"
     asked = Evaluation(max_tokens=request.evaluate_tokens or EVALUATION_TOKENS)
     needs = evaluation_effort(facts.model, texts, asked)
     env = {} if is_large(facts.model) else {"OMP_NUM_THREADS": "1"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from packager.build.stages import Assembled, Planned
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Written
 from packager.core.plan import Plan
+from packager.core.quality import limits_of
 from packager.core.record import (
     BuildRecord,
     RecordedBase,
@@ -87,7 +89,7 @@ def make_record(
     base = assembled.image.base
     return BuildRecord(
         packager_version=facts.packager_version,
-        request=with_devices_pinned(assembled.planned).model_copy(update=dict.fromkeys(PLACES)),
+        request=repeatable_request(assembled),
         model=RecordedModel(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),
@@ -133,6 +135,15 @@ def make_record(
         transfer=transfer,
         seconds=round(seconds, 3),
     )
+
+
+def repeatable_request(assembled: Assembled) -> BuildRequest:
+    """Return the request with what was chosen for it: devices, and limits of quality."""
+    changes: dict[str, Any] = dict.fromkeys(PLACES)
+    if assembled.quality is not None:  # another version may have other defaults
+        limits = limits_of(assembled.planned.facts.request)
+        changes |= {"max_kld": limits.max_kld, "min_top1": limits.min_top1}
+    return with_devices_pinned(assembled.planned).model_copy(update=changes)
 
 
 def with_devices_pinned(planned: Planned) -> BuildRequest:

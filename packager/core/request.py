@@ -151,11 +151,13 @@ class BuildRequest(BaseModel):
         default=None, description="seed that decides which texts are taken to measure on"
     )
     max_kld: Annotated[float, Field(ge=0), CommandOption(metavar="NATS")] | None = Field(
-        default=None, description="mean KL divergence, in nats, above which nothing is built"
+        default=None,
+        description="mean KL divergence, in nats, above which nothing is built; 1 by default",
     )
     min_top1: Annotated[float, Field(ge=0, le=1), CommandOption(metavar="SHARE")] | None = Field(
         default=None,
-        description="share of equal first choices below which nothing is built, such as 0.95",
+        description="share of equal first choices below which nothing is built, such as 0.95; 0.5 "
+        "by default",
     )
     max_ppl_increase: Annotated[float, Field(ge=-1), CommandOption(metavar="SHARE")] | None = Field(
         default=None, description="growth of perplexity above which nothing is built: 0.02 is 2 %"

@@ -53,7 +53,9 @@ def test_a_plan_says_that_it_will_be_measured(packager: Packager) -> None:
     forecasts = json.loads(done.out)["forecasts"]
     assert [one["step"] for one in forecasts] == ["quantize", "evaluate"]
     assert (forecasts[1]["state"], forecasts[1]["tool"]) == ("unknown", "evaluate")
-    assert "5 texts" in forecasts[1]["reason"]
+    assert forecasts[1]["reason"].endswith(
+        "5 texts; nothing is built with mean KLD over 0.1 or same-top-1 under 50 % (default)"
+    )
     for one in forecasts:
         assert one["seconds_from"] == "estimate"
         assert 5 < one["seconds"] < 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from packager.core.quality import Comparison, QualityLimits, QualityReport
+from packager.core.quality import Comparison, QualityLimits, QualityReport, limits_of
 from packager.core.request import BuildRequest
 from packager.core.samples import Sample, Samples, choose_others, choose_samples
 from tests.support.cases import cases_of
@@ -24,6 +24,15 @@ def test_a_limit_that_does_not_hold_is_named(limits: QualityLimits, said: tuple[
 
     assert len(broken) == len(said)
     assert all(text in line for text, line in zip(said, broken, strict=True))
+
+
+@cases("limits_of_a_request")
+def test_limits_are_those_of_the_request_or_defaults(
+    fields: dict[str, object], refused: str
+) -> None:
+    request = BuildRequest.model_validate({"model": "m", "instance": "local", **fields})
+
+    assert limits_of(request).words == refused
 
 
 def test_no_number_holds_no_limit() -> None:
