@@ -120,6 +120,10 @@ class BuildRequest(BaseModel):
     quantize_ignore: Annotated[tuple[str, ...], CommandOption(metavar="MODULE")] | None = Field(
         default=None, description="modules to leave unquantized, by name or `re:PATTERN`"
     )
+    try_untested: bool | None = Field(
+        default=None,
+        description="quantize architectures that a method was never tried with, too",
+    )
     calibration: Data | None = Field(
         default=None,
         description="texts to quantize with: a file, a directory, "

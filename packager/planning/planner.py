@@ -251,6 +251,7 @@ def _choose(
         config=facts.model.config
         if _asks_table(quantizer, compilers.get(request.compile or ""))
         else None,
+        untested=bool(request.try_untested),
     )
     whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
     quantized = replace(quantized, quantization=whole)

@@ -59,20 +59,6 @@ from packager.steps.inputs import (
     weight_files,
 )
 
-# Modules that stay as they are: heads and routers, which decide too much for what they weigh,
-# and what is not a language model.  llm-compressor 0.14, examples/ for each architecture.
-IGNORED = (
-    "lm_head",
-    "re:.*mlp.gate$",
-    "re:.*block_sparse_moe.gate$",
-    "re:.*router$",
-    "re:.*mlp.shared_expert_gate$",
-    "re:.*vision_tower.*",
-    "re:.*vision_model.*",
-    "re:.*visual.*",
-    "re:.*multi_modal_projector.*",
-)
-
 SHARD_BYTES = 3 * GIB
 
 STRENGTH = 0.8  # llm-compressor's examples for Llama
@@ -177,10 +163,12 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Return the worker's parameters, with defaults filled in."""
     request, options = facts.request, dict(chosen.options)
-    support = find_support(plan.profile.architecture, facts.model.config, chosen.method, options)
+    support = find_support(
+        plan.profile.architecture, facts.model.config, chosen.method, options, untested=True
+    )
     told: dict[str, Any] = {
         "method": chosen.method,
-        "ignore": sorted({*IGNORED, *(request.quantize_ignore or ())}),
+        "ignore": sorted(set(request.quantize_ignore or ())),
         "max_tokens": _sequence_tokens(facts, plan),
         "seed": request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,
@@ -188,7 +176,7 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         "loader": support.loader,
     }
     if support.folds:
-        told["folds"] = support.folds
+        told |= {"folds": support.folds, "unfolded": list(support.unfolded)}
     match chosen.method:
         case "awq" | "gptq" | "rtn":
             told["group_size"] = chosen.group_size

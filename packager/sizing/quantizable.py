@@ -1,8 +1,8 @@
 """Quantization methods per architecture, and their requirements: `data/quantizable.toml`.
 
-An architecture without a row is quantized only by methods that round each matrix by
-itself: every matrix of a decoder may be rounded, wherever it stands.  Methods that pass
-texts through the model, or move scales between modules, need to have been tried.
+An architecture without a row was not tried.  Methods that round each matrix by itself are allowed
+with a warning: every matrix of a decoder may be rounded, wherever it stands.  Methods that pass
+texts through the model, or move scales between modules, wait for `--try-untested`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLE_OF = "llmcompressor"  # the quantizer that it speaks of
 
 Kind = Literal["rounded", "calibrated", "folded"]
 
-USUAL_LOADER, USUAL_LAYERS = "causal-lm", "model.layers"
+USUAL_LOADER = "causal-lm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,8 @@ class Support:
     refused: str = ""  # why not; empty where it works
     tried: bool = True  # False: the architecture has no row
     loader: str = USUAL_LOADER
-    folds: Mapping[str, Any] | None = None  # `layers` and `moves`, for the worker
+    folds: Literal["", "norms", "all"] = ""  # what scales move out of: norms, or matrices too
+    unfolded: tuple[str, ...] = ()  # sources of scales that are left alone, below a layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +41,9 @@ class Row:
     """One architecture of the table."""
 
     loader: str
-    layers: str
-    folds: Mapping[str, tuple[Mapping[str, Any], ...]]  # method → moves
+    unfolded: Mapping[str, tuple[str, ...]]  # method → sources of scales
     refused: Mapping[str, str]
+    refused_when: Mapping[str, Any]  # values of config.json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Table:
 
     methods: Mapping[str, Kind]
     calibrating_options: Mapping[str, frozenset[str]]
-    defaults: Mapping[str, Any]
+    folds: Mapping[str, Literal["norms", "all"]]  # method → what scales move out of
     rows: Mapping[str, Row]
 
 
@@ -60,47 +61,46 @@ def find_support(
     config: Mapping[str, Any],
     method: str,
     options: Collection[str] = (),
+    *,
+    untested: bool = False,
 ) -> Support:
-    """Return what a method needs for a model, or why it does not work.
+    """Return what a method needs for a model, or why it is refused.
 
-    Methods that the table does not name belong to other quantizers: it refuses none of them.
+    `untested` allows every method for architectures without a row.  Methods that the table does
+    not name belong to other quantizers: it refuses none of them.
     """
     table = read_table()
     row = table.rows.get(architecture)
     if method not in table.methods:
         return Support(loader=row.loader if row else USUAL_LOADER)
     kind = _kind(table, method, options)
+    folds = table.folds[method] if kind == "folded" else ""
     if row is None:
-        return Support(tried=False, refused="" if kind == "rounded" else _untried(kind))
+        allowed = untested or kind == "rounded"
+        return Support(tried=False, refused="" if allowed else _untried(kind), folds=folds)
     refused = next((row.refused[word] for word in (method, kind, "all") if word in row.refused), "")
-    if refused or kind != "folded":
-        return Support(refused=refused, loader=row.loader)
-    moves = _moves(table, row.folds.get(method, ()), config)
-    if not moves:
-        return Support(refused="no norm of it feeds a matrix that scales could move into")
-    return Support(loader=row.loader, folds={"layers": row.layers, "moves": moves})
+    if any(config.get(key) != value for key, value in row.refused_when.items()):
+        refused = ""
+    left = row.unfolded.get(method, ())
+    return Support(refused=refused, loader=row.loader, folds=folds, unfolded=left)
 
 
 @cache
 def read_table() -> Table:
     """Read the file, references between its parts resolved."""
     told = read_shipped(TABLE)
-    folds = {
-        name: MappingProxyType({method: tuple(moves) for method, moves in row.items()})
-        for name, row in told["folds"].items()
-    }
     return Table(
         methods=MappingProxyType(told["methods"]),
         calibrating_options={
             name: frozenset(options) for name, options in told["calibrating_options"].items()
         },
-        defaults=MappingProxyType(told["defaults"]),
+        folds=MappingProxyType(told["folds"]),
         rows={
             name: Row(
                 loader=row.get("loader", USUAL_LOADER),
-                layers=row.get("layers", USUAL_LAYERS),
-                folds=folds[row["folds"]] if "folds" in row else MappingProxyType({}),
+                unfolded={m: tuple(sources) for m, sources in row.get("unfolded", {}).items()},
                 refused=MappingProxyType(row.get("refused", {})),
+                refused_when=MappingProxyType(row.get("refused_when", {})),
             )
             for name, row in told["architectures"].items()
         },
@@ -115,20 +115,4 @@ def _kind(table: Table, method: str, options: Collection[str]) -> Kind:
 
 def _untried(kind: Kind) -> str:
     doing = "passes texts through the model" if kind == "calibrated" else "moves scales in it"
-    return f"the method {doing}, which is untested"
-
-
-def _moves(
-    table: Table, stated: tuple[Mapping[str, Any], ...], config: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return the moves whose conditions config.json meets, without the conditions."""
-    nested = config.get("text_config")
-    told = {**config, **nested} if isinstance(nested, Mapping) else config
-    return [
-        {name: value for name, value in move.items() if name != "when"}
-        for move in stated
-        if all(
-            told.get(key, table.defaults[key]) == value
-            for key, value in move.get("when", {}).items()
-        )
-    ]
+    return f"the method {doing}"

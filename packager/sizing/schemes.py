@@ -23,7 +23,7 @@ from packager.findings import Finding
 from packager.sizing.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.sizing.parallelism import refuse_groups
 from packager.sizing.processors import check_kernel, may_compute
-from packager.sizing.quantizable import find_support
+from packager.sizing.quantizable import Support, find_support
 
 W4A16 = Scheme(
     name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4
@@ -88,11 +88,13 @@ def choose_quantization(
     methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({}),
     *,
     config: Mapping[str, Any] | None = None,
+    untested: bool = False,
 ) -> QuantizationChoice:
     """Decide the scheme for the method that was asked for. Nobody is quantized unasked.
 
     `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
-    With `config`, config.json, the table of architectures has a say (`quantizable.py`).
+    With `config`, config.json, the table of architectures has a say (`quantizable.py`);
+    `untested` allows what it has no row for.
     """
     wanted = parse_quantize(asked) if asked else None
     methods = {**METHODS, **methods}
@@ -131,9 +133,9 @@ def choose_quantization(
     tried: tuple[Finding, ...] = ()
     if config is not None:
         names = [name for name, _ in wanted.options]
-        support = find_support(profile.architecture, config, method, names)
+        support = find_support(profile.architecture, config, method, names, untested=untested)
         if support.refused:
-            error = _no_architecture(profile.architecture, method, support.refused, others)
+            error = _no_architecture(profile.architecture, method, support, others)
             return QuantizationChoice(quantization, (error,))
         tried = () if support.tried else (_untried(profile.architecture, method),)
     if not served:
@@ -160,15 +162,26 @@ def _lacking_kernel(
     return check_kernel(scheme.needs, instance, traits, instead) or (error,)
 
 
-def _no_architecture(architecture: str, method: str, reason: str, others: list[str]) -> Finding:
-    message = f"{method} does not work for {architecture}: {reason}"
+def _no_architecture(
+    architecture: str, method: str, support: Support, others: list[str]
+) -> Finding:
     instead = " or ".join(f"`--quantize {other}`" for other in others[:2])
     hint = f"use {instead or '`--quantize none`'}"
-    return Finding("error", "quantize-architecture", message, hint)
+    message = _why_refused(architecture, method, support)
+    if support.tried:
+        return Finding("error", "quantize-architecture", message, hint)
+    hint = f"try it with `--try-untested` and compare the result by `--evaluate`, or {hint}"
+    return Finding("error", "quantize-untried", message, hint)
+
+
+def _why_refused(architecture: str, method: str, support: Support) -> str:
+    if support.tried:
+        return f"{method} does not work for {architecture}: {support.refused}"
+    return f"{method} was not tried with {architecture}: {support.refused}"
 
 
 def _untried(architecture: str, method: str) -> Finding:
-    message = f"{method} rounds every matrix of {architecture}'s layers; that is untested"
+    message = f"{method} was not tried with {architecture}"
     hint = "compare the result with the source: `--evaluate default`"
     return Finding("warning", "quantize-untried", message, hint)
 
@@ -207,8 +220,9 @@ def rejected_methods(
         cut = refuse_groups(profile, tp_degree, served[0].group_size) if served else ""
         support = find_support(profile.architecture, config, method)
         if support.refused:
-            reason = f"{method} does not work for {profile.architecture}: {support.refused}"
-            code, instead = "quantize-architecture", "another method"
+            reason = _why_refused(profile.architecture, method, support)
+            code = "quantize-architecture" if support.tried else "quantize-untried"
+            instead = "another method" if support.tried else "`--try-untested`"
         elif not served:
             reason = f"{instance.device_name} has no kernel for {method}"
             code, instead = "quantize-unsupported", "another instance"

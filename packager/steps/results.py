@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from packager.checkpoints.gate import inspect_quantized, quantized_scales
 from packager.checkpoints.ranks import rank_faults
 from packager.checkpoints.whole import describe_lost, lost_tensors
 from packager.core.image import FileRange, Inline
@@ -18,7 +19,11 @@ from packager.core.recipe import Step
 from packager.core.references import DirectoryReference
 from packager.errors import PackagerError
 from packager.files.opening import identity_of
+from packager.findings import errors_in
+from packager.images.blobs import BlobReader
 from packager.models.local import LocalSource
+from packager.models.safetensors import read_weights_header
+from packager.models.scales import read_scale_values
 from packager.steps.failures import StepBroken
 
 # By what a step gives (`quality`, `answers`, `head`): reads its files, or raises.
@@ -67,6 +72,7 @@ def read_result(
             ) from error
         if step.gives == "model":
             _check_whole(step, model)
+            _check_sound(step, model)
     found = tuple(_with_digest(file, digests.get(file.path, "")) for file in found)
     if step.gives == "model" and step.config is not None:
         found = (*without(found, CONFIG), composed_config(step, model.config))
@@ -82,6 +88,24 @@ def _check_whole(step: Step, model: ModelFiles) -> None:
         raise StepBroken(
             f"step {step.name!r} left another model than it was given: "
             f"{describe_lost(lost, len(step.tensors))}",
+            hint="quantize with another method, or leave modules out with --quantize-ignore",
+        )
+
+
+def _check_sound(step: Step, model: ModelFiles) -> None:
+    """Refuse a model that would be refused if it arrived quantized."""
+    read = BlobReader().read
+    values = read_scale_values(
+        model,
+        quantized_scales(model),
+        read_header=lambda file: read_weights_header(file, read),
+        read=read,
+    )
+    faults = errors_in(inspect_quantized(model, values).findings)
+    if faults:
+        raise StepBroken(
+            f"step {step.name!r} left a model that no engine computes right with: "
+            + "; ".join(fault.message for fault in faults),
             hint="quantize with another method, or leave modules out with --quantize-ignore",
         )
 

@@ -110,6 +110,7 @@ def run(
     output.mkdir(parents=True)
     (work / "work").mkdir(exist_ok=True)
     parameters = {**COMMON, **CORPUS["methods"][case["method"]], "folds": case["folds"]}
+    parameters["unfolded"] = []
     spec = Spec(
         tool="llmcompressor", step="quantize", output=output, work=work / "work",
         inputs={"model": source, "samples": root / "samples"},

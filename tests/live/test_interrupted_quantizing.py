@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from packager.sizing.quantizable import find_support
+from packager.sizing.quantizable import read_table
 from tests.live.tool_programs import documents_in, run_program
 from tests.support.commandline import TINY
 
@@ -23,22 +23,15 @@ BLOCKS = 11  # embeddings, and ten layers
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/interrupted.toml").read_text())
 CASES: dict[str, list[Any]] = CORPUS["cases"]
 HARMS: dict[str, str] = CORPUS["harms"]
+FOLDS = read_table().folds
 Told = dict[str, Any]
 
 
 def named(name: str) -> Told:
     """Describe a case for the program."""
     model, method, *kills = CASES[name]
-    return {"name": name, "model": model, "method": method, "kills": kills, "folds": moves(name)}
-
-
-def moves(name: str) -> Told | None:
-    """Return where scales move, as a plan would tell the worker."""
-    model, method, *_ = CASES[name]
-    config = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    architecture = CORPUS["models"][model]["architecture"]
-    folds = find_support(architecture, config, method.partition("-")[0]).folds
-    return None if folds is None else {**folds, "moves": [dict(one) for one in folds["moves"]]}
+    folds = FOLDS.get(method.partition("-")[0], "")
+    return {"name": name, "model": model, "method": method, "kills": kills, "folds": folds}
 
 
 @pytest.fixture(scope="module")

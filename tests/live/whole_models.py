@@ -29,8 +29,6 @@ from packager.sizing.quantizable import find_support  # noqa: E402
 
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/whole_models.toml").read_text())
 METHODS: dict[str, dict[str, Any]] = CORPUS["methods"]
-IGNORED = ["lm_head", "re:.*mlp.gate$", "re:.*block_sparse_moe.gate$", "re:.*router$",
-           "re:.*mlp.shared_expert_gate$", "re:.*visual.*", "re:.*vision_tower.*"]  # fmt: skip
 
 
 def add_mtp_layer(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -122,10 +120,10 @@ def run(name: str, method: str) -> dict[str, Any]:
     if support.refused and settings["method"] in ("awq", "smoothquant"):
         return {"refused": support.refused}  # other methods are the worker's to do, planned or not
     parameters = {
-        "loader": support.loader, "folds": support.folds, "max_tokens": 64,
+        "loader": support.loader, "folds": support.folds, "unfolded": [], "max_tokens": 64,
         "seed": 0, "checkpoint_format": "compressed-tensors", "shard_bytes": 1 << 30,
         "memory_bytes": 1 << 20, **settings,
-        "ignore": [*IGNORED, *settings.get("ignore", [])],
+        "ignore": settings.get("ignore", []),
     }  # fmt: skip
     spec = Spec(
         tool="llmcompressor", step="quantize", inputs={"model": source, "samples": samples},

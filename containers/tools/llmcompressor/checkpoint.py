@@ -36,8 +36,10 @@ class Reader:
         if not files:
             raise BadInput(f"no safetensors in {place.name!r}")
         self._files = {}
+        self._places = {}
         for file in files:
             opened = safe_open(file, framework="pt")
+            self._places[opened] = file.name
             self._files.update(dict.fromkeys(opened.keys(), opened))
 
     @property
@@ -56,8 +58,29 @@ class Reader:
     def dtype(self, name: str) -> str:
         return str(self._files[name].get_slice(name).get_dtype())
 
+    def file(self, name: str) -> str:
+        """Return the name of the file that a tensor is in."""
+        return self._places[self._files[name]]
+
     def size(self, name: str) -> int:
         return math.prod(self.shape(name)) * _ELEMENT[self.dtype(name)]
+
+
+def refuse_unsound(reader: Reader) -> None:
+    """Raise `BadInput` naming a tensor of the source that has a NaN or an infinity."""
+    for name in reader.names:
+        tensor = reader.get(name)
+        if not tensor.is_floating_point() or not tensor.numel() or tensor.element_size() < 2:
+            continue
+        ends = torch.stack(torch.aminmax(tensor)).float()  # in one pass; a NaN is in both
+        if not ends.isfinite().all():
+            count = int((~tensor.isfinite()).sum())
+            what = "NaN" if tensor.isnan().any() else "infinite"
+            raise BadInput(
+                f"{name} in {reader.file(name)} has {count} of {tensor.numel()} values that are "
+                f"{what}: no answer of this model is a number",
+                "download the checkpoint again, or take another one",
+            )
 
 
 def write_checkpoint(

@@ -9,6 +9,10 @@ changes nothing only if those columns are all that read it.  The proof, for each
 - every matrix of the layer gives, for a calibration text, what it gave before
 - no other norm or bias of the model has another value
 
+What is as small as the type's last subnormal digit is compared by that digit: float16 loses
+it when scales move, and nothing is wrong.  SmoothQuant's scales are kept only where the rounded
+matrices are nearer to the whole ones with them than without (`smoothing.py`).
+
 Norms that compute `x * (1 + weight)` are plain ones in 32 bits in between.  Back in 16 bits
 `1 + weight` must not be small, or its rounding is coarse: a power of two moves from the
 consumers, which changes no digit of them.
@@ -25,6 +29,7 @@ from typing import Any
 import torch
 from compressed_tensors.offload import disable_onloading, update_offload_parameter
 from compressed_tensors.registry import standardize_lookup_name
+from deriving import Fold
 from llmcompressor.modeling.offset_norm import CalibrationOffsetNorm, NormCalibrationModule
 from llmcompressor.modifiers.transform.awq import AWQModifier
 from llmcompressor.modifiers.transform.awq.base import get_lowest_common_ancestor_with_avoid
@@ -32,10 +37,10 @@ from llmcompressor.modifiers.transform.awq.mappings import ResolvedMapping
 from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
 from llmcompressor.modifiers.transform.smoothquant.base import SmoothQuantMapping
 from llmcompressor.modifiers.utils.hooks import HooksMixin
-from mappings import Fold
 from packager_worker import WorkerFailed
 from pydantic import PrivateAttr
 from searching import Cores, can_search, search
+from smoothing import Rounding, bounded, by_magnitude
 
 ROWS = 16  # of a matrix, and tokens of a text, that are compared
 # How far a matrix's output may be from what it was, relative to it: scales and weights are
@@ -44,6 +49,7 @@ ROWS = 16  # of a matrix, and tokens of a text, that are compared
 CLOSE = {torch.bfloat16: 0.04, torch.float16: 0.01, torch.float32: 1e-3}
 # How far a scaled weight may be from the weight times its scale: some units in the last place.
 EXACT = {torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9, torch.float32: 2.0**-18}
+STEPS = 2  # of the last subnormal digit, that a value may be off besides
 LEAST_GAIN = 0.01  # smaller ones do not ask for a larger power of two
 MOST_SHIFT = 12  # powers of two
 
@@ -56,7 +62,7 @@ class NotEquivalent(WorkerFailed):
 
 @dataclass
 class _Run:
-    """One pass of one text through a layer."""
+    """One pass of one text through a layer; what it was called with, and what matrices gave."""
 
     arguments: tuple[Any, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
@@ -100,10 +106,10 @@ class Proof:
     def folding(self, name: str) -> Iterator[None]:
         """Check the fold of one source that is made inside; raise `NotEquivalent`."""
         fold, source = self.folds[name], self._module(name)
-        consumers = {other: self._rows(other) for other in fold.consumers}
-        weight = source.weight.detach().float().cpu().clone()
+        consumers = {other: _Columns.of(self._module(other).weight) for other in fold.consumers}
+        weight, bias = source.weight.detach().clone(), _bias(source)
         yield
-        scale = self._scale_of(fold, consumers)
+        scale = self._check_columns(fold, consumers, weight, bias)
         if scale is None:
             return  # no text reached it
         self._check_source(fold, weight, scale)
@@ -168,9 +174,6 @@ class Proof:
 
         return record
 
-    def _rows(self, name: str) -> torch.Tensor:
-        return self._module(name).weight.detach()[:ROWS].float().cpu()
-
     def _probe(self, name: str) -> torch.Tensor:
         """Return what a norm gives for fixed numbers."""
         module = self._module(name)
@@ -179,27 +182,37 @@ class Proof:
         with torch.no_grad():
             return module(numbers[None].to(module.weight.dtype))[0].float().cpu()
 
-    def _scale_of(self, fold: Fold, consumers: dict[str, torch.Tensor]) -> torch.Tensor | None:
-        """Return the scale of each column; every consumer must have got the same."""
-        first = fold.consumers[0]
-        was, now = consumers[first], self._rows(first)
-        if all(torch.equal(self._rows(name), rows) for name, rows in consumers.items()):
+    def _check_columns(
+        self, fold: Fold, was: dict[str, _Columns], weight: torch.Tensor, bias: Any
+    ) -> torch.Tensor | None:
+        """Return the scale of each column, which all consumers must have got; None for none."""
+        now = {name: columns.again(self._module(name).weight) for name, columns in was.items()}
+        if all(torch.equal(now[name].rows, columns.rows) for name, columns in was.items()):
             return None
-        largest = was.abs().argmax(0, keepdim=True)
-        scale = (now.gather(0, largest) / was.gather(0, largest))[0].nan_to_num(1.0)
-        for name, rows in consumers.items():
-            if not torch.allclose(self._rows(name), rows * scale, rtol=self._exact(fold)):
-                raise NotEquivalent(f"the columns of {name} were not scaled as those of {first}")
+        source = self._module(fold.source)
+        pairs = [(columns.largest, now[name].largest) for name, columns in was.items()]
+        size = len(pairs[0][0])
+        pairs += [
+            (_by_output(after, size), _by_output(before, size))
+            for before, after in ((weight, source.weight), (bias, _bias(source)))
+            if before is not None
+        ]
+        scale = _scale(pairs)
+        for name, columns in was.items():
+            for before, after in columns.beside(now[name]):
+                if not self._is_close(fold, after, before * scale):
+                    raise NotEquivalent(f"the columns of {name} were not scaled as others are")
         return scale
 
     def _check_source(self, fold: Fold, was: torch.Tensor, scale: torch.Tensor) -> None:
         now = self._module(fold.source).weight.detach().float().cpu()[-len(scale) :]
-        meant = was[-len(scale) :] / (scale if now.ndim == 1 else scale[:, None])
-        if not torch.allclose(now, meant, rtol=self._exact(fold)):
+        before = was.float().cpu()[-len(scale) :]
+        if not self._is_close(fold, now, before / (scale if now.ndim == 1 else scale[:, None])):
             raise NotEquivalent(f"{fold.source} was not divided by the scales of what it feeds")
 
-    def _exact(self, fold: Fold) -> float:
-        return EXACT[self._module(fold.consumers[0]).weight.dtype]
+    def _is_close(self, fold: Fold, now: torch.Tensor, meant: torch.Tensor) -> bool:
+        dtype = self._module(fold.consumers[0]).weight.dtype
+        return torch.allclose(now, meant, rtol=EXACT[dtype], atol=STEPS * _least(dtype))
 
     def _shift(self, name: str) -> float:
         """Move a power of two from the consumers of an offset norm to it; return its inverse."""
@@ -229,12 +242,65 @@ class Proof:
             now = again.outputs.get(name)
             if now is None or now.shape != was.shape:
                 continue  # an expert that other tokens were sent to
-            error = float((now - was).norm() / was.norm().clamp(min=1e-30))
-            if not error <= CLOSE[self._module(name).weight.dtype]:
+            dtype, size = self._module(name).weight.dtype, float(was.norm())
+            error = float((now - was).norm()) / max(size, 1e-30)
+            if not error * size <= CLOSE[dtype] * size + STEPS * _least(dtype) * was.numel() ** 0.5:
                 raise NotEquivalent(
                     f"after scales moved, {name} gives something else: it is off by {error:.0%}",
                     "use a method that moves no scales, such as `--quantize gptq` or `fp8`",
                 )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Some rows of a matrix, and the largest weight of each of its columns."""
+
+    rows: torch.Tensor  # the first that are not zero throughout
+    largest: torch.Tensor
+    at: tuple[torch.Tensor, torch.Tensor]  # which rows, and in which row the largest stands
+
+    @classmethod
+    def of(cls, weight: torch.Tensor) -> _Columns:
+        """Choose rows of a matrix as it is."""
+        held = weight.detach()
+        rows = held.any(1).nonzero().flatten()[:ROWS]
+        found = cls(torch.empty(0), torch.empty(0), (rows, held.abs().argmax(0)))
+        return found.again(weight)
+
+    def again(self, weight: torch.Tensor) -> _Columns:
+        """Return the same rows and places of another matrix."""
+        rows, places = self.at
+        held = weight.detach()
+        largest = held.gather(0, places[None])[0]
+        return _Columns(held[rows].float().cpu(), largest.float().cpu(), self.at)
+
+    def beside(self, other: _Columns) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Pair what is compared."""
+        yield self.rows, other.rows
+        yield self.largest, other.largest
+
+
+def _scale(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Return how many times as large the second are, each by the pair that has most digits."""
+    before, after = (torch.stack(one).abs() for one in zip(*pairs, strict=True))
+    best = torch.minimum(before, after).argmax(0, keepdim=True)
+    return (after.gather(0, best) / before.gather(0, best))[0].nan_to_num(1.0, 1.0, 1.0)
+
+
+def _by_output(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the largest number of each of the last outputs."""
+    held = tensor.detach()[-count:].float().cpu()
+    return held if held.ndim == 1 else held.gather(1, held.abs().argmax(1, keepdim=True))[:, 0]
+
+
+def _bias(module: Any) -> torch.Tensor | None:
+    bias = getattr(module, "bias", None)
+    return None if bias is None else bias.detach().clone()
+
+
+def _least(dtype: torch.dtype) -> float:
+    """Return the smallest step between two numbers of a type."""
+    return torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
 
 
 def _value(model: Any, name: str) -> torch.Tensor:
@@ -278,9 +344,10 @@ def plain_norms(model: Any) -> Iterator[None]:
 
 
 class SmoothQuantFolding(SmoothQuantModifier):
-    """SmoothQuant where the plan says."""
+    """SmoothQuant where folds were found, and where it makes the rounded layer better."""
 
     _proof: Proof = PrivateAttr()
+    _rounding: Rounding = PrivateAttr()
 
     def _infer_mappings_from_model(self, model: Any) -> list[tuple[Any, ...]]:
         del model
@@ -295,16 +362,34 @@ class SmoothQuantFolding(SmoothQuantModifier):
             for fold in self._proof.folds.values()
         ]
 
+    def _setup_scale_hooks(self) -> None:
+        super()._setup_scale_hooks()
+        for mapping in self.resolved_mappings_ or ():
+            self.register_hook(
+                mapping.balance_layers[0], self._rounding.watch(mapping.smooth_name), "forward_pre"
+            )
+
     def _apply_smoothing(self, model: Any) -> None:
         every, measured = self.resolved_mappings_, self.scales_
         assert every is not None and measured is not None
         now = [mapping for mapping in every if mapping.smooth_name in measured]
         for mapping in now:
+            name, layers = mapping.smooth_name, mapping.balance_layers
+            largest = by_magnitude(measured[name])
+            scales = self._calculate_smoothing_scales(layers, 2 * largest)
+            if not self._rounding.improves(name, layers, scales):
+                del measured[name]
+                continue
             self.resolved_mappings_ = [mapping]
-            with self._proof.folding(mapping.smooth_name):
+            with self._proof.folding(name):
                 super()._apply_smoothing(model)
         self.resolved_mappings_ = every
         self._proof.check_layers(mapping.smooth_name for mapping in now)
+
+    def _calculate_smoothing_scales(
+        self, balance_layers: list[Any], activation_scales: torch.Tensor
+    ) -> torch.Tensor:
+        return bounded(super()._calculate_smoothing_scales(balance_layers, activation_scales))
 
 
 class AwqFolding(AWQModifier):
@@ -350,6 +435,14 @@ class AwqFolding(AWQModifier):
             return super()._compute_best_scale(mapping, fp16_outputs, orig_layer_weights)
         return search(self, mapping, fp16_outputs, orig_layer_weights, self._cores)
 
+    def _compute_loss(self, before: list[torch.Tensor], after: list[torch.Tensor]) -> float:
+        if before[0].dtype != torch.float16:
+            return super()._compute_loss(before, after)
+        # The library adds squares in the outputs' own type, and float16 ends at 65504.
+        pairs = zip(before, after, strict=True)
+        squares = sum(float((was.float() - now.float()).square().sum()) for was, now in pairs)
+        return squares / sum(one.numel() for one in before)
+
     def _run_samples(self, module: Any) -> list[torch.Tensor]:
         assert self._cores is not None
         outputs = self._cores.outputs(module, self._parent_args_cache[module])
@@ -365,8 +458,15 @@ def proven(model: Any, folds: Iterable[Fold]) -> Iterator[Proof]:
     proof.finish(model)
 
 
-def make_modifier(method: str, proof: Proof, **settings: Any) -> Any:
-    """Return the modifier that folds, with its proof."""
-    modifier = {"smoothquant": SmoothQuantFolding, "awq": AwqFolding}[method](**settings)
+def make_awq(proof: Proof, **settings: Any) -> AwqFolding:
+    """Return AWQ's modifier, which proves its folds."""
+    modifier = AwqFolding(**settings)
     modifier._proof = proof
+    return modifier
+
+
+def make_smoothquant(proof: Proof, rounding: Rounding, **settings: Any) -> SmoothQuantFolding:
+    """Return SmoothQuant's modifier, which proves its folds and measures what they are good for."""
+    modifier = SmoothQuantFolding(**settings)
+    modifier._proof, modifier._rounding = proof, rounding
     return modifier

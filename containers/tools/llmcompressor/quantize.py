@@ -2,7 +2,8 @@
 
 Inputs: `model`, and `samples` (`samples.jsonl`) where the method looks at
 activations.  Parameters: those of `recipes.py`, and `ignore`, `max_tokens`,
-`seed`, `loader` (`loading.py`), `folds` (`mappings.py`; absent where none move),
+`seed`, `loader` (`loading.py`), `folds` (`all`, or `norms` alone; absent where none move),
+`unfolded` (sources of scales to leave alone, as paths below a layer),
 `checkpoint_format` (`compressed-tensors` or `awq`), `shard_bytes`, `memory_bytes`
 (what the work needs with all weights in memory; where there is less, some stay on
 disk), and for trying that out `host_bytes`.
@@ -20,17 +21,17 @@ from typing import Any
 
 import torch
 from calibration import read_rows
-from checkpoint import Reader, write_checkpoint
+from checkpoint import Reader, refuse_unsound, write_checkpoint
 from compressed_tensors.utils import is_match
+from deriving import Fold, derive_folds
 from devices import choose_device, device_used
-from folding import proven
+from folding import plain_norms, proven
 from gemm import check_convertible, gemm_config, to_gemm
 from keeping import Kept, emptied, job_of
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
 from llmcompressor.pipelines.cache import IntermediatesCache
 from loading import load_model
-from mappings import find_folds
 from memory import (
     let_go,
     memory_bytes,
@@ -44,6 +45,7 @@ from packing import packing
 from readers import without_empty_keys
 from recipes import make_recipe, needs_data
 from resuming import resuming
+from structure import find_layers, whole_modules
 from transformers import AutoConfig, AutoTokenizer
 from whole import declare, grafted_note, grafted_roots, restore
 
@@ -105,20 +107,24 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
     host_bytes = asked.get("host_bytes") or weights_budget(asked["memory_bytes"], memory_bytes())
     if host_bytes:
         report.note(f"{host_bytes / 1e9:.1f} GB of weights are kept in memory, the rest on disk")
+    with report.busy("reading the source"):
+        refuse_unsound(Reader(source))
     with report.busy("loading the model"):
         model = load_model(source, asked["loader"], emptied(spec.work / "offload"), host_bytes)
         reader = Reader(source)
         names = map_names(model, reader.names, reader.get)
-    asked = {**asked, "ignore": wished(names, asked["ignore"])}
+    layers = find_layers(model)
+    ignore = [*wished(names, asked["ignore"]), *whole_modules(model, layers)]
+    asked = {**asked, "ignore": ignore}
     _check_groups(model, asked)
-    folds = find_folds(model, asked["folds"], asked["ignore"]) if asked.get("folds") else ()
+    folds = _find_folds(model, layers, asked, data)
     with (
         _reporting(report, config) as skip,
         proven(model, folds) as proof,
         resuming(kept, report.note, skip),
         report.busy("quantizing"),
     ):
-        oneshot(model=model, recipe=make_recipe(asked, proof), **data)
+        oneshot(model=model, recipe=make_recipe(asked, proof, report.note), **data)
     with packing(kept, model, report.note), report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True, save_original_format=False)
     (saved / NAMES).write_text(names.to_json(), encoding="utf-8")
@@ -151,6 +157,25 @@ def _write(
         report.note(grafted_note(whole.grafted))
     recipe = saved / "recipe.yaml"
     return {**sizes, "recipe": recipe.read_text(encoding="utf-8") if recipe.exists() else ""}
+
+
+def _find_folds(model: Any, layers: str, asked: dict[str, Any], data: dict[str, Any]) -> list[Fold]:
+    """Return where scales move; raise `Rejected` where a method that moves them finds nowhere."""
+    if not asked.get("folds"):
+        return []
+    rows = data["dataset"]
+    tokens = max((rows[at]["input_ids"] for at in range(min(8, len(rows)))), key=len)
+    with plain_norms(model):
+        folds = derive_folds(
+            model, layers, tokens, asked["ignore"],
+            norms_only=asked["folds"] == "norms", left=asked["unfolded"],
+        )  # fmt: skip
+    if not folds:
+        raise Rejected(
+            "no module of the model feeds a matrix that scales could move into",
+            "use a method that moves no scales, such as `--quantize gptq` or `fp8`",
+        )
+    return folds
 
 
 def _check_groups(model: Any, asked: dict[str, Any]) -> None:

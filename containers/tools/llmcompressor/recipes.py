@@ -15,15 +15,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from compressed_tensors.config import CompressionFormat
 from compressed_tensors.quantization import preset_name_to_scheme
-from folding import Proof, make_modifier
+from folding import Proof, make_awq, make_smoothquant
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from packager_worker import Rejected
+from smoothing import Rounding
 
 TARGETS = ["Linear"]
 FP8 = {"dynamic": "FP8_DYNAMIC", "static": "FP8", "block": "FP8_BLOCK"}
@@ -40,13 +41,12 @@ KV_FP8 = {
 }
 
 
-def make_recipe(asked: Mapping[str, Any], proof: Proof) -> list[Any]:
+def make_recipe(asked: Mapping[str, Any], proof: Proof, note: Callable[[str], None]) -> list[Any]:
     """Return the modifiers in order; those that move scales prove it with `proof`."""
     common = _common(asked)
     match asked["method"]:
         case "awq":
-            scaling = make_modifier("awq", proof, duo_scaling="both")
-            return [scaling, QuantizationModifier(**common)]
+            return [make_awq(proof, duo_scaling="both"), QuantizationModifier(**common)]
         case "gptq":
             return [GPTQModifier(**common)]
         case "autoround":
@@ -54,7 +54,9 @@ def make_recipe(asked: Mapping[str, Any], proof: Proof) -> list[Any]:
         case "smoothquant":
             last = GPTQModifier if asked.get("gptq") else QuantizationModifier
             strength = asked["smoothing_strength"]
-            smoothing = make_modifier("smoothquant", proof, smoothing_strength=strength)
+            scheme = preset_name_to_scheme(preset_of(asked), TARGETS)
+            rounding = Rounding(scheme.weights, scheme.input_activations, note)
+            smoothing = make_smoothquant(proof, rounding, smoothing_strength=strength)
             return [smoothing, last(**common)]
         case "fp8" | "nvfp4" | "rtn" | "mxfp4" | "mxfp8" | "w4afp8":
             return [QuantizationModifier(**common)]

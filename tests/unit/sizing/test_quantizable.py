@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from packager.architectures.spellings import TABLE as ARCHITECTURES
 from packager.architectures.spellings import find_architecture
 from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
 from packager.core.model import ModelFiles
+from packager.core.samples import Sample, Samples
 from packager.engines.vllm.family import VllmFamily
 from packager.errors import PlanRejected
 from packager.findings import errors_in
@@ -21,12 +23,6 @@ from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)
-
-
-def moves(architecture: str, method: str, **config: Any) -> dict[str, list[str]]:
-    folds = find_support(architecture, config, method).folds
-    assert folds is not None
-    return {move["from"]: move["into"] for move in folds["moves"]}
 
 
 def of(architecture: str) -> ModelFiles:
@@ -63,36 +59,20 @@ def test_every_architecture_that_is_planned_has_a_row() -> None:
     assert all(find_architecture(name).source for name in planned)
 
 
-@pytest.mark.parametrize("method", ["smoothquant", "awq"])
-@pytest.mark.parametrize("architecture", ["Gemma2ForCausalLM", "Gemma3ForCausalLM"])
-def test_gemmas_mlp_is_fed_by_the_norm_before_it_and_not_by_the_one_behind_attention(
-    architecture: str, method: str
+@cases("what_scales_move_out_of")
+def test_a_method_names_what_scales_move_out_of(
+    architecture: str, method: str, folds: str, left: tuple[str, ...]
 ) -> None:
-    stated = moves(architecture, method)
+    support = find_support(architecture, {}, method, untested=True)
 
-    assert stated["pre_feedforward_layernorm"] == ["mlp.gate_proj", "mlp.up_proj"]
-    assert "post_attention_layernorm" not in stated
-    assert "post_feedforward_layernorm" not in stated
-
-
-@cases("routers_read_the_norm_that_awq_scales_and_are_scaled_along")
-def test_routers_behind_a_scaled_norm_are_scaled_along(architecture: str, router: str) -> None:
-    assert moves(architecture, "awq")["post_attention_layernorm"][0] == router
-    assert "post_attention_layernorm" not in moves(architecture, "smoothquant")
-
-
-@cases("falcons_first_norm_feeds_the_mlp_only_where_that_runs_beside_attention")
-def test_falcons_first_norm_feeds_the_mlp_only_where_that_runs_beside_attention(
-    config: dict[str, Any], stated: list[str]
-) -> None:
-    assert moves("FalconForCausalLM", "awq", **config)["input_layernorm"] == stated
+    assert (support.folds, support.unfolded, support.refused) == (folds, left, "")
 
 
 def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     config = {"do_layer_norm_before": False}
 
     assert find_support("OPTForCausalLM", config, "smoothquant").refused
-    assert list(moves("OPTForCausalLM", "awq", **config)) == ["self_attn.v_proj"]
+    assert not find_support("OPTForCausalLM", config, "awq").refused
     assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
 
 
@@ -126,11 +106,11 @@ def test_methods_of_other_quantizers_are_not_judged() -> None:
 
 @cases("what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead")
 def test_what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead(
-    architecture: str, method: str, why: str, instead: str
+    architecture: str, method: str, code: str, why: str, instead: str
 ) -> None:
-    code, message, hint = refusal(of(architecture), method)
+    found, message, hint = refusal(of(architecture), method)
 
-    assert code == "quantize-architecture"
+    assert found == code
     assert architecture in message and why in message
     assert instead in hint
 
@@ -149,8 +129,14 @@ def test_a_compiler_that_quantizes_by_itself_is_not_asked_for_a_row() -> None:
     assert "quantize-architecture" not in {finding.code for finding in rejected.value.findings}
 
 
-def test_rounding_an_unknown_architecture_warns() -> None:
-    facts = facts_of(of("NobodyKnowsForCausalLM"), "ml.g6.12xlarge", quantize="fp8")
+@pytest.mark.parametrize(
+    "asked", [{"quantize": "fp8"}, {"quantize": "awq", "try_untested": True}], ids=str
+)
+def test_quantizing_an_unknown_architecture_warns(asked: dict[str, Any]) -> None:
+    texts = Samples(source="texts", samples=(Sample(text="a text"),))
+    facts = replace(
+        facts_of(of("NobodyKnowsForCausalLM"), "ml.g6.12xlarge", **asked), samples=texts
+    )
 
     plan = make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
 
