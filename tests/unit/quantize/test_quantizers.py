@@ -33,7 +33,7 @@ from packager.plugins.tables import FAMILIES
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sizing.schemes import quantized_weight_bytes
 from tests.support import zoo
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases_of
 from tests.support.headers import (
     LLAMA_3_8B,
     LOCAL_CPU,
