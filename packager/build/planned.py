@@ -98,6 +98,7 @@ def _gather(
         find_evaluation=services.find_evaluation,
         containers=services.containers(),
         read_scales=services.read_scales if headers is None else lambda _: None,
+        read_head_values=services.read_head_values,
         read_workload=services.read_workload,
         writes_tree=services.outputs != "images",
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance, with_ranks
-from packager.core.model import ModelFiles, ScaleValues
+from packager.core.model import HeadValues, ModelFiles, ScaleValues
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
@@ -39,6 +39,7 @@ def resolve(
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
     containers: tuple[ContainerFacts, ...] = (),
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None,
+    read_head_values: Callable[[ModelFiles, ModelFiles], HeadValues | None] = lambda *_: None,
     read_workload: Callable[[str], Workload] | None = None,
     writes_tree: bool = False,
 ) -> Facts:
@@ -69,6 +70,7 @@ def resolve(
     if request.draft == "auto" and known_draft is not None:
         known = known_draft(model, instance, container)
     asked = parse_asked_draft(known.reference or request.draft, parse_model_reference)
+    draft = _find_draft(asked, find_draft)
     return Facts(
         request=request,
         model=model,
@@ -76,7 +78,8 @@ def resolve(
         container=container,
         base=base,
         packager_version=__version__,
-        draft=_find_draft(asked, find_draft),
+        draft=draft,
+        head_values=read_head_values(draft, model) if draft else None,
         draft_asked=asked,
         draft_findings=known.findings,
         draft_license=known.license,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
-from packager.core.model import ModelFiles, ScaleValues
+from packager.core.model import HeadValues, ModelFiles, ScaleValues
 from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.techniques import DraftRequest
@@ -53,6 +53,7 @@ class Facts:
     base: BaseImage | None  # None while only a plan is made
     packager_version: str
     draft: ModelFiles | None = None  # files of the draft, where it has any
+    head_values: HeadValues | None = None  # of a head's vocabulary; None where they were not read
     # The requested draft, or the one that `auto` resolved to; a finding where there is none.
     draft_asked: DraftRequest | Finding | None = None
     draft_license: str = ""  # as the catalog states it; "" when it does not

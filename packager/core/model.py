@@ -82,6 +82,19 @@ class ScaleValues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeadValues:
+    """Values of a draft head's own vocabulary, and the tokens that end the model's answers.
+
+    None where the head has no such tensor, or one that is too large for a vocabulary.
+    """
+
+    d2t: tuple[int, ...] | None = None  # how far each token of the head is from the model's
+    t2d: tuple[int, ...] | None = None  # of each token of the model: 0 where the head lacks it
+    token_map: tuple[int, ...] | None = None  # of Medusa heads: the model's tokens themselves
+    end_tokens: tuple[int, ...] = ()  # sorted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
     """Files of a resolved model: everything the planner may look at."""
 

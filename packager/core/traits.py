@@ -29,6 +29,9 @@ MORE_WAIT = "more wait in a queue"  # what every server does with requests beyon
 
 MedusaLayout = Literal["medusa", "blocks"]  # names of the heads' tensors: TGI's, or vLLM's
 AnswersAs = Literal["name", "directory", "nothing"]
+# What an engine does with a draft whose rotary table is shorter than the longest sequence: reads
+# past its end, drafts nothing beyond, limits all sequences to it, or does not start.
+Beyond = Literal["reads-past", "skips", "limits", "refuses"]
 DraftOptions = Literal["", "speculative-config", "speculative-algorithm"]
 
 
@@ -62,6 +65,10 @@ class DraftTraits:
     medusa_is_model: bool = False  # heads are given as the model, and name the model they belong to
     speculators: frozenset[str] = frozenset()  # kinds read in the format of the speculators library
     norm_before_residual: bool = True  # heads whose residual is added after the norm are served
+    # By kind of draft; `eagle scaled` is one whose rotary scaling a longer table would change.  A
+    # kind that is missing gets a longer table.
+    beyond: frozenset[tuple[str, Beyond]] = frozenset()
+    lengthened_since: str = ""  # the version that makes tables of EAGLE heads longer; "" none
     options: DraftOptions = ""  # the engine's option that configures drafts; "" none that is read
     names_mtp_kinds: bool = False  # older versions call each kind of MTP head by a name of its own
     repeats_mtp_layers: bool = False  # more tokens than MTP layers must be a multiple of them

@@ -23,7 +23,11 @@ from packager.drafts.numbers import main_dtype
 from packager.drafts.options import check_asked
 from packager.drafts.request import check_absence, count_tokens
 from packager.drafts.suffix import check_suffix
+from packager.drafts.targets import check_target
+from packager.engines.given import spelled
 from packager.findings import Finding, errors_in
+
+CODE_OF = "model-impl"  # the option by which an engine runs transformers' code of a model
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
     )
     choice = _with_files(draft, facts, profile)
     findings = (*facts.draft_findings, *choice.findings)
+    if dict(spelled(request.engine_options)).get(CODE_OF) != "transformers":
+        findings += tuple(check_target(draft.kind, facts.model, facts.container, facts.containers))
     if choice.draft is not None and not errors_in(choice.findings):
         kept = "baked" if facts.writes_tree else request.weights  # a tree is laid out by us, too
         findings += tuple(check_layout(choice.draft, facts.container, kept, facts.draft))
@@ -81,7 +87,7 @@ def _without_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftCh
 
 
 def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoice:
-    files = facts.draft
+    files, tokens, values = facts.draft, draft.speculative_tokens, facts.head_values
     assert files is not None
     if draft.kind == "mtp":
         found = tuple(check_assistant(files, facts.model, profile, facts.container))
@@ -93,15 +99,14 @@ def _with_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoic
         return DraftChoice(complete, found)
     if draft.kind == "medusa":
         heads = read_medusa(files)
-        found = tuple(check_medusa(heads, files, facts.model, profile, draft.speculative_tokens))
+        found = tuple(check_medusa(heads, files, facts.model, profile, tokens, values))
         return DraftChoice(medusa_draft(draft, heads) if heads.heads else None, found)
     if draft.kind == "dflash":
         head = read_dflash(files)
-        tokens = draft.speculative_tokens
-        found = tuple(check_dflash(head, files, facts.model, profile, tokens))
+        found = tuple(check_dflash(head, files, facts.model, profile, tokens, values))
         numbered = head.hidden_size and head.heads and (tokens or head.stated_tokens)
         return DraftChoice(dflash_draft(draft, head) if numbered else None, found)
     head = read_eagle(files)
-    found = tuple(check_eagle(draft.kind, head, files, facts.model, profile))
+    found = tuple(check_eagle(draft.kind, head, files, facts.model, profile, values))
     numbered = head.hidden_size and head.heads
     return DraftChoice(eagle_draft(draft, head) if numbered else None, found)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from packager.core.model import ModelFiles, ModelProfile
+from packager.core.model import HeadValues, ModelFiles, ModelProfile
 from packager.core.techniques import Draft
 from packager.drafts.eagle import (
     INDICES,
@@ -25,6 +25,7 @@ from packager.drafts.eagle import (
     is_mapped,
     read_eagle,
 )
+from packager.drafts.head_config import check_head_config
 from packager.drafts.numbers import (
     OWN,
     TRAINED_FOR,
@@ -97,7 +98,12 @@ def dflash_draft(draft: Draft, head: EagleHead) -> Draft:
 
 
 def check_dflash(
-    head: EagleHead, files: ModelFiles, model: ModelFiles, profile: ModelProfile, tokens: int
+    head: EagleHead,
+    files: ModelFiles,
+    model: ModelFiles,
+    profile: ModelProfile,
+    tokens: int,
+    values: HeadValues | None = None,
 ) -> Iterator[Finding]:
     """Refuse a head that does not fit the model, or is not whole; `tokens` 0: a whole block."""
     if not head.hidden_size or not head.heads:
@@ -108,12 +114,13 @@ def check_dflash(
     yield from check_kind("dflash", found or head.stated_kind)
     yield from check_type(files.config)
     yield from check_trained_for(files.config, model, profile)
+    yield from check_head_config(files, model, profile)
     if head.vocab_size and head.vocab_size != profile.vocab_size:
         yield other_vocabulary(head.vocab_size, profile.vocab_size)
     yield from check_floats(head.tensors.values(), indices=INDICES)
     yield from _check_shapes(head, profile)
     yield from _check_whole(head, files, profile)
-    yield from check_vocabulary(head, profile)
+    yield from check_vocabulary(head, profile, values)
     yield from _check_layers(head, profile)
     own = mapping(files.config.get("dflash_config"))
     yield from check_mask_token({**files.config, **own}, profile.vocab_size)

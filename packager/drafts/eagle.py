@@ -21,9 +21,10 @@ from dataclasses import replace
 from typing import Any
 
 from packager.architectures.profile import KV_ELEMENT_BYTES, text_config
-from packager.core.model import ModelFiles, ModelProfile, TensorInfo
+from packager.core.model import HeadValues, ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft, DraftKind
 from packager.core.values import dataclass
+from packager.drafts.head_config import check_head_config
 from packager.drafts.numbers import (
     MENDED,
     OWN,
@@ -38,8 +39,9 @@ from packager.drafts.numbers import (
     other_vocabulary,
 )
 from packager.drafts.request import MOST_TOKENS
+from packager.drafts.token_map import check_token_map
 from packager.drafts.trained_for import check_trained_for
-from packager.findings import Finding
+from packager.findings import Finding, errors_in
 
 AUX_STATES = 3  # hidden states that an EAGLE-3 head reads where it does not say
 PARALLEL_TOKENS = 5  # that a P-EAGLE head proposes where it does not say
@@ -158,8 +160,14 @@ def check_eagle(
     files: ModelFiles,
     model: ModelFiles,
     profile: ModelProfile,
+    values: HeadValues | None = None,
+    *,
+    trains: bool = False,
 ) -> Iterator[Finding]:
-    """Yield findings where a head does not fit the model or is incomplete."""
+    """Yield findings where a head does not fit the model or is incomplete.
+
+    `values` are those of its vocabulary, where they were read; `trains` when it is trained on.
+    """
     if not head.hidden_size or not head.heads:
         message = "the draft's config.json does not state hidden_size and num_attention_heads"
         yield Finding("error", "draft-config", message, OWN)
@@ -167,13 +175,14 @@ def check_eagle(
     yield from _check_kind(kind, head)
     yield from check_type(files.config)
     yield from check_trained_for(files.config, model, profile)
+    yield from check_head_config(files, model, profile)
     if head.vocab_size and head.vocab_size != profile.vocab_size:
         yield other_vocabulary(head.vocab_size, profile.vocab_size)
     yield from check_floats(head.tensors.values(), indices=INDICES)
     yield from _check_shapes(kind, head, profile)
     yield from _check_whole(kind, head)
     if kind in THREE:
-        yield from check_vocabulary(head, profile)
+        yield from check_vocabulary(head, profile, values, trains=trains)
         yield from _check_aux_layers(head, profile)
     if kind == "peagle":
         yield from check_mask_token(files.config, profile.vocab_size)
@@ -288,7 +297,13 @@ def is_mapped(head: EagleHead) -> bool:
     return bool(head.draft_vocab_size and head.draft_vocab_size != head.vocab_size)
 
 
-def check_vocabulary(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
+def check_vocabulary(
+    head: EagleHead,
+    profile: ModelProfile,
+    values: HeadValues | None = None,
+    *,
+    trains: bool = False,
+) -> Iterator[Finding]:
     """Check the smaller vocabulary that a head proposes from, and its map."""
     own = head.draft_vocab_size or profile.vocab_size
     if own > profile.vocab_size:
@@ -297,6 +312,26 @@ def check_vocabulary(head: EagleHead, profile: ModelProfile) -> Iterator[Finding
     scores = head.tensors.get("lm_head.weight")
     if scores is not None and scores.shape != (own, head.hidden_size):
         yield other_shape(scores, (own, head.hidden_size), OWN)
+    found = tuple(_check_lengths(head, own, profile))
+    yield from found
+    if own != profile.vocab_size and "d2t" not in head.tensors:
+        message = (
+            f"the draft proposes from {own} tokens of {profile.vocab_size}, and has no 'd2t' that "
+            "says which"
+        )
+        yield Finding("error", "draft-mapping", message, MENDED)
+    elif errors_in(found):
+        return
+    missing = [name for name in INDICES if name not in head.tensors]
+    if trains and len(missing) == 1:
+        message = f"the draft lacks {missing[0]!r}: trainers read 'd2t' and 't2d', or neither"
+        yield Finding("error", "draft-mapping", message, MENDED)
+    if "d2t" not in missing:
+        yield from check_token_map(values, profile.vocab_size, trains=trains)
+
+
+def _check_lengths(head: EagleHead, own: int, profile: ModelProfile) -> Iterator[Finding]:
+    """Compare the headers of a map with the numbers of tokens that it maps."""
     lengths = {"d2t": own, "t2d": profile.vocab_size}
     for name, dtypes in INDICES.items():
         tensor = head.tensors.get(name)
@@ -313,12 +348,6 @@ def check_vocabulary(head: EagleHead, profile: ModelProfile) -> Iterator[Finding
                 f"{name!r} of the draft is {tensor.dtype}; a map is one of {', '.join(dtypes)}"
             )
             yield Finding("error", "draft-mapping", message, MENDED)
-    if own != profile.vocab_size and "d2t" not in head.tensors:
-        message = (
-            f"the draft proposes from {own} tokens of {profile.vocab_size}, and has no 'd2t' that "
-            "says which"
-        )
-        yield Finding("error", "draft-mapping", message, MENDED)
 
 
 def _check_aux_layers(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:

@@ -12,6 +12,8 @@ from packager.core.model import ModelFiles
 from packager.core.values import dataclass
 from packager.drafts.assistant import ASSISTANT
 from packager.drafts.mtp import check_engine, layer_words, why_not_mtp
+from packager.drafts.numbers import architecture_of
+from packager.drafts.targets import check_target
 from packager.findings import Finding, errors_in
 
 # kind of a draft → what a request puts before its reference
@@ -133,11 +135,12 @@ def _refused_by_rules(
     container: ContainerFacts,
     rules: tuple[Rule, ...],
 ) -> str:
-    names = model.config.get("architectures")
+    for found in check_target(kind, model, container):
+        return found.message
     situation: dict[str, object] = {
         "target": "image",
         "model": model.ref.name,
-        "architecture": str(names[0]) if isinstance(names, list) and names else "",
+        "architecture": architecture_of(model.config),
         "family": container.family,
         "variant": container.variant,
         "engine": container.engine,

@@ -14,9 +14,10 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
-from packager.core.model import ModelFiles, ModelProfile, TensorInfo
+from packager.core.model import HeadValues, ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft
 from packager.core.values import dataclass
+from packager.drafts.head_config import check_head_config
 from packager.drafts.numbers import (
     MENDED,
     OWN,
@@ -24,6 +25,7 @@ from packager.drafts.numbers import (
     number,
     other_shape,
 )
+from packager.drafts.token_map import check_medusa_map
 from packager.drafts.trained_for import check_trained_for
 from packager.findings import Finding
 
@@ -131,7 +133,12 @@ def medusa_draft(draft: Draft, heads: MedusaHeads) -> Draft:
 
 
 def check_medusa(
-    heads: MedusaHeads, files: ModelFiles, model: ModelFiles, profile: ModelProfile, tokens: int
+    heads: MedusaHeads,
+    files: ModelFiles,
+    model: ModelFiles,
+    profile: ModelProfile,
+    tokens: int,
+    values: HeadValues | None = None,
 ) -> Iterator[Finding]:
     """Yield findings where the heads do not fit the model or are incomplete."""
     if not heads.heads or heads.heads > MOST_HEADS or not heads.head_layers:
@@ -140,8 +147,12 @@ def check_medusa(
         yield Finding("error", "draft-heads", message, hint)
         return
     yield from check_trained_for(files.config, model, profile)
+    yield from check_head_config(files, model, profile)
     yield from check_floats((one.tensor for one in heads.tensors), indices=(TOKEN_MAP,))
-    yield from _check_shapes(heads, profile)
+    found = tuple(_check_shapes(heads, profile))
+    yield from found
+    if TOKEN_MAP in heads.others and not found:
+        yield from check_medusa_map(values, profile.vocab_size)
     yield from _check_whole(heads)
     yield from _check_stated(heads, files)
     if tokens > heads.heads:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from packager.architectures.profile import text_config
 from packager.core.model import TensorInfo
 from packager.findings import Finding
 
@@ -30,6 +31,33 @@ def counts(value: object) -> tuple[int, ...]:
 def mapping(value: object) -> Mapping[str, Any]:
     """Return a nested part of a config.json; empty when `value` is not one."""
     return value if isinstance(value, Mapping) else {}
+
+
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """Return the class that a config.json names first; "" without one."""
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
+def head_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a head's config.json with what the speculators library nests in it on top."""
+    return {**config, **mapping(config.get("transformer_layer_config"))}
+
+
+def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how a config.json describes rotary embeddings, as transformers 5 spells it.
+
+    Empty where it does not say, or says it of each kind of layer apart.
+    """
+    numbers = text_config(config)
+    found = dict(mapping(numbers.get("rope_parameters")) or mapping(numbers.get("rope_scaling")))
+    if any(isinstance(value, Mapping) for value in found.values()):
+        return {}
+    if numbers.get("rope_theta") is not None:
+        found.setdefault("rope_theta", numbers["rope_theta"])
+    if found:  # `type` is how transformers spelled it before 4.43
+        found.setdefault("rope_type", found.get("type", "default"))
+    return found
 
 
 def other_vocabulary(own: int, models: int) -> Finding:

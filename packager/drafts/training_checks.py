@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from packager.core.model import ModelFiles, ModelProfile
+from packager.core.model import HeadValues, ModelFiles, ModelProfile
 from packager.core.techniques import Draft
 from packager.core.training import LAYERS, LEARNING_RATE, TOKENS, HeadTraining
 from packager.drafts.eagle import AUX_STATES, check_eagle, eagle_draft, read_eagle
@@ -47,7 +47,11 @@ def usual_aux_layers(layers: int) -> tuple[int, ...]:
 
 
 def check_training(
-    asked: HeadTraining, model: ModelFiles, profile: ModelProfile, head: ModelFiles | None
+    asked: HeadTraining,
+    model: ModelFiles,
+    profile: ModelProfile,
+    head: ModelFiles | None,
+    values: HeadValues | None = None,
 ) -> Iterator[Finding]:
     """Yield findings where this head cannot be trained. `asked` has its defaults filled in."""
     if profile.quantization:
@@ -70,7 +74,7 @@ def check_training(
     elif asked.trainer != "speculators":
         yield _option(f"{asked.trainer} trains no Medusa heads", "leave --trainer out")
     if head is not None:
-        yield from check_head(asked, head, model, profile)
+        yield from check_head(asked, head, model, profile, values, trains=True)
 
 
 def _check_eagle3(asked: HeadTraining, profile: ModelProfile) -> Iterator[Finding]:
@@ -94,15 +98,21 @@ def _check_eagle3(asked: HeadTraining, profile: ModelProfile) -> Iterator[Findin
 
 
 def check_head(
-    asked: HeadTraining, head: ModelFiles, model: ModelFiles, profile: ModelProfile
+    asked: HeadTraining,
+    head: ModelFiles,
+    model: ModelFiles,
+    profile: ModelProfile,
+    values: HeadValues | None = None,
+    *,
+    trains: bool = False,
 ) -> Iterator[Finding]:
-    """Check a head against the model, as a build with it would."""
+    """Check a head against the model, as a build with it would; `trains` when it is trained on."""
     if asked.method == "medusa":
         heads = read_medusa(head)
-        yield from check_medusa(heads, head, model, profile, asked.speculative_tokens)
+        yield from check_medusa(heads, head, model, profile, asked.speculative_tokens, values)
         return
     eagle = read_eagle(head)
-    yield from check_eagle("eagle3", eagle, head, model, profile)
+    yield from check_eagle("eagle3", eagle, head, model, profile, values, trains=trains)
 
 
 def _as_given(asked: HeadTraining, head: ModelFiles) -> HeadTraining:

@@ -80,7 +80,7 @@ def read_scale_values(
     result = _Result()
     for path, wanted in by_file.items():
         header = read_header(files[path])
-        offsets = _offsets(header)
+        offsets = tensor_offsets(header)
         for part in _open(files[path], read):
             for scale in wanted:
                 at = offsets[scale.name]
@@ -130,7 +130,8 @@ def _sampled(by_file: Mapping[str, list[TensorInfo]]) -> defaultdict[str, list[T
     return found
 
 
-def _offsets(header: WeightsHeader) -> dict[str, int]:
+def tensor_offsets(header: WeightsHeader) -> dict[str, int]:
+    """Return where each tensor begins in its file."""
     offsets, at = {}, header.data_offset
     for tensor in header.tensors:
         offsets[tensor.name] = at

@@ -26,6 +26,7 @@ from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.values import dataclass
 from packager.drafts.choose import DraftChoice, choose_draft
+from packager.drafts.positions import check_positions
 from packager.drafts.split import check_draft_split, draft_divides
 from packager.engines.load_formats import choose_load_format, suggest_load_format
 from packager.engines.parsers import Parsers, choose_parsers
@@ -219,7 +220,7 @@ def _decide(
     compiler = compiling.name or facts.request.compile
     stacked = check_stack(plan, rules, compiler=compiler, base=facts.request.base)
     findings += [finding for finding in stacked if finding.code not in said]
-    findings += check_draft_split(plan) if may_fit else ()
+    findings += (*check_draft_split(plan), *check_positions(plan, facts.draft)) if may_fit else ()
     if fits:
         findings += family.check(plan)
         findings += suggest_load_format(plan)

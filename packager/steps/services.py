@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Literal
 
 from packager.core.events import EventSink, ignore
-from packager.core.model import ModelFiles
+from packager.core.model import HeadValues, ModelFiles
 from packager.core.recipe import CacheStatus, Step, StepOutcome
 from packager.core.references import ModelReference
 from packager.core.values import dataclass
@@ -29,6 +29,8 @@ class StepServices:
     parse_model_reference: Callable[[str], ModelReference] = parse_model_reference
     find_model: Callable[[ModelReference], ModelFiles]
     find_draft: Callable[[ModelReference], ModelFiles]
+    # Values of a draft head's vocabulary, and of the model how answers end.
+    read_head_values: Callable[[ModelFiles, ModelFiles], HeadValues | None] = lambda *_: None
     pin_files: Callable[[ModelFiles], ModelFiles]  # with digests, as far as they may be read
     executor: Executor
     run_steps: Callable[[], AbstractContextManager[RunStep]]  # results are there until it ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from packager.architectures.profile import SameModel
@@ -14,15 +14,22 @@ from packager.catalog.models import quantized_checkpoints
 from packager.checkpoints.gate import quantized_scales
 from packager.core.events import StepEvent, ignore, working
 from packager.core.image import BaseImage, Blob, FileRange, Platform, SealedImage
-from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
+from packager.core.model import (
+    HeadValues,
+    ModelFile,
+    ModelFiles,
+    ScaleValues,
+    WeightsHeader,
+)
 from packager.core.references import ModelReference
 from packager.drafts.train.head_files import report_beside
-from packager.errors import ModelRefused, NotReproduced, UsageError
+from packager.errors import ModelRefused, NotReproduced, PackagerError, UsageError
 from packager.evaluate.quality import read_quality
 from packager.files.atomic import check_place
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.target import parse_target
+from packager.models.head_values import read_head_values
 from packager.models.reference import parse_model_reference as parse_reference
 from packager.models.safetensors import read_weights_header
 from packager.models.scales import read_scale_values
@@ -87,6 +94,8 @@ def services_for(settings: Settings) -> BuildServices:
     def _read_scales(same: SameModel) -> ScaleValues | None:
         return read_scales(same.model, settings, reader)
 
+    read_values = cache(partial(_read_values, settings, reader))
+
     return BuildServices(
         parse_model_reference=parse_model_reference,
         # Ranking plans one model many times.
@@ -125,6 +134,7 @@ def services_for(settings: Settings) -> BuildServices:
         past=cache(lambda: past_runs(settings)),
         containers=rows.containers,
         read_scales=lambda model: _read_scales(SameModel(model)),
+        read_head_values=lambda head, model: read_values(SameModel(head), SameModel(model)),
         peek_model=lambda reference: _peek_model(reference, settings),
         accelerator_of=rows.accelerator_of,
         read_header=lambda file: _read_header(file, reader),
@@ -144,6 +154,23 @@ def read_scales(model: ModelFiles, settings: Settings, reader: BlobReader) -> Sc
     return read_scale_values(
         model, scales, read_header=lambda file: _read_header(file, reader), read=reader.read
     )
+
+
+def _read_values(
+    settings: Settings, reader: BlobReader, head: SameModel, model: SameModel
+) -> HeadValues | None:
+    """Read a head's vocabulary; None for a plan where the files are elsewhere, out of reach."""
+    try:
+        return read_head_values(
+            head.model,
+            model.model,
+            read_header=lambda file: _read_header(file, reader),
+            read=reader.read,
+        )
+    except PackagerError:
+        if not settings.headers_only:
+            raise
+        return None  # headers may be known from before, and enough for a plan
 
 
 def _read_header(file: ModelFile, reader: BlobReader) -> WeightsHeader:

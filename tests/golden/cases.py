@@ -19,6 +19,7 @@ from packager.plugins.tables import FAMILIES
 from packager.ports import ContainerFamily
 from tests.golden.models import MODELS, WRITTEN
 from tests.support.headers import LOCAL_CPU
+from tests.support.heads import values_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Case:
             base=None,
             packager_version="0.1.0",
             draft=self.draft,
+            head_values=values_of(self.draft) if self.draft else None,
             draft_asked=parse_draft(self.asked.get("draft")),
         )
 

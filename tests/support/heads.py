@@ -6,7 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from packager.core.model import ModelFiles, ModelRef
+from packager.core.model import HeadValues, ModelFiles, ModelRef
+from tests.support.doubles.models import token_maps
 from tests.support.headers import tensor
 from tests.support.layouts import Headers, read_layout, write_out
 
@@ -83,6 +84,12 @@ def medusa_of_vllm(
     return files(config, write_out(rows))
 
 
+def values_of(head: ModelFiles, **changed: Any) -> HeadValues:
+    """What the map of a head holds, as `write_safetensors` writes it."""
+    maps = token_maps({one.name: (one.dtype, one.shape) for one in head.tensors})
+    return HeadValues(**{name: tuple(values) for name, values in maps.items()} | changed)
+
+
 def without(model: ModelFiles, *names: str) -> ModelFiles:
     """The same without some tensors, as a save that broke off leaves it."""
     return with_shapes(model, dict.fromkeys(names))
@@ -112,7 +119,7 @@ def files(config: Mapping[str, Any], shapes: Headers) -> ModelFiles:
 
 def _numbers(target: Mapping[str, Any]) -> dict[str, Any]:
     sizes = ("hidden_size", "intermediate_size", "head_dim", "vocab_size")
-    names = (*sizes, "num_attention_heads", "num_key_value_heads")
+    names = (*sizes, "num_attention_heads", "num_key_value_heads", "max_position_embeddings")
     return {name: target[name] for name in names if name in target} | {"num_hidden_layers": 1}
 
 

@@ -37,7 +37,7 @@ from packager.drafts.training_checks import (
     completed,
 )
 from packager.errors import PlanRejected, StepFailed
-from packager.findings import errors_in
+from packager.findings import Finding, errors_in
 from packager.steps.devices import gpus_for, refuse_missing_gpus, threads_for
 from packager.steps.running import run_with_tool, with_cache_healed
 from packager.steps.services import RunStep, StepServices
@@ -78,7 +78,8 @@ def train_head(
     if head is not None:
         findings += tuple(check_continuing(asked, head))
     asked = completed(asked, profile, head)
-    findings += tuple(check_training(asked, model, profile, head))
+    values = services.read_head_values(head, model) if head else None
+    findings += tuple(check_training(asked, model, profile, head, values))
     if errors_in(findings):
         raise PlanRejected(findings)
     chosen = gpus_for(gpus, training_gpu_use(profile), services)
@@ -105,12 +106,7 @@ def train_head(
             _, outcome = run_with_tool(describe, trainer, services, run_step, gpus=chosen)
             files = outcome.files
             made = head_services.read_head(files)
-            found = tuple(check_head(asked, made, model, profile))
-            if wrong := errors_in(found):
-                raise StepFailed(
-                    f"the head that was trained does not fit the model: {wrong[0].message}",
-                    hint="this is a bug of the trainer: report it with the options you gave",
-                )
+            found = _check_trained(asked, made, model, profile, services)
             report = head_services.read_report(files)
             head_services.write(files)
             return Trained(
@@ -122,6 +118,24 @@ def train_head(
             )
 
         return with_cache_healed(services, work)
+
+
+def _check_trained(
+    asked: HeadTraining,
+    made: ModelFiles,
+    model: ModelFiles,
+    profile: ModelProfile,
+    services: StepServices,
+) -> tuple[Finding, ...]:
+    """Check a head as a build with it would; raises where it does not fit the model."""
+    values = services.read_head_values(made, model)
+    found = tuple(check_head(asked, made, model, profile, values))
+    if wrong := errors_in(found):
+        raise StepFailed(
+            f"the head that was trained does not fit the model: {wrong[0].message}",
+            hint="this is a bug of the trainer: report it with the options you gave",
+        )
+    return found
 
 
 def _head_at(reference: str, services: StepServices) -> ModelFiles:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from packager.core.traits import DraftTraits, EngineTraits
+from packager.core.traits import Beyond, DraftTraits, EngineTraits
+
+# Read in 0.5.5, 0.5.17 and 0.5.23, configs/model_config.py: an error unless
+# SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN is set, for every kind of draft that has a config.
+WITH_POSITIONS = ("eagle", "eagle3", "dflash", "draft_model")
+REFUSES: Beyond = "refuses"
+BEYOND = frozenset((name, REFUSES) for kind in WITH_POSITIONS for name in (kind, f"{kind} scaled"))
 
 TRAITS = EngineTraits(
     when_full="more wait in a queue; when the cache is full, the latest is retracted and computed "
     "again",
-    drafts=DraftTraits(norm_before_residual=False, options="speculative-algorithm"),
+    drafts=DraftTraits(beyond=BEYOND, norm_before_residual=False, options="speculative-algorithm"),
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from packager.core.facts import ContainerFacts
 from packager.core.request import MOST_NODES
 from packager.core.stopping import DRAIN_S, Stopping
-from packager.core.traits import DraftTraits, EngineTraits
+from packager.core.traits import Beyond, DraftTraits, EngineTraits
 from packager.core.versions import is_before
 from packager.engines.schema import EngineSchema
 from packager.engines.vllm.processors import processor_kernels
@@ -26,10 +27,30 @@ ZERO_POINTS_SINCE = "0.8.5"
 # The oldest version that is known to read heads of the speculators library, by kind of head.
 SPECULATORS_SINCE = {"eagle": "0.10.2", "eagle3": "0.10.2", "dflash": "0.10.2", "peagle": "0.22.0"}
 
+# Rotary tables of EAGLE heads are as long as the model's sequences since then (vllm#49343); of
+# every draft but a draft model, where scaling allows it, since 0.33.0.  Both read in its source.
+LENGTHENED_SINCE, ALL_LENGTHENED_SINCE = "0.27.0", "0.33.0"
+SECOND_RUNNER_SINCE = "0.29.0"  # which reads past a DFlash head's table where the first skips
+EAGLES = ("eagle", "eagle3", "peagle")
+
 SUFFIX_PACKAGE = "arctic-inference==0.1.1"  # as vLLM's own message names it, 0.11.1 to 0.32.0
 
 # It takes load formats of plug-ins, and its second engine loads what was split for each rank.
 RANKS_SINCE = "0.10.2"
+
+
+def beyond_table(version: str) -> Mapping[str, Beyond]:
+    """Return what a version does with drafts for shorter sequences, by kind."""
+    if not is_before(version, ALL_LENGTHENED_SINCE):
+        limited: dict[str, Beyond] = {"draft_model": "limits", "draft_model scaled": "limits"}
+        return limited | {f"{kind} scaled": "limits" for kind in (*EAGLES, "dflash")}
+    block: Beyond = "skips" if is_before(version, SECOND_RUNNER_SINCE) else "reads-past"
+    found: dict[str, Beyond] = {"draft_model": "skips", "draft_model scaled": "skips"}
+    found |= {"dflash": block, "dflash scaled": block}
+    found |= {f"{kind} scaled": "reads-past" for kind in EAGLES}
+    if is_before(version, LENGTHENED_SINCE):
+        found |= dict.fromkeys(EAGLES, "reads-past")
+    return found
 
 
 def vllm_traits(version: str) -> EngineTraits:
@@ -47,6 +68,8 @@ def vllm_traits(version: str) -> EngineTraits:
             speculators=frozenset(
                 kind for kind, since in SPECULATORS_SINCE.items() if not is_before(version, since)
             ),
+            beyond=frozenset(beyond_table(version).items()),
+            lengthened_since=LENGTHENED_SINCE,
             options="speculative-config",
             names_mtp_kinds=True,
             repeats_mtp_layers=True,

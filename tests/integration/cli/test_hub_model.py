@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.drafts.test_drafts_in_builds import write_head, write_target
+from tests.support import heads
 from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
+from tests.support.headers import TINY
 from tests.support.quantized import arriving, save
 
 
@@ -61,6 +64,26 @@ def test_a_build_that_is_refused_from_headers_downloads_no_weights(
     done = packager(*BUILD, "--model", "acme/awq", env=environment, status=3)
 
     assert "28 packed weights are stored with scales of another shape" in done.err
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+def test_a_plan_reads_the_map_of_a_head_where_it_is(
+    packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
+) -> None:
+    target = TINY | {"num_hidden_layers": 8}
+    model = write_target(tmp_path / "model")
+    head = write_head(tmp_path / "head", heads.eagle3(target, draft_vocab=1024))
+    files = {path.name: path.read_bytes() for path in head.iterdir()}
+    weights = files["model.safetensors"]
+    at = weights.index(struct.pack("<4q", 0, 0, 0, 1))  # where `d2t` begins
+    files["model.safetensors"] = weights[:at] + struct.pack("<q", 2048) + weights[at + 8 :]
+    hub.add("acme/head", files)
+    asked = ("--draft", "eagle3:acme/head", "--instance", "g5.xlarge")
+
+    done = packager("plan", "--model", str(model), *asked, env=environment)
+
+    assert "maps 1 of 1024 tokens to none of the model's 2048" in done.err
+    assert done.status == 3
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import struct
 import tarfile
 import time
 from collections.abc import Mapping
@@ -346,6 +347,30 @@ def write_mimo(directory: Path) -> Path:
     listed["weight_map"] |= dict.fromkeys(shapes, "model-mtp.safetensors")
     write_json(index, listed)
     return directory
+
+
+TRAIN = ("draft", "train", "--method", "eagle3", "--output", "new", "--from")
+
+
+@pytest.mark.parametrize(
+    "asked", [("plan", *MACHINE[:2]), ("build", *LMI, "--output", "oci:out"), TRAIN]
+)
+def test_a_map_to_tokens_that_the_model_has_not_is_refused_by_its_values(
+    packager: Packager, tmp_path: Path, asked: tuple[str, ...]
+) -> None:
+    write_target(tmp_path / "model")
+    head = write_head(tmp_path / "head", heads.eagle3_of_speculators(TARGET, draft_vocab=1024))
+    weights = head / "model.safetensors"
+    at = weights.read_bytes().index(struct.pack("<3q", 0, 0, 0))  # where `d2t` begins
+    with weights.open("r+b") as file:
+        file.seek(at)
+        file.write(struct.pack("<q", 2048))
+    named = ("./head",) if asked is TRAIN else ("--draft", "eagle3:./head")
+
+    done = packager(*asked, *named, "--model", "./model")
+
+    assert done.status == 3, done.err
+    assert "maps 1 of 1024 tokens to none of the model's 2048: token 0, with 2048" in done.err
 
 
 def test_auto_serves_the_head_that_the_model_brings_and_adds_no_layer(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 from tests.support.places import DATA
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name → dtype, shape
+
+INDEX_CODES = {"I64": "q", "I32": "i", "BOOL": "B", "U8": "B"}  # of `array`
 
 BYTES_PER_ELEMENT = {
     "BF16": 2,
@@ -137,7 +140,7 @@ def write_weights(directory: Path, tensors: Tensors, *, shards: int, seed: int =
 
 def write_safetensors(path: Path, tensors: Tensors, *, seed: int = 0) -> int:
     """Write one safetensors file of random bytes and return the bytes of its tensors."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, (dtype, shape) in tensors.items():
         size = BYTES_PER_ELEMENT[dtype]
@@ -145,8 +148,22 @@ def write_safetensors(path: Path, tensors: Tensors, *, seed: int = 0) -> int:
             size *= dimension
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [end, end + size]}
         end += size
-    path.write_bytes(safetensors_bytes(header, random.Random(seed).randbytes(end)))
+    data = bytearray(random.Random(seed).randbytes(end))
+    for name, values in token_maps(tensors).items():
+        begin, after = header[name]["data_offsets"]
+        data[begin:after] = array(INDEX_CODES[tensors[name][0]], values).tobytes()
+    path.write_bytes(safetensors_bytes(header, bytes(data)))
     return end
+
+
+def token_maps(tensors: Tensors) -> dict[str, list[int]]:
+    """Make the maps of a head's own vocabulary: three of four of the model's tokens, or all."""
+    own = tensors["d2t"][1][0] if "d2t" in tensors else 0
+    models = tensors["t2d"][1][0] if "t2d" in tensors else 2 * own
+    d2t = [at // 3 if 4 * own <= 3 * models else 0 for at in range(own)]
+    kept = {at + offset for at, offset in enumerate(d2t)}
+    maps = {"d2t": d2t, "t2d": [int(at in kept) for at in range(models)]}
+    return {name: values for name, values in maps.items() if name in tensors}
 
 
 def safetensors_bytes(header: Mapping[str, object], data: bytes = b"") -> bytes:

@@ -51,10 +51,10 @@ def answers(kind: str, files: ModelFiles) -> list[Finding]:
     if kind.startswith("dflash"):
         head = read_dflash(files)
         dflash_draft(Draft(kind="dflash", reference="r", speculative_tokens=0), head)
-        return list(check_dflash(head, files, LLAMA, PROFILE, 0))
+        return list(check_dflash(head, files, LLAMA, PROFILE, 0, heads.values_of(files)))
     head = read_eagle(files)
     eagle_draft(Draft(kind="peagle", reference="r", speculative_tokens=0), head)
-    return list(check_eagle("peagle", head, files, LLAMA, PROFILE))
+    return list(check_eagle("peagle", head, files, LLAMA, PROFILE, heads.values_of(files)))
 
 
 @pytest.mark.parametrize("kind", HEADS)

@@ -24,6 +24,7 @@ from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.head_rows import made_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
+from tests.support.heads import values_of
 
 cases = cases_of(__file__, "pairs")
 
@@ -41,13 +42,15 @@ def plan_of(
     instance: str = "g5.12xlarge",
     engine_version: str = "",
     asked: Mapping[str, Any] = NOTHING,
+    mapped: Mapping[str, Any] = NOTHING,
 ) -> Plan:
     facts = facts_of(model, instance, family=family, draft=f"{kind}org/draft", **asked)
     version, machine = asked.get("container_version"), facts.instance
     container = find_container(family, machine.kind, version, None, machine.name, ())
     if engine_version:
         container = replace(container, engine_version=engine_version)
-    facts = replace(facts, container=container, draft=draft)
+    values = values_of(draft, **mapped)
+    facts = replace(facts, container=container, draft=draft, head_values=values)
     return make_plan(facts, FAMILIES[family], rules=rules())
 
 
@@ -94,6 +97,27 @@ def test_what_fits_is_planned_with_its_numbers(
     assert (plan.budget.draft_kv_bytes > 0) == (plan.draft.kind not in ("medusa", "mtp"))
     assert plan.draft.ref == head.ref
     assert plan.draft.layout
+
+
+@cases("remarked", **DEFAULTS, engine_version="")
+def test_what_engines_stand_is_remarked_on_or_passed(
+    kind: str,
+    draft: Mapping[str, Any],
+    model: Mapping[str, Any],
+    family: str,
+    instance: str,
+    engine_version: str,
+    asked: Mapping[str, Any],
+    code: str,
+    severity: str,
+) -> None:
+    where = {"family": family, "instance": instance, "engine_version": engine_version}
+    try:
+        found = plan_of(kind, made_of(draft), made_of(model), asked=asked, **where).findings
+    except PlanRejected as rejected:  # for something else
+        found = rejected.findings
+
+    assert next((one.severity for one in found if one.code == code), "") == severity
 
 
 def warned(kind: str, draft: ModelFiles, model: ModelFiles, family: str = "vllm") -> list[str]:

@@ -20,9 +20,10 @@ PROFILE = make_profile(MODEL)[0]
 
 
 def check(kind: DraftKind, head: ModelFiles) -> list[Finding]:
+    values = heads.values_of(head)
     if kind == "dflash":
-        return list(check_dflash(read_dflash(head), head, MODEL, PROFILE, 0))
-    return list(check_eagle(kind, read_eagle(head), head, MODEL, PROFILE))
+        return list(check_dflash(read_dflash(head), head, MODEL, PROFILE, 0, values))
+    return list(check_eagle(kind, read_eagle(head), head, MODEL, PROFILE, values))
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3", "peagle", "dflash"])

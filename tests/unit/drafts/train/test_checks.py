@@ -137,3 +137,13 @@ def test_a_truncated_head_is_not_trained_on() -> None:
     )
 
     assert found(HeadTraining(method="eagle3"), head=head)
+
+
+def test_a_head_with_half_a_map_is_not_trained_on() -> None:
+    layers = [1, 2, 3]
+    whole = eagle3_of_speculators(TINY, draft_vocab=512, eagle_aux_hidden_state_layer_ids=layers)
+
+    (message,) = found(HeadTraining(method="eagle3"), head=without(whole, "t2d"))
+
+    assert "lacks 't2d'" in message
+    assert not found(HeadTraining(method="eagle3"), head=whole)
