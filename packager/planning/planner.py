@@ -243,15 +243,14 @@ def _choose(
     findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
     findings += [*check_prefill(request), *check_utilization(request, instance)]
     dtype, found = choose_dtype(profile, instance, request.dtype)
+    asks_table = _asks_table(quantizer, compilers.get(request.compile or ""))
     quantized = choose_quantization(
         request.quantize,
         profile,
         instance,
         container,
         quantizer.methods if quantizer else {},
-        config=facts.model.config
-        if _asks_table(quantizer, compilers.get(request.compile or ""))
-        else None,
+        config=facts.model.config if asks_table else None,
         untested=bool(request.try_untested),
     )
     whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
@@ -448,4 +447,4 @@ def _setup_at(
 
 
 def _unpredicted(split: Split, budget: MemoryBudget) -> None:
-    """Predict nothing: nobody gave figures of devices."""
+    """Predict nothing."""

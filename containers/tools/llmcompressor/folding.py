@@ -28,15 +28,14 @@ from typing import Any
 
 import torch
 from compressed_tensors.offload import disable_onloading, update_offload_parameter
-from compressed_tensors.registry import standardize_lookup_name
 from deriving import Fold
-from llmcompressor.modeling.offset_norm import CalibrationOffsetNorm, NormCalibrationModule
 from llmcompressor.modifiers.transform.awq import AWQModifier
 from llmcompressor.modifiers.transform.awq.base import get_lowest_common_ancestor_with_avoid
 from llmcompressor.modifiers.transform.awq.mappings import ResolvedMapping
 from llmcompressor.modifiers.transform.smoothquant import SmoothQuantModifier
 from llmcompressor.modifiers.transform.smoothquant.base import SmoothQuantMapping
 from llmcompressor.modifiers.utils.hooks import HooksMixin
+from norms import PlainNorm, plain_norms
 from packager_worker import WorkerFailed
 from pydantic import PrivateAttr
 from searching import Cores, can_search, search
@@ -217,7 +216,7 @@ class Proof:
     def _shift(self, name: str) -> float:
         """Move a power of two from the consumers of an offset norm to it; return its inverse."""
         norm = self._module(name)
-        if not isinstance(norm, _PlainNorm):
+        if not isinstance(norm, PlainNorm):
             return 1.0
         gains = norm.weight.detach().abs().cpu()
         counted = gains[norm.original_gain.abs() >= LEAST_GAIN]
@@ -305,42 +304,6 @@ def _least(dtype: torch.dtype) -> float:
 
 def _value(model: Any, name: str) -> torch.Tensor:
     return model.get_parameter(name).detach().cpu()
-
-
-class _PlainNorm(CalibrationOffsetNorm):
-    """An offset norm as `x * weight`, its weight in 32 bits."""
-
-    def __init__(self, original: Any) -> None:
-        super().__init__(original, None)
-        gain = 1.0 + original.weight.detach().float()
-        self.weight = torch.nn.Parameter(gain.clone(), requires_grad=False)
-        self.original_gain = gain.cpu()
-
-
-@contextmanager
-def plain_norms(model: Any) -> Iterator[None]:
-    """Replace norms that add 1 to their weight; put them back, with what was folded into them.
-
-    llm-compressor does so in 16 bits, which rounds norms that nothing was folded into.
-    """
-    known = {*NormCalibrationModule.registered_names(), *NormCalibrationModule.registered_aliases()}
-    found = {
-        name: module
-        for name, module in model.named_modules()
-        if standardize_lookup_name(type(module).__name__) in known
-    }
-    plain = {name: _PlainNorm(module) for name, module in found.items()}
-    for name, module in plain.items():
-        model.set_submodule(name, module)
-    try:
-        yield
-    finally:
-        for name, original in found.items():
-            gain = plain[name].weight.detach()
-            if not torch.equal(gain.cpu(), plain[name].original_gain):
-                weight = (gain - 1.0).to(original.weight.dtype)
-                update_offload_parameter(original, "weight", weight)
-            model.set_submodule(name, original)
 
 
 class SmoothQuantFolding(SmoothQuantModifier):

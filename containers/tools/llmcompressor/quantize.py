@@ -25,7 +25,7 @@ from checkpoint import Reader, refuse_unsound, write_checkpoint
 from compressed_tensors.utils import is_match
 from deriving import Fold, derive_folds
 from devices import choose_device, device_used
-from folding import plain_norms, proven
+from folding import proven
 from gemm import check_convertible, gemm_config, to_gemm
 from keeping import Kept, emptied, job_of
 from llmcompressor import oneshot
@@ -40,6 +40,7 @@ from memory import (
     weights_budget,
 )
 from names import SourceNames, map_names, wished
+from norms import plain_norms
 from packager_worker import Rejected, Report, Spec
 from packing import packing
 from readers import without_empty_keys

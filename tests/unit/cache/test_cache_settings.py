@@ -37,13 +37,13 @@ def test_nothing_is_set_unless_somebody_sets_it(environment: dict[str, str]) -> 
     assert cache_settings(CacheOptions(), environment) == CacheSettings()
 
 
-@pytest.mark.parametrize("of", ["file", "environment"])
-def test_the_environment_wins_over_the_file(environment: dict[str, str], of: str) -> None:
+def test_the_environment_wins_over_the_file(environment: dict[str, str]) -> None:
     standing(environment, WHOLE)
-    if of == "environment":
-        environment |= TABLES["environment"]
+    expected = as_type(TABLES["settings_of_the_file"], CacheSettings)
+    assert cache_settings(CacheOptions(), environment) == expected
 
-    expected = as_type(TABLES[f"settings_of_the_{of}"], CacheSettings)
+    environment |= TABLES["environment"]
+    expected = as_type(TABLES["settings_of_the_environment"], CacheSettings)
     assert cache_settings(CacheOptions(), environment) == expected
 
 

@@ -29,9 +29,8 @@ WRITES_FILES = re.compile(
 )
 
 TABLES = read_tables(__file__)
-OTHER_VERSIONS, OTHER_MODELS, OTHER_WRITERS = (
-    TABLES[f"other_{of}"] for of in ("versions", "models", "writers")
-)
+OTHER_VERSIONS, OTHER_MODELS = TABLES["other_versions"], TABLES["other_models"]
+OTHER_WRITERS = TABLES["other_writers"]
 
 
 @cache
