@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.support.places import ROOT
 
@@ -33,6 +33,11 @@ class Done:
     status: int
     out: str
     err: str
+
+    @property
+    def document(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.out)
 
 
 Packager = Callable[..., Done]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from packager.serve.application import Guard, Journal, make_application
+from packager.serve.endpoints import fleet, lifecycle
 from packager.serve.services import ServeServices
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.loop_threads import LoopThread, listen
@@ -39,3 +44,29 @@ class Server:
         self.call(self._runner.cleanup())
         self.services.resources.close()
         self._thread.stop()
+
+
+@contextmanager
+def hosting(state: Path, containers: FakeContainers) -> Iterator[Server]:
+    """Serve while the block runs; the server must not have failed then."""
+    server = Server(state, containers)
+    try:
+        yield server
+        assert server.failures == []
+    finally:
+        server.stop()
+        containers.close()
+
+
+def look_often(patch: pytest.MonkeyPatch) -> None:
+    """Look at endpoints and their containers without the pauses that machines need."""
+    patch.setattr(fleet, "_POLL_S", 0.01)
+    patch.setattr(lifecycle, "_WATCH_S", 0.02)
+
+
+def use_for_aws(patch: pytest.MonkeyPatch, server: Server) -> None:
+    """Let AWS's clients ask the server, with credentials that mean nothing."""
+    for name in ("ENDPOINT_URL_SAGEMAKER", "ENDPOINT_URL_SAGEMAKER_RUNTIME"):
+        patch.setenv(f"AWS_{name}", server.url)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        patch.setenv(f"AWS_{name}", "test-secret")

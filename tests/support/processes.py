@@ -1,9 +1,36 @@
-"""Processes of this machine that tests look for."""
+"""Processes of this machine: programs that tests run to their end, and those they look for."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from tests.support.places import ROOT
+
+
+def run_program(
+    *command: object,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] = {},
+    status: int | None = 0,
+    timeout_s: float = 300,
+    **how: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, with our environment and more; `None`: it may end as it likes."""
+    words, whole = [str(word) for word in command], {**os.environ, **env}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
+    done = subprocess.run(words, cwd=cwd, env=whole, timeout=timeout_s, check=False, **streams)
+    assert status in (None, done.returncode), f"{done.stdout}{done.stderr}"
+    return done
+
+
+def run_python(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run this Python with words of its command line, as `run_program` does."""
+    return run_program(sys.executable, *words, **how)
 
 
 def is_alive(pid: int) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.buckets import server as server
 from tests.support.commandline import Done, Packager
 from tests.support.doubles.fake_hub import FakeHub
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 
 TOKEN = "hf_canary"
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--format", "json")
@@ -39,12 +40,6 @@ def environment(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(disk / "state"),
         "TMPDIR": str(disk),
     }
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
 
 
 @pytest.fixture

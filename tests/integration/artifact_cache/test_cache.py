@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from artifact_cache.cache import ArtifactCache
 from artifact_cache.results import Notice
 from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
 from tests.support.cache_opening import open_local
+from tests.support.processes import run_python
 from tests.unit.artifact_cache.test_cache import codes
 
 
@@ -69,4 +68,4 @@ def test_importing_the_package_is_light() -> None:
         "for name in artifact_cache.__all__: getattr(artifact_cache, name)\n"
         "assert 'packager' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_python("-c", code)

@@ -78,9 +78,7 @@ def test_litter_goes_and_what_is_in_use_stays(site: Site) -> None:
     assert site.seeds() == [1]
 
 
-def test_a_publisher_that_does_not_let_go_is_waited_for_and_then_named(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_publisher_is_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.build(1)
     monkeypatch.setattr("artifact_cache.gc.LOCK_WAIT_S", 0.1)
     with site.store.no_gc():

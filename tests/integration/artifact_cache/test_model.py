@@ -25,6 +25,7 @@ from artifact_cache.store import address_of
 from tests.support.cache_entries import Build, document, files_below, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.doubles.stores import ReadOnlyStore
+from tests.support.known import known
 
 SEEDS = st.integers(0, 2)
 
@@ -170,8 +171,7 @@ class CacheMachine(RuleBasedStateMachine):
         into = self.directory / str(self.runs)
         into.mkdir()
         stored = self.cache.store.get(address_of(document(seed)))
-        assert stored is not None
-        stored.extract(into)
+        known(stored).extract(into)
         files = files_below(into)
         return next(one for one in self.published[seed] if files_of(one) == files)
 

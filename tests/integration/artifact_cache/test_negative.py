@@ -14,9 +14,7 @@ from tests.support.cache_opening import open_local
 from tests.unit.artifact_cache.test_negative import REJECTED, fail
 
 
-def test_whoever_waited_for_a_rejection_does_not_build(
-    root: Path, cache: ArtifactCache, tmp_path: Path
-) -> None:
+def test_a_rejection_is_waited_for(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
     waiting = threading.Event()
     second = Build()
     raised: list[Exception] = []

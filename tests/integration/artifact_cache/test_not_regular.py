@@ -21,7 +21,10 @@ from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.store import address_of
 from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.cases import cases_of
 from tests.support.odd_files import ODD_FILES
+
+cases = cases_of(__file__)
 
 pytestmark = pytest.mark.extended
 
@@ -57,27 +60,6 @@ def use(root: Path, into: Path) -> None:
     assert process.exitcode == 0
 
 
-# Where the cache keeps files: KEY, KIND and BLOB stand for those of the entry.
-PLACES = {
-    "entry": "ac/KIND/KE/KEY.json",
-    "blob": "cas/sha256/BL/BLOB",
-    "stamp": "stamp/BL/BLOB",
-    "VERSION": "VERSION",
-    "use": "use/KE/KEY",
-    "gc lock": "locks/gc.lock",
-    "key lock": "locks/KEY.lock",
-    "failure": "neg/KIND/KE/KEY.json",
-    "stats": "stats.jsonl",
-    "stats lock": "stats.jsonl.lock",
-    "index": "index.sqlite",
-    "partial": "partial/0.part",
-    "quarantined entry": "quarantine/20260101T000000Z-0-0.json",
-    "quarantined blob": "quarantine/20260101T000000Z-0-0.blob",
-    "leftover": "tmp/1-0",
-    "pin": "pins/release.json",
-}
-
-
 def path_in(root: Path, place: str) -> Path:
     address = address_of(CHECKPOINT)
     blob = max(root.glob("cas/*/*/*"), key=lambda path: path.stat().st_size).name
@@ -87,7 +69,7 @@ def path_in(root: Path, place: str) -> Path:
 
 
 @pytest.mark.parametrize("make", ODD_FILES, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@cases("places")
 def test_nothing_hangs_on_what_is_no_file(
     root: Path, tmp_path: Path, place: str, make: Callable[[Path], None]
 ) -> None:

@@ -23,6 +23,7 @@ from tests.support.cache_buckets import Place
 from tests.support.cache_entries import CHECKPOINT, Build, files_below
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.running_jobs import until
 
 ADDRESS = address_of(CHECKPOINT)
 LEASE = f"leases/{ADDRESS.key}.json"
@@ -52,13 +53,6 @@ def machine(
 
 def never() -> bool:
     return False
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} never came"
-        time.sleep(0.01)
 
 
 def test_two_machines_make_one_build(place: Place, tmp_path: Path) -> None:
@@ -113,14 +107,10 @@ class BeatenTime:
         if self.now_s % 2:
             return  # it is most likely found unchanged
         seen = self.place.read(LEASE)
-        deadline = time.monotonic() + 120
-        while self.place.read(LEASE) == seen:
-            assert time.monotonic() < deadline, "the holder beats no more"
+        until(lambda: self.place.read(LEASE) != seen, within_s=120)
 
 
-def test_a_living_holder_is_not_taken_over_and_waiting_has_an_end(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_living_holder_is_not_taken_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with lease_in(place).hold(ADDRESS, 60, print, never):
         monkeypatch.setattr("artifact_cache.stores.s3_lease.time", BeatenTime(place))
         waited: list[str] = []
@@ -148,7 +138,7 @@ def test_a_killed_holder_is_taken_over_after_the_duration(place: Place, tmp_path
     victim = subprocess.Popen(
         [sys.executable, "-c", HOLDER, place.server, place.name, tmp_path / "held"]
     )
-    wait_for(tmp_path / "held")
+    until((tmp_path / "held").exists, within_s=120)
     victim.kill()
     victim.wait()
     started = time.monotonic()
@@ -230,9 +220,7 @@ class EndlessLease:
         yield False
 
 
-def test_a_lease_that_is_always_rewritten_delays_a_build_for_an_hour_at_most(
-    root: Path, tmp_path: Path
-) -> None:
+def test_a_lease_delays_a_build_for_an_hour_at_most(root: Path, tmp_path: Path) -> None:
     """Whoever can write to a bucket could hold up every builder for as long as it liked."""
     lease = EndlessLease()
 
@@ -260,7 +248,7 @@ def test_a_lease_of_ever_new_holders_is_waited_for_once(place: Place, tmp_path: 
     rewriting = threading.Thread(target=rewrite)
     rewriting.start()
     try:
-        wait_for(tmp_path / "rewritten")
+        until((tmp_path / "rewritten").exists, within_s=120)
         cache = machine(place, tmp_path / "cache", lease_in(place))
         cache._wait_s = 1.0
         result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "out")

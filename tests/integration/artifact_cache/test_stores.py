@@ -16,6 +16,7 @@ from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_places import Mount
 from tests.support.cache_stores import built, damage, extracted, published, the_blob
+from tests.support.known import known
 
 
 def test_files_go_to_and_from_another_disk(root: Path, tmp_path: Path, mounted: Mount) -> None:
@@ -47,22 +48,16 @@ def test_a_read_only_disk_is_found_out_at_start(root: Path, tmp_path: Path, moun
 
 def test_what_a_killed_publisher_left_is_removed_by_the_next_start(root: Path) -> None:
     LocalStore(root).capability()
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, time, pathlib\n"
-            "from artifact_cache.stores.local import LocalStore\n"
-            "with LocalStore(pathlib.Path(sys.argv[1]))._staging() as staging:\n"
-            "    (staging / 'half').touch()\n"
-            "    print('here', flush=True)\n"
-            "    time.sleep(60)\n",
-            root,
-        ],
-        stdout=subprocess.PIPE,
+    code = (
+        "import sys, time, pathlib\n"
+        "from artifact_cache.stores.local import LocalStore\n"
+        "with LocalStore(pathlib.Path(sys.argv[1]))._staging() as staging:\n"
+        "    (staging / 'half').touch()\n"
+        "    print('here', flush=True)\n"
+        "    time.sleep(60)\n"
     )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"here\n"
+    holder = subprocess.Popen([sys.executable, "-c", code, root], stdout=subprocess.PIPE)
+    assert known(holder.stdout).readline() == b"here\n"
 
     LocalStore(root).capability()
     while_alive = list((root / "tmp").glob("*/half"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from artifact_cache.errors import UnusableKeys
 from artifact_cache.trust import load_signer
 from tests.support.cache_entries import CHECKPOINT, Build
+from tests.support.processes import run_program, run_python
 from tests.unit.artifact_cache.test_trust import Keys, strict
 
 
@@ -29,22 +28,15 @@ def test_openssl_agrees_with_the_signature(tmp_path: Path, root: Path) -> None:
     (tmp_path / "sig").write_bytes(base64.b64decode(envelope["signatures"][0]["sig"]))
     (tmp_path / "public.pem").write_bytes(keys.public_pem)
 
-    said = subprocess.run(
-        ["openssl", "dgst", "-sha256", "-verify", "public.pem", "-signature", "sig", "signed"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    ).stdout
+    words = ("dgst", "-sha256", "-verify", "public.pem", "-signature", "sig", "signed")
+    said = run_program("openssl", *words, cwd=tmp_path).stdout
     assert said == "Verified OK\n"
 
 
 def test_other_algorithms_are_refused(tmp_path: Path) -> None:
     key = tmp_path / "rsa.pem"
-    subprocess.run(
-        ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"],
-        stdout=key.open("wb"),
-        check=True,
-    )
+    words = ("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384")
+    key.write_text(run_program("openssl", *words).stdout)
     key.chmod(0o600)
     with pytest.raises(UnusableKeys, match="neither Ed25519 nor"):
         load_signer(key)
@@ -59,4 +51,4 @@ def test_without_signatures_no_cryptography_is_loaded(tmp_path: Path) -> None:
         "    CHECKPOINT, Build(), pathlib.Path(sys.argv[2]))\n"
         "assert 'cryptography' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "c", tmp_path / "a"], check=True)
+    run_python("-c", code, tmp_path / "c", tmp_path / "a")

@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.catalog.machine import (
-    describe_machine,
-    nvidia_driver,
-)
+from packager.catalog.machine import describe_machine, nvidia_driver
 from packager.core.units import GIB, MIB
 from tests.support.cases import cases_of
 from tests.unit.catalog.test_machine import proc as proc
@@ -48,9 +45,7 @@ def test_the_driver_is_what_nvidia_smi_says(
     assert nvidia_driver() == driver
 
 
-def test_nvidia_smi_tells_the_gpus(
-    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nvidia_smi_names_gpus(proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nvidia_smi(tmp_path, "NVIDIA A10G, 23028, 8.6\nNVIDIA A10G, 22888, 8.6")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 

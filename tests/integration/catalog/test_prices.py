@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,38 +12,27 @@ from packager.catalog.price_file import load_prices
 from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of, prices
 from packager.errors import NotFound, Unavailable
+from tests.support.cases import cases_of
+from tests.support.doubles.http import Handler, serving
 from tests.unit.catalog.test_prices import OFFER
 
+cases = cases_of(__file__)
 
-@contextmanager
-def serving(answers: dict[str, tuple[int, bytes]]) -> Iterator[str]:
-    """Serve bytes by path on a loopback port."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = answers.get(self.path, (404, b""))
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", "/offer.json")
-            self.send_header("Content-Length", str(len(OFFER.read_bytes()) if body else 0))
-            self.end_headers()
-            self.wfile.write(body)
+class Offers(Handler):
+    """Answers by path; one that is cut has the length of the whole file."""
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    def do_GET(self) -> None:
+        status, body = self.server.double.get(self.path, (404, b""))  # type: ignore[attr-defined]
+        length = len(OFFER.read_bytes()) if body else 0
+        self.head(status, {"Location": "/offer.json", "Content-Length": str(length)})
+        self.wfile.write(body)
+        self.close_connection = True
 
 
 def test_refreshed_prices_are_used_afterwards(tmp_path: Path) -> None:
-    with serving({"/offer.json": (200, OFFER.read_bytes())}) as url:
-        refresh_prices("us-east-1", f"{url}/offer.json", tmp_path)
+    with serving(Offers, {"/offer.json": (200, OFFER.read_bytes())}) as server:
+        refresh_prices("us-east-1", f"{server.url}/offer.json", tmp_path)
     refreshed = load_prices(tmp_path)
     price = price_of(find_instance("ml.g5.12xlarge"), "us-east-1", refreshed)
 
@@ -61,16 +46,11 @@ def test_refreshed_prices_are_used_afterwards(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("path", "error"),
-    [
-        ("/cut.json", OfferFileBroken),
-        ("/none.json", NotFound),
-        ("/busy.json", Unavailable),
-        ("/moved.json", Unavailable),
-    ],
-)
-def test_old_prices_outlive_a_refresh(path: str, error: type[Exception], tmp_path: Path) -> None:
+ERRORS = {one.__name__: one for one in (OfferFileBroken, NotFound, Unavailable)}
+
+
+@cases("failures")
+def test_old_prices_outlive_a_refresh(path: str, error: str, tmp_path: Path) -> None:
     refresh_prices("us-east-1", str(OFFER), tmp_path)
     before = load_prices(tmp_path)
     answers = {
@@ -79,17 +59,17 @@ def test_old_prices_outlive_a_refresh(path: str, error: type[Exception], tmp_pat
         "/busy.json": (503, b""),
         "/moved.json": (302, b""),
     }
-    with serving(answers) as url, pytest.raises(error):
-        refresh_prices("us-east-1", url + path, tmp_path)
+    with serving(Offers, answers) as server, pytest.raises(ERRORS[error]):
+        refresh_prices("us-east-1", server.url + path, tmp_path)
 
     assert load_prices(tmp_path) == before != ()
     assert [path.name for path in (tmp_path / "prices").iterdir()] == ["us-east-1.json"]
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
-    with serving({}) as url:
+    with serving(Offers, {}) as server:
         pass
     with pytest.raises(Unavailable) as error:
-        refresh_prices("us-east-1", f"{url}/offer.json", tmp_path)
+        refresh_prices("us-east-1", f"{server.url}/offer.json", tmp_path)
 
     assert "name it with --from" in error.value.hint

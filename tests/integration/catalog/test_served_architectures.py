@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 
 
 def test_the_lists_are_read_from_source_without_importing_it(tmp_path: Path) -> None:
@@ -26,12 +25,7 @@ def test_the_lists_are_read_from_source_without_importing_it(tmp_path: Path) -> 
         (models / "registry.py").write_text(text)
     script = ROOT / "scripts" / "engine-architectures"
 
-    told = subprocess.run(
-        [sys.executable, str(script), "--date", "2026-11-22", f"vllm={tmp_path}"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    told = run_python(script, "--date", "2026-11-22", f"vllm={tmp_path}").stdout
 
     assert '"versions": ["1.9.0", "1.10.0"]' in told
     assert '"AForCausalLM": ["text", ["", ""]]' in told

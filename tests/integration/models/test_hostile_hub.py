@@ -32,7 +32,6 @@ cases = cases_of(__file__)
 COMMIT = "c" * 40
 TOKEN = "hf_canary_a1b2c3d4"
 OK = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
-DEEP = b"[" * 50_000
 MIB = 1024 * 1024
 
 
@@ -61,6 +60,11 @@ def git_sha1(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
+def head_of(length: int, digest: str) -> bytes:
+    """Return what is sent before a file, or instead of it."""
+    return reply(b"", Content_Length=str(length), ETag=f'"{digest}"', X_Repo_Commit=COMMIT)
+
+
 def hub(
     files: Mapping[str, bytes],
     listing: object = None,
@@ -78,12 +82,7 @@ def hub(
         if path.startswith("/api/"):
             return reply(json.dumps(listing).encode())
         data = files[path.rpartition("/")[2]]
-        head = reply(
-            b"",
-            Content_Length=str(len(data)),
-            ETag=f'"{git_sha1(data)}"',
-            X_Repo_Commit=COMMIT,
-        )
+        head = head_of(len(data), git_sha1(data))
         return head if request.method == "HEAD" else head + data
 
     return answer
@@ -103,55 +102,34 @@ def test_a_hub_that_keeps_the_rules_is_believed(files: dict[str, bytes], tmp_pat
 
 @cases("a_listing_of_a_wrong_type")
 @pytest.mark.parametrize("streams", [False, True], ids=["download", "stream"])
-def test_a_listing_with_a_field_of_a_wrong_type_is_refused(
-    listing: str, streams: bool, tmp_path: Path
-) -> None:
+def test_a_listing_of_wrong_types_is_refused(listing: str, streams: bool, tmp_path: Path) -> None:
     told = json.loads(listing.replace("COMMIT", COMMIT))
     with HostileServer(hub({}, told)) as server, pytest.raises(ProtocolFailed):
         facts(server, tmp_path, streams=streams)
 
 
-def compressed(request: Request) -> Reply:
-    return reply(gzip.compress(b" " * 200 * MIB), Content_Encoding="gzip")
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        pytest.param(lambda request: reply(DEEP), id="deep"),
-        pytest.param(lambda request: reply(b'{"sha":"a","sha":"b"}'), id="twice"),
-        pytest.param(lambda request: reply(b'{"sha":' + b"9" * 10_000 + b"}"), id="digits"),
-        pytest.param(lambda request: reply(b"<html>"), id="page"),
-        pytest.param(lambda request: endless(OK, b" " * MIB), id="endless"),
-        pytest.param(compressed, id="bomb"),
-        pytest.param(lambda request: reply(DEEP, 500), id="deep-error"),
-        pytest.param(
-            lambda request: endless(b"HTTP/1.1 404 No\r\n\r\n", b"x" * MIB), id="endless-error"
-        ),
-        pytest.param(
-            lambda request: reply(gzip.compress(b"x" * 200 * MIB), 403, Content_Encoding="gzip"),
-            id="bomb-error",
-        ),
-        pytest.param(
-            lambda request: endless(
-                b"HTTP/1.1 302 Go\r\nLocation: /api/models/x\r\n\r\n", b"x" * MIB
-            ),
-            id="endless-redirect",
-        ),
-        pytest.param(lambda request: reply(b"", 302, Location=request.path), id="circle"),
-        pytest.param(lambda request: reply(b"", 302, Location="http://[::1"), id="no-address"),
-        pytest.param(lambda request: reply(b"", 302, Location="file:///etc/passwd"), id="file"),
-        pytest.param(lambda request: b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 50_000, id="headers"),
-        pytest.param(lambda request: b"", id="nothing"),
-    ],
-)
+@cases("no_description", body="", times=1, status=200, headers={}, forever=False)
 def test_an_answer_that_is_no_description_of_a_model_is_refused(
-    told: Callable[[Request], Reply], tmp_path: Path
+    body: bytes,
+    times: int,
+    status: int,
+    headers: dict[str, str],
+    head: bytes | None,
+    forever: bool,
+    tmp_path: Path,
 ) -> None:
+    """`head` is sent as it stands, and then the body for ever or not at all."""
+
+    def told(request: Request) -> Reply:
+        if head is not None:
+            return endless(head, body * times) if forever else head
+        data = gzip.compress(body * times) if "Content_Encoding" in headers else body * times
+        filled = {name: text.replace("{path}", request.path) for name, text in headers.items()}
+        return reply(data, status, **filled)
+
     with HostileServer(hub({}, instead={"/api/": told})) as server:
         with pytest.raises(PackagerError) as caught:
             facts(server, tmp_path)
-
         assert server.sent < 64 * MIB
     assert caught.value.exit_code in (66, 69, 76, 77)
     assert TOKEN not in said(caught.value)
@@ -163,10 +141,7 @@ def unending(files: Mapping[str, bytes], name: str) -> Callable[[Request], Reply
 
     def answer(request: Request) -> Reply:
         if request.method == "HEAD":
-            length = str(len(data))
-            return reply(
-                b"", Content_Length=length, ETag=f'"{git_sha1(data)}"', X_Repo_Commit=COMMIT
-            )
+            return head_of(len(data), git_sha1(data))
         return endless(OK + data, b"x" * MIB)
 
     return answer
@@ -219,15 +194,13 @@ def said(error: PackagerError) -> str:
     return f"{error!r} {error.message} {error.hint}"
 
 
-def test_a_file_of_a_dataset_that_does_not_end_fills_no_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_dataset_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("packager.samples.load._LONGEST_FILE", 3 * MIB)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def answer(request: Request) -> Reply:
         if request.method == "HEAD":
-            return reply(b"", Content_Length="5", ETag=f'"{"a" * 40}"', X_Repo_Commit=COMMIT)
+            return head_of(5, "a" * 40)
         return endless(OK, b"x" * MIB)
 
     with HostileServer(answer) as server:
@@ -270,8 +243,7 @@ def test_a_failed_download_leaves_no_other_running(files: dict[str, bytes], tmp_
 
     def drip(request: Request) -> Reply:
         if request.method == "HEAD":
-            size, etag = str(10 * MIB), f'"{"e" * 40}"'
-            return reply(b"", Content_Length=size, ETag=etag, X_Repo_Commit=COMMIT)
+            return head_of(10 * MIB, "e" * 40)
         return dripping()
 
     def dripping() -> Iterator[bytes]:

@@ -8,8 +8,6 @@ import json
 import lzma
 import random
 import struct
-import subprocess
-import sys
 import time
 import zlib
 from pathlib import Path
@@ -20,6 +18,7 @@ import zstandard
 
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
+from tests.support.processes import run_python
 from tests.unit.models.test_pickles import COMPRESSIONS, OLD, call, kind_of
 
 cases = cases_of(__file__)
@@ -37,15 +36,11 @@ except Exception:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name for name, data in OLD.items() if data.count(b"tR") == 1 and data.count(b".") == 1],
+    "name", [name for name, data in OLD.items() if data.count(b"tR") == 1 and data.count(b".") == 1]
 )
 def test_what_is_recognised_is_what_a_loader_calls(name: str) -> None:
     """The samples are real: Python's own machine gets to their call."""
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], input=OLD[name].hex(), capture_output=True, text=True
-    )
-    assert done.stdout == "called\n"
+    assert run_python("-c", LOADED, input=OLD[name].hex()).stdout == "called\n"
 
 
 @pytest.mark.parametrize("name", ["gzip", "zlib", "bzip2", "xz", "zstd"])
@@ -102,9 +97,7 @@ print(peak() - before, kind)
 def test_a_bomb_takes_little_memory(tmp_path: Path, name: str) -> None:
     (tmp_path / "bomb").write_bytes(line_bomb(name, 150_000_000))
 
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(tmp_path / "bomb")], capture_output=True, text=True
-    )
+    done = run_python("-c", PEAK, tmp_path / "bomb")
 
     kib, _, kind = done.stdout.partition(" ")
     assert "unpacks to more than" in kind, done.stderr

@@ -12,7 +12,6 @@ import pytest
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
 from packager.errors import (
-    AccessDenied,
     ModelRefused,
     NotFound,
     PackagerError,
@@ -24,32 +23,18 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.s3 import S3Source
 from packager.remote.s3 import S3Reader
+from tests.support.buckets import bucket as bucket
+from tests.support.buckets import server as server
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.doubles.models import write_model
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "x",
-    "AWS_SECRET_ACCESS_KEY": "y",
-    "AWS_DEFAULT_REGION": "eu-west-1",
-}
+cases = cases_of(__file__)
+
+CREDENTIALS: dict[str, str] = read_tables(__file__)["credentials"]
 SHARD = "model-00002-of-00003.safetensors"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
-@pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """An empty bucket, and an AWS environment in which it is found."""
-    bucket = Bucket(server)
-    for name, value in bucket.environment.items():
-        monkeypatch.setenv(name, value)
-    return bucket
 
 
 @pytest.fixture
@@ -88,13 +73,8 @@ def test_what_is_no_bucket_is_refused(reference: str) -> None:
         parse_model_reference(reference)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "name"),
-    [("llama", "llama"), ("team/llama 3 (ü)", "llama-3-u"), ("", "")],
-)
-def test_a_model_in_a_bucket_is_streamed(
-    bucket: Bucket, model: Path, prefix: str, name: str
-) -> None:
+@cases("prefixes")
+def test_a_model_of_a_bucket_streams(bucket: Bucket, model: Path, prefix: str, name: str) -> None:
     bucket.upload(model, prefix)
 
     found, local = (
@@ -126,28 +106,20 @@ def test_a_neighbouring_prefix_is_another_model(bucket: Bucket, model: Path) -> 
     assert sorted(paths) == sorted(path.name for path in model.iterdir())
 
 
-def test_an_object_that_changed_since_it_was_listed_is_refused(bucket: Bucket, model: Path) -> None:
+@pytest.mark.parametrize("change", ["replaced", "deleted"])
+def test_a_changed_object_is_refused(bucket: Bucket, model: Path, change: str) -> None:
     bucket.upload(model, "llama")
     shard = content(S3Source().facts(parse_model_reference(f"{bucket.url}/llama")), SHARD)
-    data = (model / SHARD).read_bytes()
-    bucket.put(f"llama/{SHARD}", data[:-1] + b"!")
 
-    with pytest.raises(ModelRefused, match="changed since it was listed"):
-        b"".join(S3Reader().read(shard))
-
-
-def test_an_object_that_is_gone_is_refused(bucket: Bucket, model: Path) -> None:
-    bucket.upload(model, "llama")
-    shard = content(S3Source().facts(parse_model_reference(f"{bucket.url}/llama")), SHARD)
     bucket.delete(f"llama/{SHARD}")
+    if change == "replaced":
+        bucket.put(f"llama/{SHARD}", (model / SHARD).read_bytes()[:-1] + b"!")
 
     with pytest.raises(ModelRefused, match="changed since it was listed"):
         b"".join(S3Reader().read(shard))
 
 
-def test_an_object_that_changes_while_the_line_is_down_is_refused(
-    bucket: Bucket, model: Path, proxy: FaultProxy
-) -> None:
+def test_a_change_during_a_break_is_refused(bucket: Bucket, model: Path, proxy: FaultProxy) -> None:
     shard = content(S3Source().facts(parse_model_reference(f"{bucket.url}/llama")), SHARD)
     proxy.add(Fault("truncate", path=SHARD, at=200_000))
 
@@ -200,29 +172,6 @@ def test_what_is_not_there_is_said(bucket: Bucket) -> None:
         S3Source().facts(parse_model_reference("s3://not-there/absent"))
 
 
-def test_missing_credentials_are_said(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-
-    with pytest.raises(AccessDenied, match="no usable AWS credentials"):
-        S3Source().facts(parse_model_reference(f"{bucket.url}/llama"))
-
-
-def test_a_server_that_does_not_answer_is_unavailable(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-
-    with pytest.raises(Unavailable, match="does not answer"):
-        S3Source().facts(parse_model_reference(f"{bucket.url}/llama"))
-
-
 def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     missing: Any = None
     monkeypatch.setitem(sys.modules, "boto3", missing)
@@ -232,7 +181,6 @@ def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "packager[s3]" in caught.value.hint
 
 
-TIME = "<LastModified>{}</LastModified>"
 ROW = {
     "Key": "<Key>model/config.json</Key>",
     "LastModified": "<LastModified>2026-01-01T00:00:00.000Z</LastModified>",
@@ -247,41 +195,30 @@ def listing_with(**fields: str) -> bytes:
     return f"<ListBucketResult><Contents>{row}</Contents></ListBucketResult>".encode()
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        pytest.param(reply(listing_with(LastModified="")), id="no-time"),
-        pytest.param(reply(listing_with(ETag="")), id="no-etag"),
-        pytest.param(reply(listing_with(Key="")), id="no-key"),
-        pytest.param(reply(listing_with(Size="")), id="no-size"),
-        pytest.param(reply(listing_with(Size="<Size>-5</Size>")), id="negative-size"),
-        pytest.param(reply(listing_with(Size=f"<Size>{10**30}</Size>")), id="huge-size"),
-        pytest.param(reply(b"<a" + b"<b>" * 5000), id="no-xml"),
-        pytest.param(reply(b"", 307, Location="/bucket?list-type=2"), id="circle"),
-        pytest.param(reply(listing_with(LastModified=TIME.format("1" * 40))), id="huge-time"),
-        pytest.param(b"", id="nothing"),
-    ],
-)
-def test_a_listing_against_the_protocol_is_refused(
-    told: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with HostileServer(lambda request: told) as server:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
-            monkeypatch.setenv(name, value)
+def read_from(server: HostileServer, patch: pytest.MonkeyPatch) -> None:
+    """Read what a plan needs of a model in a bucket there."""
+    for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
+        patch.setenv(name, value)
+    S3Source(headers_only=True).facts(parse_model_reference("s3://bucket/model"))
 
-        with pytest.raises((ProtocolFailed, Unavailable, UsageError)):
-            S3Source(headers_only=True).facts(parse_model_reference("s3://bucket/model"))
+
+@cases("listings", fields={})
+def test_a_listing_against_the_protocol_is_refused(
+    answer: bytes | None, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`answer` is all that is sent; else `fields` are spelt otherwise in a right listing."""
+    told = reply(listing_with(**fields)) if answer is None else answer
+    refusals = (ProtocolFailed, Unavailable, UsageError)
+    with HostileServer(lambda request: told) as server, pytest.raises(refusals):
+        read_from(server, monkeypatch)
 
 
 @pytest.mark.parametrize("status", [200, 307, 403, 404])
 def test_an_endless_listing_is_not_read_on(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     head = f"HTTP/1.1 {status} Told\r\nConnection: close\r\n\r\n<a>".encode()
     with HostileServer(lambda request: endless(head, b"<b/>" * 65536)) as server:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
-            monkeypatch.setenv(name, value)
-
         with pytest.raises(ProtocolFailed, match="more than 16777216 bytes"):
-            S3Source(headers_only=True).facts(parse_model_reference("s3://bucket/model"))
+            read_from(server, monkeypatch)
 
         assert server.sent < 64 * 1024 * 1024
 
@@ -301,11 +238,8 @@ def test_an_endless_object_is_not_read_on(status: int, monkeypatch: pytest.Monke
         return endless(head, b"x" * 65536)
 
     with HostileServer(answer) as server:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
-            monkeypatch.setenv(name, value)
-
         with pytest.raises(PackagerError) as caught:
-            S3Source(headers_only=True).facts(parse_model_reference("s3://bucket/model"))
+            read_from(server, monkeypatch)
 
         assert server.sent < 128 * 1024 * 1024
     assert caught.value.exit_code in (65, 69, 76)

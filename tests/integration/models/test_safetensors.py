@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packager.errors import ModelRefused
-from packager.models.safetensors import (
-    parse_header,
-)
+from packager.models.safetensors import parse_header
 from tests.support.doubles.models import safetensors_bytes
+from tests.support.processes import run_python
 from tests.unit.models.test_safetensors import BOMBS, JSON, read
 from tests.unit.models.test_safetensors import file as file
 
@@ -52,18 +49,6 @@ def test_what_is_read_covers_the_data_exactly(header: object, data_bytes: int) -
     assert sum(tensor.size for tensor in tensors) == data_bytes
 
 
-def test_100_000_tensors_are_read() -> None:
-    entries = ",".join(
-        f'"model.layers.{n}.weight":{{"dtype":"BF16","shape":[4,2],'
-        f'"data_offsets":[{16 * n},{16 * n + 16}]}}'
-        for n in range(100_000)
-    )
-
-    tensors = parse_header(f"{{{entries}}}".encode(), 1_600_000, "m")
-
-    assert len(tensors) == 100_000
-
-
 PEAK = """
 import sys
 from pathlib import Path
@@ -82,17 +67,10 @@ print(peak() - before, refused)
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("header", "why"), BOMBS.values(), ids=BOMBS)
-def test_a_header_takes_at_most_ten_times_its_size(
-    tmp_path: Path, header: Callable[[], bytes], why: str
-) -> None:
+def test_a_header_takes_little(tmp_path: Path, header: Callable[[], bytes], why: str) -> None:
     (tmp_path / "header").write_bytes(header())
 
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(tmp_path / "header")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", PEAK, tmp_path / "header")
 
     memory, _, refused = done.stdout.partition(" ")
     # The header itself is not counted: it was there before.

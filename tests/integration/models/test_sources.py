@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,9 +12,10 @@ from packager.errors import ModelRefused
 from packager.models.reference import parse_model_reference
 from packager.models.s3 import S3Source
 from packager.plugins.tables import SOURCES
+from tests.support.buckets import server as server
 from tests.support.cases import cases_of
 from tests.support.changed_models import Change
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 from tests.support.model_places import Place
 from tests.support.model_places import place as place
 from tests.unit.models import test_local
@@ -24,16 +25,9 @@ Read = Callable[..., ModelFiles]  # publishes the directory as it is then
 damaged = cases_of(test_local.__file__, "damaged")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
 @pytest.fixture(params=[name for name in SOURCES if not SOURCES.is_outside(name)])
 def source(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+    return str(request.param)
 
 
 @pytest.fixture
@@ -90,9 +84,7 @@ def is_anywhere(row: dict[str, Any]) -> bool:
 
 @damaged("damaged", hint="", only=is_anywhere)
 @pytest.mark.extended
-def test_a_damaged_model_is_refused_alike_everywhere(
-    read: Read, place: Place, change: Change, said: str, hint: str
-) -> None:
+def test_damage_is_refused(read: Read, place: Place, change: Change, said: str, hint: str) -> None:
     change.apply(place.model)
 
     with pytest.raises(ModelRefused, match=said) as caught:

@@ -9,9 +9,7 @@ import pytest
 from packager.core.image import Blob, RemoteRange
 from packager.errors import ModelRefused, ProtocolFailed, Unavailable
 from packager.images.blobs import BlobReader
-from packager.remote.addresses import (
-    HubAddress,
-)
+from packager.remote.addresses import HubAddress
 from packager.remote.hub import HubReader
 from tests.support.model_places import SHARD, Place, content
 from tests.support.model_places import place as place
@@ -26,6 +24,13 @@ def waits() -> list[float]:
 @pytest.fixture
 def reader(place: Place, waits: list[float]) -> HubReader:
     return HubReader(endpoint=place.hub.url, token=place.hub.token, sleep=waits.append)
+
+
+@pytest.fixture
+def shard(place: Place) -> RemoteRange:
+    """The second shard of the published model, left where it is."""
+    place.publish()
+    return content(place.stream(), SHARD)
 
 
 def test_a_streamed_model_is_what_is_downloaded(place: Place, reader: HubReader) -> None:
@@ -56,10 +61,8 @@ def test_only_small_files_pass_through_the_cache(place: Place) -> None:
 
 
 def test_connections_that_drop_are_taken_up_where_they_broke(
-    place: Place, reader: HubReader, waits: list[float]
+    place: Place, reader: HubReader, shard: RemoteRange, waits: list[float]
 ) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
     place.hub.seen.clear()
     place.hub.drops[SHARD] = [200_000, 100_000]
 
@@ -72,18 +75,16 @@ def test_connections_that_drop_are_taken_up_where_they_broke(
     assert len(waits) == 2
 
 
-def test_a_server_without_ranges_is_read_again_and_skipped(place: Place, reader: HubReader) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
+def test_a_server_without_ranges(place: Place, reader: HubReader, shard: RemoteRange) -> None:
     place.hub.ranges = False
     place.hub.drops[SHARD] = [200_000]
 
     assert b"".join(reader.read(shard)) == (place.model / SHARD).read_bytes()
 
 
-def test_a_busy_hub_is_given_its_time(place: Place, reader: HubReader, waits: list[float]) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
+def test_a_busy_hub_is_given_its_time(
+    place: Place, reader: HubReader, shard: RemoteRange, waits: list[float]
+) -> None:
     place.hub.busy[SHARD] = ["7", "9"]
 
     assert b"".join(reader.read(shard)) == (place.model / SHARD).read_bytes()
@@ -91,10 +92,8 @@ def test_a_busy_hub_is_given_its_time(place: Place, reader: HubReader, waits: li
 
 
 def test_a_hub_that_stays_busy_is_unavailable_in_the_end(
-    place: Place, reader: HubReader, waits: list[float]
+    place: Place, reader: HubReader, shard: RemoteRange, waits: list[float]
 ) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
     place.hub.busy[SHARD] = ["1"] * 99
 
     with pytest.raises(Unavailable, match="429"):
@@ -102,9 +101,7 @@ def test_a_hub_that_stays_busy_is_unavailable_in_the_end(
     assert len(waits) == 5
 
 
-def test_the_last_bytes_of_wrong_content_stay_here(place: Place, reader: HubReader) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
+def test_wrong_content_is_not_complete(place: Place, reader: HubReader, shard: RemoteRange) -> None:
     place.hub.damaged[SHARD] = 1
     taken = bytearray()
 
@@ -126,9 +123,7 @@ def test_small_files_are_held_against_their_git_objects(place: Place, reader: Hu
         b"".join(reader.read(forged))
 
 
-def test_a_file_of_another_length_is_refused_before_a_byte(place: Place, reader: HubReader) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
+def test_a_file_of_another_length_is_refused(reader: HubReader, shard: RemoteRange) -> None:
     size = shard.length + 5
     longer = shard.url.replace(f"size={shard.length}", f"size={size}")
 
@@ -158,9 +153,7 @@ def test_the_token_stays_with_the_hub(place: Place, reader: HubReader) -> None:
     assert {seen.authorization for seen in resolved} == {f"Bearer {place.hub.token}"}
 
 
-def test_a_read_of_a_part_is_that_part(place: Place, reader: HubReader) -> None:
-    place.publish()
-    shard = content(place.stream(), SHARD)
+def test_a_read_of_a_part_is_that_part(place: Place, reader: HubReader, shard: RemoteRange) -> None:
     part = RemoteRange(url=shard.url, offset=1000, length=2000)
 
     blob = BlobReader((reader,)).chunks(Blob((part,)))

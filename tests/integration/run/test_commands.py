@@ -69,9 +69,7 @@ def test_runs_are_listed(engine: FakeEngine, capsys: Capture) -> None:
     assert capsys.readouterr().out.splitlines()[1].startswith("tiny  tiny-llama  ended (0)  -")
 
 
-def test_a_log_is_printed_without_its_times_and_as_json_with_them(
-    engine: FakeEngine, capsys: Capture
-) -> None:
+def test_a_log_has_its_times_in_json_alone(engine: FakeEngine, capsys: Capture) -> None:
     a_run(engine).log = b"2026Z one\n2026Z \x1b[31mtwo\x1b[0m\n"
 
     assert app.run(["logs", "tiny"]) == 0
@@ -124,9 +122,7 @@ def test_a_name_that_runs_is_refused_before_the_model_is_built(
     assert "a run named 'tiny-llama' is there already" in capsys.readouterr().err
 
 
-def test_an_image_planned_for_another_machine_is_refused(
-    engine: FakeEngine, capsys: Capture
-) -> None:
+def test_an_image_for_another_machine_is_refused(engine: FakeEngine, capsys: Capture) -> None:
     labels = {**LABELS, "dev.packager.instance": "8xH100-80"}
     attrs = {"Config": {"Labels": labels}}
     engine.images_there["i:1"] = SimpleNamespace(id="sha256:1", attrs=attrs)
@@ -135,9 +131,7 @@ def test_an_image_planned_for_another_machine_is_refused(
     assert "`packager push i:1 HOST/NAME:TAG`" in capsys.readouterr().err
 
 
-def test_weights_that_are_not_in_the_image_cannot_be_run(
-    engine: FakeEngine, capsys: Capture, tmp_path: Path
-) -> None:
+def test_mounted_weights_cannot_be_run(engine: FakeEngine, capsys: Capture, tmp_path: Path) -> None:
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"model": str(TINY), "instance": "local", "weights": "mounted"}))
 
@@ -145,9 +139,7 @@ def test_weights_that_are_not_in_the_image_cannot_be_run(
     assert "mounted weights are not there to be served" in capsys.readouterr().err
 
 
-def test_a_base_of_ours_is_built_once_where_it_is_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built: list[str] = []
     said: list[str] = []
     events: list[Event] = []

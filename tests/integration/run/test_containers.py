@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -41,6 +42,11 @@ RuntimeError: the worker died
 TAKEN = "driver failed: Bind for 127.0.0.1:8080 failed: port is already allocated"
 
 
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
 def a_run(engine: FakeEngine, name: str = "tiny", **asked: Any) -> FakeContainer:
     labels = {RUN_LABEL: name, MODEL_LABEL: "tiny-llama"}
     return engine.add(f"packager-run-{name}", labels=labels, **asked)
@@ -73,8 +79,7 @@ def test_a_plan_for_gpus_gets_all_of_them() -> None:
     assert (request["Count"], request["Capabilities"]) == (-1, [["gpu"]])
 
 
-def test_a_container_is_removed_at_the_end_unless_it_is_left() -> None:
-    engine = FakeEngine()
+def test_a_container_is_removed_at_the_end_unless_it_is_left(engine: FakeEngine) -> None:
     started_once(engine)
     assert (engine.removed, engine.there) == (["packager-run-tiny"], {})
 
@@ -104,8 +109,7 @@ def test_a_port_that_was_asked_for_and_taken_meanwhile_is_told() -> None:
     assert [one.name for one in engine.there.values()] == ["web"]
 
 
-def test_a_name_that_another_run_took_meanwhile_is_told_and_that_run_stays() -> None:
-    engine = FakeEngine()
+def test_a_name_that_was_taken_meanwhile_is_an_error(engine: FakeEngine) -> None:
     other = a_run(engine)
 
     with pytest.raises(NameTaken, match="a run named 'tiny' is there already"):
@@ -114,8 +118,7 @@ def test_a_name_that_another_run_took_meanwhile_is_told_and_that_run_stays() -> 
     assert engine.there == {other.id: other}
 
 
-def test_a_stranger_s_container_of_that_name_stays() -> None:
-    engine = FakeEngine()
+def test_a_stranger_s_container_of_that_name_stays(engine: FakeEngine) -> None:
     stranger = engine.add("packager-run-tiny")
 
     with pytest.raises(UsageError, match="that packager did not start"):
@@ -133,8 +136,7 @@ def test_an_interrupt_that_hides_the_new_container_leaves_none() -> None:
     assert engine.there == {}
 
 
-def test_an_ended_run_makes_room_for_its_name() -> None:
-    engine = FakeEngine()
+def test_an_ended_run_makes_room_for_its_name(engine: FakeEngine) -> None:
     a_run(engine).status = "exited"
 
     check_free(engine, "tiny", None)
@@ -143,8 +145,7 @@ def test_an_ended_run_makes_room_for_its_name() -> None:
 
 
 @pytest.mark.parametrize("status", ["running", "created", "paused", "restarting"])
-def test_a_run_that_has_not_ended_is_refused_before_any_work(status: str) -> None:
-    engine = FakeEngine()
+def test_a_run_that_has_not_ended_keeps_its_name(engine: FakeEngine, status: str) -> None:
     a_run(engine).status = status
 
     with pytest.raises(NameTaken):
@@ -174,18 +175,13 @@ def test_an_engine_without_a_bridge_gets_the_port_as_an_argument() -> None:
 
     asked = started_once(FakeEngine(drivers=("host",)), replace(WANTED, port=port))
 
-    assert asked["host_config"] == {
-        "shm_size": "1g",
-        "network_mode": "host",
-        "port_bindings": None,
-    }
+    assert asked["host_config"] == {"shm_size": "1g", "network_mode": "host", "port_bindings": None}
     assert asked["command"] == ["--host", "127.0.0.1", "--port", str(port)]
     with pytest.raises(UsageError, match="no bridge, and only port 8080"):
         started_once(FakeEngine(drivers=("host",)), replace(WANTED, port=port, takes_port=False))
 
 
-def test_runs_are_told_from_other_containers_and_by_name() -> None:
-    engine = FakeEngine()
+def test_runs_are_told_from_other_containers_and_by_name(engine: FakeEngine) -> None:
     engine.add("stranger")
     a_run(engine, "one", host_config={"port_bindings": {"8080/tcp": ("127.0.0.1", 8081)}})
     ended = a_run(engine, "two", stop_timeout=90)
@@ -193,28 +189,22 @@ def test_runs_are_told_from_other_containers_and_by_name() -> None:
 
     one, two = list_runs(engine)
 
-    assert (one.name, one.url, one.exit_code, one.grace_s) == (
-        "one",
-        "http://127.0.0.1:8081",
-        None,
-        30,
-    )
-    assert (two.name, two.url, two.exit_code, two.grace_s) == ("two", "", 70, 90)
+    fields = attrgetter("name", "url", "exit_code", "grace_s")
+    assert fields(one) == ("one", "http://127.0.0.1:8081", None, 30)
+    assert fields(two) == ("two", "", 70, 90)
     assert find_run(engine, "two") == two
     with pytest.raises(NoSuchRun) as caught:
         find_run(engine, "stranger")
     assert "`packager ps`" in caught.value.hint
 
 
-def test_a_label_of_a_stranger_s_image_makes_no_run_of_its_containers() -> None:
-    engine = FakeEngine()
+def test_a_label_of_a_stranger_s_image_makes_no_run_of_its_containers(engine: FakeEngine) -> None:
     engine.add("database", labels={RUN_LABEL: "tiny"})
 
     assert list_runs(engine) == []
 
 
-def test_a_container_on_the_host_s_network_is_at_the_port_of_its_arguments() -> None:
-    engine = FakeEngine()
+def test_on_the_hosts_network_the_port_is_that_of_the_arguments(engine: FakeEngine) -> None:
     words = ["--host", "127.0.0.1", "--port", "8085"]
     a_run(engine, command=words, host_config={"network_mode": "host"})
 
@@ -222,8 +212,7 @@ def test_a_container_on_the_host_s_network_is_at_the_port_of_its_arguments() -> 
 
 
 @pytest.mark.parametrize(("timeout", "waited"), [(None, 90), (0, 0), (7, 7)])
-def test_a_run_is_stopped_with_the_time_of_its_plan(timeout: int | None, waited: int) -> None:
-    engine = FakeEngine()
+def test_a_run_has_its_time_to_stop(engine: FakeEngine, timeout: int | None, waited: int) -> None:
     container = a_run(engine, stop_timeout=90)
 
     stop_run(engine, find_run(engine, "tiny"), timeout)
@@ -232,8 +221,7 @@ def test_a_run_is_stopped_with_the_time_of_its_plan(timeout: int | None, waited:
     assert engine.there == {}
 
 
-def test_a_run_that_went_away_meanwhile_is_stopped() -> None:
-    engine = FakeEngine()
+def test_a_run_that_went_away_meanwhile_is_stopped(engine: FakeEngine) -> None:
     a_run(engine)
     run = find_run(engine, "tiny")
     engine.there.clear()
@@ -241,8 +229,7 @@ def test_a_run_that_went_away_meanwhile_is_stopped() -> None:
     stop_run(engine, run)
 
 
-def test_an_ended_run_is_removed_and_not_stopped() -> None:
-    engine = FakeEngine()
+def test_an_ended_run_is_removed_and_not_stopped(engine: FakeEngine) -> None:
     container = a_run(engine)
     container.status = "exited"
 
@@ -251,8 +238,7 @@ def test_an_ended_run_is_removed_and_not_stopped() -> None:
     assert (container.stopped_with, engine.there) == (None, {})
 
 
-def test_a_log_comes_in_lines_whatever_the_pieces_are() -> None:
-    engine = FakeEngine()
+def test_a_log_comes_in_lines_whatever_the_pieces_are(engine: FakeEngine) -> None:
     a_run(engine).log = "2026Z first\n2026Z zwölf\n2026Z no end".encode()
 
     lines = list(log_lines(engine, find_run(engine, "tiny"), follow=False, tail=None))
@@ -295,9 +281,7 @@ def test_a_server_that_another_command_stopped_ended_well(code: int) -> None:
     assert told == "it was stopped by another command"
 
 
-def test_a_server_that_another_command_removed_ended_well() -> None:
-    engine = FakeEngine()
-
+def test_a_server_that_another_command_removed_ended_well(engine: FakeEngine) -> None:
     with started(engine, WANTED, ignore) as server:
         told = wait_for_end(server, sleep=lambda _: engine.there.clear())
 
@@ -315,9 +299,7 @@ def test_a_server_that_ends_by_itself_failed(code: int, memory: bool | None, mes
     assert caught.value.log == DIED.decode()
 
 
-def test_a_server_that_is_ended_gets_the_time_of_its_plan() -> None:
-    engine = FakeEngine()
-
+def test_a_server_that_is_ended_gets_the_time_of_its_plan(engine: FakeEngine) -> None:
     with started(engine, replace(WANTED, grace_s=125), ignore) as server:
         container = server.container
         server.stop()
@@ -326,9 +308,7 @@ def test_a_server_that_is_ended_gets_the_time_of_its_plan() -> None:
     assert engine.removed == ["packager-run-tiny"]
 
 
-def test_an_interrupt_while_it_drains_ends_it_at_once() -> None:
-    engine = FakeEngine()
-
+def test_an_interrupt_while_it_drains_ends_it_at_once(engine: FakeEngine) -> None:
     def stop(asked: str, timeout: int) -> None:
         raise KeyboardInterrupt
 

@@ -9,20 +9,9 @@ import pytest
 
 from packager.reports.text import fitted_lines
 from packager.run.clients import ENDPOINTS, Address, body_for, curl_line
+from tests.support.cases import read_tables
 
-NAMES = (
-    "tiny-llama",
-    "a b",
-    "it's",
-    'say "hi"',
-    "$(touch x)`id`",
-    "back\\slash",
-    "\u00e4\n\u6a21\x1b",
-    "a 'b --c d' e",
-    "`packager plan --model x --instance y`",
-    "org/" + "long-name-" * 8,
-    "sha256:" + "1" * 64,
-)
+NAMES: list[str] = read_tables(__file__)["names"]
 CURL = """curl() { printf '%s\\0' "${!#}"; }"""  # in its place: prints the body
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -19,57 +15,28 @@ from packager.run.serving import answers, wait_until_ready
 from packager.serving import containers
 from tests.support.cases import cases_of
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
+from tests.support.doubles.json_server import JsonServer, json_server
 
 cases = cases_of(__file__)
 
 MODELS = {"data": [{"id": "tiny-llama"}]}
 
 
-@dataclass
-class Server:
-    """What is answered, by path; 404 elsewhere."""
-
-    answers: dict[str, tuple[int, Any]] = field(default_factory=lambda: {"/ping": (200, {})})
-    port: int = 0
-    asked: list[tuple[str, Any]] = field(default_factory=list)
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    serving = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            question = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            serving.asked.append((self.path, json.loads(question or "null")))
-            status, document = serving.answers.get(self.path, (404, {"error": "no"}))
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving.port = httpd.server_address[1]
-    threading.Thread(target=httpd.serve_forever, args=(0.02,), daemon=True).start()
-    yield serving
-    httpd.shutdown()
-    httpd.server_close()
+def server() -> Iterator[JsonServer]:
+    with json_server({"/ping": (200, {})}) as serving:
+        yield serving
 
 
-def container_of(server: Server) -> Iterator[Started]:
+def container_of(server: JsonServer) -> Iterator[Started]:
     wanted = Wanted(name="tiny", image="i:1", model="tiny-llama", env={})
     with started(FakeEngine(), wanted, ignore) as run:
-        run.url = f"http://127.0.0.1:{server.port}"
+        run.url = server.url
         run.container.log = b"loading\nshard 3 of 9\n\n"
         yield run
 
 
-def test_a_chat_is_asked_for_first_with_the_request_that_is_printed(server: Server) -> None:
+def test_a_chat_is_asked_for_first_with_the_request_that_is_printed(server: JsonServer) -> None:
     server.answers |= {"/v1/models": (200, MODELS), "/v1/chat/completions": (200, {})}
 
     for run in container_of(server):
@@ -85,7 +52,7 @@ def test_a_chat_is_asked_for_first_with_the_request_that_is_printed(server: Serv
 
 @cases("answers")
 def test_what_is_printed_is_what_answers(
-    server: Server, also: dict[str, tuple[int, Any]], endpoint: str, model: str
+    server: JsonServer, also: dict[str, tuple[int, Any]], endpoint: str, model: str
 ) -> None:
     server.answers |= also
 
@@ -94,7 +61,7 @@ def test_what_is_printed_is_what_answers(
         assert (address.endpoint, address.model) == (endpoint, model)
 
 
-def test_a_server_that_refuses_every_request_failed(server: Server) -> None:
+def test_a_server_that_refuses_every_request_failed(server: JsonServer) -> None:
     server.answers |= {"/v1/models": (200, MODELS), "/v1/chat/completions": (500, "kernel")}
 
     for run in container_of(server):
@@ -103,7 +70,7 @@ def test_a_server_that_refuses_every_request_failed(server: Server) -> None:
         assert no.value.log == "loading\nshard 3 of 9\n\n"
 
 
-def test_a_list_of_models_that_cannot_be_read_is_told(server: Server) -> None:
+def test_a_list_of_models_that_cannot_be_read_is_told(server: JsonServer) -> None:
     server.answers["/v1/models"] = (200, [])
 
     for run in container_of(server):
@@ -111,9 +78,7 @@ def test_a_list_of_models_that_cannot_be_read_is_told(server: Server) -> None:
             wait_until_ready(run, 60.0, ignore)
 
 
-def test_a_server_that_is_not_ready_in_time_tells_what_it_does(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_server_is_explained(server: JsonServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "_POLL_S", 0.0)
     server.answers["/ping"] = (503, {})
 
@@ -125,7 +90,7 @@ def test_a_server_that_is_not_ready_in_time_tells_what_it_does(
     )
 
 
-def test_a_server_that_ended_first_tells_its_status_alone(server: Server) -> None:
+def test_a_server_that_ended_first_tells_its_status_alone(server: JsonServer) -> None:
     server.answers["/ping"] = (503, {})
 
     for run in container_of(server):
@@ -135,7 +100,7 @@ def test_a_server_that_ended_first_tells_its_status_alone(server: Server) -> Non
     assert caught.value.message == "the container ended with status 3 before it answered"
 
 
-def test_a_server_that_was_removed_first_is_told(server: Server) -> None:
+def test_a_server_that_was_removed_first_is_told(server: JsonServer) -> None:
     server.answers["/ping"] = (503, {})
 
     for run in container_of(server):
@@ -145,11 +110,10 @@ def test_a_server_that_was_removed_first_is_told(server: Server) -> None:
             wait_until_ready(run, 60.0, ignore)
 
 
-def test_a_server_answers_when_it_says_that_it_is_ready(server: Server) -> None:
-    url = f"http://127.0.0.1:{server.port}"
+def test_a_server_answers_when_it_says_that_it_is_ready(server: JsonServer) -> None:
 
-    assert answers(url)
+    assert answers(server.url)
     server.answers["/ping"] = (503, {})
-    assert not answers(url)
+    assert not answers(server.url)
     assert not answers("")
     assert not answers("http://127.0.0.1:1")

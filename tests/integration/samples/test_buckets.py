@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,12 @@ from packager.errors import NotFound, UsageError
 from packager.samples import buckets
 from packager.samples.buckets import TooMuchData, is_bucket_data
 from packager.samples.load import BrokenSamples, load_samples
+from tests.support.buckets import bucket as bucket
+from tests.support.buckets import server as server
 from tests.support.cases import cases_of
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 
 cases = cases_of(__file__)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
-@pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    bucket = Bucket(server)
-    for name, value in bucket.environment.items():
-        monkeypatch.setenv(name, value)
-    return bucket
 
 
 def _rows(*rows: object) -> bytes:
@@ -121,11 +108,7 @@ def test_broken_rows_name_the_object(bucket: Bucket) -> None:
     assert r"a\x1b.jsonl, line 1" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("limit", "most", "words"),
-    [("MOST_OBJECTS", 1, "holds more than 1 objects"), ("MOST_BYTES", 5, "holds more than 5 B")],
-    ids=["objects", "bytes"],
-)
+@cases("too_much")
 def test_too_much_is_refused_before_any_is_fetched(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, words: str
 ) -> None:
@@ -137,9 +120,7 @@ def test_too_much_is_refused_before_any_is_fetched(
         load_samples(f"{bucket.url}/data/")
 
 
-def test_nothing_stays_on_this_machine(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_kept(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     bucket.put("data/a.jsonl", _rows({"text": "one"}))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -55,6 +55,17 @@ class Running:
     def __exit__(self, *_: object) -> None:
         for server in self.servers:
             server.close()
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler], double: Any = None) -> Iterator[Server]:
+    """Serve while the block runs."""
+    server = Server(handler, double)
+    server.open()
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 class Handler(BaseHTTPRequestHandler):
