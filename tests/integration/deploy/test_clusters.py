@@ -57,11 +57,8 @@ def kinds(changes: tuple[Change, ...]) -> dict[str, str]:
 
 def test_what_is_applied_twice_changes_once(cluster: Cluster, live: LiveCluster) -> None:
     first = live.apply(VLLM, WANTED)
-    assert kinds(first.changes) == {
-        "Service": "create",
-        "Deployment": "create",
-        "PodDisruptionBudget": "create",
-    }
+    main = ("Service", "Deployment", "PodDisruptionBudget")
+    assert kinds(first.changes) == dict.fromkeys(main, "create")
     versions = {key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()}
 
     again = live.apply(VLLM, WANTED)
@@ -72,9 +69,7 @@ def test_what_is_applied_twice_changes_once(cluster: Cluster, live: LiveCluster)
     assert first.address == "http://llama.default.svc:8080"
 
 
-def test_a_difference_is_one_of_fields_and_changes_nothing(
-    cluster: Cluster, live: LiveCluster
-) -> None:
+def test_a_difference_names_fields_and_changes_nothing(cluster: Cluster, live: LiveCluster) -> None:
     live.apply(VLLM, WANTED)
     before = cluster.objects[MAIN]
     other = replace(VLLM, image="r.example/team/llama:2")
@@ -153,9 +148,7 @@ PLATFORMS = {"kubernetes": KUBERNETES, "kserve": KSERVE, "hyperpod": HYPERPOD}
 
 
 @cases("statuses")
-def test_what_controllers_report_is_the_status(
-    cluster: Cluster, server: ApiServer, case: dict[str, Any]
-) -> None:
+def test_controllers_set_status(cluster: Cluster, server: ApiServer, case: dict[str, Any]) -> None:
     """Where there is something to wait for, it is reported while somebody watches."""
     platform = LiveCluster(PLATFORMS[case["platform"]], server, "default")
     (kind,) = {"Deployment", *MAIN_KINDS} & kinds(platform.apply(VLLM, WANTED).changes).keys()
@@ -203,9 +196,7 @@ def test_requests_go_through_the_servers_proxy(cluster: Cluster, live: LiveClust
         live.invoke("llama", b"{}")
 
 
-def test_deleting_ends_what_was_applied_and_nothing_else(
-    cluster: Cluster, live: LiveCluster
-) -> None:
+def test_deleting_ends_what_was_applied_alone(cluster: Cluster, live: LiveCluster) -> None:
     live.apply(VLLM, SCALED)
     other = replace(VLLM, name="other")
     live.apply(other, WANTED)
@@ -213,12 +204,8 @@ def test_deleting_ends_what_was_applied_and_nothing_else(
     owned = {**copied, "ownerReferences": [{"kind": "Something"}]}
     cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": owned, "spec": {}})
 
-    assert set(kinds(live.delete("llama"))) == {
-        "Deployment",
-        "Service",
-        "PodDisruptionBudget",
-        "HorizontalPodAutoscaler",
-    }
+    ended = {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"}
+    assert set(kinds(live.delete("llama"))) == ended
     assert {name for _, _, name in cluster.objects} == {"other", "made"}
     assert live.delete("llama") == ()
     with pytest.raises(NotFound, match="no deployment 'llama'"):

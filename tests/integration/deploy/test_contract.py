@@ -21,12 +21,11 @@ from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound, PlanRejected
 from packager.ports import DeploysLive
-from packager.serve.endpoints import fleet, lifecycle
 from tests.support.cluster_deployments import VLLM
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.cluster import running_cluster
 from tests.support.doubles.endpoint_containers import FakeContainers
-from tests.support.hosting_server import Server
+from tests.support.hosting_server import hosting, look_often, use_for_aws
 from tests.unit.deploy.compose.test_live import Live, Machine, on
 
 
@@ -54,19 +53,11 @@ def kinds(changes: tuple[Change, ...]) -> set[str]:
 
 @contextmanager
 def on_sagemaker(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-    for module, name in ((fleet, "_POLL_S"), (lifecycle, "_WATCH_S")):
-        monkeypatch.setattr(module, name, 0.01)
-    containers = FakeContainers(images={"tiny:1", "tiny:2"})
-    server = Server(place, containers)
-    given = {"ENDPOINT_URL_SAGEMAKER": server.url, "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x"}
-    for name, value in given.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    live = LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
-    try:
+    look_often(monkeypatch)
+    with hosting(place, FakeContainers(images={"tiny:1", "tiny:2"})) as server:
+        use_for_aws(monkeypatch, server)
+        live = LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
         yield Target(live, deployment(image="tiny:1"), SageMakerWanted(role_arn=ROLE))
-    finally:
-        server.stop()
-        containers.close()
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from packager.deploy.sagemaker import clients
 from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.errors import Unavailable
+from tests.support.doubles.hostile import HostileServer, Request
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
 
@@ -24,41 +24,18 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10
 @pytest.fixture(params=["head", "body"])
 def trickling(request: pytest.FixtureRequest) -> Iterator[str]:
     """A server that sends one byte now and then, so that no read times out."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
 
-    def answer() -> None:
-        peers = []
-        listening.settimeout(0.05)
-        while not ended.is_set():
-            try:
-                peer, _ = listening.accept()
-                peer.sendall(HEAD if request.param == "body" else b"HTTP/1.1 200 OK\r\nX: ")
-                peers.append(peer)
-            except TimeoutError:
-                pass
-            for one in peers:
-                try:
-                    one.sendall(b" ")
-                except OSError:
-                    peers.remove(one)
-                    break
-        for one in peers:
-            one.close()
+    def drip(asked: Request) -> Iterator[bytes]:
+        yield HEAD if request.param == "body" else b"HTTP/1.1 200 OK\r\nX: "
+        for _ in range(10_000):
+            server.wait(0.05)
+            yield b" "
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        ended.set()
-        thread.join()
-        listening.close()
+    with HostileServer(drip) as server:
+        yield server.url
 
 
-def test_an_api_server_that_trickles_is_given_up(
-    trickling: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_api_server_is_given_up(trickling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "CONNECT_S", 0.3)
     monkeypatch.setattr(client, "ANSWER_S", 0.3)
     began = time.monotonic()
@@ -67,9 +44,7 @@ def test_an_api_server_that_trickles_is_given_up(
     assert time.monotonic() - began < 20
 
 
-def test_a_service_of_aws_that_trickles_is_given_up(
-    trickling: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_aws_service_is_given_up(trickling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "CALL_S", 0.6)
     monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", trickling)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +47,11 @@ def test_of_several_files_the_first_is_right(config: Path, tmp_path: Path) -> No
     assert (found.server, found.credentials.token) == ("https://three", "a-token")
 
 
-@pytest.mark.parametrize(
-    ("user", "name", "value"),
-    [
-        ({"client-certificate-data": base64.b64encode(b"C").decode()}, "certificate", b"C"),
-        ({"client-key": "ca"}, "key", b"PEM"),
-        ({"tokenFile": "ca"}, "token", "PEM"),
-        ({"username": "ada", "password": "x"}, "basic", "ada:x"),
-    ],
-)
-def test_credentials_come_in_every_form(
-    config: Path, user: dict[str, str], name: str, value: object
-) -> None:
+@cases("credentials")
+def test_all_forms_of_credential(config: Path, user: dict[str, str], name: str, value: str) -> None:
     written(config, {**CONFIG, "users": [{"name": "u", "user": user}]})
-    assert getattr(find_access({}, kubeconfig=config).credentials, name) == value
+    found = getattr(find_access({}, kubeconfig=config).credentials, name)
+    assert found == (value.encode() if name in ("certificate", "key") else value)
 
 
 def test_a_pod_asks_with_its_service_account(tmp_path: Path) -> None:
@@ -110,10 +100,7 @@ printf '{"status": {"token": "%s-%s", "clientCertificateData": "C"}}' "$1" "$WHO
     assert (found.token, found.certificate) == ("of-ada", b"C")
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [("echo a-secret >&2; exit 4", "status 4"), ("echo a-secret", "no ExecCredential")],
-)
+@cases("failing_plugins")
 def test_a_plugin_that_fails_shows_nothing_of_it(config: Path, script: str, said: str) -> None:
     plugin(config, script)
     with pytest.raises(AccessDenied, match=said) as raised:

@@ -8,64 +8,49 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.deployment import Deployment
 from packager.deploy.sagemaker.clients import Clients
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.load.run import run_load
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadRun
-from packager.serve.endpoints import fleet, lifecycle
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
-from tests.support.hosting_server import Server
+from tests.support.hosting_server import hosting, look_often, use_for_aws
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
 
 PLAN = LoadPlan(level=Level(concurrency=2), requests=4)
 BODY = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "stream": True}
-Loaded = Callable[..., tuple[LoadRun, LlmDouble]]
+Loaded = Callable[..., LoadRun]
 
 
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
     """Deploy a model that behaves so, and put it under load."""
-    monkeypatch.setattr(fleet, "_POLL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "_WATCH_S", 0.02)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    look_often(monkeypatch)
 
     @contextmanager
     def serving(double: LlmDouble, wanted: SageMakerWanted) -> Iterator[LiveSageMaker]:
-        containers = FakeContainers(model=double.url)
-        server = Server(tmp_path, containers)
-        for service in ("SAGEMAKER", "SAGEMAKER_RUNTIME"):
-            monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", server.url)
-        try:
+        with hosting(tmp_path, FakeContainers(model=double.url)) as server:
+            use_for_aws(monkeypatch, server)
             live = LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
-            live.apply(made(), wanted)
+            live.apply(deployment(image="tiny:1"), wanted)
             assert live.status("my-model", wait_s=20).state == "ready"
             yield live
-        finally:
-            server.stop()
-            containers.close()
 
     def load(
         behaviour: Behaviour, *modes: Mode, stream: bool = True, components: bool = False
-    ) -> tuple[LoadRun, LlmDouble]:
+    ) -> LoadRun:
         wanted = SageMakerWanted(role_arn=ROLE, components=components)
         request = LoadRequest(endpoint="/v1/chat/completions", body={**BODY, "stream": stream})
         with LlmDouble(behaviour, modes=modes) as double, serving(double, wanted) as live:
-            return run_load(live.route("my-model"), "my/model", [request] * 4, PLAN), double
+            return run_load(live.route("my-model"), "my/model", [request] * 4, PLAN)
 
     return load
 
 
-def made() -> Deployment:
-    return deployment(image="tiny:1")
-
-
 @pytest.mark.parametrize("components", [False, True])
 def test_every_token_of_a_stream_has_its_time(loaded: Loaded, components: bool) -> None:
-    run, _ = loaded(Behaviour(itl_s=0.1), components=components)
+    run = loaded(Behaviour(itl_s=0.1), components=components)
 
     assert [one.failure for one in run.results] == [None] * 4
     for one in run.results:
@@ -76,7 +61,7 @@ def test_every_token_of_a_stream_has_its_time(loaded: Loaded, components: bool) 
 
 
 def test_an_answer_in_one_piece_is_one(loaded: Loaded) -> None:
-    run, _ = loaded(Behaviour(), stream=False)
+    run = loaded(Behaviour(), stream=False)
 
     assert [(one.failure, one.is_streamed, one.output_tokens) for one in run.results] == [
         (None, False, 5)
@@ -85,7 +70,7 @@ def test_an_answer_in_one_piece_is_one(loaded: Loaded) -> None:
 
 def test_what_a_server_refuses_beside_a_request_is_left_out(loaded: Loaded) -> None:
     """SageMaker answers 424 where the server answered 400."""
-    run, _ = loaded(Behaviour(refuses=("stream_options",)))
+    run = loaded(Behaviour(refuses=("stream_options",)))
 
     assert [one.failure for one in run.results] == [None] * 4
     assert [one.output_tokens for one in run.results] == [None] * 4  # nobody tells
@@ -94,10 +79,8 @@ def test_what_a_server_refuses_beside_a_request_is_left_out(loaded: Loaded) -> N
 @pytest.mark.parametrize(
     ("mode", "failure"), [("cut", "server"), ("ends", "cut"), ("status", "status")]
 )
-def test_answers_that_are_none_are_told_from_those_that_are(
-    loaded: Loaded, mode: Mode, failure: str
-) -> None:
-    run, _ = loaded(Behaviour(status=500), mode)
+def test_failed_answers_are_told_from_good_ones(loaded: Loaded, mode: Mode, failure: str) -> None:
+    run = loaded(Behaviour(status=500), mode)
 
     assert {one.failure for one in run.results} == {failure}
     if mode == "cut":

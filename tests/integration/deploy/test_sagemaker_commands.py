@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from packager.sagemaker.shapes import input_faults
-from packager.serve.endpoints import fleet, lifecycle
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, Done, Packager, packager_in
 from tests.support.deployments import ROLE
 from tests.support.doubles.endpoint_containers import FakeContainers
-from tests.support.hosting_server import Server
+from tests.support.hosting_server import hosting, look_often
 from tests.support.llm_double import Behaviour, LlmDouble
 
 cases = cases_of(__file__)
@@ -27,13 +26,7 @@ FILES = ["01-create-model.json", "02-create-endpoint-config.json", "03-create-en
 OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint")
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
 
-PAIRS = {
-    "vllm": "ml.g5.xlarge",
-    "sglang": "ml.g6e.12xlarge",
-    "tgi": "ml.p4d.24xlarge",
-    "lmi": "ml.p5.48xlarge",
-    "neuron": "ml.inf2.8xlarge",
-}
+PAIRS: dict[str, str] = read_tables(__file__)["pairs"]
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +56,7 @@ def built(run: Packager) -> Any:
             target = f"oci:{family}"
             common = ("--model", str(TINY), "--base", "scratch", "--compile", "off", "--quiet")
             own = ("--instance", PAIRS[family], "--family", family, "--record", f"{family}.json")
-            done = run("build", *common, *own, "--output", target)
-            assert done.status == 0, done.err
+            run("build", *common, *own, "--output", target, status=0)
             made[family] = target
         return made[family]
 
@@ -77,9 +69,7 @@ def render(run: Packager, subject: str, *words: str) -> Done:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("family", PAIRS)
-def test_an_image_of_each_family_becomes_requests_that_aws_models(
-    run: Packager, built: Any, family: str
-) -> None:
+def test_each_family_becomes_requests_of_aws(run: Packager, built: Any, family: str) -> None:
     done = render(run, built(family), "--format", "json")
 
     assert done.status == 0, done.err
@@ -126,40 +116,24 @@ def test_an_image_is_refused_on_another_kind_of_device(run: Packager, built: Any
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    monkeypatch.setattr(fleet, "_POLL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "_WATCH_S", 0.02)
+    """Return the variables by which `packager serve`, in a thread, is found."""
+    look_often(monkeypatch)
     with LlmDouble(Behaviour(tokens=4)) as double:
         containers = FakeContainers(images={"tiny:1", "tiny:2"}, model=double.url)
-        yield from serving(tmp_path, containers)
-
-
-def serving(tmp_path: Path, containers: FakeContainers) -> Iterator[dict[str, str]]:
-    """Yield the variables by which `packager serve`, in a thread, is found."""
-    server = Server(tmp_path, containers)
-    try:
-        yield {
-            "AWS_ENDPOINT_URL_SAGEMAKER": server.url,
-            "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": server.url,
-            "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_REGION": "us-east-1",
-        }
-        assert server.failures == []
-    finally:
-        server.stop()
-        containers.close()
+        with hosting(tmp_path, containers) as server:
+            urls = dict.fromkeys(("SAGEMAKER", "SAGEMAKER_RUNTIME"), server.url)
+            found = {f"AWS_ENDPOINT_URL_{name}": url for name, url in urls.items()}
+            key = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET}
+            yield {**found, **key, "AWS_REGION": "us-east-1"}
 
 
 @pytest.mark.extended
-def test_an_endpoint_from_apply_to_delete_shows_no_credential(
-    run: Packager, built: Any, served: dict[str, str]
-) -> None:
+def test_an_endpoint_to_its_end(run: Packager, built: Any, served: dict[str, str]) -> None:
     said: list[str] = []
 
     def sagemaker(*arguments: str) -> Any:
-        done = run("deploy", "sagemaker", *arguments, env=served)
+        done = run("deploy", "sagemaker", *arguments, env=served, status=0)
         said.append(done.out + done.err)
-        assert done.status == 0, done.err
         return done
 
     subject = (built("vllm"), "--role-arn", ROLE, "--name", "tiny")
@@ -191,9 +165,8 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
 ) -> None:
     """Streams come as messages of AWS's event stream, through `packager serve`."""
     subject = (built("sglang"), "--role-arn", ROLE, "--name", "measured", "--image", "tiny:1")
-    done = run("deploy", "sagemaker", "apply", *subject, "--smoke", "--bench", env=served)
+    done = run("deploy", "sagemaker", "apply", *subject, "--smoke", "--bench", env=served, status=0)
 
-    assert done.status == 0, done.err
     assert "sagemaker://measured" in done.out
     told = json.loads(run("inspect", "oci:sglang", "--format", "json", env=served).out)
     assert told["smoke"]["deployment"] == "sagemaker measured"
@@ -204,8 +177,7 @@ def test_what_was_asked_and_measured_is_in_record_lineage_and_inspection(
     assert load["metrics"]["time_to_first_token"]["count"] == load["answered"]
     assert variant["setup"]["instance"] == "ml.g6e.12xlarge"
     words = ("--concurrency", "2", "--requests", "4", "--format", "json")
-    again = run("bench", "sagemaker://measured", *words, env=served)
-    assert again.status == 0, again.err
+    again = run("bench", "sagemaker://measured", *words, env=served, status=0)
     (variant,) = json.loads(again.out)["variants"]
     assert (variant["name"], variant["loads"][0]["answered"]) == ("sagemaker://measured", 4)
     lineage = run("lineage", "measured", env=served).out
@@ -222,9 +194,7 @@ def test_names_of_deployments_that_are_none_are_refused(
     assert said in done.err
 
 
-def test_an_endpoint_that_does_not_start_ends_the_command(
-    run: Packager, built: Any, served: dict[str, str]
-) -> None:
+def test_a_failed_start_is_an_error(run: Packager, built: Any, served: dict[str, str]) -> None:
     subject = (built("vllm"), "--role-arn", ROLE, "--name", "broken", "--image", "tiny:missing")
     done = run("deploy", "sagemaker", "apply", *subject, "--wait", env=served)
 

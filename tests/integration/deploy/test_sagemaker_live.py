@@ -17,13 +17,15 @@ from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import NotOurs, UnderWay
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import AccessDenied, NotFound, Unavailable
-from packager.serve.endpoints import fleet, lifecycle
 from tests.support.cases import read_tables
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
-from tests.support.hosting_server import Server
+from tests.support.hosting_server import Server, hosting, look_often, use_for_aws
 
 WANTED = SageMakerWanted(role_arn=ROLE)
+
+
+COMPONENTS = SageMakerWanted(role_arn=ROLE, components=True)
 ONE, TWO, BROKEN = "tiny:1", "tiny:2", "tiny:missing"
 Kinds = list[tuple[str, str]]
 
@@ -50,26 +52,18 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def containers(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeContainers]:
-    monkeypatch.setattr(fleet, "_POLL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "_WATCH_S", 0.02)
-    found = FakeContainers(images={ONE, TWO})
-    yield found
-    found.close()
+def containers(monkeypatch: pytest.MonkeyPatch) -> FakeContainers:
+    look_often(monkeypatch)
+    return FakeContainers(images={ONE, TWO})
 
 
 @pytest.fixture
 def server(
     tmp_path: Path, containers: FakeContainers, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Server]:
-    found = Server(tmp_path, containers)
-    for service in ("SAGEMAKER", "SAGEMAKER_RUNTIME"):
-        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", found.url)
-    try:
+    with hosting(tmp_path, containers) as found:
+        use_for_aws(monkeypatch, found)
         yield found
-        assert found.failures == []
-    finally:
-        found.stop()
 
 
 @pytest.fixture
@@ -125,10 +119,9 @@ def test_a_rollback_passes_over_an_update_that_failed(live: LiveSageMaker) -> No
 
 
 def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) -> None:
-    wanted = SageMakerWanted(role_arn=ROLE, components=True)
     first: dict[str, Any] = {"env": {"NAME": "one"}, "memory_bytes": 2 << 30}
-    applied(live, ONE, wanted, **first)
-    applied(live, TWO, wanted, env={"NAME": "two"}, memory_bytes=3 << 30)
+    applied(live, ONE, COMPONENTS, **first)
+    applied(live, TWO, COMPONENTS, env={"NAME": "two"}, memory_bytes=3 << 30)
     assert answer(live)["name"] == "two"
 
     changes = live.roll_back("my-model").changes
@@ -136,7 +129,7 @@ def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) 
     assert kinds(changes) == [("update", "InferenceComponent")]
     live.status("my-model", wait_s=20)
     assert answer(live)["name"] == "one"
-    assert kinds(live.diff(of(ONE, **first), wanted))[-1] == ("same", "InferenceComponent")
+    assert kinds(live.diff(of(ONE, **first), COMPONENTS))[-1] == ("same", "InferenceComponent")
 
 
 def test_a_difference_names_the_field_and_changes_nothing(live: LiveSageMaker) -> None:
@@ -190,9 +183,7 @@ def test_an_endpoint_that_failed_is_made_again(live: LiveSageMaker) -> None:
     assert (done[-1], found.state) == (("replace", "Endpoint"), "ready")
 
 
-def test_no_second_change_is_begun_while_one_is_under_way(
-    live: LiveSageMaker, containers: FakeContainers
-) -> None:
+def test_one_change_is_under_way_at_most(live: LiveSageMaker, containers: FakeContainers) -> None:
     containers.gate.clear()
     live.apply(of(ONE), WANTED)
     try:
@@ -203,9 +194,7 @@ def test_no_second_change_is_begun_while_one_is_under_way(
     assert live.status("my-model", wait_s=20).image == ONE
 
 
-def test_what_another_made_is_neither_changed_nor_deleted(
-    live: LiveSageMaker, server: Server
-) -> None:
+def test_what_others_made_is_kept(live: LiveSageMaker, server: Server) -> None:
     client = boto3.client("sagemaker", region_name="us-east-1")
     config = "my-model-0123abcd"  # named as ours are
     variant = {**read_tables(__file__)["variant"], "ModelName": "theirs"}
@@ -228,24 +217,22 @@ def test_what_another_made_is_neither_changed_nor_deleted(
 
 
 def test_a_component_is_deployed_and_asked(live: LiveSageMaker) -> None:
-    wanted = SageMakerWanted(role_arn=ROLE, components=True)
 
-    done, found = applied(live, ONE, wanted, env={"NAME": "one"})
+    done, found = applied(live, ONE, COMPONENTS, env={"NAME": "one"})
 
     assert done == [*CREATED, ("create", "InferenceComponent")]
     assert (found.state, found.ready, found.wanted) == ("ready", 1, 1)
     assert answer(live)["name"] == "one"
-    again, _ = applied(live, ONE, wanted, env={"NAME": "one"})
+    again, _ = applied(live, ONE, COMPONENTS, env={"NAME": "one"})
     assert again[-1] == ("same", "InferenceComponent")
     deleted = [one.resource for one in live.delete("my-model")]
     assert deleted[:2] == ["InferenceComponent", "Endpoint"]
 
 
 def test_another_image_updates_the_component(live: LiveSageMaker) -> None:
-    wanted = SageMakerWanted(role_arn=ROLE, components=True)
-    applied(live, ONE, wanted, env={"NAME": "one"})
+    applied(live, ONE, COMPONENTS, env={"NAME": "one"})
 
-    done, found = applied(live, TWO, wanted, env={"NAME": "two"})
+    done, found = applied(live, TWO, COMPONENTS, env={"NAME": "two"})
 
     assert (done[-1], found.state) == (("update", "InferenceComponent"), "ready")
     assert answer(live)["name"] == "two"

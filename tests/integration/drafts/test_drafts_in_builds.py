@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import pickle
 import struct
-import tarfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from packager.core.model import ModelFiles
 from tests.support import heads, zoo
+from tests.support.cases import cases_of, read_tables
+from tests.support.changed_models import Change
 from tests.support.commandline import Packager
 from tests.support.doubles.models import (
     safetensors_bytes,
@@ -27,6 +24,9 @@ from tests.support.doubles.models import (
 )
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.headers import TINY
+from tests.support.written_layouts import WrittenLayout, files_in
+
+cases = cases_of(__file__)
 
 TARGET = TINY | {"num_hidden_layers": 8}
 MACHINE = ("--instance", "ml.g5.xlarge", "--base", "scratch", "--quiet")
@@ -34,16 +34,7 @@ LMI = (*MACHINE, "--family", "lmi")
 
 
 def write_target(directory: Path) -> Path:
-    return write_model(
-        directory,
-        shards=2,
-        layers=8,
-        hidden_size=256,
-        intermediate_size=768,
-        heads=4,
-        kv_heads=2,
-        vocab_size=2048,
-    )
+    return write_model(directory, **read_tables(__file__)["target"])
 
 
 def write_head(directory: Path, head: ModelFiles, *, name: str = "model", seed: int = 0) -> Path:
@@ -64,36 +55,18 @@ def write_target_and_two_heads(directory: Path) -> None:
 def build(packager: Packager, draft: str, out: str = "out", *, family: str = "lmi") -> None:
     """Build ./model with a draft into a layout."""
     asked = ("--model", "./model", "--draft", draft, "--output", f"oci:{out}")
-    done = packager("build", *MACHINE, "--family", family, *asked)
-    assert done.status == 0, done.err
+    packager("build", *MACHINE, "--family", family, *asked, status=0)
 
 
 def layers_of(layout: Path) -> list[tuple[str, str]]:
     """Role and digest of every layer, in order."""
-    manifest = json.loads(blob(layout, only_digest(layout)))
-    return [
-        (layer["annotations"]["dev.packager.role"], layer["digest"]) for layer in manifest["layers"]
-    ]
-
-
-def only_digest(layout: Path) -> str:
-    digest: str = json.loads((layout / "index.json").read_bytes())["manifests"][0]["digest"]
-    return digest
-
-
-def blob(layout: Path, digest: str) -> bytes:
-    return (layout / "blobs/sha256" / digest.removeprefix("sha256:")).read_bytes()
+    layers = WrittenLayout(layout).manifest["layers"]
+    return [(layer["annotations"]["dev.packager.role"], layer["digest"]) for layer in layers]
 
 
 def files_of(layout: Path) -> dict[str, bytes]:
-    found = {}
-    for _, digest in layers_of(layout):
-        with tarfile.open(fileobj=io.BytesIO(blob(layout, digest))) as archive:
-            for member in archive:
-                data = archive.extractfile(member)
-                if data is not None:
-                    found[f"/{member.name}"] = data.read()
-    return found
+    found = files_in(WrittenLayout(layout).layers)
+    return {f"/{name}": content for name, (_, content) in found.items()}
 
 
 def header_of(data: bytes) -> dict[str, Any]:
@@ -107,9 +80,7 @@ def tensor_bytes(data: bytes) -> bytes:
     return data[8 + int.from_bytes(data[:8], "little") :]
 
 
-def test_another_draft_changes_only_its_own_layers_and_the_configuration(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_another_draft_changes_only_its_own_layers(packager: Packager, tmp_path: Path) -> None:
     write_target_and_two_heads(tmp_path)
 
     drafts = {"plain": "none", "ngram": "ngram", "a": "eagle3:./one", "b": "eagle3:./other"}
@@ -148,23 +119,14 @@ def test_only_the_new_drafts_layers_are_sent(packager: Packager, tmp_path: Path)
             to = ("--output", f"{registry.host}/m:{tag}", "--insecure-registry", registry.host)
             record = ("--record", f"{tag}.json")
             asked = ("--model", "./model", "--draft", draft)
-            done = packager("build", *LMI, *asked, *to, *record)
-            assert done.status == 0, done.err
+            packager("build", *LMI, *asked, *to, *record, status=0)
             sent.append(json.loads((tmp_path / f"{tag}.json").read_text()))
 
     first, second = sent
     draft_bytes = sum(layer["size"] for layer in second["layers"] if layer["role"] == "draft")
     assert second["transfer"]["bytes_sent"] < draft_bytes + 20_000
     assert first["transfer"]["bytes_sent"] > second["transfer"]["bytes_sent"] + 10_000_000
-    assert second["draft"] == {
-        "kind": "eagle3",
-        "version": "",
-        "speculative_tokens": 3,
-        "source": "local",
-        "name": "other",
-        "revision": "",
-        "license": "",
-    }
+    assert second["draft"] == read_tables(__file__)["recorded"]
 
 
 def test_lmi_finds_one_model_and_the_draft_beside_it(packager: Packager, tmp_path: Path) -> None:
@@ -175,8 +137,7 @@ def test_lmi_finds_one_model_and_the_draft_beside_it(packager: Packager, tmp_pat
     build(packager, "eagle3:./head")
 
     files = files_of(tmp_path / "out")
-    manifest = json.loads(blob(tmp_path / "out", only_digest(tmp_path / "out")))
-    config = json.loads(blob(tmp_path / "out", manifest["config"]["digest"]))
+    config = WrittenLayout(tmp_path / "out").config
     env = dict(line.split("=", 1) for line in config["config"]["Env"])
     store = env["SERVING_MODEL_STORE"]
     assert "HF_MODEL_ID" not in env
@@ -193,9 +154,7 @@ def test_lmi_finds_one_model_and_the_draft_beside_it(packager: Packager, tmp_pat
     assert verifier["name_or_path"] == store  # not where it was trained
 
 
-def test_a_head_of_speculators_is_written_anew_for_sglang(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_head_of_speculators_is_rewritten_for_sglang(packager: Packager, tmp_path: Path) -> None:
     write_target(tmp_path / "model")
     head = heads.eagle3_of_speculators(
         TARGET, draft_vocab=1024, eagle_aux_hidden_state_layer_ids=[2, 4, 5]
@@ -215,23 +174,7 @@ def test_a_head_of_speculators_is_written_anew_for_sglang(
     assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 3, 4]
 
 
-MEDUSA_KEYS = {
-    "base_model_name_or_path": "/opt/packager/model/",
-    "medusa_num_heads": 2,
-    "num_heads": 2,
-    "medusa_fc_bias": True,
-    "model_type": "medusa",
-}
-
-
-@pytest.mark.parametrize(
-    ("family", "file", "tensor"),
-    [
-        ("tgi", "medusa_lm_head.safetensors", "0.0.linear.weight"),
-        ("lmi", "heads.safetensors", "blocks.0.layers.0.weight"),
-    ],
-    ids=["tgi", "vllm"],
-)
+@cases("medusa")
 def test_medusa_heads_lie_as_their_engine_looks_for_them(
     packager: Packager, tmp_path: Path, family: str, file: str, tensor: str
 ) -> None:
@@ -244,7 +187,7 @@ def test_medusa_heads_lie_as_their_engine_looks_for_them(
     draft = {path for path in files if path.startswith("/opt/packager/draft/")}
     assert draft == {f"/opt/packager/draft/{name}" for name in ("config.json", file)}
     config = json.loads(files["/opt/packager/draft/config.json"])
-    assert config.items() >= MEDUSA_KEYS.items()
+    assert config.items() >= read_tables(__file__)["medusa_keys"].items()
     assert "architectures" not in config
     written = files[f"/opt/packager/draft/{file}"]
     assert tensor in header_of(written)
@@ -264,9 +207,7 @@ def sparse(path: Path, tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> No
     os.truncate(path, path.stat().st_size + start)
 
 
-def test_a_wrong_head_is_refused_before_a_byte_of_weights_is_read(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_wrong_head_is_refused_from_its_header(packager: Packager, tmp_path: Path) -> None:
     """A hundred gigabytes that are not there cannot have been read."""
     write_target(tmp_path / "model")
     head = tmp_path / "head"
@@ -299,23 +240,12 @@ def test_a_wrong_head_is_refused_before_a_byte_of_weights_is_read(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("break_it", "why"),
-    [
-        (lambda path: os.truncate(path, path.stat().st_size - 4096), "truncated"),
-        (lambda path: os.truncate(path, 40), "truncated"),
-        (lambda path: path.write_bytes(pickle.dumps({"0": os.getcwd})), "pickle"),
-        (lambda path: path.rename(path.with_name("medusa_lm_head.pt")), "pickle"),
-        (lambda path: path.unlink(), "no weights"),
-    ],
-    ids=["cut", "cut header", "hidden pickle", "pickle", "nothing"],
-)
+@cases("broken")
 def test_a_broken_head_is_refused(
-    packager: Packager, tmp_path: Path, break_it: Any, why: str
+    packager: Packager, tmp_path: Path, change: Change, why: str
 ) -> None:
     write_target(tmp_path / "model")
-    head = write_head(tmp_path / "head", zoo.medusa(2, 256, 2048), name="medusa_lm_head")
-    break_it(head / "medusa_lm_head.safetensors")
+    change.apply(write_head(tmp_path / "head", zoo.medusa(2, 256, 2048), name="medusa_lm_head"))
 
     asked = ("--model", "./model", "--draft", "medusa:./head")
     done = packager("plan", "--instance", "ml.g5.xlarge", "--family", "tgi", *asked)
@@ -373,9 +303,7 @@ def test_a_map_to_tokens_that_the_model_has_not_is_refused_by_its_values(
     assert "maps 1 of 1024 tokens to none of the model's 2048: token 0, with 2048" in done.err
 
 
-def test_auto_serves_the_head_that_the_model_brings_and_adds_no_layer(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_auto_serves_the_models_own_head(packager: Packager, tmp_path: Path) -> None:
     write_mimo(tmp_path / "model")
 
     build(packager, "none", "plain")
@@ -392,14 +320,12 @@ def test_auto_serves_the_head_that_the_model_brings_and_adds_no_layer(
     )
 
 
-def test_a_request_file_asks_for_the_head_and_a_lost_one_is_refused(
-    packager: Packager, tmp_path: Path
-) -> None:
+def test_a_request_file_asks_for_the_models_own_head(packager: Packager, tmp_path: Path) -> None:
     model = write_mimo(tmp_path / "model")
     (tmp_path / "request.toml").write_text('model = "./model"\ndraft = "mtp:2"\n')
     asked = ("plan", "--request", "request.toml", "--instance", "ml.g5.xlarge", "--family", "vllm")
 
-    whole = packager(*asked)
+    whole = packager(*asked, status=0)
     (model / "model-mtp.safetensors").unlink()
     index = model / "model.safetensors.index.json"
     listed = json.loads(index.read_text())
@@ -407,21 +333,8 @@ def test_a_request_file_asks_for_the_head_and_a_lost_one_is_refused(
         name: file for name, file in listed["weight_map"].items() if "mtp" not in name
     }
     write_json(index, listed)
-    lost = packager(*asked)
+    lost = packager(*asked, status=3)
 
-    assert whole.status == 0, whole.err
     said = " ".join(whole.out.split())
     assert "2 tokens are drafted at a time from the model's own MTP head" in said
-    assert lost.status == 3, lost.err
     assert "the checkpoint lacks model.mtp_layers.*" in " ".join(lost.err.split())
-
-
-def test_a_misspelled_draft_is_answered_with_the_kind_that_was_meant(
-    packager: Packager, tmp_path: Path
-) -> None:
-    write_target(tmp_path / "model")
-
-    done = packager("plan", "--model", "./model", "--instance", "ml.g5.xlarge", "--draft", "mpt")
-
-    assert done.status == 2
-    assert "did you mean `--draft mtp`?" in done.err

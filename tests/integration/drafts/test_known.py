@@ -14,9 +14,7 @@ from tests.unit.drafts.test_known import HEAD, for_head, said
 @pytest.mark.parametrize(
     ("family", "version"), [("vllm", None), ("lmi", None), ("sglang", None), ("vllm", "0.17.0")]
 )
-def test_a_head_that_the_checkpoint_brings_is_taken_before_published_ones(
-    name: str, family: str, version: str | None
-) -> None:
+def test_the_checkpoints_own_head_comes_first(name: str, family: str, version: str | None) -> None:
     choice = for_head(name, replace(HEAD, kind="draft_model"), family=family, version=version)
 
     assert choice.reference == "mtp"

@@ -76,8 +76,7 @@ def judge(vllm: tuple[list[str], dict[str, str]]) -> Iterator[Judge]:
             if not line:
                 said.seek(0)
                 pytest.fail(said.read().decode()[-2000:])
-            results: list[dict[str, Any]] = json.loads(line)
-            return results
+            return list(json.loads(line))
 
         yield ask
         questions.close()
@@ -86,9 +85,7 @@ def judge(vllm: tuple[list[str], dict[str, str]]) -> Iterator[Judge]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_the_shipped_options_are_those_of_the_parser(
-    vllm: tuple[list[str], dict[str, str]],
-) -> None:
+def test_the_shipped_options_are_the_parsers(vllm: tuple[list[str], dict[str, str]]) -> None:
     interpreter, environment = vllm
     done = subprocess.run(
         [*interpreter, str(SCRIPTS / "engine-options"), "vllm"],
@@ -127,13 +124,7 @@ def test_vllm_reads_the_sizes_of_medusa_heads_from_our_config(judge: Judge) -> N
     (answer,) = judge([{"medusa": json.loads(file.data)}])
 
     assert file.path == "/opt/packager/draft/config.json"
-    assert answer["values"] == {
-        "hidden_size": 4096,
-        "vocab_size": 128256,
-        "num_heads": 3,
-        "num_hidden_layers": 1,
-        "architectures": ["MedusaModel"],
-    }
+    assert answer["values"] == ASKED["medusa"]
 
 
 @pytest.mark.live
@@ -164,12 +155,7 @@ def test_vllm_reads_heads_of_the_speculators_library_as_we_do(judge: Judge) -> N
     parallel, block = judge([{"speculators": dict(one.config)} for one in drafts])
 
     assert parallel["accepted"] and block["accepted"]
-    assert parallel["values"] == {
-        "method": "eagle3",
-        "num_speculative_tokens": 8,
-        "parallel_drafting": True,
-        "layers": None,
-    }
+    assert parallel["values"] == {**ASKED["peagle"], "layers": None}
     assert block["values"] == {
         "method": "dflash",
         "num_speculative_tokens": 7,
@@ -230,8 +216,7 @@ def _item(plan: Plan) -> dict[str, Any]:
 def _properties(config: ServingConfig) -> dict[str, str]:
     for file in config.files:
         if file.path.endswith(".properties"):
-            read: dict[str, str] = javaproperties.loads(file.data.decode("latin-1"))
-            return read
+            return dict(javaproperties.loads(file.data.decode("latin-1")))
     return {
         f"option.{'entryPoint' if name == 'OPTION_ENTRYPOINT' else name[7:].lower()}": value
         for name, value in config.env.items()

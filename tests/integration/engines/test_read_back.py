@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.core.plan import Plan
-from tests.support.engine_plans import (
-    FP8_AT_LOAD,
-)
+from tests.support.engine_plans import FP8_AT_LOAD
 from tests.unit.engines.test_read_back import (
     OFFLINE,
     as_text,

@@ -12,9 +12,7 @@ from tests.support.commandline import TINY
 
 
 @pytest.mark.parametrize("option", ["trust_remote_code=true", "TRUST_REMOTE_CODE=True"])
-def test_a_plan_with_code_of_the_model_is_refused(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_with_code_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--instance", "local", "--engine-option", option, "--format", "json")
 
     assert app.run(["plan", "--model", str(TINY), *asked]) == 3
@@ -23,9 +21,7 @@ def test_a_plan_with_code_of_the_model_is_refused(
     assert "remote-code" in [found["code"] for found in error["findings"]]
 
 
-def test_a_request_file_cannot_ask_for_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_request_files_ask_for_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     request = tmp_path / "request.toml"
     request.write_text('[engine_options]\nhf-overrides = "{\\"trust_remote_code\\": true}"\n')
     local = ("--model", str(TINY), "--instance", "local")

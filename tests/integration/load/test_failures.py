@@ -51,9 +51,7 @@ def test_an_empty_answer_is_an_answer(streamed: bool) -> None:
 
 
 @cases("failures")
-def test_a_failure_counts_as_what_it_is(
-    mode: Mode, failure: str, status: int | None, reason: str
-) -> None:
+def test_each_failure_has_a_kind(mode: Mode, failure: str, status: int | None, reason: str) -> None:
     result = asked(mode)
 
     assert (result.failure, result.status) == (failure, status)
@@ -68,9 +66,7 @@ def test_what_came_before_a_failure_is_kept(mode: Mode) -> None:
     assert len(result.chunks) == 4
 
 
-@pytest.mark.parametrize(
-    ("mode", "failure"), [("not-json", "invalid"), ("error", "server"), ("status", "status")]
-)
+@cases("whole_failures")
 def test_a_whole_answer_fails_in_the_same_words(mode: Mode, failure: str) -> None:
     assert asked(mode, streamed=False).failure == failure
 

@@ -19,8 +19,11 @@ from packager.load import run as run_module
 from packager.load.run import _is_frozen_by_others, run_load
 from packager.load.tokenizer import TokenizerFailed
 from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
+from tests.support.cases import cases_of
 from tests.support.doubles.speculating import SpeculatingServer
 from tests.support.llm_double import Behaviour, LlmDouble, Record
+
+cases = cases_of(__file__)
 
 WORDS = "one two three four five six seven"
 
@@ -277,19 +280,10 @@ def test_a_conversation_tells_its_prompts_tokens_beside_the_answer() -> None:
     assert len(result.chunks) == 2  # the one with the role is none
 
 
-@pytest.mark.parametrize(
-    ("refused", "asked"),
-    [
-        (("return_token_ids",), [{"stream_options"}]),
-        (("return_token_ids", "stream_options"), [set()]),
-    ],
-    ids=["numbers", "numbers-and-counts"],
-)
-def test_what_a_server_refuses_it_is_not_asked_again(
-    refused: Sequence[str], asked: list[set[str]]
-) -> None:
+@cases("refusals")
+def test_refused_fields_are_not_sent_again(refused: tuple[str, ...], asked: list[set[str]]) -> None:
     extras = {"return_token_ids", "stream_options"}
-    behaviour = Behaviour(refuses=tuple(refused))
+    behaviour = Behaviour(refuses=refused)
 
     done, records = loaded(prompts(3), plan(requests=3), behaviour, token_ids=True)
 

@@ -36,8 +36,7 @@ def break_off(step: Step) -> StepResult:
 def plan(*more: str) -> dict[str, Any]:
     """Run the command in this process; return its document."""
     result = CliRunner().invoke(app, [*PLAN, "--format", "json", *more], catch_exceptions=False)
-    document: dict[str, Any] = json.loads(result.stdout)
-    return document
+    return dict(json.loads(result.stdout))
 
 
 def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,16 +67,14 @@ def test_a_tool_that_is_not_installed_is_named_with_its_command(
 ) -> None:
     monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
 
-    done = packager(*PLAN, "--second-opinion")
+    done = packager(*PLAN, "--second-opinion", status=69)
 
-    assert done.status == 69
     assert "packager tools install aiconfigurator" in done.err
     assert done.out == ""
     assert not (tmp_path / "tools").exists()
 
 
 def test_several_instances_have_no_second_opinion(packager: Packager) -> None:
-    done = packager("plan", "--model", str(TINY), "--instance", "all", "--second-opinion")
+    done = packager("plan", "--model", str(TINY), "--instance", "all", "--second-opinion", status=2)
 
-    assert done.status == 2
     assert "--second-opinion applies to one plan" in done.err

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from packager.jobs.errors import JobExists, JobMissing
 from packager.jobs.folders import result_file
 from packager.jobs.store import JobStore
 from packager.jobs.values import Job
+from packager.sagemaker import refusals
 from packager.sagemaker.refusals import ResourceInUse, ResourceNotFound, ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import answer_faults, read_input
@@ -25,10 +26,15 @@ from packager.serve.operations import benchmarks, models, recommendations, workl
 from packager.serve.resources import ResourceStore
 from packager.serve.services import Operation, ServeServices
 from tests.support.ai_jobs import SYNTHETIC, benchmark_body, recommendation_body, workload_body
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.buckets import bucket as bucket
+from tests.support.buckets import server as server
+from tests.support.cases import cases_of
+from tests.support.doubles.s3 import Bucket
 from tests.support.llm_double import Behaviour, LlmDouble
 from tests.support.running_jobs import run_to_end
 from tests.unit.sagemaker.test_recommendations import DRAFTED
+
+cases = cases_of(__file__)
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000"
 ADDRESS = "http://127.0.0.1:49153"
@@ -188,22 +194,13 @@ def test_a_component_is_measured_at_its_own_container(api: Api) -> None:
     assert job.asked.stages[0].arguments[1] == "http://127.0.0.1:49154"
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "error", "message"),
-    [
-        pytest.param("nowhere", ResourceNotFound, "could not find endpoint 'nowhere'", id="none"),
-        pytest.param("young", ValidationRefused, "is Creating, and must be InService", id="young"),
-        pytest.param("two", ValidationRefused, "has 2 variants: variant-0, variant-1", id="two"),
-    ],
-)
-def test_an_endpoint_that_cannot_be_measured_is_refused(
-    ready: Api, endpoint: str, error: type[Exception], message: str
-) -> None:
+@cases("unmeasured")
+def test_an_unusable_endpoint_fails(ready: Api, endpoint: str, error: str, message: str) -> None:
     ready.add_endpoint("young", status="Creating")
     ready.add_endpoint("two", "http://127.0.0.1:1", "http://127.0.0.1:2")
     target = {"Endpoint": {"Identifier": endpoint}}
 
-    with pytest.raises(error, match=message):
+    with pytest.raises(getattr(refusals, error), match=message):
         ready.ask("CreateAIBenchmarkJob", benchmark_body(BenchmarkTarget=target))
 
     assert ready.ask("ListAIBenchmarkJobs") == {"AIBenchmarkJobs": []}
@@ -270,24 +267,13 @@ def test_a_result_that_cannot_be_read_recommends_nothing(ready: Api) -> None:
     assert "Recommendations" not in answer
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    with bucket_server() as url:
-        found = Bucket(url)
-        for name, value in found.environment.items():
-            monkeypatch.setenv(name, value)
-        yield found
-
-
 def spec_of(**parameters: Any) -> dict[str, Any]:
     plain = {"concurrency": 2, "request_count": 6, "output_tokens_mean": 4, "streaming": True}
     return {**SYNTHETIC, "parameters": {**plain, **parameters}}
 
 
 @pytest.mark.extended
-def test_a_benchmark_runs_and_leaves_an_archive_at_the_place_that_is_described(
-    api: Api, bucket: Bucket
-) -> None:
+def test_a_benchmark_leaves_an_archive_at_the_described_place(api: Api, bucket: Bucket) -> None:
     spec = spec_of(tokenizer="org/tiny", prompt_input_tokens_mean=40)
     api.ask("CreateAIWorkloadConfig", workload_body(spec))
     place = {"S3OutputLocation": f"{bucket.url}/benchmarks"}
@@ -328,9 +314,7 @@ def test_requests_of_a_bucket_are_sent_as_they_are(api: Api, bucket: Bucket) -> 
     assert asked == {"Question 0?", "Question 1?", "Question 2?"}
 
 
-def test_a_benchmark_of_a_server_that_is_gone_fails_with_its_reason(
-    api: Api, bucket: Bucket
-) -> None:
+def test_a_benchmark_of_a_lost_server_fails_with_its_reason(api: Api, bucket: Bucket) -> None:
     api.ask("CreateAIWorkloadConfig", workload_body(spec_of()))
     api.add_endpoint("tiny", "http://127.0.0.1:9")
     place = {"S3OutputLocation": f"{bucket.url}/benchmarks"}

@@ -30,6 +30,13 @@ CHUNKED = "Transfer-Encoding: chunked\r\n"
 OK = f"POST / HTTP/1.1\r\n{LIST}Content-Length: 2\r\n\r\n{{}}".encode()
 
 
+def filled(text: str, server: ApiServer) -> str:
+    """Put the heads above, and the server's address, into a text."""
+    for name, value in (("list", LIST), ("query", QUERY), ("form", FORM)):
+        text = text.replace(f"{{{name}}}", value)
+    return text.replace("{host}", f"127.0.0.1:{server.port}")
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     state = tmp_path_factory.mktemp("state")
@@ -60,20 +67,11 @@ def half_close(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("leave", [socket.socket.close, reset, half_close])
-@pytest.mark.parametrize(
-    ("path", "head", "body"),
-    [
-        ("/", f"{LIST}Content-Length: 100\r\n", "{"),
-        ("/", LIST + CHUNKED, "5\r\n{"),
-        ("/", f"{QUERY}Content-Length: 100\r\n", "Action=Get"),
-        ("/ui/jobs/new", f"{FORM}Content-Length: 100\r\n", "token="),
-    ],
-    ids=["operation", "chunks", "query", "form"],
-)
+@cases("unfinished")
 def test_a_client_that_leaves_within_a_body_is_no_error(
     server: ApiServer, path: str, head: str, body: str, leave: Callable[[socket.socket], None]
 ) -> None:
-    head = head.replace("{host}", f"127.0.0.1:{server.port}")
+    head = filled(head, server)
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode())
         leave(connection)
@@ -82,11 +80,9 @@ def test_a_client_that_leaves_within_a_body_is_no_error(
     assert " 400 " in server.requests[0]
 
 
-def test_a_form_that_never_ends_is_given_up(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_form_is_given_up(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "FORM_S", 0.1)
-    head = FORM.replace("{host}", f"127.0.0.1:{server.port}")
+    head = filled(FORM, server)
 
     answer = send(
         server.port, f"POST /ui/jobs/new HTTP/1.1\r\n{head}Content-Length: 9\r\n\r\nab".encode()
@@ -100,11 +96,10 @@ def test_a_form_in_pieces_of_unknown_number_is_refused_once_it_is_too_long(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "MOST_FORM_BYTES", 1000)
-    head = FORM.replace("{host}", f"127.0.0.1:{server.port}") + CHUNKED
+    head = filled(FORM, server) + CHUNKED
 
     answer = send(
-        server.port,
-        f"POST /ui/jobs/new HTTP/1.1\r\n{head}\r\n7d0\r\n{'a' * 2000}\r\n".encode(),
+        server.port, f"POST /ui/jobs/new HTTP/1.1\r\n{head}\r\n7d0\r\n{'a' * 2000}\r\n".encode()
     )
 
     assert answer.status == 413

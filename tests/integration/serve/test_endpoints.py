@@ -18,16 +18,17 @@ from packager.core.units import GIB
 from packager.sagemaker.hosting import ModelData, ServerSpec
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.shapes import answer_faults, read_input
-from packager.serve.endpoints import fleet, lifecycle
+from packager.serve.endpoints import fleet
 from packager.serve.endpoints.disk import DiskTooSmall
 from packager.serve.endpoints.traffic import Pool
 from packager.serve.operations import endpoints as endpoint_operations
 from packager.serve.operations import logs
 from packager.serve.operations.log_errors import LogMissing
 from packager.serve.services import Operation, ServeServices
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.coroutines import eventually
 from tests.support.doubles.endpoint_containers import FakeContainers
+from tests.support.hosting_server import look_often
 from tests.support.serve_services import config_body, hosting_operations, make_services, model_body
 
 cases = cases_of(__file__)
@@ -63,6 +64,11 @@ class Api:
             await self("CreateModel", **model_body(name, **environment))
             await self("CreateEndpointConfig", **config_body(name))
         await self("CreateEndpoint", EndpointName="e", EndpointConfigName=names[0])
+
+    async def serve(self, *names: str, **environment: str) -> None:
+        """Deploy, and wait until the endpoint is in service or has failed."""
+        await self.deploy(*names, **environment)
+        await self.settled()
 
     async def deploy_variants(self, **variants: Any) -> None:
         """Make the endpoint `e` of variants; each has a model of its name."""
@@ -119,8 +125,7 @@ def _plain(value: Any) -> Any:
 
 @pytest.fixture
 def containers(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeContainers]:
-    monkeypatch.setattr(fleet, "_POLL_S", 0.01)
-    monkeypatch.setattr(lifecycle, "_WATCH_S", 0.05)
+    look_often(monkeypatch)
     found = FakeContainers()
     yield found
     found.close()
@@ -178,9 +183,7 @@ async def test_an_endpoint_whose_container_ends_or_cannot_begin_has_failed_with_
     await api.delete()
 
 
-async def test_a_health_check_that_is_never_passed_fails_after_its_time(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_health_check_fails_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     original = endpoint_operations.variants_of
 
     def hurried(*arguments: Any) -> Any:
@@ -197,11 +200,8 @@ async def test_a_health_check_that_is_never_passed_fails_after_its_time(
     assert found["FailureReason"].startswith(told)
 
 
-async def test_an_update_switches_when_the_new_container_answers_and_ends_the_old_one(
-    api: Api,
-) -> None:
-    await api.deploy("one", "two")
-    await api.settled()
+async def test_an_update_switches_when_the_new_container_answers(api: Api) -> None:
+    await api.serve("one", "two")
     (old,) = api.urls()
     api.containers.gate.clear()
     await api.update("two")
@@ -220,8 +220,7 @@ async def test_an_update_switches_when_the_new_container_answers_and_ends_the_ol
 
 
 async def test_the_old_container_ends_only_when_its_last_request_has(api: Api) -> None:
-    await api.deploy("one", "two")
-    await api.settled()
+    await api.serve("one", "two")
     old = api.pools()["AllTraffic"].servers[0]
     with old.leased():
         await api.update("two")
@@ -275,17 +274,11 @@ async def test_an_endpoint_is_deleted_while_it_is_being_created(api: Api) -> Non
 async def test_a_name_that_is_taken_is_refused_in_the_words_that_sdks_look_for(api: Api) -> None:
     await api.deploy("one")
     endpoint = {"EndpointName": "e", "EndpointConfigName": "one"}
-    for operation, body, taken in (
-        ("CreateModel", model_body("one"), 'model "{}:model/one"'),
-        (
-            "CreateEndpointConfig",
-            config_body("one"),
-            'endpoint configuration "{}:endpoint-config/one"',
-        ),
-        ("CreateEndpoint", endpoint, 'endpoint "{}:endpoint/e"'),
-    ):
+    bodies = {"CreateModel": model_body("one"), "CreateEndpointConfig": config_body("one")}
+    bodies["CreateEndpoint"] = endpoint
+    for operation, taken in read_tables(__file__)["taken"].items():
         with pytest.raises(ValidationRefused) as refused:
-            await api(operation, **body)
+            await api(operation, **bodies[operation])
         told = taken.format("arn:aws:sagemaker:us-east-1:000000000000")
         assert refused.value.message == f"Cannot create already existing {told}."
     await api.settled()
@@ -320,9 +313,7 @@ async def test_one_variant_that_fails_takes_the_other_down(api: Api) -> None:
     assert api.containers.there == {}
 
 
-async def test_a_server_that_starts_again_adopts_the_containers_that_run(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
+async def test_a_new_server_adopts_containers(tmp_path: Path, containers: FakeContainers) -> None:
     async with serving(tmp_path, containers) as api:
         await api.deploy("one")
         await api.settled()
@@ -334,9 +325,7 @@ async def test_a_server_that_starts_again_adopts_the_containers_that_run(
     assert containers.started == ["endpoint/e/AllTraffic/0"]
 
 
-async def test_a_server_that_starts_again_goes_on_with_what_was_under_way(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
+async def test_a_new_server_continues_an_update(tmp_path: Path, containers: FakeContainers) -> None:
     async with serving(tmp_path, containers) as api:
         await api.deploy("one", "two", READY_S="0.3")
         await api.settled()
@@ -350,9 +339,7 @@ async def test_a_server_that_starts_again_goes_on_with_what_was_under_way(
         await eventually(lambda: len(containers.there) == 1)
 
 
-async def test_containers_that_nobody_wrote_down_are_removed_at_the_start(
-    tmp_path: Path, containers: FakeContainers
-) -> None:
+async def test_unknown_containers_are_removed(tmp_path: Path, containers: FakeContainers) -> None:
     (tmp_path / "endpoints" / "feedfeed").mkdir(parents=True)
     spec = ServerSpec(image="tiny:1", environment={})
     owner = "endpoint/old/AllTraffic/0"
@@ -364,8 +351,7 @@ async def test_containers_that_nobody_wrote_down_are_removed_at_the_start(
 
 
 async def test_a_container_that_ended_by_itself_is_started_again(api: Api) -> None:
-    await api.deploy("one")
-    await api.settled()
+    await api.serve("one")
     server = api.pools()["AllTraffic"].servers[0]
     api.containers.die(server.container)
 
@@ -377,8 +363,7 @@ async def test_a_container_that_ended_by_itself_is_started_again(api: Api) -> No
 
 
 async def test_a_container_that_somebody_removed_is_made_anew(api: Api) -> None:
-    await api.deploy("one")
-    await api.settled()
+    await api.serve("one")
     before = api.urls()
     api.containers.remove(next(iter(api.containers.there)))
 
@@ -388,15 +373,7 @@ async def test_a_container_that_somebody_removed_is_made_anew(api: Api) -> None:
     assert await api.names() == ["one"]
 
 
-COMPONENT = {
-    "InferenceComponentName": "c",
-    "EndpointName": "e",
-    "Specification": {
-        "ModelName": "one",
-        "ComputeResourceRequirements": {"MinMemoryRequiredInMb": 128},
-    },
-    "RuntimeConfig": {"CopyCount": 1},
-}
+COMPONENT = read_tables(__file__)["component"]
 
 
 @pytest.fixture
@@ -443,8 +420,7 @@ async def test_a_component_has_as_many_containers_as_copies(bare: Api) -> None:
 
 
 async def test_a_component_is_refused_where_the_variant_has_a_model(api: Api) -> None:
-    await api.deploy("one")
-    await api.settled()
+    await api.serve("one")
 
     with pytest.raises(ValidationRefused, match="has a model of its own"):
         await api("CreateInferenceComponent", **COMPONENT)
@@ -479,16 +455,13 @@ async def test_lists_filter_sort_and_go_on(api: Api) -> None:
 
 
 @cases("missing")
-async def test_what_is_not_there_cannot_be_used(
-    api: Api, operation: str, body: dict[str, Any]
-) -> None:
+async def test_missing_things_are_refused(api: Api, operation: str, body: dict[str, Any]) -> None:
     with pytest.raises(ValidationRefused, match="Could not find"):
         await api(operation, **body)
 
 
 async def test_the_log_of_a_container_is_a_stream_of_the_endpoints_group(api: Api) -> None:
-    await api.deploy("one")
-    await api.settled()
+    await api.serve("one")
     table = logs.operations(api.services)
 
     found = await table["FilterLogEvents"](GROUP)
@@ -510,8 +483,7 @@ async def test_the_log_of_a_container_is_a_stream_of_the_endpoints_group(api: Ap
 
 
 async def test_the_log_of_an_endpoint_that_failed_is_kept(api: Api, tmp_path: Path) -> None:
-    await api.deploy("one", FAIL="1")
-    await api.settled()
+    await api.serve("one", FAIL="1")
 
     found = await logs.operations(api.services)["FilterLogEvents"](GROUP)
 

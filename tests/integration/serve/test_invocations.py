@@ -24,7 +24,7 @@ from tests.support.cases import cases_of, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
 from tests.support.free_ports import free_port
-from tests.support.hosting_server import Server
+from tests.support.hosting_server import Server, hosting
 from tests.support.serve_services import config_body, hosting_operations, model_body
 
 cases = cases_of(__file__)
@@ -32,14 +32,8 @@ cases = cases_of(__file__)
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    containers = FakeContainers()
-    found = Server(tmp_path, containers)
-    try:
+    with hosting(tmp_path, FakeContainers()) as found:
         yield found
-        assert found.failures == []
-    finally:
-        found.stop()
-        containers.close()
 
 
 @pytest.fixture
@@ -96,8 +90,7 @@ def name_of(answer: dict[str, Any]) -> str:
 def refused(server: Server, body: bytes = b"{}", **members: Any) -> dict[str, Any]:
     with pytest.raises(ClientError) as error:
         client(server).invoke_endpoint(**{"EndpointName": "e", "Body": body, **members})
-    answer: dict[str, Any] = error.value.response
-    return answer
+    return dict(error.value.response)
 
 
 @contextmanager
@@ -112,9 +105,7 @@ def listening(**environment: str) -> Iterator[str]:
         found.server_close()
 
 
-def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(
-    endpoint: Server,
-) -> None:
+def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(endpoint: Server) -> None:
     answer = invoke(
         endpoint,
         b'{"inputs": "hi"}',
@@ -252,14 +243,7 @@ def test_a_stream_arrives_while_the_container_writes_it(endpoint: Server) -> Non
     assert parts == [b"data: 0\n\n", b"data: 1\n\n", b"data: 2\n\n"]
 
 
-@pytest.mark.parametrize(
-    ("body", "most_s", "told"),
-    [
-        (b'{"stream": 5, "gap": 0.05, "cut": 1}', 60.0, "the connection to the container"),
-        (b'{"stream": 50, "gap": 0.1}', 0.5, "the stream took too long"),
-    ],
-    ids=["breaks off", "takes too long"],
-)
+@cases("early_ends")
 def test_a_stream_that_ends_early_ends_with_its_reason(
     endpoint: Server, monkeypatch: pytest.MonkeyPatch, body: bytes, most_s: float, told: str
 ) -> None:
@@ -281,9 +265,7 @@ def test_an_error_before_a_stream_is_a_model_error(endpoint: Server) -> None:
     assert error.value.response["ResponseMetadata"]["HTTPStatusCode"] == 424
 
 
-def test_a_client_that_leaves_a_stream_leaves_no_request_behind(
-    endpoint: Server, container: Container
-) -> None:
+def test_a_left_stream_leaves_no_request_behind(endpoint: Server, container: Container) -> None:
     answer = stream(endpoint, b'{"stream": 200, "gap": 0.02}')
     next(iter(answer["Body"]))
     assert container.in_flight == 1
@@ -330,9 +312,7 @@ def sent(endpoint: Server, path: str, length: int, body: bytes) -> Iterator[sock
         yield connection
 
 
-def test_a_client_that_vanishes_while_a_stream_is_written_is_no_error(
-    endpoint: Server, container: Container
-) -> None:
+def test_a_client_may_vanish_within_a_stream(endpoint: Server, container: Container) -> None:
     body = b'{"stream": 400, "gap": 0.001}'
     with sent(endpoint, "invocations-response-stream", len(body), body) as connection:
         assert connection.recv(1024)
@@ -343,9 +323,7 @@ def test_a_client_that_vanishes_while_a_stream_is_written_is_no_error(
     assert container.in_flight == 0
 
 
-def test_a_client_that_leaves_within_a_body_is_no_error_of_the_container(
-    endpoint: Server, container: Container
-) -> None:
+def test_a_client_that_leaves_in_a_body_is_no_error(endpoint: Server, container: Container) -> None:
     with sent(endpoint, "invocations", 100, b"{") as connection:
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(1024):
@@ -354,9 +332,7 @@ def test_a_client_that_leaves_within_a_body_is_no_error_of_the_container(
     assert endpoint.call(container.drained(20))
 
 
-def test_answers_that_would_take_all_memory_are_told_to_come_back(
-    endpoint: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_answers_are_refused(endpoint: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 100_000)
 
     for _ in range(3):  # what an answer took is given back

@@ -8,7 +8,6 @@ import os
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,24 +19,12 @@ from packager.sagemaker.hosting import ModelData
 from packager.serve.endpoints import disk, model_data
 from packager.serve.endpoints.disk import DiskTooSmall
 from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
+from tests.support.buckets import bucket as bucket
+from tests.support.buckets import server as server
 from tests.support.cases import cases_of
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.doubles.s3 import Bucket
 
 cases = cases_of(__file__)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
-
-
-@pytest.fixture
-def bucket(server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    found = Bucket(server)
-    for name, value in found.environment.items():
-        monkeypatch.setenv(name, value)
-    return found
 
 
 def fetch(uri: str, kind: str, folder: Path, *, most_s: float = 60.0) -> dict[str, bytes]:
@@ -70,9 +57,7 @@ def link(name: str, target: str) -> tarfile.TarInfo:
 
 
 @cases("fetched")
-def test_data_of_a_bucket_are_files_in_a_folder(
-    bucket: Bucket, tmp_path: Path, case: dict[str, Any]
-) -> None:
+def test_data_are_files_in_a_folder(bucket: Bucket, tmp_path: Path, case: dict[str, Any]) -> None:
     for key, text in case.get("objects", {}).items():
         bucket.put(key, text.encode("latin-1"))
     if "archive" in case:
@@ -109,9 +94,7 @@ def test_a_header_that_does_not_end_is_not_read_into_memory(bucket: Bucket, tmp_
         fetch(f"{bucket.url}/m.tar.gz", "archive", tmp_path / "data")
 
 
-def test_an_archive_of_links_beyond_the_longest_path_writes_nothing_outside(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_links_beyond_the_longest_path_stay_inside(bucket: Bucket, tmp_path: Path) -> None:
     """Python's filter follows links only as far as the system's longest path (CVE-2025-4517)."""
     members, path = [], ""
     for letter in (letters := "abcdefghijklmnop"):
@@ -195,18 +178,14 @@ def test_data_that_are_larger_than_the_free_disk_are_not_begun(
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_data_that_leave_the_reserve_are_fetched(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_fit(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put("m/tiny/b", b"b" * 2000)
     disk_of(monkeypatch, GIB + 2000)
 
     assert fetch(f"{bucket.url}/m/tiny/", "prefix", tmp_path) == {"b": b"b" * 2000}
 
 
-def test_a_disk_that_others_fill_meanwhile_ends_the_download(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_fills_up(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put("m/tiny/b", b"b" * 2000)
     monkeypatch.setattr(disk, "_LOOK_EVERY", 1000)
     disk_of(monkeypatch, 50 * GIB, GIB - 1)

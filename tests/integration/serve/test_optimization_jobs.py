@@ -53,9 +53,7 @@ def test_a_job_is_created_described_and_found(server: ApiServer, client: Any) ->
     assert (job.folder / "request.json").is_file()
 
 
-def test_a_list_that_takes_long_is_answered_from_a_thread(
-    client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_list_comes_from_a_thread(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         client.create_optimization_job(**optimization_body(f"job-{number}"))
     monkeypatch.setattr(database, "_QUICK_STEPS", 10)
@@ -103,9 +101,7 @@ def test_a_stopped_job_says_so(client: Any) -> None:
 
 
 @cases("refused")
-def test_what_the_api_does_not_allow_makes_no_job(
-    server: ApiServer, changes: dict[str, Any], said: str
-) -> None:
+def test_a_refused_body_is_no_job(server: ApiServer, changes: dict[str, Any], said: str) -> None:
     client = server.client("sagemaker", checks=False)
     with pytest.raises(ClientError, match=said) as refused:
         client.create_optimization_job(**optimization_body("one", **changes))

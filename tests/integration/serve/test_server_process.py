@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import boto3
 import pytest
 
 from tests.support.api_server import optimization_body
+from tests.support.cases import read_tables
 from tests.support.commandline import Started, start_packager
+from tests.support.running_jobs import until
 
-KEYS = {
-    "PACKAGER_SERVE_ACCESS_KEY_ID": "ENV1",
-    "PACKAGER_SERVE_SECRET_ACCESS_KEY": "3e9f2b71c0d84a5596e1f7d2",
-}
+ENVIRONMENT = read_tables(__file__)
+KEYS: dict[str, str] = ENVIRONMENT["keys"]
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def serving(state: Path, *options: str, **environment: str) -> Iterator[Started]
         options = (*options, "--listen", "127.0.0.1:0")
     process = start_packager(
         *("serve", "--instance", "local", *options),
-        env={"XDG_STATE_HOME": str(state), **NO_S3, **environment},
+        env={"XDG_STATE_HOME": str(state), **ENVIRONMENT["no_s3"], **environment},
     )
     try:
         yield process
@@ -37,15 +38,6 @@ def serving(state: Path, *options: str, **environment: str) -> Iterator[Started]
         process.kill()
         process.wait()
         process.close()
-
-
-# Jobs fail at once instead of asking for a bucket somewhere.
-NO_S3 = {
-    "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
-    "AWS_ACCESS_KEY_ID": "x",
-    "AWS_SECRET_ACCESS_KEY": "x",
-    "AWS_MAX_ATTEMPTS": "1",
-}
 
 
 def address(process: Started) -> str:
@@ -100,12 +92,9 @@ def test_a_job_of_a_killed_server_is_looked_after_by_the_next(tmp_path: Path) ->
     with serving(tmp_path) as process:
         url = address(process)
         assert names(url) == ["one"]
-        end = time.monotonic() + 120
-        while (told := client(url).describe_optimization_job(OptimizationJobName="one"))[
-            "OptimizationJobStatus"
-        ] not in ("FAILED", "STOPPED"):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        describe = partial(client(url).describe_optimization_job, OptimizationJobName="one")
+        until(lambda: describe()["OptimizationJobStatus"] in ("FAILED", "STOPPED"), within_s=120)
+        told = describe()
 
     assert told["OptimizationJobStatus"] == "FAILED"
     assert told["FailureReason"]

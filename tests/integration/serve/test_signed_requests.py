@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,9 +17,12 @@ from botocore.exceptions import ClientError
 
 from packager.serve.server import tls_context
 from packager.serve.sigv4 import AccessKey
-from tests.conftest import need
 from tests.support.api_server import ApiServer, optimization_body
+from tests.support.cases import cases_of
+from tests.support.certificates import self_signed
 from tests.support.raw_requests import JSON, RawAnswer, post
+
+cases = cases_of(__file__)
 
 ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
 CREATE = "CreateOptimizationJob"
@@ -81,17 +83,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("service", CALLS)
-@pytest.mark.parametrize(
-    ("key", "code"),
-    [
-        (AccessKey("MALLORY1", ALICE.secret), "UnrecognizedClientException"),
-        (AccessKey(ALICE.id, "another-secret-of-hers"), "InvalidSignatureException"),
-    ],
-    ids=["unknown key", "another secret"],
-)
-def test_another_key_does_nothing(
-    server: ApiServer, service: str, key: AccessKey, code: str
+@cases("other_keys")
+def test_other_keys_do_nothing(
+    server: ApiServer, service: str, name: str | None, secret: str | None, code: str
 ) -> None:
+    key = AccessKey(name or ALICE.id, secret or ALICE.secret)
     with pytest.raises(ClientError) as refused:
         CALLS[service](server.client(service, key=key))
 
@@ -167,25 +163,14 @@ def test_a_wrong_clock_is_told(tmp_path: Path, minutes: int) -> None:
         assert server.jobs.unfinished() == ()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"target": "SageMaker.StopOptimizationJob"},
-        {"Content_Type": f"{JSON} ; a=b"},
-    ],
-    ids=["target", "type"],
-)
-def test_a_request_that_was_changed_does_nothing(
-    server: ApiServer, changed: dict[str, str]
-) -> None:
+@cases("changed")
+def test_a_changed_request_does_nothing(server: ApiServer, changed: dict[str, str]) -> None:
     assert create(server, **changed).document["__type"] == "InvalidSignatureException"
     assert jobs(server) == []
 
 
 @pytest.mark.parametrize("scope", [{"service": "logs"}, {"region": "eu-west-1"}], ids=str)
-def test_signing_for_another_service_or_region_does_nothing(
-    server: ApiServer, scope: dict[str, str]
-) -> None:
+def test_another_service_or_region_does_nothing(server: ApiServer, scope: dict[str, str]) -> None:
     answer = post(server.port, BODY, **signed(server, CREATE, BODY, **scope))
 
     assert answer.document["__type"] == "InvalidSignatureException"
@@ -194,16 +179,7 @@ def test_signing_for_another_service_or_region_does_nothing(
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, found = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(
-        [need("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        + ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-        + ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(found)],
-        check=True,
-        capture_output=True,
-    )
-    return found, key
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_it_is_all_the_same_over_tls(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

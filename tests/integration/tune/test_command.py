@@ -19,8 +19,11 @@ from packager.errors import SmokeFailed
 from packager.tune.candidates import Candidate
 from packager.tune.journal import Built
 from packager.tune.session import Taken
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.tuning import FakeWorkshop
+
+cases = cases_of(__file__)
 
 NGRAM, AWQ, BOTH = "--draft ngram", "--quantize awq", "--quantize awq --draft ngram"
 SPEEDS = {"as requested": 100.0, NGRAM: 140.0, AWQ: 150.0, BOTH: 220.0}
@@ -124,11 +127,7 @@ def test_candidates_that_all_fail_end_with_the_status_of_servers_and_the_reasons
     assert app.run([*options, "--retry-failed"]) == 0
 
 
-@pytest.mark.parametrize(
-    "more",
-    [("--ttft-ms", "500"), ("--seed", "1"), ("--requests", "64"), ("--env", "A=1")],
-    ids=lambda more: more[0],
-)
+@cases("questions")
 def test_another_question_has_another_journal(
     workshop: Workshop, more: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,9 +181,7 @@ def test_a_workload_specification_says_what_candidates_are_sent(
     assert "num_profile_runs of 'workload.json' is passed over: a tune decides that itself" in said
 
 
-def test_a_workload_specification_of_a_rate_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_specified_rate_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = tmp_path / "workload.json"
     spec.write_text('{"benchmark": {"type": "aiperf"}, "parameters": {"request_rate": 2}}')
 

@@ -14,6 +14,7 @@ import pytest
 from packager.errors import UsageError
 from packager.tune.journal import Event, Rated, open_journal
 from tests.support.cases import cases_of
+from tests.support.known import known
 from tests.support.places import ROOT
 from tests.support.tuning import ASKED, STARTED
 from tests.support.tuning_process import WAITING
@@ -36,8 +37,7 @@ def started(journal: Path, last: int) -> subprocess.Popen[str]:
 def killed_at(journal: Path, last: int) -> None:
     """Start a tune and kill it in its `last` work, which it has not written down."""
     with started(journal, last) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"{WAITING}\n"
+        assert known(process.stdout).readline() == f"{WAITING}\n"
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
 
@@ -47,8 +47,7 @@ def ended(journal: Path) -> dict[str, Any]:
     with started(journal, 0) as process:
         out, _ = process.communicate()
     assert process.returncode == 0
-    found: dict[str, Any] = json.loads(out)
-    return found
+    return dict(json.loads(out))
 
 
 def measurements(journal: Path) -> list[tuple[str, int, float]]:
@@ -82,8 +81,7 @@ def test_killed_twice_it_ends_as_one_that_was_not(tmp_path: Path, first: int, se
 def test_two_at_once_are_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     journal = tmp_path / "tune.jsonl"
     with started(journal, 2) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"{WAITING}\n"
+        assert known(process.stdout).readline() == f"{WAITING}\n"
 
         with (
             pytest.raises(UsageError, match="another tune is at work"),

@@ -17,9 +17,7 @@ from tests.unit.warmup.test_kubernetes import container
 
 
 @pytest.mark.extended
-def test_the_command_of_a_rendered_pod_fills_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rendered_pod_fills_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(OUTSIDE))
     monkeypatch.setenv("PACKAGER_TOOLS", str(tmp_path / "tools"))
     run: Callable[..., Any] = packager_in(tmp_path)
@@ -50,10 +48,7 @@ def test_the_command_of_a_rendered_pod_fills_the_cache(
     ]
     assert container(pods)["command"] == ["packager"]
 
-    done = run(*args, env=own)
-
-    assert done.status == 0, done.err
-    said = json.loads(done.out)
+    said = run(*args, env=own, status=0).document
     wanted = json.loads(config_map["data"]["plan.json"])["jobs"][1]
     assert (said["key"], said["reused"]) == (wanted["key"], False)
     elsewhere = run(

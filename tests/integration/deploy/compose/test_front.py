@@ -92,9 +92,7 @@ async def heard(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 GET = b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-async def test_requests_of_one_connection_go_to_the_server_that_is_named_then(
-    tmp_path: Path,
-) -> None:
+async def test_each_request_goes_to_the_server_that_is_named_then(tmp_path: Path) -> None:
     place = tmp_path / "servers.json"
     async with (
         server(saying(OK + b"a!")) as first,
@@ -162,10 +160,7 @@ async def test_a_server_that_takes_no_connection_is_passed_over(tmp_path: Path) 
 
 async def test_a_request_waits_for_a_server(tmp_path: Path) -> None:
     place = tmp_path / "servers.json"
-    async with (
-        server(saying(OK + b"b!")) as name,
-        fronted(place) as (reader, writer),
-    ):
+    async with server(saying(OK + b"b!")) as name, fronted(place) as (reader, writer):
         writer.write(GET)
         await writer.drain()
         use(place, name)
@@ -173,9 +168,7 @@ async def test_a_request_waits_for_a_server(tmp_path: Path) -> None:
 
 
 @cases("refused")
-async def test_what_two_readers_could_read_in_two_ways_is_refused(
-    tmp_path: Path, sent: str, status: str
-) -> None:
+async def test_an_ambiguous_request_is_refused(tmp_path: Path, sent: str, status: str) -> None:
     async with asked(tmp_path, saying(b"")) as (reader, writer):
         writer.write(sent.encode())
         head, _ = await heard(reader)

@@ -20,20 +20,17 @@ from packager.drafts.measure.servers import (
 )
 from packager.errors import NotFound, SmokeFailed, UsageError
 from packager.load import run
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.speculating import SpeculatingServer
+from tests.support.known import known
 from tests.support.measured_engine import Engine
+
+cases = cases_of(__file__)
 
 WORDS = "one two three four five six seven eight nine"  # 9 tokens: 1, then 8 in steps
 SAMPLES = tuple(Sample(prompt=f"{name} {WORDS}") for name in ("a", "b", "c", "d", "e", "f"))
-LAUNCHED = {
-    "Entrypoint": ["python3", "/opt/packager/serving/launch.py"],
-    "Labels": {"dev.packager.record": '{"draft":{"kind":"ngram"}}'},
-}
-WITHOUT_DRAFT = {**LAUNCHED, "Labels": {"dev.packager.record": '{"engine":"vllm"}'}}
-LMI = {
-    "Env": ["OPTION_SPECULATIVE_CONFIG={}"],
-    "Labels": {"dev.packager.record": '{"draft":{"kind":"eagle3"}}'},
-}
+CONFIGS = read_tables(__file__)["configs"]
+LAUNCHED, WITHOUT_DRAFT, LMI = (CONFIGS[name] for name in ("launched", "without_draft", "lmi"))
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +49,7 @@ def measured(
     env: Mapping[str, str] | None = None,
 ) -> SpeculationReport:
     def connect() -> Any:
-        assert engine is not None, "no engine is needed for addresses"
-        return engine
+        return known(engine)
 
     first, second = targets(name, plain, env or {}, connect)
     return measure(
@@ -83,13 +79,13 @@ def engine_with(
     return Engine({"i:1": config, "plain:1": WITHOUT_DRAFT}, serve)
 
 
-def sameness(samples: tuple[Sample, ...] = SAMPLES, **plain: Any) -> Sameness:
+def sameness(
+    samples: tuple[Sample, ...] = SAMPLES, drafting: Mapping[str, Any] = {}, **plain: Any
+) -> Sameness:
     """Hold a server that drafts against a plain one that does as it is told."""
-    with SpeculatingServer(step=4) as drafting, SpeculatingServer(**plain) as other:
-        same = measured(drafting.url, other.url, samples=samples).sameness
-
-    assert same is not None
-    return same
+    with SpeculatingServer(step=4, **drafting) as one, SpeculatingServer(**plain) as other:
+        same = measured(one.url, other.url, samples=samples).sameness
+    return known(same)
 
 
 def test_two_servers_are_held_against_each_other() -> None:
@@ -124,8 +120,7 @@ def test_the_request_that_warms_up_is_in_no_figure() -> None:
         report = measured(server.url, concurrency=(1,))
 
     assert len(server.asked) == 7
-    assert report.acceptance is not None
-    assert report.acceptance.drafts == 12
+    assert known(report.acceptance).drafts == 12
     assert report.speeds[0].speculative.requests == 6
 
 
@@ -142,13 +137,6 @@ def test_so_many_are_asked_at_a_time() -> None:
 
     assert server.most_at_once == 3
     assert [speed.speculative.failed for speed in report.speeds] == [0, 0]
-
-
-def test_one_at_a_time_is_always_measured_for_the_answers() -> None:
-    with SpeculatingServer(step=4) as server:
-        report = measured(server.url, concurrency=(2,))
-
-    assert [speed.concurrency for speed in report.speeds] == [1, 2]
 
 
 def test_an_address_alone_is_compared_with_nothing() -> None:
@@ -214,31 +202,8 @@ def other_words(prompt: str) -> list[str]:
     return [*words[:2], OTHERS.get(words[0], words[2]), *words[3:]]
 
 
-@pytest.mark.parametrize(
-    ("chances", "verdict", "gap"),
-    [
-        ({4: -0.70, 3: -0.95, 9: -5.0}, "tie", 0.25),
-        ({3: -0.70, 4: -0.70, 9: -5.0}, "tie", 0.0),
-        ({4: -0.50, 3: -0.76, 9: -5.0}, "difference", 0.26),
-        ({9: -0.10, 4: -3.00, 3: -3.00}, "difference", 2.9),
-        ({4: -0.70, 9: -0.70, 8: -5.0}, "difference", None),
-        ({4: -0.70}, "unknown", None),
-        ({}, "unknown", None),
-        ({"no number": -0.1, "3": -0.1}, "unknown", None),
-        ({4: 0.70, 3: 0.70}, "unknown", None),
-        ({4: "x", 3: "y"}, "unknown", None),
-        ([1, 2], "unknown", None),
-        (None, "unknown", None),
-    ],
-    ids=[
-        *("within-noise", "equal", "beyond-noise", "neither-is-the-best", "not-among-the-best"),
-        *("one-token", "no-tokens", "words-for-tokens", "no-log-probabilities", "texts"),
-        *("another-form", "refused"),
-    ],
-)
-def test_a_tie_is_told_from_a_difference_by_the_plain_servers_chances(
-    chances: object, verdict: str, gap: float | None
-) -> None:
+@cases("chances")
+def test_a_tie_is_told_from_a_difference(chances: object, verdict: str, gap: float | None) -> None:
     same = sameness(answer=other_words, chances=lambda prompt: chances)
 
     assert [(one.verdict, one.gap, one.token) for one in same.differences] == [
@@ -286,44 +251,28 @@ def test_a_real_difference_is_shown_before_ties() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("chances", "verdict"),
-    [({4: -0.7, 11: -0.8}, "tie"), ({4: -0.1, 11: -0.8}, "difference")],
-    ids=["the-next-best-is-as-likely", "the-next-best-is-not"],
-)
-def test_an_answer_that_ends_earlier_is_weighed_by_the_best_token_that_is_left(
-    chances: dict[int, float], verdict: str
-) -> None:
+@cases("earlier_ends")
+def test_an_answer_that_ends_earlier_is_weighed(chances: dict[str, float], verdict: str) -> None:
     """No server tells the token that ends an answer."""
-    with (
-        SpeculatingServer(step=4, answer=lambda prompt: prompt.split()[:5]) as drafting,
-        SpeculatingServer(chances=lambda tokens: chances) as plain,
-    ):
-        same = measured(drafting.url, plain.url).sameness
+    drafting = {"answer": lambda prompt: prompt.split()[:5]}
+    same = sameness(drafting=drafting, chances=lambda tokens: chances)
 
-    assert same is not None
     assert {one.verdict for one in same.differences} == {verdict}
 
 
 @pytest.mark.parametrize("kind", ["drafting", "plain"])
 def test_servers_that_tell_no_tokens_leave_it_unknown(kind: str) -> None:
-    knows = {"drafting": kind != "drafting", "plain": kind != "plain"}
-    with (
-        SpeculatingServer(step=4, knows_ids=knows["drafting"]) as drafting,
-        SpeculatingServer(
-            answer=other_words, knows_ids=knows["plain"], chances=lambda tokens: {4: -1, 3: -1}
-        ) as plain,
-    ):
-        same = measured(drafting.url, plain.url).sameness
+    same = sameness(
+        drafting={"knows_ids": kind != "drafting"},
+        knows_ids=kind != "plain",
+        answer=other_words,
+        chances=lambda tokens: {4: -1, 3: -1},
+    )
 
-    assert same is not None
     assert (same.ties, same.unknown, same.different) == (0, 3, 3)
 
 
-@pytest.mark.parametrize(
-    ("precision", "noise"),
-    [("bf16", 0.25), ("fp16", 0.03125), ("fp32", 0.0009765625), ("w4a16", 0.25), (None, 0.25)],
-)
+@cases("noises")
 def test_noise_is_that_of_the_number_format(precision: str | None, noise: float) -> None:
     """The spacing of logits, which no machine decides."""
     record = f'{{"draft":{{"kind":"ngram"}},"precision":"{precision}"}}'
@@ -331,8 +280,7 @@ def test_noise_is_that_of_the_number_format(precision: str | None, noise: float)
 
     same = measured("i:1", engine=engine_with({**LAUNCHED, "Labels": labels})).sameness
 
-    assert same is not None
-    assert same.noise == noise
+    assert known(same).noise == noise
 
 
 def test_a_conversation_is_weighed_too() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from packager.serve.pages.commands import CommandFailed, Commands
 from tests.support.processes import is_alive
+from tests.support.running_jobs import until
 
 pytestmark = pytest.mark.timeout(60)  # a command that nobody ended takes longer
 
@@ -39,7 +39,8 @@ def test_who_gives_up_ends_what_the_command_started(tmp_path: Path) -> None:
             await task
         return process
 
-    assert _ends(asyncio.run(give_up()))
+    ended = asyncio.run(give_up())
+    until(lambda: not is_alive(ended), within_s=30)
 
 
 def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Pat
         with pytest.raises(CommandFailed, match=rf"took longer than {limit_s:g} s"):
             asyncio.run(_commands(place, limit_s).run("models"))
 
-    assert _ends(_read_process(place))
+    until(lambda: not is_alive(_read_process(place)), within_s=30)
 
 
 def _commands(place: Path, limit_s: float = 600.0) -> Commands:
@@ -62,13 +63,3 @@ def _read_process(place: Path) -> int:
             return int(place.read_text())
         time.sleep(0.01)
     raise AssertionError("the command never started")
-
-
-def _ends(process: int) -> bool:
-    """Whether a process goes away soon."""
-    for _ in range(3_000):
-        if not is_alive(process):
-            return True
-        time.sleep(0.01)
-    os.kill(process, 9)
-    return False

@@ -18,6 +18,7 @@ from packager.serve.pages.commands import Commands
 from packager.serve.pages.job_views import job_path
 from packager.serve.services import ServeServices
 from tests.support.cases import cases_of, read_tables, shows
+from tests.support.known import known
 from tests.support.lineage_records import build_record
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
 from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
@@ -27,21 +28,6 @@ cases = cases_of(__file__)
 HOSTILE = "\"><script>alert(1)</script>'{{7*7}}"
 ESCAPED = "&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;&#39;{{7*7}}"
 FILES = "s3://results/tiny/"
-HERE = {
-    "name": "tiny",
-    "model": "examples/tiny-llama",
-    "instance": "ml.g5.xlarge",
-    "output": "oci:out",
-}
-PAGES = (
-    "/ui/jobs",
-    "/ui/jobs/optimization/llama-01",
-    "/ui/jobs/new",
-    "/ui/benchmarks",
-    "/ui/endpoints",
-    "/ui/endpoints/new",
-    "/ui/jobs/optimization/none",
-)
 
 
 @pytest.fixture
@@ -65,7 +51,7 @@ def visitor(services: ServeServices, api: MadeUpApi) -> Iterator[Visitor]:
         yield Visitor(address)
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", read_tables(__file__)["pages"])
 def test_every_page_has_the_headers_that_keep_strangers_out(visitor: Visitor, path: str) -> None:
     _, headers, text = visitor.get(path)
 
@@ -95,8 +81,7 @@ def test_jobs_are_listed_page_by_page(tmp_path: Path) -> None:
         visitor = Visitor(address)
         first = visitor.get("/ui/jobs")[2]
         following = re.search(r'rel="next" href="([^"]+)"', first)
-        assert following is not None
-        second = visitor.get(following[1].replace("&amp;", "&"))[2]
+        second = visitor.get(known(following)[1].replace("&amp;", "&"))[2]
 
     assert first.count("<tr data-job=") == 50
     assert second.count("<tr data-job=") == 10
@@ -193,16 +178,17 @@ def test_a_form_of_another_site_does_nothing(
 
 def test_a_token_of_another_session_does_nothing(visitor: Visitor, jobs: MadeUpJobs) -> None:
     token = re.search(r'name="token" value="(\w+)"', visitor.get("/ui/jobs/new")[2])
-    assert token is not None
     other = Visitor(visitor.address)
-    status, _, _ = other.post("/ui/jobs/optimization/llama-01/stop", {"token": token[1]})
+    status, _, _ = other.post("/ui/jobs/optimization/llama-01/stop", {"token": known(token)[1]})
 
     assert status == 403
     assert jobs.get("optimization", "llama-01").status == "running"
 
 
 def test_a_job_of_a_directory_is_kept_with_its_request(visitor: Visitor, jobs: MadeUpJobs) -> None:
-    status, headers, _ = visitor.post("/ui/jobs/new", {**HERE, "do": "create"})
+    status, headers, _ = visitor.post(
+        "/ui/jobs/new", {**read_tables(__file__)["form"], "do": "create"}
+    )
 
     assert (status, headers["location"]) == (303, "/ui/jobs/command/tiny")
     job = jobs.get("command", "tiny")
@@ -273,17 +259,8 @@ def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_pa
     assert "<td>pinned</td>" in text
 
 
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        ("echo 'error: the disk is gone' >&2; exit 1", "the disk is gone"),
-        ("exec sleep 600", "took longer than 0.2 s"),
-    ],
-    ids=["fails", "hangs"],
-)
-def test_a_command_that_gives_nothing_is_told(
-    services: ServeServices, script: str, told: str
-) -> None:
+@cases("failing_commands")
+def test_a_failing_command_is_told(services: ServeServices, script: str, told: str) -> None:
     limit_s = 0.2 if "sleep" in script else 600.0
     commands = Commands(program=("/bin/sh", "-c", script), limit_s=limit_s)
     with served(lambda: pages_app(services, commands=commands)) as address:
@@ -326,5 +303,4 @@ def _until(answer: http.client.HTTPResponse, mark: str) -> str:
 
 def _data(text: str, event: str) -> str:
     found = re.search(rf"event: {event}\ndata: (.*)\n", text)
-    assert found is not None, text
-    return found[1]
+    return known(found)[1]

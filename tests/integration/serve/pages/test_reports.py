@@ -13,6 +13,7 @@ from packager.build.records import put_bench
 from packager.serve.pages.commands import Commands
 from packager.serve.services import ServeServices
 from tests.support.bench_reports import REPORTS
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, packager_in
 from tests.support.made_up_jobs import MadeUpJobs, new_job
 from tests.support.served_pages import Visitor, pages_app, served, services_at
@@ -83,10 +84,7 @@ def test_several_benchmarks_stand_side_by_side(visitor: Visitor) -> None:
     assert OTHER[:12] in both
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["record/../secret", f"record/{'5' * 64}", "job/none", "", "record/" + "x" * 64],
-)
+@pytest.mark.parametrize("key", read_tables(__file__)["keys"])
 def test_nothing_but_records_is_read(visitor: Visitor, key: str) -> None:
     status, _, text = visitor.get(f"/ui/benchmarks/compare?of={key}")
 
@@ -116,14 +114,7 @@ def test_the_report_of_a_benchmark_job_is_listed(visitor: Visitor, services: Ser
 
 
 def test_lineage_is_drawn_and_told_with_links(services: ServeServices, tmp_path: Path) -> None:
-    graph = {
-        "nodes": [
-            node("job:command/tiny", "job", HOSTILE, {"status": "completed"}),
-            node("image:sha256:12", "image", "tiny", {"digest": "sha256:12"}, claimed=True),
-            node("endpoint:tiny", "endpoint", "endpoint tiny", {}, known=False),
-        ],
-        "edges": [{"from": "job:command/tiny", "to": "image:sha256:12"}],
-    }
+    graph = read_tables(__file__)["graph"]
     (tmp_path / "graph.json").write_text(json.dumps(graph))
     program = tmp_path / "program"
     program.write_text(
@@ -165,9 +156,7 @@ def test_a_link_of_another_site_looks_for_nothing(services: ServeServices, tmp_p
     assert not (tmp_path / "asked").exists()
 
 
-def test_lineage_of_what_nobody_knows_is_refused_beside_its_field(
-    services: ServeServices,
-) -> None:
+def test_lineage_of_what_nobody_knows_is_refused_beside_its_field(services: ServeServices) -> None:
     script = 'echo \'{"message": "there is no such thing", "hint": "look"}\' >&2; exit 66'
     commands = Commands(program=("/bin/sh", "-c", script))
     with served(lambda: pages_app(services, commands=commands)) as address:
@@ -175,22 +164,3 @@ def test_lineage_of_what_nobody_knows_is_refused_beside_its_field(
 
     assert status == 400
     assert '<p class="wrong" id="ref-wrong"><b>Wrong:</b> there is no such thing: look' in text
-
-
-def node(
-    identity: str,
-    kind: str,
-    label: str,
-    facts: dict[str, str],
-    *,
-    claimed: bool = False,
-    known: bool = True,
-) -> dict[str, object]:
-    return {
-        "id": identity,
-        "kind": kind,
-        "label": label,
-        "facts": facts,
-        "claimed": claimed,
-        "known": known,
-    }

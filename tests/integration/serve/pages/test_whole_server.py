@@ -10,18 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.api_server import ApiServer
+from tests.support.cases import read_tables
 from tests.support.served_pages import Visitor
 
-ASKED = {
-    "name": "llama-awq",
-    "model": "s3://models/llama/",
-    "instance": "ml.g5.xlarge",
-    "quantize": "awq",
-    "output": "s3://results/llama/",
-    "draft": "none",
-    "hours": "2",
-    "do": "create",
-}
+ASKED = read_tables(__file__)["asked"]
 
 
 @pytest.fixture
@@ -30,8 +22,12 @@ def server(tmp_path: Path) -> Iterator[ApiServer]:
         yield running
 
 
-def test_a_job_of_the_form_is_one_of_the_api(server: ApiServer) -> None:
-    visitor = Visitor(server.url)
+@pytest.fixture
+def visitor(server: ApiServer) -> Visitor:
+    return Visitor(server.url)
+
+
+def test_a_job_of_the_form_is_one_of_the_api(server: ApiServer, visitor: Visitor) -> None:
     status, headers, _ = visitor.post("/ui/jobs/new", ASKED)
 
     assert (status, headers["location"]) == (303, "/ui/jobs/optimization/llama-awq")
@@ -43,8 +39,7 @@ def test_a_job_of_the_form_is_one_of_the_api(server: ApiServer) -> None:
     assert "s3://models/llama/" in visitor.get("/ui/jobs")[2]
 
 
-def test_a_name_that_is_taken_is_told_in_the_form(server: ApiServer) -> None:
-    visitor = Visitor(server.url)
+def test_a_name_that_is_taken_is_told_in_the_form(server: ApiServer, visitor: Visitor) -> None:
     visitor.post("/ui/jobs/new", ASKED)
     status, _, text = visitor.post("/ui/jobs/new", ASKED)
 
@@ -53,8 +48,7 @@ def test_a_name_that_is_taken_is_told_in_the_form(server: ApiServer) -> None:
     assert "The job was not made" in text
 
 
-def test_a_job_of_a_client_is_stopped_by_a_page(server: ApiServer) -> None:
-    visitor = Visitor(server.url)
+def test_a_job_of_a_client_is_stopped_by_a_page(server: ApiServer, visitor: Visitor) -> None:
     visitor.post("/ui/jobs/new", ASKED)
     visitor.post("/ui/jobs/optimization/llama-awq/stop", {})
 
@@ -64,16 +58,14 @@ def test_a_job_of_a_client_is_stopped_by_a_page(server: ApiServer) -> None:
     assert described["OptimizationJobStatus"] in ("STOPPING", "STOPPED")
 
 
-def test_endpoints_are_listed_and_a_missing_one_is_told(server: ApiServer) -> None:
-    visitor = Visitor(server.url)
+def test_endpoints_are_listed_and_a_missing_one_named(server: ApiServer, visitor: Visitor) -> None:
 
     assert "There is no endpoint." in visitor.get("/ui/endpoints")[2]
     status, _, text = visitor.get("/ui/endpoints/none")
     assert (status, "Not done" in text) == (400, True)
 
 
-def test_an_endpoint_that_cannot_run_says_why(server: ApiServer) -> None:
-    visitor = Visitor(server.url)
+def test_an_endpoint_that_cannot_run_says_why(server: ApiServer, visitor: Visitor) -> None:
     status, headers, _ = visitor.post("/ui/endpoints/new", {"name": "tiny", "image": "none:1"})
 
     assert (status, headers["location"]) == (303, "/ui/endpoints/tiny")
