@@ -39,9 +39,12 @@ from tests.support.cache_stores import (
     stored,
     the_blob,
 )
+from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.doubles.stores import MemoryStore
 from tests.support.made_images import blob_in, hasty_clients, layout_sink, registry_sink
+
+cases = cases_of(__file__)
 
 
 @dataclass
@@ -91,8 +94,7 @@ class Exchange:
 
     def manifest(self) -> dict[str, Any]:
         data = self.registry.manifests["team/cache", tag_of(self.entry)][1]
-        found: dict[str, Any] = json.loads(data)
-        return found
+        return dict(json.loads(data))
 
     def nothing_came(self) -> bool:
         return self.elsewhere.entries == {} and self.elsewhere.blobs == {}
@@ -184,16 +186,7 @@ def test_empty_files_and_twins_come_back(exchange: Exchange, tmp_path: Path) -> 
     assert exchange.arrived() == {**files_of(b"tensors"), "done": b"", "rank1/model.bin": TENSORS}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("type", "it is 'application/x'"),
-        ("config", "its bytes have changed"),
-        ("layer missing", "its layers are not the files"),
-        ("layer added", "its layers are not the files"),
-        ("layer larger", "its layers are not the files"),
-    ],
-)
+@cases("no_entries")
 def test_what_is_no_entry_is_refused(exchange: Exchange, change: str, reason: str) -> None:
     exchange.push()
     manifest, registry = exchange.manifest(), exchange.registry

@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from benchmarks.campaign.stages import Failure
 from benchmarks.campaign.work import Campaign, Ran, Settings
+from tests.support.cases import cases_of, read_tables
 from tests.support.places import SCRIPTS
+from tests.support.processes import run_python
+
+cases = cases_of(__file__)
 
 
-def campaign(
-    *arguments: object, path: str = os.environ["PATH"]
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPTS / "gpu-campaign"), *map(str, arguments)]
-    environment = {**os.environ, "PATH": path}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+def campaign(*words: object, status: int | None = 1, **environment: str) -> CompletedProcess[str]:
+    return run_python(SCRIPTS / "gpu-campaign", *words, status=status, env=environment)
 
 
 def test_a_dry_run_prints_every_stage_and_writes_nothing(tmp_path: Path) -> None:
-    done = campaign("--directory", tmp_path / "new", "--methods", "fp8-static,awq", "--dry-run")
+    done = campaign(
+        "--directory", tmp_path / "new", "--methods", "fp8-static,awq", "--dry-run", status=0
+    )
 
-    assert done.returncode == 0
     assert not (tmp_path / "new").exists()
     *lines, last = done.stdout.splitlines()
-    assert json.loads(last)["stages"] == [
-        "machine", "model",
-        "quantize-fp8-static-device", "quantize-fp8-static-host", "compare-fp8-static",
-        "evaluate-fp8-static-device", "evaluate-fp8-static-host",
-        "quantize-awq-device", "quantize-awq-host", "compare-awq",
-        "evaluate-awq-device", "evaluate-awq-host",
-        "continue", "train", "estimates",
-    ]  # fmt: skip
+    assert json.loads(last)["stages"] == read_tables(__file__)["stages"]
     assert [line.split()[0] for line in lines] == json.loads(last)["stages"]
     assert "quantize it by awq on the GPU" in done.stdout
 
 
 def test_a_machine_without_a_gpu_is_told_so_and_nothing_else_runs(tmp_path: Path) -> None:
-    done = campaign("--directory", tmp_path, "--methods", "fp8-static", path=str(tmp_path / "none"))
+    done = campaign("--directory", tmp_path, "--methods", "fp8-static", PATH=str(tmp_path / "none"))
 
-    assert done.returncode == 1
     document = json.loads(done.stdout.splitlines()[-1])
     assert (document["done"], document["of"]) == (0, 9)
     assert document["stages"]["machine"]["why"] == "no NVIDIA GPU is here"
@@ -55,29 +46,19 @@ def test_a_machine_without_a_gpu_is_told_so_and_nothing_else_runs(tmp_path: Path
     assert json.loads((tmp_path / "campaign.json").read_bytes()) == document
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--methods", "fp8-static,int1"), "unknown method 'int1'"),
-        (("--limit", "601"), "invalid limit 601 s: expected at most 600"),
-        (("--limit", "0"), "invalid limit 0 s: expected at most 600"),
-        (("--only", "model,cook"), "unknown stage 'cook'"),
-    ],
-)
+@cases("refused")
 def test_wrong_wishes_are_refused(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     done = campaign("--directory", tmp_path / "new", *arguments)
 
-    assert done.returncode == 1
     assert f"error: {said}" in done.stderr
     assert not (tmp_path / "new").exists()
 
 
 def test_a_campaign_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
-    campaign("--directory", tmp_path, "--only", "estimates")
+    campaign("--directory", tmp_path, "--only", "estimates", status=None)
 
     done = campaign("--directory", tmp_path, "--only", "estimates", "--size", "8b")
 
-    assert done.returncode == 1
     assert "has a campaign with other settings" in done.stderr
 
 
@@ -86,22 +67,11 @@ def test_two_campaigns_do_not_share_a_directory(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = campaign("--directory", tmp_path, "--only", "estimates")
 
-    assert done.returncode == 1
     assert "another campaign runs in" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("cpu", "side", "options"),
-    [
-        (False, "device", ["--gpus", "1"]),
-        (False, "host", ["--gpus", "0"]),
-        (True, "device", ["--gpus", "0"]),
-        (True, "host", ["--gpus", "0"]),
-    ],
-)
-def test_which_side_is_given_the_gpu(
-    tmp_path: Path, cpu: bool, side: str, options: list[str]
-) -> None:
+@cases("sides")
+def test_which_side_gets_the_gpu(tmp_path: Path, cpu: bool, side: str, options: list[str]) -> None:
     assert Campaign(Settings(directory=tmp_path, cpu=cpu)).devices(side) == options
 
 
@@ -128,16 +98,7 @@ def test_estimates_and_times_are_those_of_the_events() -> None:
     assert ran.words == ["warning: going on after block 4 of 5: AWQModifier"]
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["warning: slow", "{", '"error": "StepFailed",', '"message": "no"', "}"], "no"),
-        (["warning: slow", "error: no such model", "hint: look"], "error: no such model"),
-        (["Killed"], "Killed"),
-        ([], ""),
-    ],
-    ids=["JSON", "lines", "another's", "none"],
-)
+@cases("reasons")
 def test_the_reason_of_a_failed_command_is_told(words: list[str], error: str) -> None:
     assert Ran(words=words).error() == error
 

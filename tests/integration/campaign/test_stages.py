@@ -13,6 +13,7 @@ import pytest
 from benchmarks.campaign.stages import Failure, Journal, Stage, run_limited, run_stages, work_on
 from tests.support.places import ROOT
 from tests.support.processes import is_alive
+from tests.support.running_jobs import until
 
 # Its child ignores SIGTERM, as a worker may that is deep in a library.
 STUBBORN = """
@@ -35,9 +36,7 @@ def stage(name: str, after: tuple[str, ...] = ()) -> Stage:
 
 
 @pytest.mark.extended
-def test_a_stage_that_never_ends_is_killed_with_its_children(
-    journal: Journal, tmp_path: Path
-) -> None:
+def test_an_endless_stage_is_killed_with_its_children(journal: Journal, tmp_path: Path) -> None:
     told = tmp_path / "child"
 
     found = run_limited([sys.executable, "-c", STUBBORN, str(told)], journal, "endless", 8)
@@ -45,10 +44,7 @@ def test_a_stage_that_never_ends_is_killed_with_its_children(
     assert found["state"] == "timed out"
     assert found["why"] == "it had not ended after 6 s"
     assert journal.read("endless") == found
-    deadline = time.monotonic() + 30
-    while is_alive(int(told.read_text())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_alive(int(told.read_text()))
+    until(lambda: not is_alive(int(told.read_text())))
 
 
 def test_what_a_stage_left_running_is_ended_with_it(journal: Journal, tmp_path: Path) -> None:
@@ -70,9 +66,7 @@ def test_a_process_without_a_result_has_failed(journal: Journal) -> None:
     assert (found["state"], found["why"]) == ("failed", "its process ended with status 7")
 
 
-def test_a_result_of_an_earlier_run_is_not_taken_for_that_of_a_failed_one(
-    journal: Journal,
-) -> None:
+def test_a_failed_run_discards_the_result_of_an_earlier_one(journal: Journal) -> None:
     journal.write("twice", {"state": "done", "figures": {}})
 
     run_limited([sys.executable, "-c", "raise SystemExit(1)"], journal, "twice", 600)
@@ -91,9 +85,7 @@ def test_a_stage_that_is_done_is_not_run_again(journal: Journal, tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"state": "do', b"[]"], ids=["empty", "cut", "a list"])
-def test_a_stage_with_a_damaged_result_is_run_again(
-    journal: Journal, tmp_path: Path, damage: bytes
-) -> None:
+def test_a_damaged_result_is_made_again(journal: Journal, tmp_path: Path, damage: bytes) -> None:
     journal.write("first", {"state": "done"})
     (tmp_path / "stages/first.json").write_bytes(damage)
 
@@ -115,9 +107,7 @@ def test_a_stage_is_not_run_without_the_ones_that_it_needs(journal: Journal) -> 
     }
 
 
-def test_a_stage_writes_its_figures_or_why_it_has_none(
-    journal: Journal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_writes_its_result(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> dict[str, object]:
         raise Failure("no NVIDIA GPU is here", "take --cpu")
 
@@ -148,7 +138,4 @@ def test_a_campaign_that_is_told_to_end_ends_its_stage(tmp_path: Path) -> None:
     campaign.terminate()
 
     assert campaign.wait(60) == 143
-    deadline = time.monotonic() + 30
-    while is_alive(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_alive(child)
+    until(lambda: not is_alive(child))

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.commandline import Packager
 from tests.support.places import DATA, ROOT
 
 EXAMPLES = ROOT / "examples" / "check"
 EXPECTED = DATA / "check"
-FILES = {
-    "serving.properties": ("--for=lmi:28",),
-    "lmi.env": ("--for=lmi:27",),
-    "vllm-sagemaker.env": ("--for=vllm:0.27.1",),
-    "sglang.env": ("--for=sglang:0.5.17",),
-    "tgi.env": ("--for=tgi:3.3.7",),
-    "vllm.sh": ("--for=vllm:0.27.1",),
-    "vllm-config.yaml": ("--for=vllm:0.27.1",),
-    "deployment.yaml": (),
-    "kserve.yaml": (),
-    "compose.yaml": (),
-    "Dockerfile": (),
-}
+FILES: dict[str, list[str]] = read_tables(__file__)["files"]
 
 
 def test_every_example_is_checked() -> None:
@@ -29,9 +18,7 @@ def test_every_example_is_checked() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_example_is_told_of_line_by_line(
-    name: str, packager: Packager, request: pytest.FixtureRequest
-) -> None:
+def test_every_line_is_told(name: str, packager: Packager, request: pytest.FixtureRequest) -> None:
     done = packager("check", f"examples/check/{name}", *FILES[name], cwd=ROOT)
 
     expected = EXPECTED / f"{name}.txt"

@@ -43,9 +43,7 @@ def test_a_base_of_the_images_platform_is_taken(tmp_path: Path, packager: Packag
     packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", status=0)
 
 
-def test_a_base_that_moved_since_the_record_is_refused_before_weights_are_read(
-    tmp_path: Path, packager: Packager
-) -> None:
+def test_a_base_that_moved_since_the_record_is_refused(tmp_path: Path, packager: Packager) -> None:
     recorded = write_base(tmp_path / "base", "amd64", words="recorded")
     built = packager(
         *("build", *MODEL, "--base", "oci:base", "--output", "oci:image"),

@@ -17,39 +17,21 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import need
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
+from tests.support.processes import run_program
 
 pytestmark = pytest.mark.extended
 
 LONGEST_S = 60
 PROMPT = "ASK> "
 SCRIPTS_OF_SHELLS = ROOT / "templates" / "completion"
-ZSH = f"PS1='{PROMPT}'; fpath=(home/site-functions $fpath); autoload -U compinit; compinit -u -D; "
-SHELLS = {
-    "bash": (
-        ["--norc", "--noprofile", "-i"],
-        f"PS1='{PROMPT}'; source <(packager completion bash)",
-    ),
-    "zsh": (["-f", "-i"], f"{ZSH} source <(packager completion zsh)"),
-    "zsh installed": (["-f", "-i"], f"mv home/installed home/site-functions; {ZSH} true"),
-    "fish": (
-        ["--no-config", "-i"],
-        f"function fish_prompt; echo '{PROMPT}'; end; packager completion fish | source",
-    ),
-}
-# Keys up to the end of a line, and what is then run.  Each tab completes the word before it.
-TYPED = (
-    "packager bui\t--inst\tml.g5.xl\t--mod\tmodels/my\t--fam\ttg\t--quantize=gp\t"
-    "--outp\toci:lay\tou\t\r"
-)
-RUN = [
-    *("build", "--instance", "ml.g5.xlarge", "--model", "models/my model", "--family", "tgi"),
-    *("--quantize=gptq", "--output", "oci:layouts/out/"),
-]
+SHELLS: dict[str, dict[str, Any]] = read_tables(__file__)
 
 
 class Terminal:
@@ -114,10 +96,10 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=SHELLS)
+@pytest.fixture(params=["bash", "zsh", "zsh installed", "fish"])
 def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
     name = request.param
-    options, begin = SHELLS[name]
+    begin = SHELLS[name]["begin"].replace("{prompt}", PROMPT)
     environment = {
         "HOME": str(place / "home"),
         "LANG": "C.UTF-8",
@@ -125,7 +107,9 @@ def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
         "PYTHONPATH": str(ROOT),
         "TERM": "xterm",
     }
-    terminal = Terminal([need(name.partition(" ")[0]), *options], environment, place)
+    terminal = Terminal(
+        [need(name.partition(" ")[0]), *SHELLS[name]["options"]], environment, place
+    )
     try:
         terminal.type(f"{begin}; echo RE''ADY\r")
         terminal.read_until(r"READY\s(?s:.*)ASK> ")
@@ -135,13 +119,13 @@ def shell(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
 
 
 def test_a_line_is_completed_at_the_prompt(shell: Terminal, place: Path) -> None:
-    shell.type(TYPED)
+    shell.type(SHELLS["typed"]["keys"])
 
     end = time.monotonic() + LONGEST_S
     while not (place / "run").exists():
         assert time.monotonic() < end, shell.seen
         shell.read(0.2)
-    assert (place / "run").read_text().splitlines() == RUN
+    assert (place / "run").read_text().splitlines() == SHELLS["typed"]["run"]
     assert "Traceback" not in shell.seen
 
 
@@ -149,8 +133,4 @@ def test_a_line_is_completed_at_the_prompt(shell: Terminal, place: Path) -> None
 def test_a_script_is_right_for_its_shell(name: str) -> None:
     script = SCRIPTS_OF_SHELLS / f"packager.{name}"
 
-    done = subprocess.run(
-        [need(name), "-n", str(script)], capture_output=True, text=True, timeout=60
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run_program(need(name), "-n", script).stderr == ""

@@ -50,10 +50,9 @@ def documents(layout: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_compressed_layers_hold_the_same(packager: Packager, model: Path, tmp_path: Path) -> None:
     for how in ("none", "zstd", "auto"):
-        done = packager(
-            *BUILD, "--model", str(model), "--output", f"oci:{how}", "--compression", how
+        packager(
+            *BUILD, "--model", str(model), "--output", f"oci:{how}", "--compression", how, status=0
         )
-        assert done.status == 0, done.err
 
     plain, config = documents(tmp_path / "none")
     for how, packed in (("zstd", [True] * 5), ("auto", [True, False, False])):
@@ -108,8 +107,7 @@ def test_an_upload_of_unknown_size_goes_out_in_one_pass(packager: Packager, mode
 
 
 def test_views_keep_the_compressed_layers(packager: Packager, tmp_path: Path) -> None:
-    built = packager(*BUILD, "--model", str(TINY), "--output", "oci:out", "--compression", "zstd")
-    assert built.status == 0, built.err
+    packager(*BUILD, "--model", str(TINY), "--output", "oci:out", "--compression", "zstd", status=0)
 
     for view in ("weights", "modelpack"):
         packager("copy", "oci:out", f"oci:{view}", "--view", view, status=0)

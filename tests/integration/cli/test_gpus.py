@@ -13,22 +13,15 @@ from click.testing import CliRunner, Result
 
 from packager.cli.app import app
 from tests.integration.catalog.test_machine import nvidia_smi
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 
 cases = cases_of(__file__)
 
 NOWHERE = "/nowhere/at/all"
-BUILD = ("build", "--model", NOWHERE, "--instance", "ml.g5.xlarge", "--quantize", "awq")
-COMMANDS = {
-    "build": (*BUILD, "--base", "scratch", "--output", "oci:out"),
-    "dry run": (*BUILD, "--base", "scratch", "--dry-run"),
-    "plan": ("plan", *BUILD[1:]),
-    "evaluate": ("evaluate", "--base", NOWHERE, "--candidate", NOWHERE),
-    "draft train": (
-        *("draft", "train", "--model", NOWHERE, "--data", "default", "--method", "medusa"),
-        *("--output", "head"),
-    ),
+COMMANDS: dict[str, list[str]] = {
+    name: text.format(nowhere=NOWHERE).split()
+    for name, text in read_tables(__file__)["commands"].items()
 }
 
 
@@ -52,9 +45,7 @@ def said(result: Result) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_two_gpus_where_there_is_one_are_refused_at_once(
-    command: tuple[str, ...],
-) -> None:
+def test_two_gpus_where_there_is_one_are_refused_at_once(command: tuple[str, ...]) -> None:
     refused = run(*command, "--gpus", "2")
 
     assert "2 GPUs are requested, there is 1" in said(refused)
@@ -85,10 +76,7 @@ def test_what_is_no_number_of_gpus_is_refused(text: str) -> None:
     assert getattr(refused.exception, "exit_code", None) == 2
 
 
-@pytest.mark.parametrize(
-    ("field", "refusal"),
-    [("gpus = 2", "2 GPUs are requested, there is 1"), ('gpus = "all"', "gpus"), ("gpus = -1", "")],
-)
+@cases("fields")
 def test_a_request_file_may_say_it(field: str, refusal: str, tmp_path: Path) -> None:
     file = tmp_path / "request.toml"
     file.write_text(f'model = "{NOWHERE}"\ninstance = "ml.g5.xlarge"\nquantize = "awq"\n{field}\n')

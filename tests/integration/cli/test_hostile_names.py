@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from packager.cli import app
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.written_layouts import WrittenLayout
-from tests.unit.cli.test_hostile_names import FORGED, HOSTILE, assert_harmless
+from tests.unit.cli.test_hostile_names import HOSTILE, assert_harmless
+
+cases = cases_of(__file__)
 
 
 def poisoned(value: Any, skip: tuple[str, ...] = ()) -> Any:
@@ -82,31 +85,14 @@ def test_a_hostile_image_forges_no_line(
         assert HOSTILE in [change["after"] for change in json.loads(compared)["changes"]]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (
-            "request.toml",
-            f'model = "a"\ninstance = "local"\n"x\\n{FORGED}\\u202e" = 1',
-        ),
-        ("request.json", json.dumps({"model": "a", "instance": "local", HOSTILE: 1})),
-        ("request.json", json.dumps({"model": HOSTILE, "instance": "local"})),
-        ("request.json", json.dumps({"model": str(TINY), "instance": HOSTILE})),
-        ("request.json", json.dumps({"model": str(TINY), "instance": "local", "draft": HOSTILE})),
-        (
-            "request.json",
-            json.dumps(
-                {"model": str(TINY), "instance": "local", "engine_options": {HOSTILE: HOSTILE}}
-            ),
-        ),
-    ],
-    ids=["toml key", "json key", "model", "instance", "draft", "engine option"],
-)
+@cases("requests")
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_a_request_file_forges_no_line(
     name: str, text: str, output_format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / name
+    for word, value in (("hostile", HOSTILE), ("tiny", str(TINY))):
+        text = text.replace(f"{{{word}}}", json.dumps(value)[1:-1])
     place.write_text(text)
 
     status = app.run(["plan", "--request", str(place), "--format", output_format])

@@ -49,9 +49,8 @@ def test_a_hub_model_is_pinned_to_a_commit_and_served_under_its_name(
 def test_a_plan_of_a_hub_model_fetches_no_weights(
     packager: Packager, environment: dict[str, str], hub: FakeHub, tmp_path: Path
 ) -> None:
-    done = packager("plan", "--model", "acme/tiny", "--instance", "g5.xlarge", env=environment)
+    packager("plan", "--model", "acme/tiny", "--instance", "g5.xlarge", env=environment, status=0)
 
-    assert done.status == 0, done.err
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
@@ -101,9 +100,7 @@ def test_a_streamed_build_reads_scales_where_they_are(
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
-def test_an_output_that_cannot_be_reached_costs_no_download(
-    packager: Packager, environment: dict[str, str], hub: FakeHub
-) -> None:
+def test_unreachable_output(packager: Packager, environment: dict[str, str], hub: FakeHub) -> None:
     done = packager(
         *("build", "--model", "acme/tiny", "--instance", "local", "--base", "scratch"),
         *("--output", "127.0.0.1:9/tiny:1", "--quiet"),

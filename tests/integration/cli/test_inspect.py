@@ -14,9 +14,7 @@ BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratc
 def test_inspect_tells_layers_by_role_and_how_the_image_was_made(packager: Packager) -> None:
     packager(*BUILD, "--output", "oci:out")
 
-    done = packager("inspect", "oci:out", "--format", "json", status=0)
-
-    found = json.loads(done.out)
+    found = packager("inspect", "oci:out", "--format", "json", status=0).document
     assert [layer["role"] for layer in found["layers"]] == ["weights"] * 3 + ["model", "config"]
     assert found["size"] == sum(found["roles"].values())
     assert found["made"]["record"]["request"]["instance"] == "local"

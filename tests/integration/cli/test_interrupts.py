@@ -5,12 +5,9 @@ Each case is a process of its own that sends itself a real signal while somethin
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.processes import run_python
 
 _AROUND = """
 import gc, io, signal, sys, time, weakref
@@ -97,39 +94,26 @@ def go(): File().close()
 }
 
 
+def ended(case: str, status: int, name: str = "SIGINT") -> str:
+    """Run a case, which ends with a status; return its stderr."""
+    program = _AROUND.format(case=case, signal=name)
+    return run_python("-c", program, status=status, timeout_s=100).stderr
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_an_interrupt_ends_what_goes_on_wherever_it_comes(case: str, name: str) -> None:
-    program = _AROUND.format(case=case, signal=name)
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=100
-    )
-
-    assert (done.returncode, done.stderr) == (130, "")
+    assert ended(case, 130, name) == ""
 
 
 def test_what_else_is_lost_is_told_as_before() -> None:
     case = "class Thing:\n    def __del__(self): 1 / 0\ndef go():\n    Thing()\n    hit()"
 
-    done = subprocess.run(
-        [sys.executable, "-c", _AROUND.format(case=case, signal="SIGINT")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=100,
-    )
-
-    assert done.returncode == 130
-    assert "ZeroDivisionError" in done.stderr
+    assert "ZeroDivisionError" in ended(case, 130)
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
     """As in a background job of a shell without job control."""
     case = "signal.signal(signal.SIGINT, signal.SIG_IGN)\ndef go():\n    hit()\n    sys.exit(0)"
 
-    done = subprocess.run(
-        [sys.executable, "-c", _AROUND.format(case=case, signal="SIGINT")], cwd=ROOT, timeout=100
-    )
-
-    assert done.returncode == 0
+    ended(case, 0)

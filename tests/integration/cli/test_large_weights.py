@@ -82,9 +82,7 @@ def test_a_second_build_of_split_weights_reads_headers_only(remote: Remote) -> N
     assert two["transfer"]["layers_streamed"] == 0
 
 
-def test_parts_of_one_file_are_fetched_once_and_in_order(
-    remote: Remote, hub: FakeHub, model: Path
-) -> None:
+def test_parts_of_a_file_are_fetched_in_order(remote: Remote, hub: FakeHub, model: Path) -> None:
     """Their hash goes on from part to part; out of order it would have to begin again."""
     remote.build("hf://acme/tiny", "oci:out", *SPLIT)
 
@@ -96,9 +94,7 @@ def test_parts_of_one_file_are_fetched_once_and_in_order(
     assert [first for first, _ in parts] == [data_starts, *(last + 1 for _, last in parts[:-1])]
 
 
-def test_wrong_bytes_from_a_hub_are_never_named_in_shards_either(
-    remote: Remote, hub: FakeHub
-) -> None:
+def test_wrong_bytes_from_a_hub_are_never_named_in_shards(remote: Remote, hub: FakeHub) -> None:
     """Only all parts together can be held against the digest that the hub lists."""
     hub.damaged["model.safetensors"] = 99
     with FakeRegistry() as registry:

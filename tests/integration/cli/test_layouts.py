@@ -23,9 +23,7 @@ def test_copies_are_planned_and_one_can_be_asked_for(capsys: pytest.CaptureFixtu
     assert "6 stay idle: DP 1 is requested" in " ".join(text.split())
 
 
-def test_an_image_of_several_machines_becomes_a_group_of_a_cluster(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_image_of_several_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     on_two = [*ON_EIGHT, "--nodes", "2"]
     output = f"oci:{tmp_path / 'two'}"
 

@@ -6,14 +6,7 @@ from pathlib import Path
 
 from tests.support.commandline import Packager
 
-OLD = """\
-# LMI 10
-engine=MPI
-option.rolling_batch=lmi-dist
-option.speculative_draft_model=/opt/ml/additional-model-data-sources/draft_model
-option.speculative_length=4
-option.tensor_parallel_degree=4
-"""
+OLD = (Path(__file__).parent / "corpus" / "lmi-10.properties").read_text("utf-8")
 
 
 def test_the_dropped_draft_keys_become_one_that_works(packager: Packager, tmp_path: Path) -> None:

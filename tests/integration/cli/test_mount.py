@@ -31,8 +31,7 @@ BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratc
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("tiny")
-    done = packager_in(place)(*BUILD, "--output", "oci:out")
-    assert done.status == 0, done.err
+    packager_in(place)(*BUILD, "--output", "oci:out", status=0)
     return place / "out"
 
 
@@ -40,6 +39,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def layout(built: Path, tmp_path: Path) -> Path:
     """tiny-llama's image in the layout `out`."""
     return shutil.copytree(built, tmp_path / "out")
+
+
+@pytest.fixture
+def registry(packager: Packager, layout: Path) -> Iterator[FakeRegistry]:
+    """A registry that has the image as `tiny:1`."""
+    with FakeRegistry() as served:
+        packager("push", "oci:out", f"{served.host}/tiny:1", "--quiet", status=0)
+        yield served
 
 
 @pytest.fixture
@@ -91,9 +98,7 @@ def test_every_mounted_file_is_its_tars(packager: Packager, layout: Path, mounta
     assert shown_at(mountable) == {}
 
 
-def test_a_model_is_read_where_it_is_mounted(
-    packager: Packager, layout: Path, mountable: Path, tmp_path: Path
-) -> None:
+def test_mounted_models(packager: Packager, layout: Path, mountable: Path, tmp_path: Path) -> None:
     """packager finds, checks and packages it: into the very same layers."""
     packager("mount", "oci:out", "mnt", "--quiet")
 
@@ -109,17 +114,15 @@ def test_a_model_is_read_where_it_is_mounted(
 
 
 def test_a_node_cache_filled_from_a_registry_is_mounted(
-    packager: Packager, layout: Path, mountable: Path, tmp_path: Path
+    packager: Packager, layout: Path, registry: FakeRegistry, mountable: Path, tmp_path: Path
 ) -> None:
-    with FakeRegistry() as registry:
-        name = f"{registry.host}/tiny:1"
-        assert packager("push", "oci:out", name, "--quiet").status == 0
-        done = packager("node-cache", name, "cache", "--dm-verity", "--format", "json", status=0)
-        report = json.loads(done.out)
-        read = len(registry.requests("GET", "/blobs/"))
-        again = json.loads(packager("node-cache", name, "cache", "--format", "json").out)
+    name = f"{registry.host}/tiny:1"
+    done = packager("node-cache", name, "cache", "--dm-verity", "--format", "json", status=0)
+    report = json.loads(done.out)
+    read = len(registry.requests("GET", "/blobs/"))
+    again = json.loads(packager("node-cache", name, "cache", "--format", "json").out)
 
-        done = packager("mount", name, "mnt", "--node-cache", "cache", "--quiet", status=0)
+    done = packager("mount", name, "mnt", "--node-cache", "cache", "--quiet", status=0)
 
     assert {layer["state"] for layer in report["layers"]} == {"made"}
     assert report["bytes_read"] == sum(path.stat().st_size for path in layers_of(layout))
@@ -143,30 +146,25 @@ def test_entries_are_the_file_systems_of_a_build(packager: Packager, tmp_path: P
     assert {hashlib.sha256(entry.read_bytes()).hexdigest() for entry in entries} <= written
 
 
-def test_changed_bytes_fill_nothing(packager: Packager, layout: Path, tmp_path: Path) -> None:
-    with FakeRegistry() as registry:
-        name = f"{registry.host}/tiny:1"
-        assert packager("push", "oci:out", name, "--quiet").status == 0
-        registry.quirks.damage = True
-        done = packager("node-cache", name, "cache")
+def test_wrong_bytes_fill_none(packager: Packager, registry: FakeRegistry, tmp_path: Path) -> None:
+    registry.quirks.damage = True
+    done = packager("node-cache", f"{registry.host}/tiny:1", "cache")
 
     assert (done.status, done.out) == (76, ""), done.err
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
 def test_a_connection_that_breaks_within_a_layer_is_taken_up_again(
-    packager: Packager, layout: Path, tmp_path: Path
+    packager: Packager, layout: Path, registry: FakeRegistry, tmp_path: Path
 ) -> None:
-    with FakeRegistry() as registry:
-        name = f"{registry.host}/tiny:1"
-        assert packager("push", "oci:out", name, "--quiet").status == 0
-        tools = wiring.node_image_services_for(wiring.Settings())
-        image = tools.open(wiring.parse_output(name), Platform())
-        registry.quirks.blob_cuts = 3
+    name = f"{registry.host}/tiny:1"
+    tools = wiring.node_image_services_for(wiring.Settings())
+    image = tools.open(wiring.parse_output(name), Platform())
+    registry.quirks.blob_cuts = 3
 
-        fill_node_cache(image, tmp_path / "cache", tools.reader, FillOptions())
+    fill_node_cache(image, tmp_path / "cache", tools.reader, FillOptions())
 
-        assert registry.quirks.blob_cuts == 0
+    assert registry.quirks.blob_cuts == 0
     assert len(list((tmp_path / "cache").rglob("*.erofs"))) == len(layers_of(layout))
 
 
@@ -175,7 +173,7 @@ def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountabl
 
     (found,) = json.loads(packager("mount", "--list", "--format", "json").out)
     table = packager("mount", "--list")
-    again = packager("mount", "oci:out", "mnt", "--layers", "weights")
+    again = packager("mount", "oci:out", "mnt", "--layers", "weights", status=0)
 
     assert (found["directory"], found["image"], found["layers"], found["proven"]) == (
         str(mountable), "oci:out", "weights", True,
@@ -184,7 +182,6 @@ def test_the_list_has_what_is_mounted(packager: Packager, layout: Path, mountabl
         "directory", "image", "digest", "layers", "proven",
     ]  # fmt: skip
     assert str(mountable) in table.out
-    assert again.status == 0
     assert "shows this image already" in again.err
 
 

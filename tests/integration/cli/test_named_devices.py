@@ -18,8 +18,7 @@ MODEL = ("--model", str(TINY))
 
 def planned(packager: Packager, instance: str, *options: str) -> dict[str, Any]:
     done = packager("plan", *MODEL, "--instance", instance, *options, "--format", "json", status=0)
-    found: dict[str, Any] = json.loads(done.out)
-    return found
+    return dict(json.loads(done.out))
 
 
 def test_a_machine_named_by_its_devices_is_planned_without_a_price(packager: Packager) -> None:

@@ -17,8 +17,11 @@ import pytest
 from packager.jobs.store import JobStore
 from packager.sagemaker.shapes import answer_faults
 from packager.serve.resources import ResourceStore
-from tests.support.commandline import TINY, Done, packager_in
-from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support import sagemaker_bodies
+from tests.support.buckets import server as server
+from tests.support.cases import cases_of, read_tables
+from tests.support.commandline import TINY, Packager, packager_in
+from tests.support.doubles.s3 import Bucket
 from tests.support.job_values import new_job, stage
 from tests.support.places import ROOT
 from tests.support.running_jobs import kill_all, until
@@ -31,14 +34,10 @@ from tests.support.sagemaker_bodies import (
     sharding,
 )
 
+cases = cases_of(__file__)
+
 EXAMPLES = ROOT / "examples" / "optimize"
 HERE = ("--instance", "local")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with bucket_server() as url:
-        yield url
 
 
 @pytest.fixture
@@ -53,24 +52,13 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     kill_all(*store.unfinished())
 
 
-class Typed:
-    """Commands of one user."""
-
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        self._packager = packager_in(directory)
-        directory.mkdir(exist_ok=True)
-        self._environment = environment
-
-    def __call__(self, *words: str, status: int = 0) -> Done:
-        done = self._packager("optimize", *words, env=self._environment)
-        assert done.status == status, done.err
-        return done
-
-
 @pytest.fixture
-def optimize(tmp_path: Path, bucket: Bucket, store: JobStore) -> Typed:
+def optimize(tmp_path: Path, bucket: Bucket, store: JobStore) -> Packager:
+    """Return what runs `packager optimize` in the directory `as`."""
     environment = {**bucket.environment, "XDG_STATE_HOME": str(tmp_path / "state")}
-    return Typed(tmp_path / "as", environment)
+    (tmp_path / "as").mkdir()
+    run = packager_in(tmp_path / "as")
+    return lambda *words, status=0: run("optimize", *words, env=environment, status=status)
 
 
 def _file(directory: Path, body: dict[str, Any], name: str = "job.json") -> str:
@@ -88,34 +76,19 @@ def _without_model(bucket: Bucket) -> dict[str, Any]:
     }
 
 
-def test_a_dry_run_prints_the_commands_and_their_request(optimize: Typed, tmp_path: Path) -> None:
+def test_a_dry_run_prints_commands_and_their_request(optimize: Packager, tmp_path: Path) -> None:
     job = _file(tmp_path, {**EAGLE_OWN_HEAD, "OutputConfig": EAGLE_OWN_DATA["OutputConfig"]})
     model = _file(tmp_path, MODEL_WITH_HEAD, "model.json")
     done = optimize("--cli-input-json", job, "--create-model", model, *HERE, "--dry-run")
 
-    assert done.out == (
-        "packager draft train --model s3://models/qwen3-32b/ --method eagle3 "
-        "--data s3://datasets/chats/ --from s3://models/qwen3-eagle/ --output {job}/head\n"
-        "packager build --request {job}/request.json --draft eagle3:{job}/head "
-        "--output s3://results/eagle/ --record {job}/record.json\n"
-        "\n"
-        "# {job}/request.json\n"
-        "{\n"
-        '  "instance": "local",\n'
-        '  "model": "s3://models/qwen3-32b/",\n'
-        '  "region": "us-east-1"\n'
-        "}\n"
-    )
+    assert done.out == read_tables(__file__)["dry_run"]
 
 
-def test_a_dry_run_is_printed_for_programs_and_makes_no_job(
-    optimize: Typed, tmp_path: Path, store: JobStore
-) -> None:
-    done = optimize(
+def test_a_dry_run_for_programs(optimize: Packager, tmp_path: Path, store: JobStore) -> None:
+    printed = optimize(
         *("--cli-input-json", f"file://{_file(tmp_path, AWQ)}", "--images", "oci:images"),
         *("--dry-run", "--format", "json"),
-    )
-    printed = json.loads(done.out)
+    ).document
 
     assert printed["name"] == "modelbuilderjob-3f2a"
     assert printed["files"]["request.json"]["quantize"] == "awq"
@@ -124,7 +97,7 @@ def test_a_dry_run_is_printed_for_programs_and_makes_no_job(
     assert not store.root.exists()
 
 
-def test_the_operator_says_how_heads_are_trained(optimize: Typed) -> None:
+def test_the_operator_says_how_heads_are_trained(optimize: Packager) -> None:
     document = ("--cli-input-json", json.dumps(EAGLE_BUILT_IN_DATA), "--dry-run")
     words = ("--train-option", "max-steps=20", "--train-option", "aux-layers=1,2,3")
 
@@ -135,45 +108,38 @@ def test_the_operator_says_how_heads_are_trained(optimize: Typed) -> None:
     assert "invalid --max-steps 'none'" in refused.err
 
 
-def test_the_document_may_be_the_argument_itself(optimize: Typed) -> None:
+def test_the_document_may_be_the_argument_itself(optimize: Packager) -> None:
     done = optimize("--cli-input-json", json.dumps(AWQ), *HERE, "--dry-run")
 
     assert done.out.startswith("packager build --request {job}/request.json ")
 
 
-def test_an_empty_document_has_every_member(optimize: Typed) -> None:
+def test_an_empty_document_has_every_member(optimize: Packager) -> None:
     printed = json.loads(optimize("--generate-cli-skeleton").out)
 
     assert list(printed)[:3] == ["OptimizationJobName", "RoleArn", "ModelSource"]
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((), "error: --cli-input-json is missing\n"),
-        (("--cli-input-json", "{"), "error: the document cannot be read: it is not JSON"),
-        (("--cli-input-json", "{}"), "error: 7 validation errors detected: Value null at"),
-        (
-            ("--cli-input-json", json.dumps({**AWQ, "Tags": 1})),
-            "error: NUMBER_VALUE at 'tags' can not be converted to a list\n",
-        ),
-        (
-            ("--cli-input-json", json.dumps(EAGLE_OWN_HEAD)),
-            'error: Could not find model "qwen3-32b-eagle".\n',
-        ),
-    ],
-    ids=["nothing", "broken", "empty", "type", "model"],
-)
-def test_what_is_refused_is_told(optimize: Typed, words: tuple[str, ...], told: str) -> None:
-    done = optimize(*words, status=2)
+@cases("refused", changes={})
+def test_what_is_refused_is_told(
+    optimize: Packager,
+    words: tuple[str, ...] | None,
+    document: str | None,
+    changes: dict[str, Any],
+    told: str,
+) -> None:
+    """`document` names one of `sagemaker_bodies`."""
+    if document is not None:
+        body = getattr(sagemaker_bodies, document) | changes
+        words = ("--cli-input-json", json.dumps(body))
+
+    done = optimize(*(words or ()), status=2)
 
     assert done.err.startswith(told)
     assert done.out == ""
 
 
-def test_a_job_that_fails_is_described_and_its_log_is_shown(
-    optimize: Typed, bucket: Bucket, store: JobStore
-) -> None:
+def test_a_failed_job_is_described(optimize: Packager, bucket: Bucket, store: JobStore) -> None:
     done = optimize("--cli-input-json", json.dumps(_without_model(bucket)), *HERE, status=6)
     answer = json.loads(done.out)
 
@@ -184,14 +150,14 @@ def test_a_job_that_fails_is_described_and_its_log_is_shown(
     assert store.get("optimization", AWQ["OptimizationJobName"]).status == "failed"
 
 
-def test_a_name_is_used_once(optimize: Typed, bucket: Bucket) -> None:
+def test_a_name_is_used_once(optimize: Packager, bucket: Bucket) -> None:
     body = json.dumps(_without_model(bucket))
     optimize("--cli-input-json", body, *HERE, status=6)
 
     assert "modelbuilderjob-3f2a" in optimize("--cli-input-json", body, *HERE, status=2).err
 
 
-def test_a_detached_job_runs_on_its_own(optimize: Typed, bucket: Bucket, store: JobStore) -> None:
+def test_a_detached_job_runs_alone(optimize: Packager, bucket: Bucket, store: JobStore) -> None:
     done = optimize("--cli-input-json", json.dumps(_without_model(bucket)), *HERE, "--detach")
 
     assert json.loads(done.out) == {
@@ -201,9 +167,7 @@ def test_a_detached_job_runs_on_its_own(optimize: Typed, bucket: Bucket, store: 
     until(lambda: store.get("optimization", AWQ["OptimizationJobName"]).status == "failed")
 
 
-def test_a_job_tells_why_it_waits(
-    tmp_path: Path, optimize: Typed, bucket: Bucket, store: JobStore
-) -> None:
+def test_a_queued_job(tmp_path: Path, optimize: Packager, bucket: Bucket, store: JobStore) -> None:
     go_on = tmp_path / "go-on"
     store.create(new_job("long", stages=(stage("build", f"wait={go_on}"),)))
     behind = optimize("--cli-input-json", json.dumps(_without_model(bucket)), *HERE, "--detach")
@@ -230,7 +194,7 @@ def test_a_job_tells_why_it_waits(
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.json")), ids=lambda file: file.stem)
-def test_every_example_is_taken(optimize: Typed, file: Path) -> None:
+def test_every_example_is_taken(optimize: Packager, file: Path) -> None:
     if file.stem.startswith("model"):
         return
     models = [str(one) for one in EXAMPLES.glob("model*.json")]
@@ -240,7 +204,7 @@ def test_every_example_is_taken(optimize: Typed, file: Path) -> None:
 
 
 def test_a_job_ends_with_files_in_the_bucket_and_an_image(
-    optimize: Typed, bucket: Bucket, store: JobStore, tmp_path: Path
+    optimize: Packager, bucket: Bucket, store: JobStore, tmp_path: Path
 ) -> None:
     bucket.upload(TINY, "models/tiny")
     body = {
@@ -251,11 +215,10 @@ def test_a_job_ends_with_files_in_the_bucket_and_an_image(
             "SageMakerModel": {"ModelName": "tiny-sharded"},
         },
     }
-    done = optimize(
+    answer = optimize(
         *("--cli-input-json", json.dumps(body), *HERE),
         *("--base", "scratch", "--images", "oci:images"),
-    )
-    answer = json.loads(done.out)
+    ).document
 
     assert answer["OptimizationJobStatus"] == "COMPLETED"
     assert answer_faults("DescribeOptimizationJob", answer) == ()

@@ -29,15 +29,10 @@ def test_a_plan_tells_speed_and_cost(packager: Packager) -> None:
 
 def test_a_workload_and_a_discount_can_be_chosen(packager: Packager) -> None:
     asked = ("--workload", "chat", "--discount", "0.26", "--format", "json")
-    done = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *asked)
 
-    predicted = json.loads(done.out)["predicted"]
-    workload = predicted["workload"]
-    assert (workload["name"], workload["input_tokens"], workload["output_tokens"]) == (
-        "chat",
-        550,
-        150,
-    )
+    predicted = packager("plan", *MODEL, "--instance", "ml.g5.xlarge", *asked).document["predicted"]
+    asked_for = [predicted["workload"][one] for one in ("name", "input_tokens", "output_tokens")]
+    assert asked_for == ["chat", 550, 150]
     assert predicted["discount"] == 0.26
 
 
@@ -132,11 +127,10 @@ def test_a_tool_parser_is_chosen_refused_turned_off(packager: Packager, tmp_path
 
     chosen = packager(*words)
     off = packager(*words, "--tool-call-parser", "off", "--format", "json")
-    wrong = packager(*words, "--tool-call-parser", "hermess")
+    wrong = packager(*words, "--tool-call-parser", "hermess", status=3)
 
     assert "\ntool calls hermes: the chat template writes <tool_call>\n" in chosen.out
     assert json.loads(off.out)["tool_call_parser"] is None
-    assert wrong.status == 3
     assert "SGLang 0.5.17 has no parser 'hermess' for tool calls" in wrong.err
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--model", "model")
 
@@ -51,25 +50,17 @@ def place() -> Iterator[Path]:
         yield path
 
 
-def digest_printed(place: Path, code: str, output: str, **options: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *BUILD, "--output", output],
-        cwd=place,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "XDG_STATE_HOME": str(place / output.replace(":", "-") / "state"),
-            "XDG_CONFIG_HOME": str(place / output.replace(":", "-") / "config"),
-            "HOME": str(place),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **options,  # type: ignore[call-overload]
-    )
-    assert done.returncode == 0, done.stderr
-    return str(done.stdout.rpartition("@")[2].strip())
+def digest_printed(place: Path, code: str, output: str) -> str:
+    own = place / output.replace(":", "-")
+    env = {
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "XDG_STATE_HOME": str(own / "state"),
+        "XDG_CONFIG_HOME": str(own / "config"),
+        "HOME": str(place),
+    }
+    done = run_python("-c", code, *BUILD, "--output", output, cwd=place, env=env)
+    return done.stdout.rpartition("@")[2].strip()
 
 
 @pytest.mark.extended

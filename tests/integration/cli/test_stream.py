@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.doubles.s3 import Bucket
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 from tests.support.remote_models import BUILD, TOKEN, Remote
 from tests.support.remote_models import bucket as bucket
 from tests.support.remote_models import environment as environment
@@ -42,9 +42,7 @@ def bytes_below(directory: Path) -> int:
     return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-def test_a_hub_model_streams_into_a_registry_without_landing_on_disk(
-    remote: Remote, registry: FakeRegistry
-) -> None:
+def test_a_hub_model_streams_without_a_disk(remote: Remote, registry: FakeRegistry) -> None:
     done = remote.build("hf://acme/tiny", f"{registry.host}/acme/tiny:1")
 
     assert ("acme/tiny", "1") in registry.manifests
@@ -53,9 +51,7 @@ def test_a_hub_model_streams_into_a_registry_without_landing_on_disk(
     assert TOKEN not in done.out + done.err
 
 
-def test_streamed_downloaded_and_local_weights_are_the_same_layers(
-    remote: Remote, bucket: Bucket, model: Path
-) -> None:
+def test_every_source_gives_the_same_layers(remote: Remote, bucket: Bucket, model: Path) -> None:
     places = {
         "hf": "hf://acme/tiny",
         "hub": "acme/tiny",
@@ -118,9 +114,7 @@ def test_connections_that_drop_do_not_stop_a_build(remote: Remote, hub: FakeHub)
     assert hub.drops[SHARD] == []
 
 
-def test_wrong_bytes_from_a_hub_are_never_named(
-    remote: Remote, hub: FakeHub, registry: FakeRegistry
-) -> None:
+def test_wrong_bytes_are_never_named(remote: Remote, hub: FakeHub, registry: FakeRegistry) -> None:
     registry.put_manifest("acme/tiny", "1", b"{}", "application/vnd.oci.image.manifest.v1+json")
     before = dict(registry.manifests)
     hub.damaged[SHARD] = 99
@@ -132,9 +126,7 @@ def test_wrong_bytes_from_a_hub_are_never_named(
 
 
 @pytest.mark.extended
-def test_an_object_that_changes_during_the_build_is_never_named(
-    remote: Remote, bucket: Bucket, registry: FakeRegistry
-) -> None:
+def test_changed_objects_fail(remote: Remote, bucket: Bucket, registry: FakeRegistry) -> None:
     changing = (
         "import sys\n"
         "from packager.models import s3\n"
@@ -151,18 +143,15 @@ def test_an_object_that_changes_during_the_build_is_never_named(
     )
     places = ("--model", f"{bucket.url}/llama", "--output", f"{registry.host}/acme/tiny:1")
 
-    done = run_code(remote, changing, *BUILD, *places)
+    done = run_code(remote, changing, *BUILD, *places, status=65)
 
-    assert done.returncode == 65, done.stderr
     assert "changed since it was listed" in done.stderr
     assert registry.manifests == {}
     assert "secret-canary" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("source", ["hf", "s3"])
-def test_a_plan_of_a_streamed_model_reads_headers(
-    remote: Remote, bucket: Bucket, source: str
-) -> None:
+def test_a_plan_of_a_streamed_model_is_cheap(remote: Remote, bucket: Bucket, source: str) -> None:
     reference = {"hf": "hf://acme/tiny", "s3": f"{bucket.url}/llama"}[source]
 
     done = remote.run("plan", "--model", reference, "--instance", "g5.xlarge")
@@ -173,9 +162,7 @@ def test_a_plan_of_a_streamed_model_reads_headers(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("source", ["hf", "s3"])
-def test_memory_does_not_grow_with_the_model(
-    server: str, remote: Remote, hub: FakeHub, source: str
-) -> None:
+def test_memory_does_not_grow_much(server: str, remote: Remote, hub: FakeHub, source: str) -> None:
     """Python, its libraries and some chunks a layer: the weights have 220 MB."""
     large = write_model(
         remote.root / "large", hidden_size=1024, intermediate_size=4096, layers=6, vocab_size=8000
@@ -198,18 +185,11 @@ def test_memory_does_not_grow_with_the_model(
     )
     done = run_code(remote, measured, *BUILD, "--model", reference, "--output", "oci:out")
 
-    assert done.returncode == 0, done.stderr
     assert bytes_below(remote.root / "out") > 200_000_000
     assert int(done.stderr.split("peak ")[1]) * 1024 < 150_000_000
 
 
-def run_code(remote: Remote, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_code(remote: Remote, code: str, *arguments: str, **how: Any) -> CompletedProcess[str]:
     """Run Python code with the command line's arguments, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=remote.root,
-        env={**os.environ, **remote.environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    env = {**remote.environment, "PYTHONPATH": str(ROOT)}
+    return run_python("-c", code, *arguments, cwd=remote.root, env=env, **how)

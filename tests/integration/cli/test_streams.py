@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from packager.cli import app
 from packager.errors import SmokeFailed
+from tests.support.processes import run_python
 
 
-def test_json_is_asked_for_and_a_bug_is_json_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(**options: object) -> None:
         raise ZeroDivisionError("division by zero")
 
@@ -41,15 +38,11 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
     read, write = os.pipe()
     os.close(read)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "packager", "list", "instances"],
-            stdout=write,
-            stderr=subprocess.PIPE,
-        )
+        done = run_python("-m", "packager", "list", "instances", stdout=write)
     finally:
         os.close(write)
 
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stderr == ""
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal(
@@ -67,12 +60,6 @@ def test_control_characters_of_others_do_not_reach_the_terminal(
 
 def test_a_full_stdout_is_an_output_that_failed() -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = subprocess.run(
-            [sys.executable, "-m", "packager", "list", "instances"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = run_python("-m", "packager", "list", "instances", stdout=full, status=74)
 
-    assert done.returncode == 74
     assert "no space is left" in done.stderr

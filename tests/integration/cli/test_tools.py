@@ -35,13 +35,6 @@ def test_a_tool_is_installed_listed_and_removed(packager: Packager, env: dict[st
     assert not Path(place).exists()
 
 
-def test_a_tool_that_is_not_there_is_not_found(packager: Packager, env: dict[str, str]) -> None:
-    done = packager("tools", "install", "nothing", env=env)
-
-    assert (done.status, done.out) == (66, "")
-    assert "there is no tool 'nothing'" in done.err
-
-
 def test_the_schemas_of_the_protocol_are_printed(packager: Packager) -> None:
     schemas = json.loads(packager("tools", "schema").out)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import unavailable
+from tests.support import disks
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
+from tests.support.processes import run_python
+
+cases = cases_of(__file__)
 
 OUT = ("--output", "oci:out")
 BUILD = ("build", "--instance", "local", "--base", "scratch", *OUT)
@@ -23,24 +25,12 @@ def copy_of_tiny(where: Path) -> Path:
     return Path(shutil.copytree(TINY, where / "model"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
-        pytest.param((*BUILD, "--model", "what is this"), 2, "what is this", id="no model's name"),
-        pytest.param((*BUILT_ON, "oci:nowhere", *OUT), 66, "nowhere", id="no such base layout"),
-        pytest.param(
-            (*BUILT_ON, "scratch", "--output", "oci:out:a", "--output", "oci:./out:b"),
-            *(2, "one layout directory"),
-            id="two images for one layout",
-        ),
-    ],
-)
+@cases("wrong")
 def test_a_wrong_request_is_explained(
-    packager: Packager, tmp_path: Path, arguments: tuple[str, ...], status: int, says: str
+    packager: Packager, tmp_path: Path, model: str, more: list[str], status: int, says: str
 ) -> None:
-    done = packager(*arguments)
+    done = packager(*BUILD, "--model", model.format(tiny=TINY), *more, status=status)
 
-    assert done.status == status, done.err
     assert says in done.err
     assert "hint: " in done.err
     assert "Traceback" not in done.err
@@ -48,9 +38,7 @@ def test_a_wrong_request_is_explained(
 
 
 @pytest.mark.parametrize("index", [None, "{", '{"manifests": [{}]}'])
-def test_a_base_layout_without_a_usable_index_is_explained(
-    packager: Packager, tmp_path: Path, index: str | None
-) -> None:
+def test_a_base_without_usable_index(packager: Packager, tmp_path: Path, index: str | None) -> None:
     base = tmp_path / "base"
     base.mkdir()
     (base / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
@@ -89,13 +77,8 @@ def test_json_errors_are_documents(packager: Packager) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MB, half the size of the model."""
-    if os.geteuid() != 0:
-        unavailable("root, to mount a small file system,")
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with disks.small_disk(tmp_path / "small", "4m") as place:
+        yield place
 
 
 def test_a_full_disk_is_noticed_before_the_first_byte(packager: Packager, small_disk: Path) -> None:
@@ -106,9 +89,7 @@ def test_a_full_disk_is_noticed_before_the_first_byte(packager: Packager, small_
     assert list(small_disk.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_meanwhile_leaves_nothing(
-    packager: Packager, small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_disk_may_fill_up_meanwhile(packager: Packager, small_disk: Path, tmp_path: Path) -> None:
     code = (
         "import shutil, sys\n"
         "from collections import namedtuple\n"
@@ -118,10 +99,6 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(
         f"sys.exit(run(['build', '--model', {str(TINY)!r}, '--instance', 'local', '--base',\n"
         f" 'scratch', '--output', 'oci:{small_disk}/out', '--quiet']))\n"
     )
-    import sys
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert done.returncode == 74, done.stderr
-    assert "no space left" in done.stderr
+    assert "no space left" in run_python("-c", code, status=74).stderr
     assert list(small_disk.iterdir()) == []

@@ -10,28 +10,19 @@ from typing import Any
 import pytest
 
 from tests.support.commandline import TINY, Done, packager_in
-from tests.support.tool_steps import OUTSIDE
+from tests.support.demo_builds import environment_of
+from tests.support.demo_builds import tools_dir as tools_dir
 
 Run = Callable[..., Done]
-
-
-@pytest.fixture(scope="module")
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tools")
 
 
 @pytest.fixture
 def run(tmp_path: Path, tools_dir: Path) -> Run:
     """Build or plan upon an image that is a base by having a digest."""
     packager = packager_in(tmp_path)
-    env = {
-        "PYTHONPATH": str(OUTSIDE),
-        "PACKAGER_CACHE": str(tmp_path / "cache"),
-        "PACKAGER_TOOLS": str(tools_dir),
-    }
+    env = environment_of(tmp_path, tools_dir)
     common = ["--model", str(TINY), "--instance", "local"]
-    made = packager("build", *common, "--base", "scratch", "--output", "oci:base", env=env)
-    assert made.status == 0, made.err
+    packager("build", *common, "--base", "scratch", "--output", "oci:base", env=env, status=0)
 
     def run(*words: str, command: str = "build") -> Done:
         told = [command, *common]

@@ -9,22 +9,15 @@ import pytest
 
 from tests.integration.images.trees.building import files_in, files_of_image
 from tests.support.commandline import TINY, packager_in
+from tests.support.demo_builds import environment_of
+from tests.support.demo_builds import tools_dir as tools_dir
 from tests.support.tool_steps import OUTSIDE
-
-
-@pytest.fixture(scope="module")
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tools")
 
 
 @pytest.mark.extended
 def test_quantized_and_compiled_files_are_the_images(tmp_path: Path, tools_dir: Path) -> None:
     packager = packager_in(tmp_path)
-    env = {
-        "PYTHONPATH": str(OUTSIDE),
-        "PACKAGER_CACHE": str(tmp_path / "cache"),
-        "PACKAGER_TOOLS": str(tools_dir),
-    }
+    env = environment_of(tmp_path, tools_dir)
     common = ("build", "--model", str(TINY), "--instance", "local")
     packager(*common, "--base", "scratch", "--output", "oci:base", env=env, status=0)
     steps = ("--quantize", "demo-copy", "--compile", "demo_compiler", "--base", "oci:base")

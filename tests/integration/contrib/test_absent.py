@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.support.cases import cases_of
+from tests.support.processes import run_python
+
+cases = cases_of(__file__)
 
 pytestmark = pytest.mark.extended
 
@@ -23,20 +25,6 @@ raise SystemExit(run(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("list", "compilers"),
-        ("cache", "import", "--help"),
-        ("plan", "--model", "examples/tiny-llama", "--instance", "ml.g5.xlarge"),
-    ],
-)
+@cases("commands")
 def test_commands_that_do_not_name_it_work_without_contrib(arguments: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_CONTRIB, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-    assert done.returncode == 0, done.stderr
+    run_python("-c", WITHOUT_CONTRIB, *arguments)

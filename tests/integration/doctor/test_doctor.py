@@ -24,9 +24,7 @@ def test_a_broken_docker_configuration_is_no_login(tmp_path: Path, content: str)
     assert check.status == "missing"
 
 
-def test_a_home_that_may_not_be_looked_into_is_no_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_home_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = tmp_path / "home"
     exists = Path.exists
 

@@ -19,10 +19,7 @@ from packager.core.model import ModelFile
 from packager.core.recipe import Estimate
 from packager.errors import StepFailed
 from packager.steps.capacity import check_capacity
-from packager.steps.failures import (
-    StepTimedOut,
-    StepTooLarge,
-)
+from packager.steps.failures import StepTimedOut, StepTooLarge
 from tests.integration.steps.conftest import Run
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
@@ -54,9 +51,7 @@ def test_inputs_that_are_no_local_files_are_written_out(into: Path, run: Run) ->
     assert (into / "config.json").read_text() == '{"demo": 0}'
 
 
-def test_the_worker_sees_nothing_of_our_environment(
-    into: Path, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_a_worker_sees_a_clean_place(into: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@localhost/simple")
     for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"):
@@ -73,9 +68,7 @@ def test_the_worker_sees_nothing_of_our_environment(
     assert Path(seen["HOME"]).parent == Path((into / "cwd.txt").read_text()).parent
 
 
-def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
-    into: Path, monkeypatch: pytest.MonkeyPatch, run: Run
-) -> None:
+def test_a_worker_has_kernel_limits(into: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Else the suite under caps would test the same kernels as without."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
@@ -87,9 +80,7 @@ def test_a_worker_pretends_the_lesser_processor_that_we_are_told_to(
 
 
 @cases("failing")
-def test_each_way_to_fail_has_its_error(
-    do: str, kind: str, words: str, tmp_path: Path, run: Run
-) -> None:
+def test_failures_have_own_errors(do: str, kind: str, words: str, tmp_path: Path, run: Run) -> None:
     with pytest.raises(StepFailed) as caught:
         run(step(do))
 
@@ -170,11 +161,7 @@ def test_a_step_too_large_for_the_machine_is_refused_before_it_starts(into: Path
     assert list(into.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("memory_bytes", "refused"),
-    [(100, False), (99, True)],
-    ids=["all weights are in memory", "some are on disk"],
-)
+@cases("beyond_memory")
 def test_weights_beyond_memory_need_disk_space(memory_bytes: int, refused: bool) -> None:
     needs = Estimate(
         memory_bytes=100, least_memory_bytes=50, disk_bytes=10**9, spilled_bytes=4 * 10**9

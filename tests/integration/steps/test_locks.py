@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases_of
 from tests.unit.steps.test_locks import locked, renew, run_renew
 from tests.unit.steps.test_locks import recipe as recipe
+
+cases = cases_of(__file__)
 
 
 def test_a_tools_locks_are_written_in_one_command(
@@ -53,16 +56,8 @@ for found in metadata.distributions():
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
-    ("fixture", "name", "alone"),
-    [
-        ("quantizing", "llmcompressor", set()),
-        ("training", "draft-heads", {"speculators", "hs-connectors"}),
-    ],
-)
-def test_an_environment_has_all_that_its_packages_ask_for(
-    fixture: str, name: str, alone: set[str], request: pytest.FixtureRequest
-) -> None:
+@cases("environments")
+def test_nothing_is_missing(fixture: str, alone: set[str], request: pytest.FixtureRequest) -> None:
     """The lock is whole: whatever an installed package asks for is there, in a version it takes."""
     python = request.getfixturevalue(fixture)
 
@@ -76,9 +71,7 @@ def test_an_environment_has_all_that_its_packages_ask_for(
 @pytest.mark.parametrize(
     ("fixture", "name"), [("quantizing", "llmcompressor"), ("training", "draft-heads")]
 )
-def test_an_environment_has_the_versions_of_the_lock_and_is_verified(
-    fixture: str, name: str, request: pytest.FixtureRequest
-) -> None:
+def test_versions_are_the_locks(fixture: str, name: str, request: pytest.FixtureRequest) -> None:
     python: Path = request.getfixturevalue(fixture)
     document = json.loads((python.parents[1] / "made.json").read_text())
     pins = locked(name)

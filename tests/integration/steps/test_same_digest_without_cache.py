@@ -105,9 +105,7 @@ def test_a_full_disk_does_not_change_the_digest(builds: Builds, small_disk: None
     [input_output_error, no_place_for_blobs, open_to_others],
     ids=lambda spoil: spoil.__name__,
 )
-def test_a_fault_of_the_cache_does_not_change_the_digest(
-    builds: Builds, spoil: Callable[[Builds], None]
-) -> None:
+def test_a_broken_cache_changes_no_digest(builds: Builds, spoil: Callable[[Builds], None]) -> None:
     spoil(builds)
 
     broken = builds.build("broken")

@@ -111,11 +111,8 @@ def test_a_quantizer_of_another_package_quantizes(tmp_path: Path, build: Run) ->
 def test_a_changed_input_misses_and_the_plan_names_the_field(build: Run) -> None:
     build("demo-copy,seed=1")
 
-    same = build("demo-copy,seed=1", "--format", "json", command="plan")
-    other = build("demo-copy,seed=2", "--format", "json", command="plan")
-
-    [hit] = json.loads(same.out)["forecasts"]
-    [miss] = json.loads(other.out)["forecasts"]
+    [hit] = build("demo-copy,seed=1", "--format", "json", command="plan").document["forecasts"]
+    [miss] = build("demo-copy,seed=2", "--format", "json", command="plan").document["forecasts"]
     assert (hit["state"], hit["installs"]) == ("hit", False)
     assert hit["seconds"] > 0
     assert (miss["state"], miss["differs"]) == ("miss", ["/calibration/seed"])
@@ -172,9 +169,7 @@ def test_two_builders_run_the_tool_once(tmp_path: Path, build: Run, env: dict[st
 
 
 @cases("failing")
-def test_a_step_that_fails_publishes_nothing_and_can_be_run_again(
-    way: str, words: str, tmp_path: Path, build: Run
-) -> None:
+def test_a_failed_step_publishes_nothing(way: str, words: str, tmp_path: Path, build: Run) -> None:
     done = build(f"demo-{way}")
 
     assert done.status == 6

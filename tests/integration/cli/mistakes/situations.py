@@ -13,13 +13,12 @@ import pickle
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from tests.conftest import need
+from tests.support.certificates import self_signed
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
@@ -71,16 +70,8 @@ def failing_hub(status: int, **headers: str) -> Callable[[Path], AbstractContext
 @contextmanager
 def tls_hub(here: Path) -> Iterator[Values]:
     """A server whose certificate nobody vouches for."""
-    key, certificate = here / "key.pem", here / "certificate.pem"
-    subprocess.run(
-        [need("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        + ["-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
-        + ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(*self_signed(here))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=_shake_hands, args=(listening, context), daemon=True).start()
         host = f"127.0.0.1:{listening.getsockname()[1]}"

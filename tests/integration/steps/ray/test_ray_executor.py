@@ -13,9 +13,7 @@ from tests.unit.steps.ray.test_ray_executor import Run
 from tests.unit.steps.ray.test_ray_executor import world as world
 
 
-def test_the_memory_of_gpus_is_what_the_driver_of_the_node_says(
-    world: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_memory_of_a_node(world: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = {"gpus": {"CPU": 8.0, "memory": 2.0**36, "GPU": 4.0}}
     node = world(nodes=nodes)
     node.ray.gpu_bytes = 24 * 2**30

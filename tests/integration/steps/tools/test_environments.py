@@ -151,9 +151,7 @@ def test_what_still_runs_of_a_killed_installation_is_waited_for(tmp_path: Path, 
         pass
 
 
-def test_installers_are_not_shown_the_claim_key(
-    tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_claim_key_is_kept(tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may run the code of packages, which could name layers of its choice with it."""
     shown: list[str] = []
 
@@ -169,9 +167,7 @@ def test_installers_are_not_shown_the_claim_key(
     assert "packager-claim-key-1:secret" not in shown
 
 
-def test_installers_hold_the_lock_of_their_environment(
-    tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installers_hold_locks(tmp_path: Path, tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[bool] = []
 
     def seen(command: list[str], *, holding: Sequence[int], **rest: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,19 +26,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("tool-environments")
 
 install = load(HELPER / "install.py")
 
-GROUPS = """
-[[install]]
-requirements = "requirements/lock-first.txt"
-prefer = "requirements/lock-first-cpu.txt"
-require_hashes = true
-no_deps = true
-
-[[install]]
-requirements = "requirements/lock-gpu.txt"
-needed_by = "first"
-require_hashes = true
-no_deps = true
-"""
+GROUPS = (Path(__file__).parent / "corpus" / "groups.toml").read_text("utf-8")
 
 
 def pin(wheels: Path, name: str, version: str) -> str:
@@ -62,9 +51,8 @@ def tool(tmp_path: Path) -> Path:
     return place
 
 
-def document(made: Environments) -> dict[str, object]:
-    found: dict[str, object] = json.loads((made.place("two") / MADE).read_bytes())
-    return found
+def document(made: Environments) -> dict[str, Any]:
+    return dict(json.loads((made.place("two") / MADE).read_bytes()))
 
 
 def test_the_preferred_build_is_taken_and_brings_nothing_else(tmp_path: Path, tool: Path) -> None:
@@ -73,21 +61,17 @@ def test_the_preferred_build_is_taken_and_brings_nothing_else(tmp_path: Path, to
     made.install("two")
 
     versions = document(made)["versions"]
-    assert isinstance(versions, dict)
     assert (versions["first"], versions.get("driver")) == ("1.0+cpu", None)
     assert document(made)["hashes"] == "verified"
 
 
-def test_where_the_index_lacks_it_the_other_build_comes_with_what_it_needs(
-    tmp_path: Path, tool: Path
-) -> None:
+def test_the_other_build_comes_with_what_it_needs(tmp_path: Path, tool: Path) -> None:
     (tmp_path / "wheels/first-1.0+cpu-py3-none-any.whl").unlink()
     made = own(tmp_path, tool)
 
     made.install("two")
 
     versions = document(made)["versions"]
-    assert isinstance(versions, dict)
     assert (versions["first"], versions["driver"]) == ("1.0", "3.0")
 
 
@@ -166,9 +150,7 @@ def test_without_locks_the_switch_changes_nothing(tmp_path: Path, tool: Path) ->
 
 
 @pytest.mark.parametrize("change", ["prefer", "needed_by", "require_hashes", "no_deps"])
-def test_how_a_group_is_installed_decides_its_environment(
-    change: str, tmp_path: Path, tool: Path
-) -> None:
+def test_how_groups_install_decides_environments(change: str, tmp_path: Path, tool: Path) -> None:
     before = own(tmp_path, tool).place("two")
     lines = (tool / "tool.toml").read_text().splitlines()
     first = next(line for line in lines if line.startswith(change))
