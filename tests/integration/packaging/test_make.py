@@ -66,9 +66,7 @@ def test_an_environment_is_made_once(python: Path) -> None:
 
 
 @cases("packages_of_a_pip_that_was_killed_are_installed_anew")
-def test_packages_of_a_pip_that_was_killed_are_installed_anew(
-    killed: str, again: list[str], python: Path
-) -> None:
+def test_a_killed_pip_is_run_again(killed: str, again: list[str], python: Path) -> None:
     status, _ = make("venv-test", python, killed)
     assert status == 2
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +14,12 @@ import packager
 from packager.build.report_plan import plan_document
 from packager.errors import NotFound, PlanRejected, UsageError
 from tests.integration.packaging.test_start import HEAVY
+from tests.support.cases import cases_of
 from tests.support.commandline import TINY, packager_in
 from tests.support.places import ROOT
+from tests.support.processes import run_python
+
+cases = cases_of(__file__)
 
 SCRATCH = {"instance": "local", "base": "scratch"}
 
@@ -33,11 +34,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def python(code: str) -> str:
-    command = [sys.executable, "-c", code]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-c", code, cwd=Path.cwd(), env={"PYTHONPATH": str(ROOT)}).stdout
 
 
 def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
@@ -57,16 +54,7 @@ def test_importing_packager_loads_none_of_its_modules_but_the_version() -> None:
     assert not {name.partition(".")[0] for name in loaded} & (HEAVY | {"click"})
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        "from packager import build",
-        "import packager.build; from packager import build",
-        "import packager.build.pipeline as line; from packager import build",
-        "from packager.build import pipeline; from packager import build",
-        "from packager import plan; from packager import build",
-    ],
-)
+@cases("imported")
 def test_build_can_be_called_whatever_was_imported_before(first: str) -> None:
     code = f"{first}\nimport packager.build.pipeline\nassert packager.build.pipeline.build\n"
     code += "try:\n    build(model='m', instance='local', output=())\n"
@@ -116,13 +104,7 @@ def test_a_plan_that_cannot_work_raises_all_findings() -> None:
     assert codes == {"tp-not-allowed", "shape-over-positions"}
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"tp": 2}, "the request has an unknown field 'tp'"),
-        ({"max_batch": 0}, "max_batch 0: input should be greater than or equal to 1"),
-    ],
-)
+@cases("wrong_fields")
 def test_a_wrong_field_is_a_usage_error(fields: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         packager.plan(model=TINY, instance="ml.g5.xlarge", **fields)

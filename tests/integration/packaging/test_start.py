@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.processes import run_program, run_python
 
 HEAVY = {
-    "pydantic",
-    "jinja2",
-    "rich",
-    "urllib3",
-    "docker",
-    "huggingface_hub",
-    "requests",
-    "rfc8785",
+    *("pydantic", "jinja2", "rich", "urllib3", "docker"),
+    *("huggingface_hub", "requests", "rfc8785"),
 }
 
 
@@ -35,8 +29,7 @@ def all_modules_after(*arguments: str) -> set[str]:
         f"run({list(arguments)!r})\n"
         "print(*sys.modules, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stderr.split())
+    return set(run_python("-c", code).stderr.split())
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
@@ -57,8 +50,7 @@ def test_completing_loads_no_command_and_nothing_heavy(line: str) -> None:
         "main()\n"
         "print(*sys.modules, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
+    done = run_python("-c", code)
     loaded = set(done.stderr.split())
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
     assert not {"packager.cli.plan", "packager.catalog.instances", "packaging"} & loaded
@@ -101,8 +93,7 @@ def test_mounting_starts_with_what_it_uses() -> None:
         "wiring.node_image_services_for(wiring.Settings())\n"
         "print(*sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {*done.stdout.split()}
+    loaded = {*run_python("-c", code).stdout.split()}
 
     assert "packager.images.mounts.mounts" in loaded
     assert not loaded & {"pydantic", "jinja2", "urllib3", "packager.core.plan"}
@@ -110,9 +101,7 @@ def test_mounting_starts_with_what_it_uses() -> None:
 
 def test_the_import_contract_holds() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
-
-    assert done.returncode == 0, done.stdout
+    run_program(lint, "--no-cache")
 
 
 def test_documents_get_their_validators_when_one_is_read() -> None:
@@ -127,9 +116,8 @@ def test_documents_get_their_validators_when_one_is_read() -> None:
         "parsed = [m for m in ours if m.model_config.get('use_attribute_docstrings')]\n"
         "assert not parsed, f'the sources of {parsed} would be parsed'\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.split() == ["True", "Resources"]  # an instance of it is a default
+    printed = run_python("-c", code).stdout.split()
+    assert printed == ["True", "Resources"]  # an instance of it is a default
 
 
 def test_ending_looks_for_no_garbage() -> None:
@@ -143,6 +131,4 @@ def test_ending_looks_for_no_garbage() -> None:
         "finally:\n"
         "    print(gc.get_freeze_count() > 10_000, file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stderr.split() == ["True"]
+    assert run_python("-c", code).stderr.split() == ["True"]

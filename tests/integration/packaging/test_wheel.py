@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email
 import re
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -14,7 +13,7 @@ import pytest
 
 from packager.version import __version__
 from tests.support.commandline import TINY, packager_in
-from tests.support.places import ROOT
+from tests.support.processes import run_program, run_python
 from tests.support.wheels import (
     SUPPORTED,
     Distribution,
@@ -41,10 +40,8 @@ def names(made: Distribution) -> set[str]:
 
 def shipped(*directories: str) -> set[str]:
     """Tracked files of the repository below `directories`."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *directories], cwd=ROOT, check=True, capture_output=True
-    )
-    return set(listed.stdout.decode().strip("\0").split("\0"))
+    listed = run_program("git", "ls-files", "-z", "--", *directories)
+    return set(listed.stdout.strip("\0").split("\0"))
 
 
 def test_every_tracked_file_of_the_packages_is_in_the_wheel(names: set[str]) -> None:
@@ -91,12 +88,8 @@ def test_the_sdist_has_tracked_files_and_no_tests(made: Distribution) -> None:
 
 
 def test_an_index_would_show_the_description(made: Distribution) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "twine", "--no-color", "check", "--strict", made.wheel, made.sdist],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = ("-m", "twine", "--no-color", "check", "--strict", made.wheel, made.sdist)
+    done = run_python(*words, status=None)
 
     assert re.findall(r"PASSED|FAILED|WARNING", done.stdout) == ["PASSED", "PASSED"], done.stdout
 

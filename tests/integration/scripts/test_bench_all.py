@@ -12,12 +12,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.running_jobs import until
 
 ALL = ROOT / "benchmarks" / "all.py"
 MET = """
@@ -83,9 +83,7 @@ def test_every_target_is_a_row_and_all_met_is_status_zero(tmp_path: Path) -> Non
     ],
     ids=["missed", "failed", "silent", "lying"],
 )
-def test_what_was_missed_is_a_row_and_the_others_are_run(
-    tmp_path: Path, script: str, rows: list[list[str]]
-) -> None:
+def test_a_miss_is_a_row_among_others(tmp_path: Path, script: str, rows: list[list[str]]) -> None:
     done = run(stubs(tmp_path, bad=script, good=MET), "bad", "good", "--json", f"{tmp_path}/x.json")
 
     assert done.returncode == 1
@@ -118,10 +116,7 @@ def test_a_run_that_is_ended_shows_what_was_measured(tmp_path: Path, number: int
     process = subprocess.Popen(
         [*command, "--json", str(file)], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    deadline = time.monotonic() + 30
-    while not file.is_file():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(file.is_file)
     children = _children(process.pid)
 
     os.kill(process.pid, number)
@@ -169,14 +164,9 @@ runpy.run_path({str(ALL)!r}, run_name="__main__")
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    deadline = time.monotonic() + 30
-    while not found and time.monotonic() < deadline:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        found = [int(word) for word in text.split()]
-        time.sleep(0.05)
-    assert found
-    return found
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    until(lambda: listed.read_text() != "")
+    return [int(word) for word in listed.read_text().split()]
 
 
 def test_every_benchmark_is_run_and_ends_with_what_it_compared() -> None:

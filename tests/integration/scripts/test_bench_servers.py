@@ -7,14 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import need, unavailable
+from tests.support.known import known
 from tests.support.places import ROOT
 from tests.support.processes import is_alive, left_of
+from tests.support.running_jobs import until
 
 pytestmark = [
     pytest.mark.extended,
@@ -51,12 +52,8 @@ def check(server: str, killed_by: signal.Signals, root: Path) -> None:
     with subprocess.Popen(
         command, cwd=ROOT / "benchmarks", stdout=subprocess.PIPE, text=True
     ) as benchmark:
-        assert benchmark.stdout is not None
-        pid = int(benchmark.stdout.readline())
+        pid = int(known(benchmark.stdout).readline())
         assert is_alive(pid)
         benchmark.send_signal(killed_by)
 
-    deadline = time.monotonic() + 60
-    while is_alive(pid) or left_of(root):
-        assert time.monotonic() < deadline, f"the {server} is still there: {left_of(root)}"
-        time.sleep(0.1)
+    until(lambda: not is_alive(pid) and not left_of(root))

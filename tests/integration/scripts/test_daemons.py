@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
+from tests.support.running_jobs import until
 from tests.support.workers import load
 
 cases = cases_of(__file__)
@@ -48,9 +48,7 @@ def test_half_a_pid_file_names_no_daemon(text: str, tmp_path: Path) -> None:
     assert daemons.pid_of(tmp_path, "registry") is None
 
 
-def test_a_daemon_whose_start_was_killed_before_its_pid_was_written_is_ended(
-    tmp_path: Path, daemon: subprocess.Popen[bytes]
-) -> None:
+def test_a_daemon_without_a_pid_is_ended(tmp_path: Path, daemon: subprocess.Popen[bytes]) -> None:
     assert daemons.running_with(tmp_path / "daemon.json") == [daemon.pid]
 
     assert daemons.end_all(tmp_path, "dockerd", tmp_path / "daemon.json", 5)
@@ -116,9 +114,7 @@ def test_a_half_unpacked_package_is_not_an_installed_one(
     assert daemons.installed("docker.io") is known
 
 
-def test_a_machine_without_dpkg_has_no_half_unpacked_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_dpkg_nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert daemons.installed("docker.io") is None
@@ -143,10 +139,7 @@ def test_what_ends_with_a_process_is_stopped_when_that_is_killed(tmp_path: Path)
         owner.kill()
         owner.wait()
 
-    deadline = time.monotonic() + 60
-    while not stopped.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(stopped.exists)
 
 
 def test_a_start_that_fails_leaves_no_watcher(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +14,7 @@ import yaml
 from tests.conftest import unavailable
 from tests.support.cases import cases_of
 from tests.support.places import ROOT, SCRIPTS
+from tests.support.processes import run_python
 
 cases = cases_of(__file__)
 
@@ -38,10 +36,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if importlib.util.find_spec("zensical") is None:
         unavailable("zensical (`pip install '.[docs]'`)")
     place = tmp_path_factory.mktemp("site") / "site"
-    command = [sys.executable, str(SCRIPTS / "make-site"), str(place)]
-    environment = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{place}\n"), done.stderr
+    done = run_python(SCRIPTS / "make-site", place, env={"NO_COLOR": "1"})
+    assert done.stdout == f"{place}\n", done.stderr
     return place
 
 

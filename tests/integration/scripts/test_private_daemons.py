@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from tests.conftest import need, unavailable
 from tests.support.places import SCRIPTS
 from tests.support.processes import left_of
+from tests.support.running_jobs import until
 
 pytestmark = [
     pytest.mark.extended,
@@ -81,9 +81,7 @@ def test_an_engine_starts_once_and_stops_without_a_trace(engine_script: Script) 
     assert left_of(engine_script.root) == []
 
 
-def test_containers_that_come_and_go_cut_no_connections_of_others(
-    engine_script: Script,
-) -> None:
+def test_containers_that_come_and_go_cut_no_connections_of_others(engine_script: Script) -> None:
     """A bridge whose own address changes is not where the others' packets go."""
     assert engine_script.run("start").returncode == 0
     state = json.loads((engine_script.root / "state.json").read_text())
@@ -119,14 +117,11 @@ def kill_start(script: Script, after_s: float) -> int:
         process.wait(after_s)
     except subprocess.TimeoutExpired:
         process.kill()
-    status: int = process.wait()
-    return status
+    return int(process.wait())
 
 
 @pytest.mark.parametrize("after_s", [0.15, 0.4, 0.8, 1.5, 3.0])
-def test_an_engine_killed_at_its_start_is_not_trusted(
-    after_s: float, engine_script: Script
-) -> None:
+def test_an_engine_killed_at_start_is_not_trusted(after_s: float, engine_script: Script) -> None:
     kill_start(engine_script, after_s)
 
     assert engine_script.run("start").returncode == 0
@@ -140,9 +135,7 @@ def test_an_engine_killed_at_its_start_is_not_trusted(
     assert not Path("/sys/class/net", str(state.get("bridge", "none"))).exists()
 
 
-def test_an_engine_that_never_ran_a_container_is_started_anew(
-    engine_script: Script,
-) -> None:
+def test_an_engine_that_never_ran_a_container_is_started_anew(engine_script: Script) -> None:
     """A start that was killed before its probe may have chosen a runtime that cannot work."""
     engine_script.run("start")
     state = engine_script.root / "state.json"
@@ -159,9 +152,7 @@ def test_an_engine_that_never_ran_a_container_is_started_anew(
 
 
 @pytest.mark.parametrize("after_s", [0.05, 0.1, 0.15, 0.2, 0.3, 0.5])
-def test_a_registry_killed_at_its_start_starts_once(
-    after_s: float, registry_script: Script
-) -> None:
+def test_a_registry_killed_at_start_starts_once(after_s: float, registry_script: Script) -> None:
     kill_start(registry_script, after_s)
 
     assert registry_script.run("start").returncode == 0
@@ -181,10 +172,7 @@ def test_a_registry_of_a_test_run_that_was_killed_is_stopped(registry_script: Sc
         owner.kill()
         owner.wait()
 
-    deadline = time.monotonic() + 60
-    while left_of(registry_script.root):
-        assert time.monotonic() < deadline, left_of(registry_script.root)
-        time.sleep(0.1)
+    until(lambda: not left_of(registry_script.root))
 
 
 def test_a_root_that_is_too_long_for_a_socket_is_refused(engine_script: Script) -> None:

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 
-AREAS = """
-[one]
-page = "one"
-tests = ["tests/unit"]
-
-[other]
-page = "other"
-tests = ["tests/live"]
-"""
-COPIED = (
-    "tests/__init__.py",
-    "tests/support/__init__.py",
-    "scripts/test-all",
-    "tests/support/areas.py",
-    "tests/support/finished_files.py",
-    "tests/support/places.py",
-)
+AREAS = (Path(__file__).parent / "corpus" / "areas.toml").read_text("utf-8")
+COPIED: list[str] = read_tables(__file__)["copied"]
 
 
 @pytest.fixture
@@ -54,13 +40,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def run_areas(project: Path, *words: str) -> tuple[int, dict, str]:
-    done = subprocess.run(
-        [sys.executable, "scripts/test-all", *words],
-        cwd=project,
-        env={**os.environ, "WORKERS": "2"},
-        capture_output=True,
-        text=True,
-    )
+    how: dict[str, Any] = {"cwd": project, "env": {"WORKERS": "2"}, "status": None}
+    done = run_python("scripts/test-all", *words, **how)
     last = done.stdout.splitlines()[-1:]
     return done.returncode, json.loads(last[0]) if last else {}, done.stderr
 

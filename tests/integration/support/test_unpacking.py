@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -39,22 +36,6 @@ def begin(place: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     return process
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("seed", range(8))
-def test_a_run_killed_while_it_unpacked_leaves_nothing_that_the_next_one_trusts(
-    seed: int, tmp_path: Path
-) -> None:
-    place = tmp_path / "engine"
-    process = begin(place)
-    time.sleep(random.Random(seed).uniform(0, 0.6))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-    assert not place.exists() or whole(place)
-    assert whole(fill_once(place, "content", fill))
-    assert {path.name for path in tmp_path.iterdir()} == {"engine", "engine.lock"}
 
 
 def test_two_runs_fill_a_directory_once(tmp_path: Path) -> None:
