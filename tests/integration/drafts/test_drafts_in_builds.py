@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from packager.core.model import ModelFiles
 from tests.support import heads, zoo
 from tests.support.cases import cases_of, read_tables
