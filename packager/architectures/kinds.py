@@ -7,6 +7,8 @@ figures of tokens written would be about nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from packager.catalog.served_architectures import GENERATIVE, Kind, kind_of
 from packager.core.model import ModelFiles
@@ -35,6 +37,14 @@ HINTS = {
     "inference, or with vLLM's own image and --runner pooling",
     "draft": "name the model that it drafts for, and give this one with --draft",
 }
+
+
+TOWERS = ("vision_config", "audio_config", "vision_tower_config", "sound_config")
+
+
+def sees(config: Mapping[str, Any]) -> bool:
+    """Return whether a model reads images or sound beside texts, by its config.json."""
+    return any(isinstance(config.get(part), Mapping) for part in TOWERS)
 
 
 def check_kind(architecture: str, model: ModelFiles) -> Finding | None:

@@ -20,7 +20,7 @@ from packager.architectures.quantized import read_quantization
 from packager.architectures.reading import PUBLISHED, Config, shown, text_config
 from packager.architectures.spellings import Architecture, find_architecture, is_native
 from packager.architectures.states import KV_ELEMENT_BYTES
-from packager.architectures.sums import PackedSizes, Sums, active_parameters, add_up
+from packager.architectures.sums import Sums, active_parameters, add_up
 from packager.catalog.model_types import generating_classes
 from packager.catalog.served_architectures import is_listed
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
@@ -29,10 +29,8 @@ from packager.findings import Finding
 
 __all__ = [
     "KV_ELEMENT_BYTES",
-    "PackedSizes",
     "SameModel",
     "make_profile",
-    "packed_sizes",
     "read_head",
     "text_config",
 ]
@@ -61,23 +59,15 @@ def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
 
     Ranking and presets plan one model many times: it is read once.
     """
-    return _make_profile(SameModel(model))[:2]
-
-
-def packed_sizes(model: ModelFiles) -> PackedSizes:
-    """Return the sizes of the layers' matrices that quantizers pack, stored one by one.
-
-    Maps outputs and inputs of a matrix to the first that has them, and how many have.
-    """
-    return _make_profile(SameModel(model))[2]
+    return _make_profile(SameModel(model))
 
 
 @lru_cache(maxsize=2)  # a model and its draft
-def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], PackedSizes]:
+def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     model = same.model
     name, name_findings = _architecture(model.config)
     if (refused := check_kind(name, model)) is not None:
-        return _no_profile(name, model), (refused,), {}
+        return _no_profile(name, model), (refused,)
     row = find_architecture(name)
     config = Config(model.config, row.defaults)
     numbers = read_numbers(config, row)
@@ -132,7 +122,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...], P
         kv_groups=cache.groups,
     )
     untyped = _untyped(model.config)
-    return profile, (*config.findings, *name_findings, *untyped, *unknown, *findings), sums.packed
+    return profile, (*config.findings, *name_findings, *untyped, *unknown, *findings)
 
 
 def _no_profile(name: str, model: ModelFiles) -> ModelProfile:

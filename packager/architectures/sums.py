@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from packager.architectures.experts import Experts
 from packager.architectures.quantized import Quantized, holds_no_weights, parameters_in
@@ -27,7 +27,6 @@ NOT_PACKED = (
 EXPERTS = (".experts.", "moe.input_linear.", "moe.output_linear.")
 
 _Layer = tuple[str, str, bool]  # what stands before its number, the number, whether it is served
-PackedSizes = Mapping[tuple[int, ...], tuple[str, int]]
 
 
 @dataclass(slots=True)
@@ -42,7 +41,6 @@ class Sums:
     expert_bytes: int = 0
     unserved_bytes: int = 0
     layers: int = 0  # distinct ones
-    packed: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # `packed_sizes`
 
 
 @dataclass(slots=True)
@@ -113,9 +111,6 @@ def _add_kind(sums: Sums, alike: _Alike, quantization: Quantized) -> None:
         sums.expert_parameters += count
     if is_packable(tensor, in_experts=in_experts):
         sums.linear_parameters += count
-        if len(tensor.shape) == 2 and layer[2]:
-            first, before = sums.packed.get(tensor.shape, (name, 0))
-            sums.packed[tensor.shape] = first, before + alike.count
 
 
 def _layer_of(match: re.Match[str], stated: int) -> _Layer | None:

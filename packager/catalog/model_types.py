@@ -46,6 +46,12 @@ def generating_classes() -> Mapping[str, Literal["text", "encoder-decoder", "spe
     return classes
 
 
+def loaders_of(model_type: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the classes that each loader of transformers takes for a type, by the loader."""
+    found = _table()["loaders"].get(model_type, {})
+    return {loader: tuple(classes) for loader, classes in found.items()}
+
+
 @cache
 def _table() -> Mapping[str, Any]:
     table: Mapping[str, Any] = json.loads(TABLE.read_bytes())

@@ -21,6 +21,9 @@ from packager.architectures.demands import (
     stated_quantization,
 )
 from packager.architectures.profile import SameModel, read_head
+from packager.catalog.engine_layers import find_layers
+from packager.checkpoints.blocked import Blocked, one_of_each
+from packager.checkpoints.fused import find_partly_quantized
 from packager.checkpoints.ignored import read_ignored
 from packager.checkpoints.packed import QUANTIZED, Packed, layouts_of, read_packed
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
@@ -54,6 +57,7 @@ class Inspected:
     arrived: CheckpointRequirements | None
     findings: tuple[Finding, ...]  # of the headers and, where they were read, of the values
     plain_head: tuple[str, ...] = ()  # weights of an MTP head that are declared packed
+    blocks: tuple[Blocked, ...] = ()  # of matrices whose weights share scales, one of each kind
 
 
 def inspect_quantized(model: ModelFiles, values: ScaleValues | None = None) -> Inspected:
@@ -83,8 +87,10 @@ def _inspect_headers(same: SameModel) -> Inspected:
         *_check_companions(packed),
         *_check_ignored(stated, packed),
         *_check_plain(plain),
+        *_check_fused(model, packed, (*plain, *plain_head)),
     )
-    return Inspected(arrived, findings, plain_head)
+    blocks = one_of_each(one.blocked for one in packed if one.blocked is not None)
+    return Inspected(arrived, findings, plain_head, blocks)
 
 
 def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
@@ -211,6 +217,31 @@ def _find_plain(
         elif _is_decoder(name):
             plain.append(name)
     return tuple(plain), tuple(plain_head)
+
+
+def _check_fused(
+    model: ModelFiles, packed: Iterable[Packed], declared: Iterable[str]
+) -> Iterator[Finding]:
+    """Find matrices that engines make one of, and that are packed in part."""
+    told = frozenset(name.removesuffix(".weight") for name in declared)  # refused already
+    quantized = {one.module for one in packed}
+    head = frozenset(tensor.name for tensor in read_head(model).tensors)
+    plain = [
+        module
+        for tensor in model.tensors
+        if tensor.dtype in FLOATS and len(tensor.shape) == 2 and tensor.name.endswith(".weight")
+        if (module := tensor.name.removesuffix(".weight")) not in quantized
+        if tensor.name not in head and _is_decoder(tensor.name) and module not in told
+    ]
+    names = model.config.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
+    parts = list(find_partly_quantized(find_layers(architecture), quantized, plain))
+    if parts:
+        message = (
+            "engines make one matrix of several that are quantized only in part: unquantized is "
+            f"{_listed((one.words for one in parts), '; ')}"
+        )
+        yield Finding("error", "quantization-fused", message, AGAIN)
 
 
 def _check_plain(names: tuple[str, ...]) -> Iterator[Finding]:

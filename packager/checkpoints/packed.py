@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from packager.architectures.demands import arguments_of, config_groups, modelopt_algorithm
+from packager.checkpoints.blocked import Blocked, block_of
 from packager.core.model import TensorInfo
 from packager.core.values import dataclass
 
@@ -44,6 +45,8 @@ class Layout:
     suffix: str  # of the packed tensor; the rest of its name is the stem
     dtypes: frozenset[str]
     companions: tuple[Companion, ...]
+    block: tuple[int, int] = (1, 1)  # outputs and inputs that share a scale; 1: each, or all
+    unpacked: Callable[[Shape], Shape] | None = None  # outputs and inputs in a packed tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class Packed:
     scales: tuple[TensorInfo, ...] = ()
     missing: str = ""  # the companion that is not there
     misshapen: str = ""  # why one does not fit; "" when all do
+    blocked: Blocked | None = None  # None where no block or group is known
 
 
 def read_packed(stated: Mapping[str, Any], tensors: tuple[TensorInfo, ...]) -> tuple[Packed, ...]:
@@ -130,8 +134,21 @@ def _match(tensor: TensorInfo, layout: Layout, by_name: Mapping[str, TensorInfo]
             misshapen += _shown(tensor.shape)
     module = stem.removesuffix(".weight")
     return Packed(
-        weight=tensor, module=module, scales=tuple(scales), missing=missing, misshapen=misshapen
+        weight=tensor,
+        module=module,
+        scales=tuple(scales),
+        missing=missing,
+        misshapen=misshapen,
+        blocked=_blocked(module, tensor.shape, layout),
     )
+
+
+def _blocked(module: str, shape: Shape, layout: Layout) -> Blocked | None:
+    rows, columns = layout.block
+    if len(shape) < 2 or max(rows, columns) < 2:
+        return None
+    outputs, inputs = (layout.unpacked(shape) if layout.unpacked else shape)[-2:]
+    return Blocked(module=module, outputs=outputs, inputs=inputs, rows=rows, columns=columns)
 
 
 def _shown(shape: Shape) -> str:
@@ -168,7 +185,13 @@ def _awq(stated: Mapping[str, Any]) -> Layout:
     if stated.get("zero_point") is not False:
         fits = _flat(zeros) if checked else None
         companions.append(Companion(suffixes=(".qzeros",), fits=fits, scales=False))
-    return Layout(suffix=".qweight", dtypes=frozenset({"I32"}), companions=tuple(companions))
+    return Layout(
+        suffix=".qweight",
+        dtypes=frozenset({"I32"}),
+        companions=tuple(companions),
+        block=(1, _count(size) or 1) if checked else (1, 1),
+        unpacked=lambda weight: inputs_outputs(weight)[::-1],
+    )
 
 
 def _gptq(stated: Mapping[str, Any]) -> Layout:
@@ -191,7 +214,13 @@ def _gptq(stated: Mapping[str, Any]) -> Layout:
     if stated.get("desc_act") is True:
         fits = _flat(lambda weight, own: own == (inputs(weight),)) if checked else None
         companions.append(Companion(suffixes=(".g_idx",), fits=fits, scales=False))
-    return Layout(suffix=".qweight", dtypes=frozenset({"I32"}), companions=tuple(companions))
+    return Layout(
+        suffix=".qweight",
+        dtypes=frozenset({"I32"}),
+        companions=tuple(companions),
+        block=(1, _count(size) or 1) if checked else (1, 1),
+        unpacked=lambda weight: (weight[1], inputs(weight)),
+    )
 
 
 def _group(stated: Mapping[str, Any], group: Mapping[str, Any]) -> Layout | None:
@@ -208,10 +237,22 @@ def _group(stated: Mapping[str, Any], group: Mapping[str, Any]) -> Layout | None
         if inputs and inputs.get("dynamic") is not True:
             companions.append(Companion(suffixes=(".input_global_scale",), fits=_one_for_all))
         dtypes = frozenset({"U8"})
-        return Layout(suffix=".weight_packed", dtypes=dtypes, companions=tuple(companions))
+        return Layout(
+            suffix=".weight_packed",
+            dtypes=dtypes,
+            companions=tuple(companions),
+            block=(1, 16),
+            unpacked=_two_a_byte,
+        )
     if layout == "mxfp4-pack-quantized":
         scale = Companion(suffixes=(".weight_scale",), fits=_per_group(32, packed=2))
-        return Layout(suffix=".weight_packed", dtypes=frozenset({"U8"}), companions=(scale,))
+        return Layout(
+            suffix=".weight_packed",
+            dtypes=frozenset({"U8"}),
+            companions=(scale,),
+            block=(1, 32),
+            unpacked=_two_a_byte,
+        )
     if layout in ("float-quantized", "int-quantized", "naive-quantized", "mxfp8-quantized"):
         return _unpacked(weights, inputs)
     return None
@@ -247,26 +288,34 @@ def _pack_quantized(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> La
         companion = Companion(suffixes=(".weight_zero_point",), fits=_flat(zeros), scales=False)
         companions.append(companion)
     companions += _static_inputs(inputs)
-    dtypes = frozenset({"I32"})
-    return Layout(suffix=".weight_packed", dtypes=dtypes, companions=tuple(companions))
+    return Layout(
+        suffix=".weight_packed",
+        dtypes=frozenset({"I32"}),
+        companions=tuple(companions),
+        block=(1, _count(size) or 1) if grouped else (1, 1),
+        unpacked=lambda weight: (weight[-2], weight[-1] * 32 // bits),
+    )
 
 
 def _unpacked(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> Layout:
     strategy, size = weights.get("strategy"), weights.get("group_size")
     fits: Fits | None = None
+    block = (1, 1)
     if strategy == "tensor":
         fits = _one_for_all
     elif strategy == "channel":
         fits = _per_channel
     elif strategy == "block":
         fits = _per_block(weights.get("block_structure"))
+        block = block_of(weights.get("block_structure"))
     elif strategy == "group" and _count(size):
         fits = _per_group(_count(size))
+        block = (1, _count(size))
     companions = [Companion(suffixes=(".weight_scale",), fits=fits)]
     if weights.get("symmetric") is False:
         companions.append(Companion(suffixes=(".weight_zero_point",), scales=False))
     companions += _static_inputs(inputs)
-    return Layout(suffix=".weight", dtypes=QUANTIZED, companions=tuple(companions))
+    return Layout(suffix=".weight", dtypes=QUANTIZED, companions=tuple(companions), block=block)
 
 
 def _static_inputs(inputs: Mapping[str, Any]) -> Iterator[Companion]:
@@ -288,7 +337,7 @@ def _fp8(stated: Mapping[str, Any]) -> Layout:
     if stated.get("activation_scheme") == "static":
         names = (".input_scale", ".activation_scale", "_input_scale", "_activation_scale")
         companions.append(Companion(suffixes=names, of_module=True))
-    return Layout(suffix="", dtypes=FP8, companions=tuple(companions))
+    return Layout(suffix="", dtypes=FP8, companions=tuple(companions), block=block_of(block))
 
 
 def _modelopt(stated: Mapping[str, Any]) -> Iterator[Layout]:
@@ -300,7 +349,13 @@ def _modelopt(stated: Mapping[str, Any]) -> Iterator[Layout]:
         ]
         if algorithm == "NVFP4":
             companions.append(Companion(suffixes=(".input_scale",), fits=_one_for_all))
-        yield Layout(suffix=".weight", dtypes=frozenset({"U8"}), companions=tuple(companions))
+        yield Layout(
+            suffix=".weight",
+            dtypes=frozenset({"U8"}),
+            companions=tuple(companions),
+            block=(1, 16),
+            unpacked=_two_a_byte,
+        )
     if algorithm in ("NVFP4", "W4A16_NVFP4"):
         return
     companions = [Companion(suffixes=(".weight_scale",))]
@@ -359,10 +414,8 @@ def _per_group(size: int, *, packed: int = 1) -> Fits:
 
 def _per_block(block: object) -> Fits | None:
     """Return the test for a scale for a block of outputs and inputs; None for an odd block."""
-    if not isinstance(block, list | tuple) or len(block) != 2:
-        return None
-    rows, columns = _count(block[0]), _count(block[1])
-    if not rows or not columns:
+    rows, columns = block_of(block)
+    if max(rows, columns) < 2:
         return None
 
     def fits(weight: Shape, own: Shape) -> bool:
@@ -370,6 +423,10 @@ def _per_block(block: object) -> Fits | None:
         return own == (*weight[:-2], *blocks)
 
     return _flat(fits)
+
+
+def _two_a_byte(weight: Shape) -> Shape:
+    return (weight[-2], weight[-1] * 2)
 
 
 def _flat(fits: Fits) -> Fits:

@@ -41,8 +41,9 @@ from packager.planning.request_checks import check_facts
 from packager.planning.stacking import check_stack
 from packager.planning.suggestions import find_nearest, note_one_machine
 from packager.ports import Compiler, ContainerFamily, Quantizer, QuantizesItself
+from packager.sizing.blocks import check_misfits, read_blocks
 from packager.sizing.concurrency import most_at_once
-from packager.sizing.left_out import with_left_out
+from packager.sizing.left_out import check_entries, with_left_out
 from packager.sizing.memory import MemoryInputs
 from packager.sizing.nodes import check_nodes, plan_on_nodes
 from packager.sizing.parallelism import note_split
@@ -196,7 +197,7 @@ def _decide(
         findings += found
     if quantization is None:
         passed = rejected_methods(
-            profile, instance, plan.tp_degree, facts.container.traits, facts.model.config
+            profile, instance, plan.tp_degree, facts.container.traits, facts.model
         )
         plan = replace(plan, rejected=(*plan.rejected, *passed))
     fits = may_fit and not errors_in(findings)
@@ -242,6 +243,7 @@ def _choose(
     request, instance, container = facts.request, facts.instance, facts.container
     findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
     findings += [*check_prefill(request), *check_utilization(request, instance)]
+    findings += check_entries(facts.model, request.quantize_ignore)
     dtype, found = choose_dtype(profile, instance, request.dtype)
     asks_table = _asks_table(quantizer, compilers.get(request.compile or ""))
     quantized = choose_quantization(
@@ -250,7 +252,8 @@ def _choose(
         instance,
         container,
         quantizer.methods if quantizer else {},
-        config=facts.model.config if asks_table else None,
+        model=facts.model if asks_table else None,
+        ignore=request.quantize_ignore,
         untested=bool(request.try_untested),
     )
     whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
@@ -267,9 +270,9 @@ def _choose(
     dtype, found = quantized_dtype(dtype, profile, served, traits, request.dtype)
     findings += found
     parsers = choose_parsers(request, facts.model, container.engine, traits)
-    findings += parsers.findings
-    grouped = replace(profile, group_size=served.group_size if served else 0)
-    layouts = find_splits(grouped, instance, traits, request)
+    blocked = read_blocks(facts.model, profile, served, request.quantize_ignore)
+    findings += [*parsers.findings, *check_misfits(blocked, served)]
+    layouts = find_splits(profile, instance, traits, request, blocked)
     draft = drafted.draft
     if draft is not None:
         layouts = layouts.where(

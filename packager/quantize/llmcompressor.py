@@ -29,6 +29,7 @@ from packager.core.techniques import Quantization, Scheme
 from packager.core.units import GIB
 from packager.findings import Finding
 from packager.performance.effort import time_limit_s
+from packager.quantize.llmcompressor_ignore import check_ignored
 from packager.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
 from packager.quantize.llmcompressor_options import (
     ASYMMETRIC,
@@ -48,7 +49,7 @@ from packager.quantize.llmcompressor_options import (
     needs_data,
 )
 from packager.sizing.memory import served_weight_bytes
-from packager.sizing.quantizable import find_support
+from packager.sizing.quantizable import support_of
 from packager.sizing.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8
 from packager.steps.configs import NO_WEIGHT
 from packager.steps.inputs import (
@@ -87,8 +88,8 @@ class LlmCompressorQuantizer:
         chosen = plan.quantization
         assert chosen is not None
         yield from check_options(chosen)
-        if not facts.request.quantize_ignore:  # the worker knows what is left of the layers then
-            yield from check_groups(facts, chosen.method, chosen.group_size)
+        yield from check_ignored(facts, plan)
+        yield from check_groups(facts, chosen.method, chosen.group_size)
         if plan.weights == "mounted" and not plan.one_mount:
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
@@ -163,12 +164,11 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Return the worker's parameters, with defaults filled in."""
     request, options = facts.request, dict(chosen.options)
-    support = find_support(
-        plan.profile.architecture, facts.model.config, chosen.method, options, untested=True
-    )
+    ignore = request.quantize_ignore
+    support = support_of(facts.model, plan.profile, chosen.method, options, ignore, untested=True)
     told: dict[str, Any] = {
         "method": chosen.method,
-        "ignore": sorted(set(request.quantize_ignore or ())),
+        "ignore": sorted(set(ignore or ())),
         "max_tokens": _sequence_tokens(facts, plan),
         "seed": request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from packager.architectures.profile import PackedSizes, packed_sizes
 from packager.core.facts import Facts
 from packager.core.samples import Samples
 from packager.core.techniques import Quantization, Scheme
 from packager.findings import Finding
+from packager.sizing.left_out import quantized_modules
 
 ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
 SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
@@ -101,38 +101,37 @@ def check_options(chosen: Quantization) -> Iterator[Finding]:
 
 def check_groups(facts: Facts, method: str, group_size: int) -> Iterator[Finding]:
     """Check that groups divide the inputs of every matrix that is packed, by the headers."""
-    sizes = packed_sizes(facts.model)
-    cut = {size: found for size, found in sizes.items() if group_size and size[1] % group_size}
+    modules = quantized_modules(facts.model, facts.request.quantize_ignore)
+    sizes = {module: shape for module, shape in modules if len(shape) == 2}
+    cut = [module for module, shape in sizes.items() if group_size and shape[1] % group_size]
     if cut:
-        (_, inputs), (first, _) = next(iter(cut.items()))
         message = (
-            f"groups of {group_size} weights do not divide the {inputs} inputs of "
-            f"{first.removesuffix('.weight')}{_others(cut)}"
+            f"groups of {group_size} weights do not divide the {sizes[cut[0]][1]} inputs of "
+            f"{cut[0]}{_others(cut)}"
         )
         offered = USUAL_GROUPS if "group" in OPTIONS[method] else ()
-        fitting = [group for group in offered if not any(size[1] % group for size in sizes)]
+        widths = {inputs for _, inputs in sizes.values()}
+        fitting = [group for group in offered if not any(width % group for width in widths)]
         hint = f"use `group={fitting[0]}`" if fitting else "use `--quantize fp8`"
         yield Finding("error", "quantize-group", message, hint)
     elif method == "autoround":
         yield from _check_autoround(sizes)
 
 
-def _check_autoround(sizes: PackedSizes) -> Iterator[Finding]:
+def _check_autoround(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Finding]:
     """Refuse sizes that AutoRound passes over: engines fuse such a matrix with packed ones."""
-    odd = {size: found for size, found in sizes.items() if any(n % AUTOROUND_SIZES for n in size)}
+    odd = [module for module, size in sizes.items() if any(n % AUTOROUND_SIZES for n in size)]
     if odd:
-        (outputs, inputs), (first, _) = next(iter(odd.items()))
+        outputs, inputs = sizes[odd[0]]
         message = (
             f"autoround packs no matrix whose sizes are not multiples of {AUTOROUND_SIZES}: "
-            f"{first.removesuffix('.weight')} has {outputs} outputs and {inputs} inputs"
-            f"{_others(odd)}"
+            f"{odd[0]} has {outputs} outputs and {inputs} inputs{_others(odd)}"
         )
         yield Finding("error", "quantize-group", message, "use `--quantize gptq`")
 
 
-def _others(found: PackedSizes) -> str:
-    more = sum(count for _, count in found.values()) - 1
-    return f" and {more} more" if more else ""
+def _others(found: Sequence[str]) -> str:
+    return f" and {len(found) - 1} more" if len(found) > 1 else ""
 
 
 def check_samples(facts: Facts, samples: Samples) -> Iterator[Finding]:

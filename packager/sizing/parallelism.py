@@ -20,6 +20,7 @@ from packager.core.traits import EngineTraits
 from packager.core.units import gib
 from packager.core.values import dataclass
 from packager.findings import Finding
+from packager.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.sizing.memory import is_converted_to_mha
 
 
@@ -38,6 +39,7 @@ def find_degrees(
     *,
     whole_experts: bool = False,
     copies_kv_heads: bool = True,
+    blocked: BlockedModel = UNBLOCKED,
 ) -> tuple[tuple[int, ...], tuple[Rejected, ...], tuple[Finding, ...]]:
     """List the degrees that may be tried, best first; only `asked` when it is given.
 
@@ -45,11 +47,11 @@ def find_degrees(
     use all devices.  A forbidden degree is an error only when it was asked for.
     Neuron servers run one copy: there all cores come first.  `whole_experts` says that
     the engine can spread experts instead of cutting them, `copies_kv_heads` that it gives
-    several devices a copy of one key-value head.
+    several devices a copy of one key-value head.  `blocked` has the weights that share scales.
     """
 
     def refused(degree: int) -> str:
-        return _refusal_of(profile, instance, degree, whole_experts, copies_kv_heads)
+        return _refusal_of(profile, instance, degree, blocked, whole_experts, copies_kv_heads)
 
     if asked is not None:
         reason = refused(asked)
@@ -76,14 +78,16 @@ def _refusal_of(
     profile: ModelProfile,
     instance: Instance,
     degree: int,
+    blocked: BlockedModel,
     whole_experts: bool,
     copies_kv_heads: bool,
 ) -> str:
     if not copies_kv_heads and profile.kv_heads % degree and degree <= instance.devices:
         return f"the engine cannot split {profile.kv_heads} key-value heads over it"
-    reason = refusal(profile, instance, degree)
+    reason = refusal(profile, instance, degree, blocked)
     if reason and whole_experts and not profile.experts % degree:
-        return refusal(replace(profile, expert_size=0), instance, degree)
+        dense = replace(blocked, experts=())
+        return refusal(replace(profile, expert_size=0), instance, degree, dense)
     return reason
 
 
@@ -91,15 +95,17 @@ def refuse_experts(profile: ModelProfile, degree: int) -> str:
     """Explain why experts cannot be cut into `degree` parts; empty when they can."""
     if profile.expert_size % degree:
         return f"the experts' size {profile.expert_size} is not a multiple of it"
-    return refuse_groups(replace(profile, heads=0, attention_size=0), degree, profile.group_size)
+    return ""
 
 
-def refusal(profile: ModelProfile, instance: Instance, degree: int) -> str:
+def refusal(
+    profile: ModelProfile, instance: Instance, degree: int, blocked: BlockedModel = UNBLOCKED
+) -> str:
     """Return why the model cannot be split `degree` ways on the instance; empty when it can."""
     if degree > instance.devices:
         return f"the instance has {instance.devices} device{'s' if instance.devices > 1 else ''}"
     if instance.kind == "neuron":  # heads are padded, key-value heads copied
-        return _group_refusal(profile, degree)
+        return blocked.refuse(degree) or blocked.refuse_experts(degree)
     if profile.heads % degree:
         return f"{profile.heads} attention heads are not a multiple of it"
     shares_heads = profile.attention == "heads"
@@ -112,26 +118,7 @@ def refusal(profile: ModelProfile, instance: Instance, degree: int) -> str:
     for count in profile.split_counts:
         if count % degree:
             return f"{count} heads of linear attention are not a multiple of it"
-    return _group_refusal(profile, degree)
-
-
-def refuse_groups(profile: ModelProfile, degree: int, group_size: int) -> str:
-    """Return which groups of quantized weights the degree would split; empty when none.
-
-    They lie along the inputs, and these layers are split along their inputs.
-    """
-    inputs = (
-        profile.intermediate_size if not profile.experts else 0,
-        profile.expert_size,
-        profile.attention_size or profile.heads * profile.head_dim,
-    )
-    for count in inputs:
-        if degree > 1 and group_size and count // degree % group_size:
-            return (
-                f"it would cut through groups of {group_size} quantized weights: "
-                f"{count} / {degree} is not a multiple"
-            )
-    return ""
+    return blocked.refuse(degree) or blocked.refuse_experts(degree)
 
 
 def choose_split(
@@ -229,7 +216,3 @@ def _neuron_findings(profile: ModelProfile, instance: Instance, degree: int) -> 
         )
         hint = "choose a degree that divides, or is a multiple of, the key-value heads"
         yield Finding("warning", "kv-heads-converted", message, hint)
-
-
-def _group_refusal(profile: ModelProfile, degree: int) -> str:
-    return refuse_groups(profile, degree, profile.group_size)

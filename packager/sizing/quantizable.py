@@ -3,18 +3,28 @@
 An architecture without a row was not tried.  Methods that round each matrix by itself are allowed
 with a warning: every matrix of a decoder may be rounded, wherever it stands.  Methods that pass
 texts through the model, or move scales between modules, wait for `--try-untested`.
+
+What no name tells, config.json and the headers do: whether transformers has a class that loads
+the model whole, and whether all experts of a layer are one tensor.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from packager.architectures.kinds import sees
+from packager.architectures.sums import LAYER, is_expert
+from packager.catalog.model_types import loaders_of
+from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.values import dataclass
 from packager.share import read_shipped
+from packager.sizing.left_out import ignored_modules
 
 TABLE = Path(__file__).parent / "data" / "quantizable.toml"
 
@@ -23,6 +33,11 @@ TABLE_OF = "llmcompressor"  # the quantizer that it speaks of
 Kind = Literal["rounded", "calibrated", "folded"]
 
 USUAL_LOADER = "causal-lm"
+SEEING_LOADER = "image-text-to-text"
+
+NUMBERED = re.compile(r"experts?\.\d+\.", re.ASCII)
+NO_MATRIX = ("bias", "_scales", "_scale", "_blocks", "norm.weight")
+LEAST_SIDE = 8  # convolutions have kernels of 4 and less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +45,7 @@ class Support:
     """Table entry of a method for a model."""
 
     refused: str = ""  # why not; empty where it works
-    tried: bool = True  # False: the architecture has no row
+    tried: bool = True  # False: the architecture has no row, and nothing else decides
     loader: str = USUAL_LOADER
     folds: Literal["", "norms", "all"] = ""  # what scales move out of: norms, or matrices too
     unfolded: tuple[str, ...] = ()  # sources of scales that are left alone, below a layer
@@ -83,6 +98,78 @@ def find_support(
         refused = ""
     left = row.unfolded.get(method, ())
     return Support(refused=refused, loader=row.loader, folds=folds, unfolded=left)
+
+
+def support_of(
+    model: ModelFiles,
+    profile: ModelProfile,
+    method: str,
+    options: Collection[str] = (),
+    ignore: tuple[str, ...] | None = None,
+    *,
+    untested: bool = False,
+) -> Support:
+    """Return what a method needs for a model, by the table, config.json and the headers."""
+    architecture = profile.architecture
+    support = find_support(architecture, model.config, method, options, untested=untested)
+    if method not in read_table().methods:
+        return support
+    has_row = profile.architecture in read_table().rows
+    loader = support.loader if has_row else find_loader(model.config)
+    if support.refused and support.tried:
+        return support
+    if not loader:
+        named = str(model.config.get("model_type", ""))[:40]
+        reason = (
+            f"the tool's transformers has no class that loads models of type {named!r} whole, and "
+            "code beside the weights is never run"
+        )
+        return Support(refused=reason)
+    if found := experts_in_one(model, profile, ignore):
+        reason = (
+            f"its experts are one tensor in the checkpoint ({found}), and engines are not known "
+            "to read them quantized one by one"
+        )
+        return Support(refused=reason, loader=loader)
+    return replace(support, loader=loader)
+
+
+def why_not(support: Support, method: str, architecture: str) -> str:
+    """Describe why a method is not planned: it does not work, or nobody tried it."""
+    said = "does not work for" if support.tried else "was not tried with"
+    return f"{method} {said} {architecture}: {support.refused}"
+
+
+def find_loader(config: Mapping[str, Any]) -> str:
+    """Return the loader that takes a model whole, towers included; "" where there is none."""
+    named = config.get("model_type")
+    loaders = loaders_of(named) if isinstance(named, str) else {}
+    listed = config.get("architectures")
+    architecture = listed[0] if isinstance(listed, list) and listed else ""
+    if sees(config):
+        whole = next((one for one in loaders if architecture in loaders[one]), "")
+        return SEEING_LOADER if SEEING_LOADER in loaders else whole
+    return USUAL_LOADER if USUAL_LOADER in loaders else next(iter(loaders), "")
+
+
+def experts_in_one(
+    model: ModelFiles, profile: ModelProfile, ignore: tuple[str, ...] | None = None
+) -> str:
+    """Return a tensor that holds all experts of a layer and would be quantized; "" for none."""
+    found = [tensor.name for tensor in model.tensors if _holds_experts(tensor, profile.experts)]
+    if not found:
+        return ""
+    ignored = ignored_modules(model, ignore)
+    return next((name for name in found if name.removesuffix(".weight") not in ignored), "")
+
+
+def _holds_experts(tensor: TensorInfo, experts: int) -> bool:
+    name, shape = tensor.name, tensor.shape
+    if len(shape) < 2 or name.endswith(NO_MATRIX) or LAYER.search(name) is None:
+        return False
+    if len(shape) == 3:
+        return is_expert(tensor) or (shape[0] == experts > 1 and min(shape) >= LEAST_SIDE)
+    return is_expert(tensor) and NUMBERED.search(name) is None
 
 
 @cache

@@ -10,20 +10,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from packager.core.facts import ContainerFacts
 from packager.core.instance import GPUS, Instance
-from packager.core.model import ModelProfile
+from packager.core.model import ModelFiles, ModelProfile
 from packager.core.suggestions import guessed
 from packager.core.techniques import Quantization, Rejected, Scheme
 from packager.core.traits import EngineTraits
 from packager.core.values import dataclass
 from packager.findings import Finding
+from packager.sizing.blocks import read_blocks
 from packager.sizing.memory import ELEMENT_BYTES, served_weight_bytes
-from packager.sizing.parallelism import refuse_groups
 from packager.sizing.processors import check_kernel, may_compute
-from packager.sizing.quantizable import Support, find_support
+from packager.sizing.quantizable import Support, support_of, why_not
 
 W4A16 = Scheme(
     name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4
@@ -87,14 +86,15 @@ def choose_quantization(
     container: ContainerFacts,
     methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({}),
     *,
-    config: Mapping[str, Any] | None = None,
+    model: ModelFiles | None = None,
+    ignore: tuple[str, ...] | None = None,
     untested: bool = False,
 ) -> QuantizationChoice:
     """Decide the scheme for the method that was asked for. Nobody is quantized unasked.
 
     `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
-    With `config`, config.json, the table of architectures has a say (`quantizable.py`);
-    `untested` allows what it has no row for.
+    With `model` and what of it is left out, the model has a say, and the table of architectures
+    (`quantizable.py`); `untested` allows what it has no row for.
     """
     wanted = parse_quantize(asked) if asked else None
     methods = {**METHODS, **methods}
@@ -128,12 +128,12 @@ def choose_quantization(
         name
         for name, schemes in methods.items()
         if any(_serves(scheme, instance, container.traits) for scheme in schemes)
-        and (config is None or not find_support(profile.architecture, config, name).refused)
+        and (model is None or not support_of(model, profile, name, ignore=ignore).refused)
     ]
     tried: tuple[Finding, ...] = ()
-    if config is not None:
+    if model is not None:
         names = [name for name, _ in wanted.options]
-        support = find_support(profile.architecture, config, method, names, untested=untested)
+        support = support_of(model, profile, method, names, ignore, untested=untested)
         if support.refused:
             error = _no_architecture(profile.architecture, method, support, others)
             return QuantizationChoice(quantization, (error,))
@@ -167,17 +167,11 @@ def _no_architecture(
 ) -> Finding:
     instead = " or ".join(f"`--quantize {other}`" for other in others[:2])
     hint = f"use {instead or '`--quantize none`'}"
-    message = _why_refused(architecture, method, support)
+    message = why_not(support, method, architecture)
     if support.tried:
         return Finding("error", "quantize-architecture", message, hint)
     hint = f"try it with `--try-untested` and compare the result by `--evaluate`, or {hint}"
     return Finding("error", "quantize-untried", message, hint)
-
-
-def _why_refused(architecture: str, method: str, support: Support) -> str:
-    if support.tried:
-        return f"{method} does not work for {architecture}: {support.refused}"
-    return f"{method} was not tried with {architecture}: {support.refused}"
 
 
 def _untried(architecture: str, method: str) -> Finding:
@@ -209,7 +203,7 @@ def rejected_methods(
     instance: Instance,
     tp_degree: int,
     traits: EngineTraits,
-    config: Mapping[str, Any],
+    model: ModelFiles,
 ) -> tuple[Rejected, ...]:
     """Return why methods that were not requested are impossible here; a missing one is possible."""
     if profile.quantization or not profile.linear_parameters:
@@ -217,10 +211,10 @@ def rejected_methods(
     found = []
     for method, schemes in METHODS.items():
         served = [scheme for scheme in schemes if _serves(scheme, instance, traits)]
-        cut = refuse_groups(profile, tp_degree, served[0].group_size) if served else ""
-        support = find_support(profile.architecture, config, method)
+        cut = _refuse_groups(profile, model, tp_degree, method, served[0]) if served else ""
+        support = support_of(model, profile, method)
         if support.refused:
-            reason = _why_refused(profile.architecture, method, support)
+            reason = why_not(support, method, profile.architecture)
             code = "quantize-architecture" if support.tried else "quantize-untried"
             instead = "another method" if support.tried else "`--try-untested`"
         elif not served:
@@ -233,6 +227,16 @@ def rejected_methods(
             continue
         found.append(Rejected(what=f"quantize {method}", code=code, reason=reason, instead=instead))
     return tuple(found)
+
+
+def _refuse_groups(
+    profile: ModelProfile, model: ModelFiles, degree: int, method: str, scheme: Scheme
+) -> str:
+    wanted = Quantization(
+        method=method, scheme=scheme.name, bits=scheme.bits, group_size=scheme.group_size
+    )
+    blocked = read_blocks(model, profile, wanted)
+    return blocked.refuse(degree) or blocked.refuse_experts(degree)
 
 
 def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | None) -> int:

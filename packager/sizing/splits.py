@@ -18,6 +18,7 @@ from packager.core.techniques import Rejected
 from packager.core.traits import EngineTraits
 from packager.core.values import dataclass
 from packager.findings import Finding, errors_in
+from packager.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.sizing.parallelism import find_degrees, find_pipelines, refuse_experts
 
 # Between machines every token's hidden state crosses the network once a stage.  AWS sells EFA
@@ -49,6 +50,7 @@ def find_splits(
     instance: Instance,
     traits: EngineTraits,
     request: BuildRequest,
+    blocked: BlockedModel = UNBLOCKED,
 ) -> Splits:
     """List the layouts that the request, the model, the devices and the engine allow.
 
@@ -65,6 +67,7 @@ def find_splits(
         request.tp_degree,
         whole_experts=spread,
         copies_kv_heads=traits.copies_kv_heads,
+        blocked=blocked,
     )
     depths, pipeline_findings = find_pipelines(request, profile, instance, traits)
     findings = (*faults, *found, *pipeline_findings)
@@ -77,6 +80,7 @@ def find_splits(
         for depth in depths
         for degree in degrees
         for split in _layouts(profile, instance, traits, request, degree, depth)
+        if split.expert_parallel or not blocked.refuse_experts(split.expert_degree)
     ]
     order = {degree: place for place, degree in enumerate(_preferred(degrees, request))}
     everything = instance.devices * nodes

@@ -179,12 +179,13 @@ def wished(names: SourceNames, ignore: Iterable[str]) -> list[str]:
     exact = {entry for entry in entries if not entry.startswith("re:")}
     patterns = [re.compile(entry[3:]) for entry in entries if entry.startswith("re:")]
     found = []
-    for name, target in names.own.items():
-        module, held = name.rpartition(".")[0], target.rpartition(".")[0]
-        if module == held or not name.endswith(".weight"):
-            continue
+    places = [(name, (target,)) for name, target in names.own.items() if name.endswith(".weight")]
+    places += [(name, tuple(part.name for part in parts)) for name, parts in names.spread.items()]
+    for name, targets in places:
+        module = name.removesuffix(".weight")
         if module in exact or any(pattern.match(module) for pattern in patterns):
-            found.append(held)
+            held = (target.removesuffix(".weight") for target in targets)
+            found += [one for one in held if one != module]
     return [*entries, *sorted(set(found) - exact)]
 
 

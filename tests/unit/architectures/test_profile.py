@@ -207,5 +207,5 @@ def test_layers_of_a_tower_stand_for_no_layer_that_the_weights_lack() -> None:
     sums = add_up((tensor(name, "BF16", (16, 16)) for name in names), frozenset(), 2, Quantized())
 
     assert sums.layers == 1
-    assert sums.packed == {(16, 16): ("model.layers.0.mlp.up_proj.weight", 1)}
+    assert sums.linear_parameters == 16 * 16
     assert sums.tower_bytes == 2 * 2 * 16 * 16

@@ -223,7 +223,9 @@ def test_each_writers_own_list_of_ignored_modules_is_read(form: str, key: str, e
 def test_plain_weights_that_no_target_names_pass() -> None:
     group = {"targets": ["re:.*layers\\.[013]\\..*"], "weights": quantized.INT_4}
     model = arriving(
-        "ct-w4a16", plain=("layers.2.self_attn.q_proj",), config_groups={"group_0": group}
+        "ct-w4a16",
+        plain=("layers.2.self_attn.q_proj", "2.self_attn.k_proj", "2.self_attn.v_proj"),
+        config_groups={"group_0": group},
     )
 
     assert codes(model) == []

@@ -245,7 +245,10 @@ def test_groups_forbid_degrees_that_the_whole_model_allows() -> None:
     plan = plan_of(LLAMA_2_7B, "g5.12xlarge", quantize="awq", max_batch=1)
 
     assert [(one.what, one.code) for one in plan.rejected] == [("tp 4", "tp-not-allowed")]
-    assert "11008 / 4 is not a multiple" in plan.rejected[0].reason
+    assert (
+        "11008 / 4 inputs of model.layers.0.mlp.down_proj are not a multiple"
+        in plan.rejected[0].reason
+    )
     assert error_codes(LLAMA_2_7B, "g5.12xlarge", quantize="awq", tp_degree=4) == ["tp-not-allowed"]
 
 
@@ -439,7 +442,7 @@ def test_methods_that_were_not_asked_for_are_passed_over_with_a_reason() -> None
         (
             f"quantize {method}",
             f"{method} at TP 4: it would cut through groups of 128 quantized weights: "
-            "11008 / 4 is not a multiple",
+            "11008 / 4 inputs of model.layers.0.mlp.down_proj are not a multiple",
         )
         for method in ("awq", "gptq")
     ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from packager.architectures.profile import make_profile
 from packager.architectures.spellings import TABLE as ARCHITECTURES
 from packager.architectures.spellings import find_architecture
+from packager.catalog.model_types import TABLE as TYPES
 from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
 from packager.core.model import ModelFiles
 from packager.core.samples import Sample, Samples
@@ -17,9 +20,15 @@ from packager.errors import PlanRejected
 from packager.findings import errors_in
 from packager.planning.planner import make_plan
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
-from packager.sizing.quantizable import find_support, read_table
+from packager.sizing.quantizable import (
+    experts_in_one,
+    find_loader,
+    find_support,
+    read_table,
+    support_of,
+)
 from tests.support.cases import cases_of
-from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
+from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, TINY, facts_of, model_of, tensor
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)
@@ -55,7 +64,9 @@ def test_every_architecture_that_is_planned_has_a_row() -> None:
         if line.startswith("[architectures.")
     }
 
-    assert planned == set(read_table().rows)
+    # All experts of a layer are one tensor in these, which the headers tell.
+    fused = {"GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"}
+    assert planned - fused == set(read_table().rows)
     assert all(find_architecture(name).source for name in planned)
 
 
@@ -76,12 +87,43 @@ def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
     assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
 
 
-@cases("experts_in_one_tensor_stay_so_for_engines_that_may_miss_them")
-def test_experts_in_one_tensor_stay_so_for_engines_that_may_miss_them(
-    architecture: str,
+@cases("experts_in_one_tensor_are_not_quantized", ignore=None)
+def test_experts_in_one_tensor_are_not_quantized(
+    tensors: dict[str, tuple[int, ...]], ignore: tuple[str, ...] | None, found: bool
 ) -> None:
-    assert methods_for(architecture) == ()
-    assert "one tensor" in find_support(architecture, {}, "fp8").refused
+    """Engines are not known to read them one by one: the headers decide, not the class's name."""
+    model = model_of(TINY | {"num_local_experts": 8, "num_experts_per_tok": 2})
+    more = tuple(tensor(f"model.layers.0.{name}", "BF16", size) for name, size in tensors.items())
+    model = replace(model, tensors=(*model.tensors, *more))
+    profile = make_profile(model)[0]
+
+    support = support_of(model, profile, "fp8", ignore=ignore)
+
+    assert ("one tensor in the checkpoint" in support.refused) is found
+    assert experts_in_one(model, profile, ignore) in {"", *(one.name for one in more)}
+    assert not support_of(model, profile, "theirs").refused
+
+
+@cases("a_model_is_loaded_whole_or_refused", parts=())
+def test_a_model_is_loaded_whole_or_refused(
+    model_type: str, architecture: str, loader: str, parts: tuple[str, ...]
+) -> None:
+    config = TINY | {"model_type": model_type, "architectures": [architecture]}
+    config |= {part: {"hidden_size": 8} for part in parts}
+    model = replace(model_of(TINY), config=config)
+    profile = replace(make_profile(model_of(TINY))[0], architecture=architecture)
+    support = support_of(model, profile, "fp8")
+
+    assert find_loader(config) == loader
+    assert (f"models of type {model_type!r} whole" in support.refused) is (
+        not loader and architecture != "LlamaForCausalLM"
+    )
+
+
+def test_the_tables_of_loaders_are_those_of_the_worker() -> None:
+    pins = (ROOT / "containers/tools/llmcompressor/requirements/direct.txt").read_text()
+
+    assert f"transformers=={json.loads(TYPES.read_bytes())['source'].rpartition(' ')[2]}" in pins
 
 
 @pytest.mark.parametrize("option", ["static", "kv"])

@@ -8,6 +8,7 @@ from typing import Any
 from packager.architectures.profile import make_profile
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
+from packager.checkpoints.blocked import Blocked
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelProfile
 from packager.core.request import BuildRequest
@@ -17,6 +18,7 @@ from packager.core.traits import EngineTraits
 from packager.drafts.split import draft_divides
 from packager.plugins.tables import FAMILIES
 from packager.ports import ContainerFamily
+from packager.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.sizing.splits import Splits, check_idle, find_splits, may_use_nodes
 from tests.support import zoo
 from tests.support.cases import cases_of
@@ -32,8 +34,12 @@ DEEPSEEK = make_profile(zoo.deepseek_v3())[0]
 # Four key-value heads, 28 heads: not over 8 devices.
 QWEN_7B = replace(LLAMA_8B, heads=28, kv_heads=4, hidden_size=3584, intermediate_size=18944)
 # Qwen3-235B-A22B-FP8: experts of 1536 in blocks of 128 are not cut over 8 devices.
-QWEN_235B_FP8 = replace(
-    MIXTRAL, heads=64, kv_heads=4, experts=128, expert_size=1536, group_size=128
+QWEN_235B_FP8 = replace(MIXTRAL, heads=64, kv_heads=4, experts=128, expert_size=1536)
+BLOCKED = BlockedModel(
+    expert_size=1536,
+    experts=(
+        Blocked(module="experts.0.up_proj", outputs=1536, inputs=4096, rows=128, columns=128),
+    ),
 )
 
 
@@ -57,12 +63,13 @@ def found(
     instance: str,
     family: str,
     version: str | None = None,
+    blocked: BlockedModel = UNBLOCKED,
     **asked: Any,
 ) -> Splits:
     machine = find_instance(instance)
     container = find_container(family, machine.kind, version=version, instance_name=machine.name)
     request = BuildRequest(model="m", instance=instance, family=family, **asked)
-    return find_splits(profile, machine, traits_of(container), request)
+    return find_splits(profile, machine, traits_of(container), request, blocked)
 
 
 def words(*args: Any, **asked: Any) -> list[str]:
@@ -117,7 +124,7 @@ def test_copies_of_a_mixture_may_have_their_own_experts_in_sglang() -> None:
 
 
 def test_experts_that_cannot_be_cut_are_spread_whole() -> None:
-    splits = found(QWEN_235B_FP8, "ml.p5.48xlarge", "vllm").splits
+    splits = found(QWEN_235B_FP8, "ml.p5.48xlarge", "vllm", blocked=BLOCKED).splits
 
     assert splits[0] == Split(tp_degree=8, expert_parallel=True)
     assert all(split.expert_parallel for split in splits if split.expert_degree == 8)
