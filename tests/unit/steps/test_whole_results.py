@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +16,14 @@ from packager.models.reference import parse_model_reference
 from packager.steps.dry_run import DryRunExecutor
 from packager.steps.failures import StepBroken
 from tests.support.cache_opening import open_local
+from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model, write_weights
+from tests.support.headers import TINY, model_of
+from tests.support.quantized import arriving, save
 from tests.support.tool_steps import checkpoint_step, run_step
 from tests.unit.steps.test_larger_artifacts import tool
+
+cases = cases_of(__file__)
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 STATED = {"quantization_config": {"quant_method": "compressed-tensors"}}
@@ -97,6 +104,31 @@ def test_a_result_that_lost_a_tensor_ends_the_build_and_is_not_published(
     assert says in broken.value.message
     assert broken.value.exit_code == 6
     assert not run(tmp_path, step, nothing).reused
+
+
+class Packer(DryRunExecutor):
+    """Leaves a checkpoint as the library writes it, with other bytes for some tensors."""
+
+    def __init__(self, values: Mapping[str, bytes], **stated: Any) -> None:
+        super().__init__(tool)
+        self.values, self.stated = values, stated
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        save(arriving("ct-fp8-dynamic", **self.stated), into, self.values)
+        return StepResult()
+
+
+@cases("a_result_that_would_be_refused_if_it_arrived_is_not_published")
+def test_a_result_that_would_be_refused_if_it_arrived_is_not_published(
+    tmp_path: Path, number: int, stated: dict[str, Any], says: str
+) -> None:
+    plain = model_of(TINY, dtype="BF16")
+    step = checkpoint_step(tensors=plain.tensors, config=plain.config)
+    scale = next(one for one in arriving("ct-fp8-dynamic").tensors if "scale" in one.name)
+    values = {scale.name: number.to_bytes(2, "little") * (scale.size // 2)}
+
+    with pytest.raises(StepBroken, match=re.escape(says)):
+        run_step(Packer(values, **stated), open_local(tmp_path / "cache"), tmp_path, step)
 
 
 def test_an_entry_that_lacks_tensors_is_not_used(tmp_path: Path, step: Step) -> None:
