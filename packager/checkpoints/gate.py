@@ -28,6 +28,7 @@ from packager.checkpoints.ignored import read_ignored
 from packager.checkpoints.packed import QUANTIZED, Packed, layouts_of, read_packed
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
 from packager.core.prequantized import CheckpointRequirements
+from packager.core.traits import EngineTraits
 from packager.core.values import dataclass
 from packager.findings import Finding
 
@@ -104,6 +105,22 @@ def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
         )
         found |= {tensor.name: tensor for tensor in kept}
     return tuple(found.values())
+
+
+def check_in_engine(model: ModelFiles, traits: EngineTraits, *, drafts: bool) -> Iterator[Finding]:
+    """Check what the engine has no place for: packed weights that it builds plain, and heads."""
+    stated = stated_quantization(model.config)
+    architecture = next(iter(model.config.get("architectures") or ()), "")
+    plain = tuple(f".{path}." for path in traits.plain_in(str(architecture)))
+    packed = read_packed(stated, model.tensors) if stated and plain else ()
+    names = [one.weight.name for one in packed if any(path in f"{one.module}." for path in plain)]
+    if names:
+        message = (
+            f"{_count(names, 'packed weight')} in modules that {traits.who} builds without "
+            f"quantization: {_listed(names)}"
+        )
+        yield Finding("error", "quantization-built-plain", message, AGAIN)
+    yield from check_head(model, drafts=drafts)
 
 
 def check_head(model: ModelFiles, *, drafts: bool) -> Iterator[Finding]:

@@ -105,6 +105,8 @@ class EngineTraits:
     # Quantized weights.
     quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the type that is asked
     awq_format: str = "compressed-tensors"  # checkpoint format in which AWQ's results are read
+    # Architectures, each with the end of a module's path that it builds without quantization.
+    plain_modules: frozenset[tuple[str, str]] = frozenset()
     loads_ranks: bool = False  # takes weights that a load format of ours split for each rank
     reads_buckets: bool = False  # it takes `s3://…` for the model's directory, and streams weights
     processors: ProcessorKernels | None = None  # of its build for them; None: it has none
@@ -112,6 +114,10 @@ class EngineTraits:
     bakes_compile_caches: bool = False  # looks for compiled files where vLLM's variables say
     neuron_toolchain: str = ""  # that compiles for NeuronCores, `optimum`, `nxdi`, `neo`; "" none
     drafts: DraftTraits = DraftTraits()
+
+    def plain_in(self, architecture: str) -> tuple[str, ...]:
+        """Return the ends of paths of modules that it has unquantized in a class of models."""
+        return tuple(sorted(path for of, path in self.plain_modules if of == architecture))
 
     def may_draft(self, split: Split, draft: str) -> bool:
         """Check whether a draft of this kind works in a layout."""

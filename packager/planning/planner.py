@@ -13,7 +13,7 @@ from functools import partial
 
 from packager.architectures.demands import written_demands
 from packager.architectures.profile import make_profile
-from packager.checkpoints.gate import check_head, inspect_quantized
+from packager.checkpoints.gate import check_in_engine, inspect_quantized
 from packager.compile.choose import choose_compiler
 from packager.compile.neuron_targets import check_exported
 from packager.core.catalog import Accelerator, Rule
@@ -264,7 +264,7 @@ def _choose(
     findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
-    findings += check_head(facts.model, drafts=by_head)
+    findings += check_in_engine(facts.model, container.traits, drafts=by_head)
     traits = container.traits
     served = quantized.quantization if not errors_in(quantized.findings) else None
     dtype, found = quantized_dtype(dtype, profile, served, traits, request.dtype)

@@ -16,7 +16,8 @@ without loss (docs/decisions/0006-awq-format.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from packager.core.devices import LARGE_HIDDEN, SMALL_BYTES, GpuUse
@@ -168,7 +169,7 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
     support = support_of(facts.model, plan.profile, chosen.method, options, ignore, untested=True)
     told: dict[str, Any] = {
         "method": chosen.method,
-        "ignore": sorted(set(ignore or ())),
+        "ignore": sorted({*(ignore or ()), *_built_plain(facts, plan)}),
         "max_tokens": _sequence_tokens(facts, plan),
         "seed": request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,
@@ -198,6 +199,17 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         case "w4afp8":
             told["group_size"] = chosen.group_size
     return told
+
+
+def _built_plain(facts: Facts, plan: Plan) -> Iterator[str]:
+    """Yield patterns of modules that the engine builds without quantization.
+
+    Of models that see the table names matrices of towers, which are quantized nowhere.
+    """
+    if facts.model.config.get("vision_config") or facts.model.config.get("audio_config"):
+        return
+    for path in facts.container.traits.plain_in(plan.profile.architecture):
+        yield rf"re:.*\.{re.escape(path)}(\..*)?$"
 
 
 def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:
