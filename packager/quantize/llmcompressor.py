@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from packager.architectures.kinds import sees
 from packager.core.devices import LARGE_HIDDEN, SMALL_BYTES, GpuUse
 from packager.core.facts import Facts
 from packager.core.model import ModelFile
@@ -206,7 +207,7 @@ def _built_plain(facts: Facts, plan: Plan) -> Iterator[str]:
 
     Of models that see the table names matrices of towers, which are quantized nowhere.
     """
-    if facts.model.config.get("vision_config") or facts.model.config.get("audio_config"):
+    if sees(facts.model.config):
         return
     for path in facts.container.traits.plain_in(plan.profile.architecture):
         yield rf"re:.*\.{re.escape(path)}(\..*)?$"
