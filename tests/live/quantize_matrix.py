@@ -5,7 +5,8 @@
 CASES is a JSON list of `name`, `label` and `parameters` of the step, and of `keep`, where the
 result and the same weights as a plain checkpoint are wanted afterwards: `quantized` and `plain`;
 MODELS holds the checkpoints by name.  For each case one line of JSON: what failed, or how far the
-logits of the dequantized result are from the source's, and which tensors were lost or changed.
+logits of the dequantized result are from the source's, how far when the inputs of its matrices are
+rounded, too, as the engine does, and which tensors were lost or changed.
 
 The result is dequantized with NumPy (`checkpoints.py`) and loaded as a plain checkpoint:
 no reader of compressed-tensors takes part.
@@ -21,6 +22,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "containers/tools/common")]
 sys.path.insert(0, str(ROOT / "containers/tools/llmcompressor"))
 os.environ["TQDM_DISABLE"] = "1"
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from collected import Collected  # noqa: E402
@@ -49,6 +52,7 @@ ASKED = torch.arange(5, 69)[None] * 7 % 2000
 PARTS = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "input_scale")
 PARTS += ("weight_global_scale",)
 CACHE_SCALES = (".k_scale", ".v_scale")
+LARGEST = {"int": 127.0, "float": 448.0}  # of 8 bits
 
 
 def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
@@ -102,12 +106,21 @@ def _compared(source: Path, result: Path, plain: Path, loader: str) -> dict[str,
     shutil.copy(source / "config.json", plain)
     save_file(tensors, plain / "model.safetensors", metadata={"format": "pt"})
     source_logits, missing = _source_logits(source, loader)
-    logits, lost = _logits(plain, loader)
+    logits, lost, rounded = _logits(plain, loader, _rounding(result), packed)
+    scales = [name for name in after if name.endswith(("_scale", ".scales"))]
     return {
-        "difference": float((logits - source_logits).norm() / source_logits.norm()),
+        "difference": _apart(logits, source_logits),
+        "rounded": _apart(rounded, source_logits) if rounded is not None else None,
+        "unsound": sorted(name for name in scales if not np.isfinite(after[name].values).all()),
         "lost": sorted({*before} - {*tensors} | {*lost} - {*missing}),
         "added": sorted({*tensors} - {*before}),
         "packed": sorted(packed),
+        "retyped": sorted(
+            name
+            for name, tensor in after.items()
+            if name in before and name.rpartition(".")[0] not in packed
+            and tensor.dtype != before[name].dtype
+        ),
         "changed": sorted(
             name
             for name, tensor in after.items()
@@ -145,10 +158,39 @@ def _evaluated(source: Path, work: Path) -> dict[str, Any]:
 @functools.cache
 def _source_logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:
     """Compute them once for all methods."""
-    return _logits(place, loader)
+    return _logits(place, loader)[:2]
 
 
-def _logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:
+def _apart(logits: torch.Tensor, source: torch.Tensor) -> float:
+    return float((logits - source).norm() / source.norm())
+
+
+def _rounding(result: Path) -> dict[str, Any] | None:
+    """Return how a scheme rounds inputs for each token; None where they stay, or are scaled."""
+    told = json.loads((result / "config.json").read_text())["quantization_config"]
+    (group,) = told.get("config_groups", {"": {}}).values()
+    inputs = group.get("input_activations") or {}
+    if inputs.get("num_bits") != 8 or inputs.get("strategy") != "token":
+        return None
+    return inputs
+
+
+def _round_inputs(module: Any, values: tuple[torch.Tensor, ...], kind: str) -> tuple[Any, ...]:
+    """Round a matrix's inputs, each token by its own largest."""
+    (own, *others) = values
+    scale = own.abs().amax(-1, keepdim=True).clamp(min=1e-12) / LARGEST[kind]
+    steps = own / scale
+    rounded = steps.round() if kind == "int" else steps.to(torch.float8_e4m3fn).float()
+    return (rounded * scale, *others)
+
+
+def _logits(
+    place: Path,
+    loader: str,
+    rounding: Mapping[str, Any] | None = None,
+    packed: Collection[str] = (),
+) -> tuple[torch.Tensor, list[str], torch.Tensor | None]:
+    """Compute logits, and those with rounded inputs; experts in one tensor keep theirs."""
     kinds = {
         "causal-lm": "AutoModelForCausalLM",
         "image-text-to-text": "AutoModelForImageTextToText",
@@ -156,7 +198,18 @@ def _logits(place: Path, loader: str) -> tuple[torch.Tensor, list[str]]:
     kind = getattr(transformers, kinds[loader])
     model, told = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True)
     with torch.no_grad():
-        return model.eval()(input_ids=ASKED).logits, list(told["missing_keys"])
+        logits = model.eval()(input_ids=ASKED).logits
+        if rounding is None:
+            return logits, list(told["missing_keys"]), None
+        ends = {name.partition("layers.")[2] or name for name in packed}
+        for name, module in model.named_modules():
+            if isinstance(module, torch.nn.Linear) and (
+                (name.partition("layers.")[2] or name) in ends
+            ):
+                module.register_forward_pre_hook(
+                    functools.partial(_round_inputs, kind=rounding["type"])
+                )
+        return logits, list(told["missing_keys"]), model(input_ids=ASKED).logits
 
 
 def main() -> None:

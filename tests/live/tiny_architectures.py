@@ -1,9 +1,10 @@
 """Random checkpoints of many architectures, a few layers each: run in the tool environment.
 
-    python tiny_architectures.py OUTPUT [--wide] NAME ...
+    python tiny_architectures.py OUTPUT [--wide] NAME[+VARIANT][+DTYPE] ...
 
-`corpus/architectures.toml` has their sizes.  Models that see have a processor beside them, whose
-tokens are those that tiny-llama has for roles.
+`corpus/architectures.toml` has their sizes, and the variants: what is wrong or rare in the numbers
+of a source.  DTYPE is `bfloat16` when absent; `float16` has the same numbers, cast.  Models that
+see have a processor beside them, whose tokens are those that tiny-llama has for roles.
 
 Hidden size 64, or 128 where they are wide.  In both groups of 32 divide everything; the tokenizer
 is tiny-llama's.  Norms and some columns are far from 1, as in real checkpoints: with flat ones,
@@ -13,6 +14,7 @@ folding a scale into the wrong norm would hardly show.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tomllib
@@ -27,10 +29,15 @@ TOKENIZER = Path(__file__).resolve().parents[2] / "examples/tiny-llama"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/architectures.toml").read_text())
 MODELS: dict[str, dict[str, Any]] = CORPUS["models"]
+VARIANTS: dict[str, dict[str, Any]] = CORPUS["variants"]
+DTYPES = ("bfloat16", "float16")
+# Sharp attention makes every error large: these norms stay flat.
+FLAT = re.compile(r".*\.(q|k|query|key)_(layer)?norm\.weight")
 
 
-def make(name: str, output: Path, *, wide: bool = False) -> Path:
-    """Write the checkpoint of `name` below `output`, in bfloat16."""
+def make(spelled: str, output: Path, *, wide: bool = False) -> Path:
+    """Write a checkpoint below `output`, in a directory that is called as it is spelled."""
+    name, *words = spelled.split("+")
     row = MODELS[name]
     model_class, config_class = row["classes"]
     sizes = _resolved(row.get("sizes", {}))
@@ -42,12 +49,23 @@ def make(name: str, output: Path, *, wide: bool = False) -> Path:
     torch.manual_seed(len(name))
     model = getattr(transformers, model_class)(config).to(torch.bfloat16)
     _roughen(model)
-    place = output / name
+    for dtype in set(DTYPES).intersection(words):
+        model.to(getattr(torch, dtype))
+    place = output / spelled
     model.save_pretrained(place)
     if "published_tower" in row:
         _rename(place, "vision_tower.", row["published_tower"])
+    if "published_architecture" in row:
+        told = json.loads((place / "config.json").read_text())
+        told["architectures"] = [row["published_architecture"]]
+        _write_json(place / "config.json", told)
+    if "published_experts" in row:
+        _publish_experts(place, row["published_experts"])
     if getattr(config, "num_nextn_predict_layers", 0):
         _add_draft_layer(place, config.num_hidden_layers)
+    for word in words:
+        if word not in DTYPES:
+            _change(place, VARIANTS[word])
     for file in TOKENIZER_FILES:
         shutil.copy(TOKENIZER / file, place)
     if "processor" in row:
@@ -108,6 +126,59 @@ def _rename(place: Path, start: str, published: str) -> None:
     save_file(tensors, file, metadata={"format": "pt"})
 
 
+def _publish_experts(place: Path, how: str) -> None:
+    """Stack the experts of each layer into tensors of three dimensions, or turn theirs."""
+    file = place / "model.safetensors"
+    tensors = load_file(file)
+    if how == "turned":
+        for name, tensor in tensors.items():
+            if tensor.ndim == 3 and ".experts." in name:
+                tensors[name] = tensor.transpose(1, 2).contiguous()
+    else:
+        paths = {name.partition(".experts.")[0] for name in tensors if ".experts." in name}
+        for path in sorted(paths):
+            own = [name for name in tensors if name.startswith(f"{path}.experts.")]
+            kinds: dict[str, list[torch.Tensor]] = {}
+            for name in sorted(own, key=lambda one: int(one.split(".")[-3])):
+                kinds.setdefault(name.split(".")[-2], []).append(tensors.pop(name))
+            gate, up, down = (
+                torch.stack(kinds[kind]) for kind in ("gate_proj", "up_proj", "down_proj")
+            )
+            tensors[f"{path}.experts.gate_up_proj"] = torch.cat([gate, up], 1)
+            tensors[f"{path}.experts.down_proj"] = down
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def _change(place: Path, variant: dict[str, Any]) -> None:
+    """Change numbers of a checkpoint, and keys of its configuration."""
+    file = place / "model.safetensors"
+    tensors = load_file(file)
+    for change in variant.get("changes", ()):
+        names = [name for name in tensors if re.fullmatch(change["tensors"], name)]
+        for name in names:
+            tensors[name] = _changed(tensors[name], change)
+        if not names and not change.get("absent_ok"):
+            raise SystemExit(f"no tensor of {place.name} is called {change['tensors']}")
+    save_file(tensors, file, metadata={"format": "pt"})
+    if "config" in variant:
+        config = json.loads((place / "config.json").read_text())
+        _write_json(place / "config.json", config | variant["config"])
+
+
+def _changed(tensor: torch.Tensor, change: dict[str, Any]) -> torch.Tensor:
+    """Return a tensor with other values at its rows, or at one row and one column."""
+    made = tensor.clone()
+    first, last = change.get("rows", (0, len(made)))
+    part = made[first:last, change["column"]] if "column" in change else made[first:last]
+    if "times" in change:
+        part *= change["times"]
+    elif change.get("set") == "subnormal":
+        part.copy_(part.sign() * torch.finfo(made.dtype).smallest_normal / 4)
+    elif "set" in change:
+        part.fill_(change["set"])
+    return made.to(getattr(torch, change["dtype"])) if "dtype" in change else made
+
+
 def _add_draft_layer(place: Path, layers: int) -> None:
     """Add the layer that only drafting loads: a copy of the last one and what joins it to them."""
     file = place / "model.safetensors"
@@ -129,8 +200,8 @@ def _add_draft_layer(place: Path, layers: int) -> None:
 def _roughen(model: Any) -> None:
     """Spread norms' weights around their neutral value, and give two channels outliers."""
     for name, parameter in model.named_parameters():
-        if name.endswith(("q_norm.weight", "k_norm.weight")):
-            continue  # sharp attention makes every error large
+        if FLAT.fullmatch(name):
+            continue
         if parameter.ndim == 1 and name.endswith("weight"):
             factors = torch.exp(torch.randn_like(parameter, dtype=torch.float32) * 0.5)
             factors[:2] *= 6
