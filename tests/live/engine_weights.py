@@ -5,18 +5,22 @@
 PYTHON has one version of vLLM on its path.  For each checkpoint the class of its model is built
 as a server builds it, and its own `load_weights` gets every tensor; kernels are not asked.  One
 line of JSON each: `refused` has the engine's words, `unfilled` the parameters that are not whole
-afterwards, and `misplaced` the tensors that are in none of them.
+afterwards, `misplaced` the tensors that are not in the parameter of their name (of Llama and
+Mixtral, whose fusions are known here), and `unread` those whose values are in none at all.
 
 `cuda` pretends a GPU, `amx` the instructions that this processor may lack; `cpu` pretends nothing.
 """
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import os
 import re
 import sys
 import tempfile
+import traceback
+import types
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +40,7 @@ FILLS = (1, 2)
 KEPT = "input_scale"  # the engine compares it with what another expert gave, unless it is 1
 CACHE_SCALES = ("self_attn.k_scale", "self_attn.v_scale")
 SHAPES = "weight_shape"  # of the packed matrices: fused ones share a place
+DERIVED = ".A_log"  # of Mamba: the engine keeps what it computes of it
 os.environ.update(
     HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1"
 )
@@ -48,6 +53,7 @@ def main() -> int:
         import _pretended_cuda
 
         _pretended_cuda.install()
+        pretend_pictures()
     import torch
 
     if device == "amx":
@@ -56,6 +62,7 @@ def main() -> int:
     from vllm.model_executor.models import registry
 
     if device == "cuda":
+        pretend_kernels()
         _pretended_cuda.count_devices()
         registry._run_in_subprocess = lambda inspect: inspect()  # there, no device is pretended
     torch.set_default_dtype(torch.bfloat16)
@@ -64,6 +71,80 @@ def main() -> int:
         found = {"version": vllm.__version__, "place": str(place), **told_of(place)}
         print(json.dumps(found), file=sys.__stdout__, flush=True)
     os._exit(0)
+
+
+class Anything(type):
+    """A class of which every attribute is there."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+def pretend_pictures() -> None:
+    """Have torchvision, which the base lacks and classes of models that see import."""
+    from _pretended_cuda import Kernels
+
+    class Empty(types.ModuleType):
+        __version__ = "0.28.0"
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Anything(name, (), {})
+
+    class Pictures(Kernels):
+        def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+            del path, target
+            if name.partition(".")[0] != "torchvision":
+                return None
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+        def create_module(self, spec: Any) -> Any:
+            return Empty(spec.name)
+
+    sys.meta_path.append(Pictures())
+
+
+class TritonConfig:
+    """What a kernel is tuned with: some classes look at it when they are imported."""
+
+    def __init__(self, kwargs: Any = None, **settings: Any) -> None:
+        self.kwargs = kwargs
+        self.__dict__.update({"num_stages": 1, "num_warps": 4, **settings})
+
+
+def pretend_kernels() -> None:
+    """Have operators of GPUs, which classes look up when they are built, and never call here."""
+    import torch
+    from vllm import (  # it registers what there is: before others are pretended
+        _custom_ops,  # noqa: F401
+        triton_utils,
+    )
+
+    known = torch._ops._OpNamespace.__getattr__
+
+    def found(own: Any, name: str) -> Any:
+        try:
+            return known(own, name)
+        except AttributeError:
+            if name.startswith("__") or not own.name.endswith("_C"):
+                raise
+            return lambda *_, **__: None
+
+    torch._ops._OpNamespace.__getattr__ = found
+    torch.cuda.Stream = torch.cuda.Event = type(
+        "Pretended", (), {"__init__": lambda *_, **__: None}
+    )
+    torch.cuda.current_device = lambda: torch.device("cpu")  # where parameters are made
+    torch.accelerator.current_device_index = lambda: 0
+    triton_utils.triton.Config = TritonConfig
+    try:  # the newest asks for sizes of real models
+        from vllm.v1.attention.backends.mla.prefill.flash_attn import FlashAttnPrefillBackend
+    except ImportError:
+        return
+    FlashAttnPrefillBackend.supports_mla_dimensions = classmethod(lambda *_: True)
 
 
 def told_of(place: Path) -> dict[str, Any]:
@@ -77,6 +158,7 @@ def told_of(place: Path) -> dict[str, Any]:
         model, quantized = built(place)
         filled = [loaded_over(model, fill, tensors) for fill in FILLS]
     except Exception as error:
+        traceback.print_exc()
         words = " ".join(f"{type(error).__name__}: {error}".split())
         return {"refused": words[:LONGEST]}
     first, second = filled
@@ -87,11 +169,54 @@ def told_of(place: Path) -> dict[str, Any]:
             name for name in first if not USUAL.search(name) and not same(first[name], second[name])
         ),
         "misplaced": misplaced(tensors, first),
+        "unread": unread(tensors, first),
     }
+
+
+def unread(tensors: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
+    """Return the names of tensors that lie in no parameter, as they are or transposed.
+
+    Names and fusions differ by architecture; values are random, so that finding them is enough.
+    Numbers of 8 bits and words of packed ones are not converted to find them.
+    """
+    import torch
+
+    def may_be(tensor: Any, dtype: Any) -> bool:
+        return dtype == tensor.dtype or tensor.dtype in (
+            torch.bfloat16,
+            torch.float16,
+            torch.float32,
+        )
+
+    places: dict[Any, list[bytes]] = {}
+    for whole in parameters.values():
+        kinds = [whole, whole.transpose(-1, -2)] if whole.dim() > 1 else [whole]
+        places.setdefault(whole.dtype, []).extend(map(content_of, kinds))
+    return sorted(
+        name
+        for name, tensor in tensors.items()
+        if not name.endswith((SHAPES, DERIVED))
+        and not any(
+            lies_in(content_of(tensor.to(dtype)), own)
+            for dtype, own in places.items()
+            if may_be(tensor, dtype)
+        )
+    )
+
+
+def lies_in(content: bytes, places: list[bytes]) -> bool:
+    return any(content in place for place in places)
+
+
+def content_of(tensor: Any) -> bytes:
+    import torch
+
+    return bytes(tensor.contiguous().flatten().view(torch.uint8).numpy())
 
 
 def built(place: Path) -> tuple[Any, str]:
     """Return the model of a checkpoint as the engine builds it, and what it computes with."""
+    import torch
     from vllm.config import set_current_vllm_config
     from vllm.distributed import parallel_state
     from vllm.engine.arg_utils import EngineArgs
@@ -101,11 +226,14 @@ def built(place: Path) -> tuple[Any, str]:
         model=str(place), max_model_len=128, enforce_eager=True, skip_tokenizer_init=True
     )
     config = arguments.create_engine_config()
+    config.device_config.device = torch.device("cpu")
     with set_current_vllm_config(config):
-        if not parallel_state.model_parallel_is_initialized():
+        if parallel_state.model_parallel_is_initialized():
+            parallel_state.destroy_model_parallel()  # that of experts is for models with experts
+        else:
             meeting = Path(tempfile.mkdtemp(), "meeting").as_uri()
             parallel_state.init_distributed_environment(1, 0, meeting, 0, "gloo")
-            parallel_state.initialize_model_parallel(1, 1)
+        parallel_state.initialize_model_parallel(1, 1)
         model = initialize_model(vllm_config=config, model_config=config.model_config)
     return model, str(config.model_config.quantization)
 

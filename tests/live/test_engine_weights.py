@@ -1,8 +1,9 @@
-"""Quantized experts, loaded by vLLM itself under the names that they have: oldest and newest.
+"""Quantized weights, loaded by vLLM itself under the names that they have: oldest and newest.
 
 Kernels for quantized experts are for GPUs, and for processors with AMX: what is tested here is all
-that comes before them.  vLLM's own class of the model is built, on a pretended device, and its own
-`load_weights` gets the checkpoint: each parameter is filled, and each tensor is where it belongs.
+that comes before them, for Mixtral by every method, and for many architectures as they are planned.
+vLLM's own class of the model is built, on a pretended device, and its own `load_weights` gets the
+checkpoint: each parameter is filled, and each tensor is where it belongs.
 
 The oldest version is the first of those that packager names for which PyPI has a build for
 processors (0.6.3, 0.7.3 and 0.8.4 of LMI 13 to 15 have none).  Its Python files are laid over the
@@ -14,8 +15,10 @@ its kernels, for another release of torch, are taken away.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -25,7 +28,8 @@ from typing import Any
 import pytest
 
 from tests.live.checkpoints import read_tensors, rename_tensors
-from tests.live.tool_programs import run_program
+from tests.live.planned_cases import planned_parameters
+from tests.live.tool_programs import documents_in, run_program
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
@@ -47,6 +51,13 @@ REFUSED: dict[str, dict[str, dict[str, str]]] = CORPUS["refused"]
 EVERY = [(version, device) for version, devices in REFUSED.items() for device in devices]
 ENGINES = EVERY if LONG else ((NEWEST, "cuda"), (OLDEST, "cuda"))
 CASES = [(*engine, method) for engine in ENGINES for method in METHODS]
+
+LOADED = [
+    (version, model, asked)
+    for version in (NEWEST, OLDEST)
+    for asked in CORPUS["asked"]
+    for model in CORPUS["models" if asked == "fp8" else "folded"]
+]
 
 Told = Mapping[str, Any]
 
@@ -157,3 +168,87 @@ def test_a_checkpoint_with_other_names_is_told_from_one_with_the_right_ones(
 ) -> None:
     """vLLM itself passes over an expert's tensor that it does not know, and starts."""
     assert names in str(changed[change][key])
+
+
+@pytest.fixture(scope="module")
+def architectures(
+    quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Path]:
+    """Quantize a model of each architecture as it is planned, by the worker's own code."""
+    place = tmp_path_factory.mktemp("architectures")
+    models = place / "models"
+    run_program(
+        quantizing_python,
+        "tiny_architectures.py",
+        *(str(models), "--wide", *CORPUS["models"]),
+    )
+    kept = {
+        f"{model} {asked}": place / "kept" / f"{model}-{number}"
+        for number, asked in enumerate(CORPUS["asked"])
+        for model in CORPUS["models" if asked == "fp8" else "folded"]
+    }
+    cases = []
+    for name, keep in kept.items():
+        model, asked = name.split(" ")
+        parameters = planned_parameters(models / model, asked)
+        cases.append({"name": model, "label": asked, "parameters": parameters, "keep": str(keep)})
+    (place / "cases.json").write_text(json.dumps(cases))
+    printed = run_program(
+        quantizing_python,
+        "quantize_matrix.py",
+        *(str(place / "cases.json"), str(models), str(place / "work")),
+    )
+    assert [one for one in documents_in(printed) if "failed" in one] == []
+    return {name: keep / "quantized" for name, keep in kept.items()}
+
+
+@pytest.fixture(scope="module")
+def loaded(
+    architectures: Mapping[str, Path],
+    sites: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], Mapping[str, Told]]:
+    """Load all of them by a version, once."""
+
+    @functools.cache
+    def ask(version: str) -> Mapping[str, Told]:
+        return _ask(sites[version], "cuda", architectures, tmp_path_factory.mktemp("home"))
+
+    return ask
+
+
+@pytest.mark.parametrize(("version", "model", "asked"), LOADED)
+def test_vllm_fills_every_parameter_of_an_architecture_and_reads_every_tensor(
+    loaded: Callable[[str], Mapping[str, Told]], version: str, model: str, asked: str
+) -> None:
+    found = loaded(version)[f"{model} {asked}"]
+    row: Told = next(
+        (
+            row
+            for row in CORPUS["otherwise"]
+            if version == row["version"]
+            and model in row["models"]
+            and asked in row.get("asked", (asked,))
+        ),
+        {},
+    )
+
+    if "refused" in row:
+        assert row["refused"] in found["refused"]
+        return
+    assert "refused" not in found, found["refused"]
+    for what in ("unfilled", "unread"):
+        known = re.compile(row.get(what, "never"))
+        assert [name for name in found[what] if not known.fullmatch(name)] == []
+        assert found[what] or what not in row
+
+
+def test_at_least_thirty_architectures_are_loaded_by_the_newest() -> None:
+    refused = {
+        model
+        for row in CORPUS["otherwise"]
+        if row["version"] == NEWEST and "refused" in row
+        for model in row["models"]
+    }
+
+    assert len({*CORPUS["models"]} - refused) >= 30
