@@ -12,9 +12,9 @@ from packager.core.request import BuildRequest
 from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
 
-RECORD_SCHEMA = 4
-# 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems
-READ_SCHEMAS = (1, 2, 3, RECORD_SCHEMA)
+RECORD_SCHEMA = 5
+# 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems, 4 no `try_untested`
+READ_SCHEMAS = (1, 2, 3, 4, RECORD_SCHEMA)
 
 
 class _Document(BaseModel):

@@ -16,7 +16,7 @@ from packager.core.instance import DeviceKind
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 
-PLAN_SCHEMA: Final = 1
+PLAN_SCHEMA: Final = 2  # 1 knows no `try_untested` in a request
 
 # How `packager warm one` ends: sysexits(3), as schedulers are told them.
 RETRIABLE = 75
@@ -118,7 +118,7 @@ class Refused(_Document):
 class WarmPlan(_Document):
     """Jobs in dependency order, and requests that are cached or refused."""
 
-    schema_version: Literal[1] = Field(default=PLAN_SCHEMA, alias="schema")
+    schema_version: Literal[1, 2] = Field(default=PLAN_SCHEMA, alias="schema")
     packager: str  # version: another one may ask for other keys
     requests: NonNegativeInt  # of the grid
     duplicates: NonNegativeInt = 0  # steps that another request asks for, too

@@ -35,9 +35,8 @@ def read_grid_or_plan(place: str) -> Grid | WarmPlan:
     try:
         if "jobs" not in document:
             return Grid.model_validate(document)
-        if document.get("schema") != PLAN_SCHEMA:
-            found = document.get("schema")
-            raise BadGrid(place, f"it is a plan of schema {found!r}, not {PLAN_SCHEMA}")
+        if (found := document.get("schema")) not in range(1, PLAN_SCHEMA + 1):
+            raise BadGrid(place, f"it is a plan of schema {found!r}, not 1 to {PLAN_SCHEMA}")
         return WarmPlan.model_validate_json(json.dumps(document))
     except ValidationError as error:
         raise BadGrid(place, first_fault(error, "the file")) from error
