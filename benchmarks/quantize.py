@@ -3,11 +3,12 @@
     python benchmarks/quantize.py [--rounds 3] [--methods "fp8;smoothquant;awq;gptq"] [--cores]
 
 Both work on one model with random weights, in one environment, on one thread, on the same
-texts.  Ours is timed twice: the worker alone, which is what the bare process is held
-against, and the whole build with planning, keys and writing the image.  Ours keeps work for
-the case of an interruption, which the ratios hold, and `build_written_mb` shows.  `--cores`
-times AWQ of one layer of Llama-3-8B's dimensions instead, on one thread and on all cores, and
-beside it what the machine itself gives: products of matrices, and copies of memory.
+texts.  The tensors are the same but for SmoothQuant, whose scales go by magnitude here.  Ours is
+timed twice: the worker alone, which is what the bare process is held against, and the whole build
+with planning, keys and writing the image.  Ours keeps work for the case of an interruption, which
+the ratios hold, and `build_written_mb` shows.  `--cores` times AWQ of one layer of Llama-3-8B's
+dimensions instead, on one thread and on all cores, and beside it what the machine itself gives:
+products of matrices, and copies of memory.
 The last line of stdout is one JSON object.
 """
 
@@ -41,6 +42,7 @@ TINY = Path(__file__).resolve().parent.parent / "examples" / "tiny-llama"
 BARE = Path(__file__).with_name("quantize_bare.py")
 SAMPLES, TOKENS, SEED = 16, 256, 0
 MOST_TIME, MOST_MEMORY = 1.05, 1.1
+OWN_SCALES = ("smoothquant",)  # of methods whose numbers are not the library's
 LEAST_SPEEDUP = 0.9  # times the cores: 1.8 on two
 MAKE = """
 import sys, torch
@@ -105,8 +107,9 @@ def main() -> int:
 
 def compared(method: str, found: dict[str, Any]) -> list[Judged]:
     """Hold the figures of a method against the targets."""
+    same = [holds(f"{method} identical_tensors", found["identical_tensors"])]
     return [
-        holds(f"{method} identical_tensors", found["identical_tensors"]),
+        *(same if method not in OWN_SCALES else ()),
         at_most(f"{method} time_ratio", found["time_ratio"], MOST_TIME),
         at_most(f"{method} memory_ratio", found["memory_ratio"], MOST_MEMORY),
     ]
