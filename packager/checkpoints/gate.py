@@ -109,18 +109,26 @@ def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
 
 def check_in_engine(model: ModelFiles, traits: EngineTraits, *, drafts: bool) -> Iterator[Finding]:
     """Check what the engine has no place for: packed weights that it builds plain, and heads."""
-    stated = stated_quantization(model.config)
     architecture = next(iter(model.config.get("architectures") or ()), "")
-    plain = tuple(f".{path}." for path in traits.plain_in(str(architecture)))
-    packed = read_packed(stated, model.tensors) if stated and plain else ()
-    names = [one.weight.name for one in packed if any(path in f"{one.module}." for path in plain)]
-    if names:
+    paths = traits.plain_in(str(architecture))
+    if names := _packed_below(SameModel(model), paths):
         message = (
             f"{_count(names, 'packed weight')} in modules that {traits.who} builds without "
             f"quantization: {_listed(names)}"
         )
         yield Finding("error", "quantization-built-plain", message, AGAIN)
     yield from check_head(model, drafts=drafts)
+
+
+@lru_cache(maxsize=4)  # a plan that does not fit is tried on every machine
+def _packed_below(same: SameModel, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return packed weights of modules whose path ends, or goes on below, as one of `paths`."""
+    stated = stated_quantization(same.model.config)
+    if not stated or not paths:
+        return ()
+    ends = tuple(f".{path}." for path in paths)
+    packed = read_packed(stated, same.model.tensors)
+    return tuple(one.weight.name for one in packed if any(end in f"{one.module}." for end in ends))
 
 
 def check_head(model: ModelFiles, *, drafts: bool) -> Iterator[Finding]:
