@@ -27,17 +27,31 @@ def planned_facts(
     instance: str | Instance = "ml.p5.48xlarge",
     *,
     left_out: tuple[str, ...] | None = None,
+    layers: tuple[str, ...] | None = None,
 ) -> Facts:
     """Gather what a plan needs to quantize a checkpoint, but for the modules that are left out."""
     files = LocalSource().facts(parse_model_reference(str(checkpoint)))
-    facts = facts_of(files, instance, quantize=asked, quantize_ignore=left_out)
+    facts = facts_of(
+        files,
+        instance,
+        quantize=asked,
+        quantize_ignore=left_out,
+        quantize_layer=layers,
+        try_untested=True,
+    )
     return replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
 
 
 def planned_parameters(
-    checkpoint: Path, asked: str, left_out: tuple[str, ...] | None = None
+    checkpoint: Path,
+    asked: str,
+    left_out: tuple[str, ...] | None = None,
+    *,
+    instance: str = "ml.p5.48xlarge",
+    layers: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """Return what the worker is told to do; raises `PlanRejected`."""
-    facts, quantizer = planned_facts(checkpoint, asked, left_out=left_out), LlmCompressorQuantizer()
+    facts = planned_facts(checkpoint, asked, instance, left_out=left_out, layers=layers)
+    quantizer = LlmCompressorQuantizer()
     step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
     return {**step.parameters, "memory_bytes": 1}

@@ -19,10 +19,12 @@ import gc
 import importlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,13 @@ sys.path.insert(0, str(ROOT / "containers/tools/llmcompressor"))
 os.environ["TQDM_DISABLE"] = "1"
 
 import numpy as np  # noqa: E402
+import quantize as worker  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from collected import Collected  # noqa: E402
+from deriving import Fold  # noqa: E402
 from loguru import logger  # noqa: E402
 from packager_worker import Spec  # noqa: E402
-from quantize import quantize  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from tests.live.checkpoints import dequantized, modules_of, read_tensors  # noqa: E402
@@ -59,7 +62,9 @@ def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
     """Quantize and compare."""
     spec = spec_of(case, models, work)
     source = spec.inputs["model"]
-    quantize(spec, Collected())
+    voice = Collected()
+    with folding(case.get("move")) as moved:
+        worker.quantize(spec, voice)
     evaluated = _evaluated(source, work) if case.get("evaluate") else {}
     loader = case["parameters"]["loader"]
     compared = _compared(source, work / "out", work / "plain", loader)
@@ -71,7 +76,35 @@ def run(case: dict[str, Any], models: Path, work: Path) -> dict[str, Any]:
         for file in (*source.glob("tokenizer*.json"), *source.glob("processor_config.json")):
             shutil.copy(file, keep / "quantized")
             shutil.copy(file, keep / "plain")
-    return evaluated | compared
+    folds = {fold.source: fold.consumers for fold in moved}
+    return evaluated | compared | {"folds": folds, "notes": voice.notes}
+
+
+@contextmanager
+def folding(move: dict[str, Any] | None) -> Iterator[list[Any]]:
+    """Yield the folds that the worker finds; with a `move`, have it find that one in each layer."""
+    derive, found = worker.derive_folds, list[Any]()
+
+    def derived(model: Any, layers: str, *arguments: Any, **settings: Any) -> list[Any]:
+        found[:] = derive(model, layers, *arguments, **settings)
+        if move:
+            names = dict.fromkeys(fold.layer for fold in found)
+            return [stated(model, layer, move) for layer in names]
+        return found
+
+    worker.derive_folds = derived
+    try:
+        yield found
+    finally:
+        worker.derive_folds = derive
+
+
+def stated(model: Any, layer: str, move: dict[str, Any]) -> Any:
+    """Return a fold of a layer; `*` stands for every expert."""
+    patterns = [re.escape(path).replace(r"\*", r"\d+") for path in move["into"]]
+    below = (name.removeprefix(f"{layer}.") for name, _ in model.named_modules())
+    into = [name for name in below if any(re.fullmatch(one, name) for one in patterns)]
+    return Fold(layer, f"{layer}.{move['from']}", tuple(f"{layer}.{name}" for name in into))
 
 
 def spec_of(case: dict[str, Any], models: Path, work: Path) -> Spec:
