@@ -76,6 +76,13 @@ class UsesGpus(Protocol):
         ...
 
 
+@runtime_checkable
+class MixesSchemes(Protocol):
+    """A quantizer that can give parts of one model schemes of their own."""
+
+    mixable: frozenset[str]  # methods that one step can do beside each other
+
+
 class Compiler(Protocol):
     """Describes how to compile ahead of time for one engine and device."""
 

@@ -71,19 +71,43 @@ WRITTEN = {
 }
 
 
+# Formats of compressed-tensors by the beginning of a scheme's name; 4-bit integers have the other.
+FORMATS = {
+    "NVFP4": "nvfp4-pack-quantized",
+    "MXFP4": "mxfp4-pack-quantized",
+    "MXFP8": "mxfp8-quantized",
+    "W8A8-FP8": "float-quantized",
+    "W8A16-FP8": "float-quantized",
+}
+
+
 def written_demands(quantization: Quantization | None) -> CheckpointRequirements | None:
     """Return what a checkpoint will demand that a step of the plan writes; None without one."""
     if quantization is None or quantization.existing or not quantization.checkpoint_format:
         return None
     method = quantization.checkpoint_format
-    starts = (start for start in WRITTEN if quantization.scheme.startswith(start))
-    feature, key = WRITTEN[found] if (found := next(starts, "")) else ("", "")
+    schemes = [part.scheme for part in quantization.parts if part.scheme]
+    found = [_beginning(WRITTEN, scheme) for scheme in schemes]
+    features = [feature for feature, _ in filter(None, found)]
+    if len({_beginning(FORMATS, scheme) for scheme in schemes}) > 1:
+        features.append("mixed-precision")
+    if quantization.scales_cache:
+        features.append("cache-scales")
+    if not schemes:
+        features.append("cache-scales-alone")
+    has_head = any(group.head and group.quantization for group in quantization.groups)
     return CheckpointRequirements(
         method=method,
         loader=method,
-        features=(feature,) if feature else (),
-        keys=frozenset((key,) if key else ()),
+        features=tuple(dict.fromkeys(features)),
+        keys=frozenset(key for _, key in filter(None, found) if key),
+        head=HEAD.rstrip(".") if has_head else "",
+        head_declared=True,
     )
+
+
+def _beginning(table: Mapping[str, Any], scheme: str) -> Any:
+    return next((value for start, value in table.items() if scheme.startswith(start)), None)
 
 
 def stated_quantization(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -129,6 +153,8 @@ def _compressed_features(
     formats = {str(group.get("format") or stated.get("format")) for group in groups}
     if len(formats) > 1:
         yield "mixed-precision"
+    if not groups and stated.get("kv_cache_scheme"):
+        yield "cache-scales-alone"
     sparsity = stated.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("targets"):
         yield "sparsity"

@@ -99,6 +99,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         kv_bytes_per_token=cache.kv_bytes_per_token,
         quantization=quantization.method,
         weight_format=quantization.weight_format,
+        other_formats=quantization.others,
         group_size=quantization.group_size,
         quantization_options=quantization.options,
         known=not unknown,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packager.architectures.demands import stated_quantization
+from packager.architectures.demands import arguments_of, config_groups, stated_quantization
 from packager.core.model import TensorInfo
 from packager.core.values import dataclass
 from packager.findings import Finding
@@ -68,6 +68,7 @@ class Quantized:
     weight_format: str = ""
     bits: int = 0
     group_size: int = 0
+    others: tuple[str, ...] = ()  # further formats, of models whose parts have several
     options: tuple[str, ...] = ()  # as `--quantize` calls them: `static`, `block`, `kv`
 
 
@@ -112,6 +113,8 @@ def parameters_in(tensor: TensorInfo, quantization: Quantized) -> int | None:
     if tensor.name.endswith(NO_WEIGHTS):
         return 0
     if tensor.name.endswith(PACKED) or tensor.dtype == "U8":
+        if tensor.dtype == "U8" and tensor.name.endswith(".weight_packed"):
+            return 2 * elements  # FP4
         if tensor.dtype not in WORD_BITS or not quantization.bits:
             return None
         # 3 bits do not fill a word evenly: multiply before dividing.
@@ -149,18 +152,30 @@ def _packed(method: str, stated: Mapping[str, Any]) -> Quantized:
 
 
 def _compressed(stated: Mapping[str, Any]) -> Quantized:
-    groups = stated.get("config_groups")
-    first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    weights = first.get("weights") if isinstance(first, Mapping) else None
-    weights = weights if isinstance(weights, Mapping) else {}
-    bits = _count(weights.get("num_bits"))
+    groups = tuple(config_groups(stated)) or ({},)
+    weights = [arguments_of(group, "weights") for group in groups]
+    sizes = [size for one in weights if (size := _count(one.get("group_size")))]
+    formats = dict.fromkeys(
+        _compressed_format(
+            group.get("format") or stated.get("format"), _count(one.get("num_bits")), group
+        )
+        for group, one in zip(groups, weights, strict=True)
+    )
+    words = [one for group, one in zip(groups, weights, strict=True) if _in_words(stated, group)]
+    packed = next(iter((*words, *weights)), {})
     return Quantized(
         method="compressed-tensors",
-        weight_format=_compressed_format(stated.get("format"), bits, first),
-        bits=bits,
-        group_size=_count(weights.get("group_size")),
-        options=tuple(_compressed_options(stated, weights, first)),
+        weight_format=next(iter(formats), ""),
+        bits=_count(packed.get("num_bits")),
+        group_size=min(math.lcm(*sizes), 2**16) if sizes else 0,
+        others=tuple(formats)[1:],
+        options=tuple(_compressed_options(stated, weights[0], groups[0])),
     )
+
+
+def _in_words(stated: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
+    """Whether words of a group hold several integers; FP4's have a type of their own."""
+    return (group.get("format") or stated.get("format")) == "pack-quantized"
 
 
 def _compressed_format(layout: object, bits: int, group: object) -> str:

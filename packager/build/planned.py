@@ -43,7 +43,7 @@ def make_planned(request: BuildRequest, services: BuildServices, *, with_base: b
         request, chosen = _with_method(request, reference, services, headers)
     for_image = services.outputs != "trees"
     facts = _gather(request, reference, services, headers, with_base=with_base and for_image)
-    quantizer = services.find_quantizer(request.quantize)
+    quantizer = services.find_quantizer(request.quantizing)
     compilers = services.find_compilers(request.compile)
     decide = _decider(facts, reference, services)
     with working(services.on_event, "plan", facts.instance.name):
@@ -115,7 +115,7 @@ def _decider(
         instances=services.instances,
         smaller=services.smaller_checkpoints(name) if name else (),
         rules=services.rules,
-        quantizer=services.find_quantizer(facts.request.quantize),
+        quantizer=services.find_quantizer(facts.request.quantizing),
         compilers=services.find_compilers(facts.request.compile),
         find_sharder=services.find_sharder,
         accelerator_of=services.accelerator_of,
@@ -172,7 +172,7 @@ def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
     return make_recipe(
         plan,
         facts,
-        services.find_quantizer(facts.request.quantize),
+        services.find_quantizer(facts.request.quantizing),
         services.find_compilers(facts.request.compile).get(plan.compiler),
         services.family(facts.container.family),
         services.find_sharder(plan.load_format),

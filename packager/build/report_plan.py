@@ -12,7 +12,7 @@ from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Recipe
 from packager.core.startup import StartupPrediction
-from packager.core.techniques import Rejected
+from packager.core.techniques import LayerGroup, Rejected
 from packager.core.text import escape, joined
 from packager.core.units import decimal, gib, percent, usd
 from packager.core.values import dataclass
@@ -231,8 +231,25 @@ def _quantization_document(plan: Plan) -> dict[str, Any] | None:
     if plan.quantization is None:
         return None
     document = asdict(plan.quantization)
-    del document["layout"]  # how it is computed
+    groups = [one["quantization"] for one in document["groups"] if one["quantization"]]
+    for one in (document, *groups):
+        del one["layout"]  # how it is computed
+    for one in groups:
+        del one["groups"]
     return document
+
+
+def groups_sentence(plan: Plan) -> str:
+    """Write the scheme of each part of the model; "" where all parts have one."""
+    groups = plan.quantization.groups if plan.quantization else ()
+    return "; ".join(_group_words(one) for one in groups if one.modules)
+
+
+def _group_words(group: LayerGroup) -> str:
+    matrices = "1 matrix" if group.modules == 1 else f"{group.modules:,} matrices"
+    chosen = group.quantization
+    scheme = (chosen.scheme or "as they are") if chosen else "as they are"
+    return f"{escape(group.target)} {scheme} ({matrices}, {count_words(group.parameters)} weights)"
 
 
 def _parser_document(chosen: ChosenParser | None) -> dict[str, str] | None:
@@ -279,6 +296,8 @@ def detail_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
     for label, chosen in (("tool calls", plan.tool_parser), ("reasoning", plan.reasoning_parser)):
         if chosen is not None:
             yield label, f"{chosen.name}: {chosen.reason}"
+    if groups := groups_sentence(plan):
+        yield "layers", groups
     if needs := host_sentence(plan.container):
         yield "needs", needs
     if stops := stopping_sentence(plan):

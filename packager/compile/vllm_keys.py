@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from packager.core.facts import Facts
 from packager.core.plan import Plan
+from packager.core.techniques import LayerGroup
 from packager.keys.parts import Cpu, Precision, Target
 from packager.keys.parts import Quantization as QuantizationKey
 from packager.steps.key_parts import OF_THE_IMAGE, cuda_target
@@ -14,9 +15,10 @@ def vllm_precision(facts: Facts, plan: Plan) -> Precision:
     chosen = plan.quantization
     weights = None
     if chosen is not None:
-        zeros = bool(chosen.layout and chosen.layout.zero_bits)
+        zeros = any(part.layout is not None and part.layout.zero_bits for part in chosen.parts)
+        scheme = ";".join(_group(one) for one in chosen.groups) or chosen.scheme
         weights = QuantizationKey(
-            algorithm=f"{chosen.checkpoint_format or chosen.method}:{chosen.scheme}",
+            algorithm=f"{chosen.checkpoint_format or chosen.method}:{scheme}",
             bits=chosen.bits,
             group_size=chosen.group_size or None,
             symmetric=not zeros,
@@ -32,6 +34,10 @@ def vllm_precision(facts: Facts, plan: Plan) -> Precision:
         auto_cast_dtype=None,
         logits_dtype=plan.dtype,
     )
+
+
+def _group(group: LayerGroup) -> str:
+    return f"{group.target}={group.quantization.scheme if group.quantization else ''}"
 
 
 def vllm_target(plan: Plan, cpu: Cpu | None) -> Target:

@@ -148,6 +148,7 @@ class ModelProfile:
     quantization: str = ""  # method of an already quantized checkpoint: `awq`
     weight_format: str = ""  # its format in the words of `Instance.formats`; "" when unknown
     group_size: int = 0  # weights that share a scale; 0 when they do not come in groups
+    other_formats: tuple[str, ...] = ()  # of further parts, where each has its own
     quantization_options: tuple[str, ...] = ()  # that matter to engines: `static`, `block`, `kv`
     known: bool = True  # the architecture is in our table; False: estimated as a Llama
     attention: Literal["heads", "mla"] = "heads"  # `mla`: one latent, whole on every device

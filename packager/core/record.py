@@ -13,7 +13,8 @@ from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
 
 RECORD_SCHEMA = 5
-# 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems, 4 no `try_untested`
+# 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems,
+# 4 no `try_untested` and no `quantize_layer` of a request
 READ_SCHEMAS = (1, 2, 3, 4, RECORD_SCHEMA)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -119,6 +120,14 @@ class BuildRequest(BaseModel):
     )
     quantize_ignore: Annotated[tuple[str, ...], CommandOption(metavar="MODULE")] | None = Field(
         default=None, description="modules to leave unquantized, by name or `re:PATTERN`"
+    )
+    quantize_layer: Annotated[tuple[str, ...], CommandOption(metavar="TARGET=METHOD")] | None = (
+        Field(
+            default=None,
+            description="quantization of a part of the model, `TARGET=METHOD[,OPTION…]` or "
+            "`TARGET=none`: a target is a module, `Linear` or `re:PATTERN`, and the first that "
+            "matches counts",
+        )
     )
     try_untested: bool | None = Field(
         default=None,
@@ -266,11 +275,31 @@ class BuildRequest(BaseModel):
     )
 
     @property
+    def quantizing(self) -> str | None:
+        """The value that says who quantizes: the method of a layer where the rest stays whole."""
+        if self.quantize not in (None, "none"):
+            return self.quantize
+        methods = (split_layer(one)[1] for one in self.quantize_layer or ())
+        return next((one for one in methods if one not in ("", "none")), self.quantize)
+
+    @property
     def evaluation(self) -> str | None:
         """The texts to measure quality with; the shipped ones where only a limit is given."""
         limits = (self.max_kld, self.min_top1, self.max_ppl_increase)
         asked = any(value is not None for value in (*limits, self.evaluate_samples))
         return self.evaluate or ("default" if asked else None)
+
+
+# A pattern may have `=`; what follows the first one that a method and its options follow is those.
+LAYER = re.compile(
+    r"(?P<target>.+?)=(?P<method>[\w:.-]+(?:,[\w.-]+(?:=[^=,]*)?)*)\Z", re.DOTALL | re.ASCII
+)
+
+
+def split_layer(text: str) -> tuple[str, str]:
+    """Split an entry of `quantize_layer` in target and method; ("", "") where it is neither."""
+    found = LAYER.match(text)
+    return (found["target"], found["method"]) if found else ("", "")
 
 
 class UnknownFields(UsageError):

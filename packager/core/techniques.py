@@ -29,6 +29,7 @@ class Scheme:
     scale_bytes: int = 2
     zero_bits: int = 0  # zero points beside each scale
     capabilities: tuple[float, float] | None = None  # first and last of GPUs; None: any has it
+    option: str = ""  # of the method, that asks for it; "": it is what the method gives alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,32 @@ class Quantization:
     options: tuple[tuple[str, str], ...] = ()  # of the method, as requested, sorted
     parameters_left_out: int = 0  # of matrices that our ignore list keeps whole
     experts_left_out: bool = False  # no routed expert is quantized; False of a dense model
+    groups: tuple[LayerGroup, ...] = ()  # of a model with several schemes: all of them, in order
+
+    @property
+    def scales_cache(self) -> bool:
+        """Whether scales of an FP8 KV cache are measured, too."""
+        return any(
+            not one.existing and (one.method == "kv" or "kv" in dict(one.options))
+            for one in self.parts
+        )
+
+    @property
+    def parts(self) -> tuple[Quantization, ...]:
+        """What is done to parts of the model: itself, or of several schemes each once."""
+        found = [one.quantization for one in self.groups if one.quantization is not None]
+        return tuple(dict.fromkeys(found)) or (self,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGroup:
+    """The modules of a model that one target is the first to match."""
+
+    target: str  # `re:.*\\.mlp\\..*`, as requested; `Linear` for the rest
+    quantization: Quantization | None  # None: they stay as they are
+    parameters: int  # of their matrices
+    modules: int
+    head: bool = False  # it is the head, outside of the layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

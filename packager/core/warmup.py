@@ -16,7 +16,7 @@ from packager.core.instance import DeviceKind
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 
-PLAN_SCHEMA: Final = 2  # 1 knows no `try_untested` in a request
+PLAN_SCHEMA: Final = 2  # requests of 1 know no `try_untested` and no `quantize_layer`
 
 # How `packager warm one` ends: sysexits(3), as schedulers are told them.
 RETRIABLE = 75

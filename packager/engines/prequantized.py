@@ -20,6 +20,12 @@ from packager.share import read_shipped
 
 ALLOW = "allow-deprecated-quantization"
 MOST_NAMED = 3  # containers in a hint
+# What to ask for instead of a feature of a checkpoint that a step will write.
+OTHERWISE = {
+    "mixed-precision": "give all parts schemes of one format",
+    "cache-scales": "leave `kv` out",
+    "cache-scales-alone": "leave `kv` out",
+}
 
 
 def check_arrived(who: str, plan: Plan) -> Iterator[Finding]:
@@ -80,7 +86,9 @@ def _check_features(who: str, plan: Plan, arrived: CheckpointRequirements) -> It
         ]
         known = _when(container.engine_version, versions, "does")
         message = f"{who} {container.engine_version} does not load {row['what']}; {known}"
-        hint = _containers_hint(plan, arrived, "take a checkpoint in another format")
+        ours = plan.quantization is not None and not plan.quantization.existing
+        otherwise = OTHERWISE.get(name, "") if ours else ""
+        hint = _containers_hint(plan, arrived, otherwise or "take a checkpoint in another format")
         yield Finding("error", "engine-lacks-quantization", message, hint)
 
 
@@ -103,7 +111,8 @@ def _check_reader(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iter
 
 
 def _check_head(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iterator[Finding]:
-    if not arrived.head or not _rows(plan.container.engine, "head"):
+    ours = plan.quantization is not None and not plan.quantization.existing
+    if not arrived.head or not (ours or _rows(plan.container.engine, "head")):
         return
     version = plan.container.engine_version
     if not _loads_head(plan.container.engine, version, arrived):
@@ -118,7 +127,8 @@ def _check_head(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iterat
         )
     else:
         return
-    hint = _containers_hint(plan, arrived, "take a checkpoint whose lm_head is not quantized")
+    otherwise = "leave lm_head out" if ours else "take a checkpoint whose lm_head is not quantized"
+    hint = _containers_hint(plan, arrived, otherwise)
     yield Finding("error", "quantized-head", message, hint)
 
 

@@ -153,7 +153,9 @@ def _quantizations(plan: Plan) -> tuple[str, ...]:
     if plan.quantization is None:
         return (plan.precision.lower(), plan.dtype.lower(), NONE)
     found = plan.quantization
-    return (found.scheme.lower(), found.method.lower(), plan.precision.lower())
+    # A mix is not what was measured of one of its schemes.
+    own = () if len(found.parts) > 1 else (found.scheme.lower(), found.method.lower())
+    return tuple(word for word in (*own, plan.precision.lower()) if word)
 
 
 def _last(name: str) -> str:

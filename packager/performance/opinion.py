@@ -188,7 +188,10 @@ def _cannot_ask(plan: Plan, config: ModelFile | None) -> str:
 
 
 def _scheme(plan: Plan) -> str:
-    return plan.quantization.scheme if plan.quantization else plan.profile.weight_format
+    if plan.quantization is None:
+        return plan.profile.weight_format
+    mixed = len(plan.quantization.parts) > 1
+    return plan.precision if mixed else plan.quantization.scheme
 
 
 def _read_point(point: object) -> OpinionPoint:

@@ -111,7 +111,7 @@ def _drafts(request: BuildRequest, goal: Goal, *, brings_draft: bool) -> Iterato
 
 
 def _methods(request: BuildRequest, instance: Instance) -> Iterator[str]:
-    if request.quantize not in (None, "auto") or instance.kind not in GPUS:
+    if request.quantizing not in (None, "auto") or instance.kind not in GPUS:
         return
     for method, formats in QUANTIZERS.items():
         if instance.formats.intersection(formats):

@@ -196,7 +196,7 @@ def _miss(
         least,
         missed,
         pipelined,
-        room.request.quantize,
+        room.request.quantizing,
         packs_4_bits=room.packs_4_bits,
     )
     return Fit(least, split, missed, (*notes_of(rejected), finding), rejected)

@@ -37,13 +37,14 @@ from packager.performance.choice import target_of
 from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves, room_of
+from packager.planning.quantizing import check_parts, choose_schemes
 from packager.planning.request_checks import check_facts
 from packager.planning.stacking import check_stack
 from packager.planning.suggestions import find_nearest, note_one_machine
-from packager.ports import Compiler, ContainerFamily, Quantizer, QuantizesItself
+from packager.ports import Compiler, ContainerFamily, Quantizer
 from packager.sizing.blocks import check_misfits, read_blocks
 from packager.sizing.concurrency import most_at_once
-from packager.sizing.left_out import check_entries, with_left_out
+from packager.sizing.left_out import check_entries
 from packager.sizing.memory import MemoryInputs
 from packager.sizing.nodes import check_nodes, plan_on_nodes
 from packager.sizing.parallelism import note_split
@@ -51,13 +52,12 @@ from packager.sizing.precision import (
     check_format,
     check_kv_dtype,
     choose_dtype,
+    choose_kv_dtype,
     precision_word,
     quantized_dtype,
 )
 from packager.sizing.processors import check_processor
-from packager.sizing.quantizable import TABLE_OF
 from packager.sizing.schemes import (
-    choose_quantization,
     quantized_weight_bytes,
     rejected_methods,
 )
@@ -219,11 +219,13 @@ def _decide(
     plan = replace(plan, compiler=compiling.name)
     findings += check_exported(facts, plan)
     compiler = compiling.name or facts.request.compile
-    stacked = check_stack(plan, rules, compiler=compiler, base=facts.request.base)
+    stacked = check_parts(
+        plan, partial(check_stack, rules=rules, compiler=compiler, base=facts.request.base)
+    )
     findings += [finding for finding in stacked if finding.code not in said]
     findings += (*check_draft_split(plan), *check_positions(plan, facts.draft)) if may_fit else ()
     if fits:
-        findings += family.check(plan)
+        findings += check_parts(plan, family.check)
         findings += suggest_load_format(plan)
     if fits and quantizer and quantization and not quantization.existing:
         findings += quantizer.check(facts, plan)
@@ -245,23 +247,13 @@ def _choose(
     findings += [*check_prefill(request), *check_utilization(request, instance)]
     findings += check_entries(facts.model, request.quantize_ignore)
     dtype, found = choose_dtype(profile, instance, request.dtype)
-    asks_table = _asks_table(quantizer, compilers.get(request.compile or ""))
-    quantized = choose_quantization(
-        request.quantize,
-        profile,
-        instance,
-        container,
-        quantizer.methods if quantizer else {},
-        model=facts.model if asks_table else None,
-        ignore=request.quantize_ignore,
-        untested=bool(request.try_untested),
-    )
-    whole = with_left_out(quantized.quantization, facts.model, profile, request.quantize_ignore)
-    quantized = replace(quantized, quantization=whole)
+    compiler = compilers.get(request.compile or "")
+    quantized = choose_schemes(facts, profile, quantizer, compiler)
     drafted = choose_draft(facts, profile)
     findings += [*found, *check_format(profile, instance, container.traits)]
     findings += [*check_processor(instance, container.traits), *quantized.findings]
-    findings += [*check_kv_dtype(request.kv_dtype, instance), *drafted.findings]
+    kv_dtype = choose_kv_dtype(request.kv_dtype, quantized.quantization, instance)
+    findings += [*check_kv_dtype(kv_dtype, instance), *drafted.findings]
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
     findings += check_in_engine(facts.model, container.traits, drafts=by_head)
@@ -297,9 +289,10 @@ def _room(
 ) -> Room:
     """Return the inputs of memory budgets."""
     request, instance, container = facts.request, facts.instance, facts.container
+    kv_dtype = choose_kv_dtype(request.kv_dtype, quantization, instance)
     demand = MemoryInputs(
         weight_bytes=quantized_weight_bytes(profile, quantization),
-        kv_element_bytes=1 if request.kv_dtype == "fp8" else 2,
+        kv_element_bytes=1 if kv_dtype == "fp8" else 2,
         max_prefill_tokens=request.max_prefill_tokens,
         draft=draft,
         engine=container.engine,
@@ -329,7 +322,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         findings=(),
         rejected=chosen.layouts.rejected,
         max_prefill_tokens=request.max_prefill_tokens,
-        kv_dtype=request.kv_dtype or "auto",
+        kv_dtype=choose_kv_dtype(request.kv_dtype, chosen.quantization, facts.instance),
         weights=request.weights,
         one_mount=request.weights == "mounted" and facts.writes_tree,
         quantization=chosen.quantization,
@@ -374,12 +367,6 @@ def _lay_out(
     return laid_out, findings
 
 
-def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:
-    """Whether the table of architectures speaks of what will quantize."""
-    by_compiler = isinstance(compiler, QuantizesItself)  # of whose architectures nothing is known
-    return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler
-
-
 def _sketch(room: Room, splits: tuple[Split, ...]) -> Fit:
     """Sketch what a plan would be about that is rejected anyway: for rules, never to be shown."""
     request = room.request
@@ -409,7 +396,7 @@ def _find_served(
         if errors_in(fit.findings):
             return best or fit
         laid_out = _laid_out(plan, fit)
-        errors = errors_in((*check_draft_split(laid_out), *family.check(laid_out)))
+        errors = errors_in((*check_draft_split(laid_out), *check_parts(laid_out, family.check)))
         if not errors:
             return replace(fit, rejected=(*refused, *fit.rejected))
         if best is None or len(errors) < fewest:

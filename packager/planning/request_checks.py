@@ -49,7 +49,7 @@ def _check_layer_format(facts: Facts) -> Iterator[Finding]:
     files = (*facts.model.files, *(facts.draft.files if facts.draft else ()))
     more = sum(file.size for file in files)
     seconds = more / ASSUMED_BYTES_S
-    about = "at most " if request.quantize not in (None, "none") else ""
+    about = "at most " if request.quantizing not in (None, "none") else ""
     link = f"{ASSUMED_BYTES_S * 8 / 1e6:g} Mbit/s"
     message = (
         f"--layer-format erofs keeps {about}{decimal(more)} more in a registry, which take "

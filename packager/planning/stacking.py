@@ -115,7 +115,8 @@ def _weights(plan: Plan) -> Situation:
         }
     return {
         "quantize": chosen.method,
-        "quantize_options": frozenset(name for name, _ in chosen.options),
+        "quantize_options": frozenset(name for name, _ in chosen.options)
+        | ({"kv"} if chosen.scales_cache else frozenset()),
         "scheme": chosen.scheme,
         "checkpoint_format": chosen.checkpoint_format,
         "existing": chosen.existing,

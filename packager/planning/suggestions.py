@@ -107,7 +107,7 @@ def _asks_split(request: BuildRequest) -> bool:
 def _techniques(facts: Facts) -> Iterator[RequestChange]:
     """Yield single changes that save memory or undo a choice, the least loss first."""
     request = facts.request
-    if request.quantize in (None, "none"):
+    if request.quantizing in (None, "none"):
         for method in ("fp8", "awq"):
             yield RequestChange((f"--quantize {method}",), {"quantize": method})
     if request.draft not in (None, "none"):

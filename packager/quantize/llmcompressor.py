@@ -11,7 +11,8 @@ without loss (docs/decisions/0006-awq-format.md).
 | gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
 | fp8 | `dynamic` (usual), `static`, `block`, `kv` |
 | smoothquant | `strength=X` (0.8), `gptq` |
-| nvfp4, mxfp4, mxfp8, w4afp8 | none |
+| nvfp4 | `w4a4` |
+| kv, mxfp4, mxfp8, w4afp8 | none |
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput
 from packager.core.samples import CALIBRATION_TOKENS
-from packager.core.techniques import Quantization, Scheme
+from packager.core.techniques import LayerGroup, Quantization, Scheme
 from packager.core.units import GIB
 from packager.findings import Finding
 from packager.performance.effort import time_limit_s
@@ -35,12 +36,14 @@ from packager.quantize.llmcompressor_ignore import check_ignored
 from packager.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
 from packager.quantize.llmcompressor_options import (
     ASYMMETRIC,
+    CACHE,
     ITERATIONS,
     MXFP4,
     MXFP4A16,
     MXFP8,
     MXFP8A16,
     NVFP4,
+    NVFP4_W4A4,
     SYMMETRIC,
     TOOL,
     W4AFP8,
@@ -51,8 +54,9 @@ from packager.quantize.llmcompressor_options import (
     needs_data,
 )
 from packager.sizing.memory import served_weight_bytes
+from packager.sizing.mixed import select_layers
 from packager.sizing.quantizable import support_of
-from packager.sizing.schemes import W8A8_FP8, W8A8_INT8, W8A16_FP8
+from packager.sizing.schemes import NONE, W8A8_FP8, W8A8_INT8, W8A16_FP8
 from packager.steps.configs import NO_WEIGHT
 from packager.steps.inputs import (
     carried_files,
@@ -64,6 +68,8 @@ from packager.steps.inputs import (
 
 SHARD_BYTES = 3 * GIB
 
+LATENT = ".kv_b_proj"
+
 STRENGTH = 0.8  # llm-compressor's examples for Llama
 
 
@@ -72,12 +78,15 @@ class LlmCompressorQuantizer:
 
     name = "llmcompressor"
     tool = TOOL
+    # Others move scales, or solve matrices, in passes of their own.
+    mixable = frozenset({"fp8", "kv", "mxfp4", "mxfp8", "nvfp4", "rtn", "w4afp8"})
     methods: Mapping[str, tuple[Scheme, ...]] = {
         "awq": (ASYMMETRIC,),
         "gptq": (SYMMETRIC,),
         "fp8": (W8A8_FP8, W8A16_FP8),
         "smoothquant": (W8A8_INT8,),
-        "nvfp4": (NVFP4,),
+        "kv": (CACHE,),
+        "nvfp4": (NVFP4, NVFP4_W4A4),
         "rtn": (SYMMETRIC,),
         "mxfp4": (MXFP4, MXFP4A16),
         "mxfp8": (MXFP8, MXFP8A16),
@@ -89,15 +98,23 @@ class LlmCompressorQuantizer:
         """Yield findings for unknown options, and for what the data does not allow."""
         chosen = plan.quantization
         assert chosen is not None
-        yield from check_options(chosen)
+        for part in chosen.parts:
+            yield from check_options(part)
+        yield from _check_latent(facts, chosen)
         yield from check_ignored(facts, plan)
-        yield from check_groups(facts, chosen.method, chosen.group_size)
+        if chosen.groups:
+            for group, sizes in zip(chosen.groups, _sizes_of(facts), strict=True):
+                if (own := group.quantization) is not None:
+                    yield from check_groups(facts, own.method, own.group_size, sizes)
+        else:
+            yield from check_groups(facts, chosen.method, chosen.group_size)
         if plan.weights == "mounted" and not plan.one_mount:
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
             yield Finding("error", "quantize-mounted", message, hint)
         if needs_data(chosen) and facts.samples is None:
-            message = f"{chosen.method} needs texts to calibrate with"
+            method = next(part.method for part in chosen.parts if needs_data(part))
+            message = f"{method} needs texts to calibrate with"
             yield Finding("error", "calibration-missing", message, "name them with --calibration")
         elif facts.samples is not None and needs_data(chosen):
             yield from check_samples(facts, facts.samples)
@@ -157,6 +174,37 @@ class LlmCompressorQuantizer:
         )
 
 
+def _check_latent(facts: Facts, chosen: Quantization) -> Iterator[Finding]:
+    """Refuse to calibrate FP4 activations of what expands latent keys and values.
+
+    Its inputs have four dimensions, and observers of groups take three (llm-compressor 0.14.0.1,
+    observers/helpers.py, _flatten_activation).
+    """
+    if all(part.scheme != NVFP4_W4A4.name for part in chosen.parts):
+        return
+    layers = facts.request.quantize_layer or ()
+    selected, modules = select_layers(layers, facts.model, facts.request.quantize_ignore)
+    for module in modules:
+        place = selected.get(module, -1)
+        own = chosen.groups[place].quantization if chosen.groups else chosen
+        if own is not None and own.scheme == NVFP4_W4A4.name and module.endswith(LATENT):
+            message = f"nvfp4,w4a4 does not work for {module}: its inputs cannot be calibrated"
+            hint = "leave it out: `--quantize-ignore 're:.*\\.kv_b_proj$'`"
+            yield Finding("error", "quantize-architecture", message, hint)
+            return
+
+
+def _sizes_of(facts: Facts) -> list[dict[str, tuple[int, ...]]]:
+    """Return the shapes of the matrices of each group, in order."""
+    layers = facts.request.quantize_layer or ()
+    selected, modules = select_layers(layers, facts.model, facts.request.quantize_ignore)
+    found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(len(layers) + 1)]
+    for module, shape in modules.items():
+        if len(shape) == 2:
+            found[selected.get(module, len(layers))][module] = shape
+    return found
+
+
 def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
     """Return what the method reads beside config.json: a tokenizer only where there are texts."""
     files = facts.model.files
@@ -165,20 +213,40 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Return the worker's parameters, with defaults filled in."""
-    request, options = facts.request, dict(chosen.options)
-    ignore = request.quantize_ignore
-    support = support_of(facts.model, plan.profile, chosen.method, options, ignore, untested=True)
+    ignore = facts.request.quantize_ignore
+    own = chosen.groups[-1].quantization if chosen.groups else chosen  # what the rest gets
+    options = dict(own.options) if own else {}
+    method = own.method if own else chosen.method
+    support = support_of(facts.model, plan.profile, method, options, ignore, untested=True)
     told: dict[str, Any] = {
-        "method": chosen.method,
+        "method": own.method if own else NONE,
         "ignore": sorted({*(ignore or ()), *_built_plain(facts, plan)}),
         "max_tokens": _sequence_tokens(facts, plan),
-        "seed": request.calibration_seed or 0,
+        "seed": facts.request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,
         "shard_bytes": SHARD_BYTES,
         "loader": support.loader,
     }
     if support.folds:
         told |= {"folds": support.folds, "unfolded": list(support.unfolded)}
+    if own is not None:
+        told |= _settings(own)
+    if chosen.groups:
+        told["layers"] = [_layer_settings(group) for group in chosen.groups[:-1]]
+    return told
+
+
+def _layer_settings(group: LayerGroup) -> dict[str, Any]:
+    """Return what the worker is told of a part of the model."""
+    chosen = group.quantization
+    settings = {"method": chosen.method, **_settings(chosen)} if chosen else {"method": NONE}
+    settings.pop("kv_cache", None)  # is the whole model's
+    return {"target": group.target, **settings}
+
+
+def _settings(chosen: Quantization) -> dict[str, Any]:
+    """Return what the worker is told of a method beside its name."""
+    options, told = dict(chosen.options), dict[str, Any]()
     match chosen.method:
         case "awq" | "gptq" | "rtn":
             told["group_size"] = chosen.group_size
@@ -191,6 +259,10 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         case "smoothquant":
             told["smoothing_strength"] = float(options.get("strength", STRENGTH))
             told["gptq"] = "gptq" in options
+        case "kv":
+            told["kv_cache"] = "fp8"
+        case "nvfp4" if "w4a4" in options:
+            told["scheme"] = chosen.scheme
         case "mxfp4" | "mxfp8":
             told["scheme"] = chosen.scheme
         case "autoround":

@@ -18,10 +18,13 @@ from packager.quantize.llmcompressor_options import is_symmetric
 from packager.steps.configs import NO_WEIGHT
 from packager.steps.key_parts import files_by_path, graph_of, toolchain_of
 
+MIXED = "mixed"  # in place of a method, where parts have several
+
 # Schemes whose activations are quantized while serving: type, and what shares a scale.
 _DYNAMIC: Mapping[str, tuple[str, str]] = {
     "MXFP4": ("fp4_e2m1", "group"),
     "MXFP8": ("fp8_e4m3", "group"),
+    "NVFP4": ("fp4_e2m1", "group"),
     "W4AFP8": ("fp8_e4m3", "token"),
 }
 
@@ -44,20 +47,22 @@ def checkpoint_key(
     if weights is None:
         return None
     said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
+    # What is done to parts of a model is told to the worker as a list, whole.
+    one = chosen if not chosen.groups else None
     return QuantizedCheckpointKey(
         graph=graph_of(facts.model.config, NO_WEIGHT),
         weights=Weights(files=weights, adapters=(), draft=None),
         precision=Precision(
             dtype=plan.profile.dtype,
             weights=QuantizationKey(
-                algorithm=chosen.method,
+                algorithm=chosen.method if one else MIXED,
                 bits=chosen.bits,
                 group_size=chosen.group_size or None,
-                symmetric=is_symmetric(chosen),
-                zero_point=not is_symmetric(chosen),
+                symmetric=all(map(is_symmetric, chosen.parts)),
+                zero_point=not all(map(is_symmetric, chosen.parts)),
                 excluded_modules=tuple(parameters["ignore"]),
             ),
-            activations=_activations(chosen, parameters),
+            activations=_activations(one, parameters) if one else None,
             kv_dtype="fp8_e4m3" if parameters.get("kv_cache") else "auto",
             auto_cast=None,
             auto_cast_dtype=None,
@@ -80,7 +85,8 @@ def checkpoint_key(
 
 
 def _written(value: object) -> str:
-    return json.dumps(value, sort_keys=True) if isinstance(value, Mapping) else str(value)
+    lists = isinstance(value, list) and any(isinstance(one, Mapping) for one in value)
+    return json.dumps(value, sort_keys=True) if lists or isinstance(value, Mapping) else str(value)
 
 
 def _activations(

@@ -16,6 +16,20 @@ NVFP4 = Scheme(
     name="NVFP4A16", needs="w4a16", word="nvfp4a16", bits=4, group_size=16, scale_bytes=1
 )
 
+# Scales of activations are calibrated.  Where there is no FP4 arithmetic vLLM leaves activations
+# alone (CompressedTensorsW4A4Fp4, init_nvfp4_linear_kernel), so the scheme is refused there.
+NVFP4_W4A4 = Scheme(
+    name="NVFP4",
+    needs="nvfp4_w4a4",
+    word="nvfp4",
+    bits=4,
+    group_size=16,
+    scale_bytes=1,
+    option="w4a4",
+)
+# Weights stay as they are: scales of the KV cache are all that is written.
+CACHE = Scheme(name="", needs="", word="", bits=16, scale_bytes=0)
+
 # vLLM quantizes activations where Blackwell multiplies in the format, and unpacks the weights
 # (Marlin) before: compressed_tensors_w4a4_mxfp4.py and kernels/linear/mxfp8 in vLLM 0.32.
 MXFP4 = Scheme(name="MXFP4", needs="nvfp4_w4a4", word="mxfp4", bits=4, group_size=32, scale_bytes=1)
@@ -57,7 +71,8 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "rtn": frozenset({"symmetric", "asymmetric", "group"}),
     "fp8": frozenset({"dynamic", "static", "block", "kv"}),
     "smoothquant": frozenset({"strength", "gptq"}),
-    "nvfp4": frozenset(),
+    "kv": frozenset(),
+    "nvfp4": frozenset({"w4a4"}),
     "mxfp4": frozenset(),
     "mxfp8": frozenset(),
     "w4afp8": frozenset(),
@@ -99,10 +114,16 @@ def check_options(chosen: Quantization) -> Iterator[Finding]:
             yield Finding("error", "quantize-option", message, "name one of them")
 
 
-def check_groups(facts: Facts, method: str, group_size: int) -> Iterator[Finding]:
+def check_groups(
+    facts: Facts,
+    method: str,
+    group_size: int,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Iterator[Finding]:
     """Check that groups divide the inputs of every matrix that is packed, by the headers."""
-    modules = quantized_modules(facts.model, facts.request.quantize_ignore)
-    sizes = {module: shape for module, shape in modules if len(shape) == 2}
+    if sizes is None:
+        modules = quantized_modules(facts.model, facts.request.quantize_ignore)
+        sizes = {module: shape for module, shape in modules if len(shape) == 2}
     cut = [module for module, shape in sizes.items() if group_size and shape[1] % group_size]
     if cut:
         message = (
@@ -146,10 +167,12 @@ def check_samples(facts: Facts, samples: Samples) -> Iterator[Finding]:
 
 
 def needs_data(chosen: Quantization) -> bool:
+    if chosen.groups:
+        return any(needs_data(part) for part in chosen.parts)
     options = {name for name, _ in chosen.options}
     if chosen.method == "fp8":
         return bool(options & {"static", "kv"})
-    return chosen.method not in _ROUNDED_ONLY
+    return chosen.method not in _ROUNDED_ONLY or "w4a4" in options
 
 
 def is_symmetric(chosen: Quantization) -> bool:

@@ -23,7 +23,7 @@ from packager.findings import Finding, errors_in
 from packager.planning.stacking import Situation, check_situation
 from packager.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.sagemaker.refusals import ValidationRefused
-from packager.sizing.schemes import METHODS, parse_quantize
+from packager.sizing.schemes import METHODS, offered_schemes, parse_quantize
 
 ReadConfig = Callable[[str], Mapping[str, Any] | None]  # a model's reference → its config.json
 HEAD = "eagle3"  # what a job trains
@@ -129,6 +129,7 @@ def _schemes(asked: str) -> tuple[Situation, ...]:
         "quantize_options": frozenset(name for name, _ in wanted.options),
     }
     schemes = {**METHODS, **LlmCompressorQuantizer.methods}.get(wanted.method, ())
+    schemes = offered_schemes(schemes, [name for name, _ in wanted.options])
     return tuple({**method, "scheme": one.name} for one in schemes) or (method,)
 
 

@@ -131,9 +131,13 @@ def read_blocks(
     if quantization is not None and quantization.existing:
         found = inspect_quantized(model).blocks
     elif quantization is not None:
-        rows, columns = block_of(quantization)
-        if max(rows, columns) > 1:
-            found = _planned(SameModel(model), rows, columns, ignore)
+        # Of several schemes each is asked of every matrix: stricter than need be, and simple.
+        found = tuple(
+            one
+            for rows, columns in sorted({block_of(part) for part in quantization.parts})
+            if max(rows, columns) > 1
+            for one in _planned(SameModel(model), rows, columns, ignore)
+        )
     return BlockedModel(
         layers=find_layers(profile.architecture),
         heads=profile.heads,

@@ -133,7 +133,19 @@ def check_format(
     profile: ModelProfile, instance: Instance, traits: EngineTraits
 ) -> tuple[Finding, ...]:
     """Return findings where kernels for an already quantized checkpoint are missing."""
-    wanted = profile.weight_format
+    formats = (profile.weight_format, *profile.other_formats)
+    return tuple(
+        dict.fromkeys(
+            finding
+            for wanted in formats
+            for finding in _check_format(wanted, profile, instance, traits)
+        )
+    )
+
+
+def _check_format(
+    wanted: str, profile: ModelProfile, instance: Instance, traits: EngineTraits
+) -> tuple[Finding, ...]:
     if instance.kind == "cpu" and traits.processors and wanted in traits.processors.formats:
         return check_kernel(wanted, instance, traits)
     if instance.kind == "neuron" and profile.quantization:
@@ -155,6 +167,17 @@ def check_format(
     return (Finding("error", "format-unsupported", message, hint),)
 
 
+def choose_kv_dtype(
+    asked: str | None, quantization: Quantization | None, instance: Instance
+) -> str:
+    """Return the cache's type: as requested, else FP8 where its scales are measured.
+
+    vLLM for processors takes it from the checkpoint alone.
+    """
+    measured = quantization is not None and quantization.scales_cache
+    return asked or ("fp8" if measured and instance.kind in GPUS else "auto")
+
+
 def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]:
     """Find that no engine keeps a cache of 8 bits on the device.
 
@@ -165,7 +188,8 @@ def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]
     if instance.kind == "nvidia" and (instance.compute_capability or 0.0) >= FP8_CACHE_SINCE:
         return ()
     message = f"{instance.device_name} cannot read a KV cache in FP8"
-    hint = "leave kv_dtype out, or choose an instance with compute capability 8.9 or later"
+    hint = "leave kv_dtype out, and `kv` of --quantize, or choose an instance with compute "
+    hint += "capability 8.9 or later"
     return (Finding("error", "kv-dtype-unsupported", message, hint),)
 
 
@@ -174,7 +198,10 @@ def precision_word(
 ) -> str:
     """Summarise in one word: `bf16`, `w4a16`, or the method when its format is not known."""
     if quantization and not quantization.existing:
-        return scheme_of(quantization).word
+        words = (scheme_of(part).word for part in quantization.parts)
+        return "+".join(dict.fromkeys(word for word in words if word)) or dtype
     if profile.quantization:
-        return PRECISIONS.get(profile.weight_format, profile.quantization)
+        formats = (profile.weight_format, *profile.other_formats)
+        words = (PRECISIONS.get(one, profile.quantization) for one in formats)
+        return "+".join(dict.fromkeys(words))
     return dtype

@@ -7,7 +7,7 @@ routers of experts stay as they are, so a 4-bit model is never a quarter.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.suggestions import guessed
-from packager.core.techniques import Quantization, Rejected, Scheme
+from packager.core.techniques import LayerGroup, Quantization, Rejected, Scheme
 from packager.core.traits import EngineTraits
 from packager.core.values import dataclass
 from packager.findings import Finding
@@ -106,13 +106,16 @@ def choose_quantization(
     if method not in methods:
         choices = (NONE, *methods)
         hint = guessed(method, choices, f"choose one of {', '.join(choices)}")
-        message = f"there is no quantization method {method[:40]!r}"
-        return _refused("quantize-unknown", message, hint)
+        return _refused(
+            "quantize-unknown", f"there is no quantization method {method[:40]!r}", hint
+        )
     if not profile.linear_parameters:
         message = f"{method} finds no quantizable linear layers: the architecture is unknown"
         return _refused("quantize-nothing", message, "serve the model as it is: `--quantize none`")
-    served = [scheme for scheme in methods[method] if _serves(scheme, instance, container.traits)]
-    scheme, problem = _with_options((served or methods[method])[0], wanted.options)
+    names = [name for name, _ in wanted.options]
+    schemes = offered_schemes(methods[method], names)
+    served = [one for one in schemes if _serves(one, instance, container.traits)]
+    scheme, problem = _with_options((served or schemes)[0], wanted.options)
     quantization = Quantization(
         method=method,
         scheme=scheme.name,
@@ -127,12 +130,11 @@ def choose_quantization(
     others = [
         name
         for name, schemes in methods.items()
-        if any(_serves(scheme, instance, container.traits) for scheme in schemes)
+        if any(scheme.needs and _serves(scheme, instance, container.traits) for scheme in schemes)
         and (model is None or not support_of(model, profile, name, ignore=ignore).refused)
     ]
     tried: tuple[Finding, ...] = ()
     if model is not None:
-        names = [name for name, _ in wanted.options]
         support = support_of(model, profile, method, names, ignore, untested=untested)
         if support.refused:
             error = _no_architecture(profile.architecture, method, support, others)
@@ -141,15 +143,25 @@ def choose_quantization(
     if not served:
         lacking = _lacking_kernel(scheme, method, instance, container.traits, others)
         return QuantizationChoice(quantization, lacking)
+    noted = (*_note_kernel(scheme, instance, container.traits), *tried)
+    return QuantizationChoice(quantization, noted)
+
+
+def _note_kernel(scheme: Scheme, instance: Instance, traits: EngineTraits) -> tuple[Finding, ...]:
+    """Note that weights are unpacked before each product, or that nobody knows of a kernel."""
     if scheme.name != W8A16_FP8.name:
-        unsure = check_kernel(scheme.needs, instance, container.traits)
-        return QuantizationChoice(quantization, (*unsure, *tried))
+        return check_kernel(scheme.needs, instance, traits)
     message = (
         f"{instance.device_name} has no FP8 arithmetic: weights are FP8, computing is "
         "16 bits; less memory, hardly faster"
     )
-    note = Finding("note", "format-weights-only", message)
-    return QuantizationChoice(quantization, (note, *tried))
+    return (Finding("note", "format-weights-only", message),)
+
+
+def offered_schemes(schemes: tuple[Scheme, ...], options: Collection[str]) -> tuple[Scheme, ...]:
+    """Return the schemes of a method that its options leave: one that an option names, alone."""
+    named = tuple(scheme for scheme in schemes if scheme.option in options)
+    return named or tuple(scheme for scheme in schemes if not scheme.option)
 
 
 def _lacking_kernel(
@@ -157,6 +169,9 @@ def _lacking_kernel(
 ) -> tuple[Finding, ...]:
     instead = " or ".join(f"`--quantize {other}`" for other in others)
     hint = f"`--quantize {others[0]}`" if others else "choose `--quantize none`"
+    if scheme.option:  # the method works without it
+        method = f"{method},{scheme.option}"
+        hint = f"leave {scheme.option} out"
     message = f"{instance.device_name} has no kernel for {method}"
     error = Finding("error", "quantize-unsupported", message, f"{hint}, or another instance")
     return check_kernel(scheme.needs, instance, traits, instead) or (error,)
@@ -244,12 +259,23 @@ def quantized_weight_bytes(profile: ModelProfile, quantization: Quantization | N
     whole = served_weight_bytes(profile)
     if quantization is None or quantization.existing:
         return whole
+    if quantization.groups:
+        return whole - sum(
+            _saved_bytes(profile, one.quantization, one.parameters)
+            for one in quantization.groups
+            if one.quantization is not None
+        )
+    left = profile.linear_parameters - quantization.parameters_left_out
+    return whole - _saved_bytes(profile, quantization, max(0, left))
+
+
+def _saved_bytes(profile: ModelProfile, quantization: Quantization, count: int) -> int:
+    """Return the bytes that `count` weights of matrices take less than in 16 bits."""
     scheme = scheme_of(quantization)
-    count = max(0, profile.linear_parameters - quantization.parameters_left_out)
     # Without groups there is a scale for each output: about one in `hidden_size` weights.
     scales = count // (scheme.group_size or max(1, profile.hidden_size))
     packed_bits = count * scheme.bits + scales * (8 * scheme.scale_bytes + scheme.zero_bits)
-    return whole - count * ELEMENT_BYTES + packed_bits // 8
+    return count * ELEMENT_BYTES - packed_bits // 8
 
 
 def scheme_of(quantization: Quantization) -> Scheme:
@@ -262,6 +288,8 @@ def scheme_of(quantization: Quantization) -> Scheme:
 
 def _serves(scheme: Scheme, instance: Instance, traits: EngineTraits) -> bool:
     """Whether the engine has kernels for the scheme on this kind of device."""
+    if not scheme.needs:
+        return True
     if instance.kind == "cpu":
         return may_compute(scheme.needs, instance, traits) and not scheme.capabilities
     if instance.kind not in GPUS or scheme.needs not in instance.formats:
@@ -284,22 +312,27 @@ def _existing(asked: str | None, profile: ModelProfile, instance: Instance) -> Q
         )
         hint = f"use `--quantize none`, or take the unquantized checkpoint for {asked}"
         return _refused("already-quantized", message, hint)
-    weights_only = "fp8_w8a8" not in instance.formats
-    scheme = EXISTING_SCHEMES.get(profile.weight_format, "")
-    if profile.weight_format == "fp8_w8a8":
-        scheme = "W8A16-FP8" if weights_only else "W8A8-FP8"
-    return QuantizationChoice(
-        Quantization(
-            method=method,
-            scheme=scheme,
-            bits={"W4A16": 4, "NVFP4": 4, "NVFP4A16": 4, "MXFP4": 4}.get(
-                scheme, 8 if scheme else 0
-            ),
-            group_size=profile.group_size,
-            checkpoint_format=method,
-            existing=True,
-            options=tuple((name, "") for name in profile.quantization_options),
-        )
+    formats = (profile.weight_format, *profile.other_formats)
+    first, *others = (_existing_format(one, profile, instance) for one in formats)
+    groups = tuple(
+        LayerGroup(target="", quantization=one, parameters=0, modules=0) for one in (first, *others)
+    )
+    return QuantizationChoice(replace(first, groups=groups) if others else first)
+
+
+def _existing_format(weight_format: str, profile: ModelProfile, instance: Instance) -> Quantization:
+    """Describe an existing checkpoint, or the part of it that has a format."""
+    scheme = EXISTING_SCHEMES.get(weight_format, "")
+    if weight_format == "fp8_w8a8":
+        scheme = "W8A8-FP8" if "fp8_w8a8" in instance.formats else "W8A16-FP8"
+    return Quantization(
+        method=profile.quantization,
+        scheme=scheme,
+        bits={"W4A16": 4, "NVFP4": 4, "NVFP4A16": 4, "MXFP4": 4}.get(scheme, 8 if scheme else 0),
+        group_size=profile.group_size,
+        checkpoint_format=profile.quantization,
+        existing=True,
+        options=tuple((name, "") for name in profile.quantization_options),
     )
 
 

@@ -95,7 +95,9 @@ def setup_of(candidate: Candidate, digest: str) -> BenchSetup:
         instance=plan.instance.name,
         tp_degree=plan.tp_degree,
         precision=plan.precision,
-        quantization=candidate.request.quantize or "none",
+        quantization=" ".join(
+            (candidate.request.quantize or "none", *(candidate.request.quantize_layer or ()))
+        ),
         draft=plan.draft.kind if plan.draft else "none",
         engine=f"{container.engine} {container.engine_version}".strip(),
         digest=digest,

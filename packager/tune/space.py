@@ -122,7 +122,8 @@ def request_with(request: BuildRequest, changes: Mapping[str, Any]) -> BuildRequ
             fields[name] = {**fields.get(name, {}), **value}
         else:
             fields[name] = value
-    if fields.get("quantize") in (None, "none"):
+    made = parse_request(fields)
+    if made.quantizing in (None, "none"):
         for name in (*_QUALITY, *_LIMITS):
             fields.pop(name, None)
     return parse_request(fields)
@@ -152,7 +153,7 @@ def merged_axes(pairs: Sequence[tuple[str, Any]]) -> tuple[Axis, ...]:
 def _axes(
     request: BuildRequest, instance: Instance, *, quantized: bool, brings_draft: bool
 ) -> Iterator[Axis]:
-    if request.quantize is None and not quantized:
+    if request.quantizing is None and not quantized:
         yield Axis("quantize", (None, *_methods(instance)))
     if request.draft is None:
         yield Axis("draft", (None, "mtp" if brings_draft else "auto", "ngram"))

@@ -37,7 +37,7 @@ def read_workload(reference: str) -> Workload:
 
 def find_samples(request: BuildRequest) -> Samples | None:
     """Read and choose what a quantizer will look at; None where nothing is quantized."""
-    if request.quantize in (None, NONE):
+    if request.quantizing in (None, NONE):
         return None
     count = request.calibration_samples or CALIBRATION_SAMPLES
     return _chosen_samples(request.calibration or DEFAULT, count, request.calibration_seed or 0)

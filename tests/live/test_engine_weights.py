@@ -20,7 +20,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from tests.live.planned_cases import planned_parameters
 from tests.live.tool_programs import documents_in, run_program
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
-from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
+from tests.support.vllm_packages import laid_beside, loaded_by_vllm, unpacked_base
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
@@ -94,7 +93,7 @@ def told(
 
     def ask(version: str, device: str) -> Mapping[str, Told]:
         if (version, device) not in answers:
-            answers[version, device] = _ask(
+            answers[version, device] = loaded_by_vllm(
                 sites[version],
                 device,
                 {method: checkpoints / f"mixtral-{method}" for method in METHODS},
@@ -103,20 +102,6 @@ def told(
         return answers[version, device]
 
     return ask
-
-
-def _ask(site: str, device: str, checkpoints: Mapping[str, Path], home: Path) -> Mapping[str, Told]:
-    """Load checkpoints in one process of the engine; give what it says of each by its name."""
-    places = {str(place): name for name, place in checkpoints.items()}
-    done = subprocess.run(
-        [python_3_11(), "-S", str(Path(__file__).parent / "engine_weights.py"), device, *places],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": site},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {places[line["place"]]: line for line in lines}
 
 
 @pytest.mark.parametrize(("version", "device", "method"), CASES)
@@ -159,7 +144,7 @@ def changed(
         shutil.copytree(checkpoints / "mixtral-fp8", place)
         for file in place.glob("*.safetensors"):
             rename_tensors(file, {one: others[change]})
-    return _ask(sites[NEWEST], "cuda", places, root)
+    return loaded_by_vllm(sites[NEWEST], "cuda", places, root)
 
 
 @cases("changed")
@@ -212,7 +197,9 @@ def loaded(
 
     @functools.cache
     def ask(version: str) -> Mapping[str, Told]:
-        return _ask(sites[version], "cuda", architectures, tmp_path_factory.mktemp("home"))
+        return loaded_by_vllm(
+            sites[version], "cuda", architectures, tmp_path_factory.mktemp("home")
+        )
 
     return ask
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from packager.images.bases.embedded import find_built
 from tests.conftest import unavailable
+from tests.support.places import ROOT
 from tests.support.unpacking import fill_once
 from tests.support.written_layouts import WrittenLayout
 
@@ -69,3 +73,19 @@ def python_3_11() -> str:
         if subprocess.run(asked, capture_output=True, text=True).stdout.strip() == "True":
             return path
     return unavailable("Python 3.11, which the serving base is made for,")
+
+
+def loaded_by_vllm(
+    site: str, device: str, checkpoints: Mapping[str, Path], home: Path
+) -> Mapping[str, Mapping[str, Any]]:
+    """Load checkpoints in one process of the engine; give what it says of each by its name."""
+    places = {str(place): name for name, place in checkpoints.items()}
+    done = subprocess.run(
+        [python_3_11(), "-S", str(ROOT / "tests/live/engine_weights.py"), device, *places],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": site},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {places[line["place"]]: line for line in lines}

@@ -3,7 +3,8 @@
 Inputs: `model`, and `samples` (`samples.jsonl`) where the method looks at
 activations.  Parameters: those of `recipes.py`, and `ignore`, `max_tokens`,
 `seed`, `loader` (`loading.py`), `folds` (`all`, or `norms` alone; absent where none move),
-`unfolded` (sources of scales to leave alone, as paths below a layer),
+`unfolded` (sources of scales to leave alone, as paths below a layer), `layers` (targets with
+methods and settings of their own, of which the first that matches counts; absent without them),
 `checkpoint_format` (`compressed-tensors` or `awq`), `shard_bytes`, `memory_bytes`
 (what the work needs with all weights in memory; where there is less, some stay on
 disk), and for trying that out `host_bytes`.
@@ -39,12 +40,13 @@ from memory import (
     reuse_small_tensors,
     weights_budget,
 )
+from mixing import Group, find_groups, targets_of
 from names import SourceNames, map_names, wished
 from norms import plain_norms
 from packager_worker import Rejected, Report, Spec
 from packing import packing
 from readers import without_empty_keys
-from recipes import make_recipe, needs_data
+from recipes import make_mixed, make_recipe, needs_data
 from resuming import resuming
 from structure import find_layers, whole_modules
 from transformers import AutoConfig, AutoTokenizer
@@ -115,9 +117,12 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
         reader = Reader(source)
         names = map_names(model, reader.names, reader.get)
     layers = find_layers(model)
-    ignore = [*wished(names, asked["ignore"]), *whole_modules(model, layers)]
-    asked = {**asked, "ignore": ignore}
-    _check_groups(model, asked)
+    ignore, whole = wished(names, asked["ignore"]), whole_modules(model, layers)
+    mixes = "layers" in asked
+    groups = find_groups(model, names, asked, ignore=ignore, whole=whole) if mixes else []
+    named = {one for group in groups for one in group.modules}
+    asked = {**asked, "ignore": [*ignore, *(one for one in whole if one not in named)]}
+    _check_groups(model, asked, groups)
     folds = _find_folds(model, layers, asked, data)
     with (
         _reporting(report, config) as skip,
@@ -125,7 +130,12 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
         resuming(kept, report.note, skip),
         report.busy("quantizing"),
     ):
-        oneshot(model=model, recipe=make_recipe(asked, proof, report.note), **data)
+        recipe = (
+            make_mixed(asked, groups, targets_of(groups, names))
+            if groups
+            else make_recipe(asked, proof, report.note)
+        )
+        oneshot(model=model, recipe=recipe, **data)
     with packing(kept, model, report.note), report.busy("packing"):
         model.save_pretrained(saved, save_compressed=True, save_original_format=False)
     (saved / NAMES).write_text(names.to_json(), encoding="utf-8")
@@ -179,15 +189,15 @@ def _find_folds(model: Any, layers: str, asked: dict[str, Any], data: dict[str, 
     return folds
 
 
-def _check_groups(model: Any, asked: dict[str, Any]) -> None:
+def _check_groups(model: Any, asked: dict[str, Any], groups: list[Group]) -> None:
     """Groups that do not divide the inputs would fail after all the calibration."""
-    group = asked.get("group_size")
-    if not group or asked["method"] not in ("awq", "gptq", "rtn"):
-        return
+    settings = {name: group.settings for group in groups for name in group.modules}
     for name, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear) or is_match(name, module, asked["ignore"]):
             continue
-        if module.in_features % group:
+        own = settings.get(name, asked)
+        group = own.get("group_size") if own["method"] in ("awq", "gptq", "rtn") else None
+        if group and module.in_features % group:
             raise Rejected(
                 f"{name} has {module.in_features} inputs, which groups of {group} do not divide",
                 "choose another group size, or name the module in the ignore list",

@@ -7,7 +7,8 @@
 | autoround | symmetric, group_size, iterations | AutoRound |
 | fp8 | activations: dynamic, static or block; kv_cache | rounding |
 | smoothquant | smoothing_strength, gptq | SmoothQuant, then rounding or GPTQ, 8 bits both |
-| nvfp4 | | rounding to NVFP4, weights only |
+| nvfp4 | scheme: `NVFP4` for activations, too | rounding to NVFP4 |
+| kv | kv_cache | none: scales of the KV cache are measured |
 | mxfp4, mxfp8 | scheme: of compressed-tensors | rounding to an MX format |
 | w4afp8 | group_size | rounding to 4 bits, FP8 activations |
 | rtn | symmetric, group_size | rounding to 4 bits without data |
@@ -19,10 +20,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from compressed_tensors.config import CompressionFormat
-from compressed_tensors.quantization import preset_name_to_scheme
+from compressed_tensors.quantization import QuantizationScheme, preset_name_to_scheme
 from folding import Proof, make_awq, make_smoothquant
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
+from mixing import NONE, Group, is_quantized
 from packager_worker import Rejected
 from smoothing import Rounding
 
@@ -43,6 +45,8 @@ KV_FP8 = {
 
 def make_recipe(asked: Mapping[str, Any], proof: Proof, note: Callable[[str], None]) -> list[Any]:
     """Return the modifiers in order; those that move scales prove it with `proof`."""
+    if asked["method"] == "kv":
+        return [QuantizationModifier(targets=[], kv_cache_scheme=KV_FP8)]
     common = _common(asked)
     match asked["method"]:
         case "awq":
@@ -63,10 +67,27 @@ def make_recipe(asked: Mapping[str, Any], proof: Proof, note: Callable[[str], No
     raise Rejected(f"this worker does not know method {asked['method']!r}")
 
 
+def make_mixed(
+    asked: Mapping[str, Any], groups: list[Group], targets: list[list[str]]
+) -> list[Any]:
+    """Return the modifier that rounds each group of modules in its own way."""
+    schemes = {}
+    for number, (group, own) in enumerate(zip(groups, targets, strict=True)):
+        if group.modules and is_quantized(group):
+            scheme = _scheme(group.settings)
+            scheme.targets = own
+            schemes[f"group_{number}"] = scheme.model_dump()
+    left = [one for group in groups if not is_quantized(group) for one in group.modules]
+    settings = {"kv_cache_scheme": KV_FP8} if asked.get("kv_cache") else {}
+    ignore = [*asked["ignore"], *left]
+    return [QuantizationModifier(config_groups=schemes, ignore=ignore, **settings)]
+
+
 def needs_data(asked: Mapping[str, Any]) -> bool:
-    """Whether the method looks at activations."""
-    return bool(asked.get("kv_cache")) or (
-        asked["method"] not in ROUNDED and preset_of(asked) not in DATA_FREE
+    """Whether a method looks at activations."""
+    return bool(asked.get("kv_cache")) or any(
+        one["method"] not in (NONE, *ROUNDED) and preset_of(one) not in DATA_FREE
+        for one in (asked, *asked.get("layers", ()))
     )
 
 
@@ -80,7 +101,7 @@ def preset_of(asked: Mapping[str, Any]) -> str:
         case "smoothquant":
             return "W8A8"
         case "nvfp4":
-            return "NVFP4A16"
+            return str(asked.get("scheme", "NVFP4A16"))
         case "mxfp4" | "mxfp8":
             return str(asked["scheme"])
         case "w4afp8":
@@ -101,13 +122,17 @@ def _common(asked: Mapping[str, Any]) -> dict[str, Any]:
     preset = preset_of(asked)
     if asked.get("kv_cache"):
         settings["kv_cache_scheme"] = KV_FP8
-    group = asked.get("group_size")
-    scheme = preset_name_to_scheme(preset, TARGETS)
-    form = FORMATS.get(preset)
-    other = group and scheme.weights is not None and scheme.weights.group_size not in (None, group)
-    if not other and form is None:
+    scheme = _scheme(asked)
+    if scheme == preset_name_to_scheme(preset, TARGETS):
         return {**settings, "scheme": preset, "targets": TARGETS}
-    if other:
-        scheme.weights.group_size = group
-    scheme.format = form
     return {**settings, "config_groups": {"group_0": scheme.model_dump()}}
+
+
+def _scheme(asked: Mapping[str, Any]) -> QuantizationScheme:
+    """Return a method's preset, with the size of groups and the format that were asked for."""
+    preset, group = preset_of(asked), asked.get("group_size")
+    scheme = preset_name_to_scheme(preset, TARGETS)
+    if group and scheme.weights is not None and scheme.weights.group_size is not None:
+        scheme.weights.group_size = group
+    scheme.format = FORMATS.get(preset)
+    return scheme

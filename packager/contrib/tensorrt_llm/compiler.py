@@ -244,6 +244,10 @@ def _check_quantization(facts: Facts, plan: Plan) -> Iterator[Finding]:
             message = f"{chosen.method} in an engine has no option {name[:40]!r}"
             listed = ", ".join(sorted(_OPTIONS[chosen.method])) or "none"
             yield Finding("error", "quantize-option", message, f"its options: {listed}")
+    if facts.request.quantize_layer:
+        message = "an engine has one quantization for all of its layers"
+        hint = "leave --quantize-layer out, or use `--compile off`"
+        yield Finding("error", "compile-unsupported", message, hint)
     if facts.request.quantize_ignore:
         message = "modules cannot be left out of an engine's quantization"
         hint = "leave --quantize-ignore out, or use `--compile off`"

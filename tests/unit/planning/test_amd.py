@@ -96,6 +96,7 @@ def test_gpt_oss_and_an_fp8_cache_are_served() -> None:
     class Profile:
         weight_format = "mxfp4"
         quantization = "mxfp4"
+        other_formats = ()
 
     profile: Any = Profile()
     assert check_format(profile, machine, UNKNOWN_ENGINE) == ()
