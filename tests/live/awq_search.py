@@ -169,7 +169,7 @@ def librarys() -> Iterator[dict[str, int]]:
         return search(*arguments)
 
     with (
-        mock.patch.object(searching, "SEARCH", "another"),
+        mock.patch.object(searching, "search_is_known", lambda: False),
         mock.patch.object(searching.Cores, "outputs", lambda *_: None),
         mock.patch.object(library.AWQModifier, "_compute_best_scale", count),
     ):

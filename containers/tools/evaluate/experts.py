@@ -16,12 +16,14 @@ from typing import Any
 import torch
 from compressed_tensors.utils import patch_attr
 from fused_experts import PARTS
+from library import PRIVATE
 from llmcompressor.modeling.moe.linear_experts import LinearExperts2D
 from llmcompressor.modeling.moe.linearize import get_non_linearized_moes
 from models import loader_of
-from transformers import modeling_utils
+from private_names import find
 from transformers.core_model_loading import MergeModulelist, WeightConverter, WeightRenaming
 
+LOADING = "transformers.modeling_utils"
 EXPERT = re.compile(r"\.experts\.\d+\.")
 MERGED = re.compile(r"experts\\?\.\*\\?\.(\w+)")  # the expert's own name of a matrix
 
@@ -34,7 +36,7 @@ def experts_apart(config: Any, names: Iterable[str]) -> Iterator[None]:
         return
     fused = get_non_linearized_moes(empty_model(config))
     kinds = {type(module) for _, module in fused}
-    original = modeling_utils.get_model_conversion_mapping
+    original = find(LOADING, "get_model_conversion_mapping")
 
     def mapping(model: Any, key_mapping: Any = None, _quantizer: Any = None, **more: Any) -> Any:
         found = original(model, key_mapping, None, **more)
@@ -49,8 +51,8 @@ def experts_apart(config: Any, names: Iterable[str]) -> Iterator[None]:
             yield
 
     with (
-        patch_attr(modeling_utils, "apply_patches", making),
-        patch_attr(modeling_utils, "get_model_conversion_mapping", mapping),
+        PRIVATE.replaced(LOADING, "apply_patches", making),
+        PRIVATE.replaced(LOADING, "get_model_conversion_mapping", mapping),
     ):
         yield
 

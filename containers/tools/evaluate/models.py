@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from compressed_tensors.utils import patch_attr
+from library import PRIVATE
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
 )
-from transformers.models.falcon import modeling_falcon
 
 # Modules that quantizing leaves alone, and the head.  A checkpoint lists them under the names
 # that its files have; transformers looks for its own, which differ for models that see.
@@ -43,9 +42,9 @@ def plain_matrices() -> Iterator[None]:
 
     Its code for fresh weights would ask packed modules for theirs.
     """
-    kept = modeling_falcon.FalconPreTrainedModel
+    falcon = "transformers.models.falcon.modeling_falcon"
     with (
-        patch_attr(modeling_falcon, "FalconLinear", torch.nn.Linear),
-        patch_attr(kept, "_init_weights", lambda *_: None),
+        PRIVATE.replaced(falcon, "FalconLinear", torch.nn.Linear),
+        PRIVATE.replaced(falcon, "FalconPreTrainedModel._init_weights", lambda *_: None),
     ):
         yield

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import compressed_tensors.compressors.model_compressors.model_compressor as library
 import resuming
 import torch
 from compressed_tensors.compressors.format import infer_module_format
@@ -19,15 +18,18 @@ from compressed_tensors.config import CompressionFormat
 from compressed_tensors.quantization import QuantizationStatus
 from compressed_tensors.utils.module import get_direct_state_dict, replace_direct_state_dict
 from keeping import Kept, Note
+from library import PRIVATE
+from private_names import find
 from safetensors import safe_open
 
+MODULE = "compressed_tensors.compressors.model_compressors.model_compressor"
 KEPT_AT_ONCE = 20  # one in so many modules
 
 
 @contextmanager
 def packing(kept: Kept, model: torch.nn.Module, note: Note) -> Iterator[None]:
     """Keep what the library packs below; what is kept already is not packed again."""
-    pack = library.compress_module
+    pack = find(MODULE, "compress_module")
     names = {module: name for name, module in model.named_modules()}
     count = sum(hasattr(module, "quantization_scheme") for module in names)
     places = _places(kept)
@@ -55,11 +57,8 @@ def packing(kept: Kept, model: torch.nn.Module, note: Note) -> Iterator[None]:
             unkept.clear()
             patient_till = time.monotonic() + resuming.PATIENCE_S
 
-    library.compress_module = packed
-    try:
+    with PRIVATE.replaced(MODULE, "compress_module", packed):
         yield
-    finally:
-        library.compress_module = pack
 
 
 def _places(kept: Kept) -> dict[str, str]:

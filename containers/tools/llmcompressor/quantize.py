@@ -29,9 +29,9 @@ from devices import choose_device, device_used
 from folding import proven
 from gemm import check_convertible, gemm_config, to_gemm
 from keeping import Kept, emptied, job_of
+from library import PRIVATE
 from llmcompressor import oneshot
 from llmcompressor.core import LifecycleCallbacks
-from llmcompressor.pipelines.cache import IntermediatesCache
 from loading import load_model
 from memory import (
     let_go,
@@ -207,7 +207,8 @@ def _check_groups(model: Any, asked: dict[str, Any], groups: list[Group]) -> Non
 def _spare_pinning() -> None:
     """Without an accelerator AWQ fails in pinning memory (llm-compressor 0.13 to 0.14.0.1)."""
     if not torch.accelerator.is_available():
-        IntermediatesCache.pin_memory = lambda *_, **__: None
+        name = "IntermediatesCache.pin_memory"
+        PRIVATE.replace("llmcompressor.pipelines.cache", name, lambda *_, **__: None)
 
 
 @contextlib.contextmanager
@@ -232,11 +233,9 @@ def _reporting(report: Report, config: Any) -> Iterator[Callable[[int], None]]:
         done += blocks
         report.progress("quantizing", min(done, total), total)
 
-    LifecycleCallbacks.sequential_epoch_end = staticmethod(tell)
-    try:
+    module, name = "llmcompressor.core.session_functions", "LifecycleCallbacks.sequential_epoch_end"
+    with PRIVATE.replaced(module, name, staticmethod(tell)):
         yield skip
-    finally:
-        LifecycleCallbacks.sequential_epoch_end = ended
 
 
 def _count(rows: Any) -> int:

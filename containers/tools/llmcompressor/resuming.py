@@ -19,17 +19,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import llmcompressor.pipelines.data_free.pipeline as without_data
-import llmcompressor.pipelines.sequential.pipeline as library
 import numpy
 import torch
 from compressed_tensors.offload import update_offload_parameter
 from intermediates import Activations, CannotKeep, read_activations
 from keeping import Kept, Note, Stage
+from library import PRIVATE
 from llmcompressor.core import LifecycleCallbacks, active_session
 from llmcompressor.core.events import EventType
 from llmcompressor.pipelines.cache import IntermediatesCache
+from private_names import find
 from safetensors import safe_open
+
+SEQUENTIAL = "llmcompressor.pipelines.sequential.pipeline"
+DATA_FREE = "llmcompressor.pipelines.data_free.pipeline"
+CACHE = "llmcompressor.pipelines.cache"
 
 SHARE = 19  # of working to keeping: a twentieth of the time is for keeping
 REDONE = 10  # one in so many blocks is done again at most
@@ -46,10 +50,11 @@ def resuming(kept: Kept, note: Note, skip: Skip) -> Iterator[None]:
     """Keep the library's work below, and go on with what is kept; `skip` hears of blocks passed."""
     passes = _Passes(kept, note, skip)
     load = passes.activations(IntermediatesCache.from_dataloader)
+    blocks = passes.blocks(find(SEQUENTIAL, "trace_subgraphs"))
     with (
-        _replaced(library, "trace_subgraphs", passes.blocks(library.trace_subgraphs)),
-        _replaced(IntermediatesCache, "from_dataloader", load),
-        _replaced(without_data, "LifecycleCallbacks", _Rounding(passes)),
+        PRIVATE.replaced(SEQUENTIAL, "trace_subgraphs", blocks),
+        PRIVATE.replaced(CACHE, "IntermediatesCache.from_dataloader", load),
+        PRIVATE.replaced(DATA_FREE, "LifecycleCallbacks", _Rounding(passes)),
     ):
         yield
 
@@ -300,13 +305,3 @@ def _set_random(states: list[Any]) -> None:
     torch.set_rng_state(torch.tensor(own, dtype=torch.uint8))
     if devices and len(devices) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all([torch.tensor(one, dtype=torch.uint8) for one in devices])
-
-
-@contextmanager
-def _replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
-    before = vars(holder)[name]
-    setattr(holder, name, value)
-    try:
-        yield
-    finally:
-        setattr(holder, name, before)

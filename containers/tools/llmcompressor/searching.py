@@ -13,8 +13,6 @@ Everything else, and whatever is not as it is known to be, is left to the librar
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +25,10 @@ from compressed_tensors.offload.dist_utils import is_distributed
 from compressed_tensors.quantization import QuantizationArgs, QuantizationStatus
 from compressed_tensors.quantization.quant_args import QuantizationStrategy, QuantizationType
 from compressed_tensors.quantization.utils import calculate_qparams, calculate_range
-from llmcompressor.modifiers.transform.awq import AWQModifier
+from library import search_is_known
 from packager_worker import WorkerFailed
 from torch.utils._pytree import tree_leaves
 
-# Of the source of the library's search, which is done here in another order.
-SEARCH = "ed5549824e3a5655bab7e9feeb7d18cb5e83c65cfd4c8dc07b603f6360748239"
 IN_CACHE = 1 << 19  # elements of a matrix that are worked on at a time: 4 MiB in 64 bits
 PIECES = 4  # of a matrix for each thread, so that none waits long for another
 MOST_ROUNDING = 8  # threads: more would wait for the interpreter
@@ -169,7 +165,7 @@ class Matrix:
 
 def can_search(mapping: Any, originals: Mapping[Any, torch.Tensor]) -> bool:
     """Return whether a fold's scales can be searched for here, or the library has to do it."""
-    if not is_known() or is_distributed() or not _is_here(mapping.parent):
+    if not search_is_known() or is_distributed() or not _is_here(mapping.parent):
         return False
     layers = _rounded(mapping)
     return bool(layers) and all(_is_plain(layer, originals[layer]) for layer in layers)
@@ -218,12 +214,6 @@ def search(
 
 def _rounded(mapping: Any) -> list[Any]:
     return [layer for layer in mapping.balance_layers if hasattr(layer, "quantization_scheme")]
-
-
-def is_known() -> bool:
-    """Whether the library searches as it did when this was written."""
-    source = inspect.getsource(AWQModifier._compute_best_scale)
-    return hashlib.sha256(source.encode()).hexdigest() == SEARCH
 
 
 def _is_plain(layer: Any, original: torch.Tensor) -> bool:
