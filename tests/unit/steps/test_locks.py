@@ -200,3 +200,20 @@ def test_a_name_without_requirements_is_refused(
 ) -> None:
     assert run_renew(monkeypatch, "neuron") == 64
     assert "'neuron' has no requirements here" in capsys.readouterr().err
+
+
+def test_a_lock_of_torch_has_cpu_builds_whatever_the_index_lists(
+    recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renew, "compiled", lambda *_, **__: renew.read_pins(UV))
+
+    assert run_renew(monkeypatch, "mine") == 0
+
+    files = {name: hashes_in(recipe / f"lock-torch{name}.txt") for name in ("", "-cpu", "-cuda")}
+    assert files["-cuda"] == {"b" * 64}  # what uv found
+    assert len(files["-cpu"]) == 6
+    assert files[""] == files["-cpu"] | files["-cuda"]
+
+
+def hashes_in(lock: Path) -> set[str]:
+    return {digest for pin in renew.read_pins(lock.read_text()) for digest in pin.hashes}
