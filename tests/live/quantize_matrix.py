@@ -176,7 +176,8 @@ def _evaluated(source: Path, work: Path) -> dict[str, Any]:
         "evaluate", "evaluate", inputs, asked,
         work / "evaluated", work / "work", work / "result.json", 0,
     )  # fmt: skip
-    own = sys.modules.pop("loading")  # both tools have a module of this name
+    # Both tools have modules of these names.
+    own = {name: sys.modules.pop(name) for name in ("loading", "library")}
     sys.path.insert(0, str(ROOT / "containers/tools/evaluate"))
     try:
         figures = importlib.import_module("compare").compare(spec, Collected())
@@ -184,7 +185,7 @@ def _evaluated(source: Path, work: Path) -> dict[str, Any]:
         return {"evaluating": f"{type(error).__name__}: {error}"}
     finally:
         sys.path.pop(0)
-        sys.modules["loading"] = own
+        sys.modules.update(own)
     return {"kld": figures["quality"]["kld_mean"]}
 
 

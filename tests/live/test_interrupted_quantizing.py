@@ -120,8 +120,10 @@ def test_a_run_says_where_it_goes_on(told: dict[str, Told]) -> None:
 
     assert "going on after block 5 of 11: SmoothQuantFolding" in case["notes"]
     said = [step[0] for step in case["steps"]]
-    assert said[:3] == ["reading kept work", "loading the model", "quantizing"]
-    assert case["steps"][3] == ["quantizing", 5, 11]
+    assert said[:4] == [
+        *("reading kept work", "reading the source", "loading the model", "quantizing")
+    ]
+    assert case["steps"][4] == ["quantizing", 5, 11]
 
 
 def test_a_model_that_is_quantized_is_only_written(told: dict[str, Told]) -> None:

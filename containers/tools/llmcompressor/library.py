@@ -133,6 +133,18 @@ KEEPING = {
     },
     "torch": {"Tensor._version": "2.13.0+cpu d646416f331c whether activations are others"},
 }
+# Public, and relied on for more than the interface says.
+RELIED = {
+    "llmcompressor.args.dataset_arguments": {
+        "DatasetArguments": "0.14.0.1 d52b55488a79 defaults of what `oneshot` is not told",
+    },
+    "llmcompressor.modifiers.gptq.base": {
+        "GPTQModifier": "0.14.0.1 ea894acdc2ae defaults; which tensors it changes, to keep",
+    },
+    "llmcompressor.modifiers.quantization.quantization.base": {
+        "QuantizationModifier": "0.14.0.1 c775a4df1156 which tensors it changes, to keep",
+    },
+}
 LOADING = {
     "llmcompressor.modeling.moe.linear_experts": {
         "LinearExperts2D": "0.14.0.1 12338a01aaf7 experts taken apart, and their names"
@@ -155,7 +167,7 @@ LOADING = {
     },
 }
 
-PRIVATE = PrivateNames(SEARCH, FOLDING, KEEPING, LOADING)
+PRIVATE = PrivateNames(SEARCH, FOLDING, KEEPING, RELIED, LOADING)
 
 
 @cache
