@@ -56,32 +56,17 @@ def test_a_draft_model_that_the_option_names_is_left_to_the_engine() -> None:
     assert plan(LLAMA, options).budget.draft_weights_bytes == 0
 
 
-@cases("a_number_of_tokens_that_cannot_be_is_refused")
-def test_a_number_of_tokens_that_cannot_be_is_refused(tokens: object) -> None:
-    (found,) = refusals(MODELS["mimo"](), vllm(method="mtp", num_speculative_tokens=tokens))
+@cases("refused", model="llama", says="", hint="")
+def test_what_cannot_be_is_refused(
+    model: str, config: str, version: str | None, code: str, says: str, hint: str
+) -> None:
+    files = LLAMA if model == "llama" else MODELS[model]()
 
-    assert found.code == "value-refused"
-    assert "num_speculative_tokens" in found.message
+    (found,) = refusals(files, {"speculative-config": config}, version=version)
 
-
-def test_a_method_that_the_version_lacks_is_refused_with_the_nearest() -> None:
-    found = refusals(LLAMA, vllm(method="ngramm", num_speculative_tokens=3))
-    old = refusals(LLAMA, vllm(method="ngram_gpu", num_speculative_tokens=3), version="0.17.0")
-
-    assert [one.code for one in (*found, *old)] == ["draft-unsupported", "draft-unsupported"]
-    assert "'ngram" in found[0].hint
-
-
-def test_a_key_that_the_version_does_not_read_is_refused() -> None:
-    found = refusals(LLAMA, vllm(method="ngram", num_speculative_tokens=3, prompt_lookup_maxi=3))[0]
-
-    assert (found.code, found.hint) == ("key-dropped", "did you mean 'prompt_lookup_max'?")
-
-
-def test_suffix_decoding_is_asked_for_its_package() -> None:
-    (found,) = refusals(LLAMA, vllm(method="suffix", num_speculative_tokens=8))
-
-    assert found.code == "draft-needs-package"
+    assert found.code == code
+    assert says in found.message
+    assert hint in found.hint
 
 
 @pytest.mark.parametrize(

@@ -34,43 +34,33 @@ DEFAULTS = {"family": "vllm", "instance": "g5.12xlarge", "model": NOTHING, "aske
 
 
 def plan_of(
-    kind: str,
-    draft: ModelFiles,
-    model: ModelFiles,
+    head: ModelFiles,
+    model_files: ModelFiles,
     *,
+    kind: str,
     family: str = "vllm",
     instance: str = "g5.12xlarge",
     engine_version: str = "",
     asked: Mapping[str, Any] = NOTHING,
-    mapped: Mapping[str, Any] = NOTHING,
+    **_: Any,
 ) -> Plan:
-    facts = facts_of(model, instance, family=family, draft=f"{kind}org/draft", **asked)
+    """Plan a pair as a row asks for it."""
+    facts = facts_of(model_files, instance, family=family, draft=f"{kind}org/draft", **asked)
     version, machine = asked.get("container_version"), facts.instance
     container = find_container(family, machine.kind, version, None, machine.name, ())
     if engine_version:
         container = replace(container, engine_version=engine_version)
-    values = values_of(draft, **mapped)
-    facts = replace(facts, container=container, draft=draft, head_values=values)
+    facts = replace(facts, container=container, draft=head, head_values=values_of(head))
     return make_plan(facts, FAMILIES[family], rules=rules())
 
 
-@cases("refused", **DEFAULTS, engine_version="")
-def test_a_draft_that_does_not_fit_is_refused_from_headers(
-    kind: str,
-    draft: Mapping[str, Any],
-    model: Mapping[str, Any],
-    family: str,
-    instance: str,
-    engine_version: str,
-    asked: Mapping[str, Any],
-    code: str,
-) -> None:
-    where = {"family": family, "instance": instance, "engine_version": engine_version}
-    pair = (kind, made_of(draft), made_of(model))
+@cases("refused", **DEFAULTS)
+def test_a_draft_that_does_not_fit_is_refused_from_headers(case: dict[str, Any]) -> None:
+    code, pair = case["code"], (made_of(case["draft"]), made_of(case["model"]))
     rules()  # read once, as in a run
     started = time.process_time()
     with pytest.raises(PlanRejected) as caught:
-        plan_of(*pair, asked=asked, **where)
+        plan_of(*pair, **case)
     seconds = time.process_time() - started
 
     refusals = {finding.code: finding for finding in errors_in(caught.value.findings)}
@@ -80,16 +70,9 @@ def test_a_draft_that_does_not_fit_is_refused_from_headers(
 
 
 @cases("fitting", **DEFAULTS)
-def test_what_fits_is_planned_with_its_numbers(
-    kind: str,
-    draft: Mapping[str, Any],
-    model: Mapping[str, Any],
-    family: str,
-    instance: str,
-    asked: Mapping[str, Any],
-) -> None:
-    head = made_of(draft)
-    plan = plan_of(kind, head, made_of(model), family=family, instance=instance, asked=asked)
+def test_what_fits_is_planned_with_its_numbers(case: dict[str, Any]) -> None:
+    head = made_of(case["draft"])
+    plan = plan_of(head, made_of(case["model"]), **case)
 
     assert plan.draft is not None
     assert plan.draft.weight_bytes > 0
@@ -99,29 +82,19 @@ def test_what_fits_is_planned_with_its_numbers(
     assert plan.draft.layout
 
 
-@cases("remarked", **DEFAULTS, engine_version="")
-def test_what_engines_stand_is_remarked_on_or_passed(
-    kind: str,
-    draft: Mapping[str, Any],
-    model: Mapping[str, Any],
-    family: str,
-    instance: str,
-    engine_version: str,
-    asked: Mapping[str, Any],
-    code: str,
-    severity: str,
-) -> None:
-    where = {"family": family, "instance": instance, "engine_version": engine_version}
+@cases("remarked", **DEFAULTS)
+def test_what_engines_stand_is_remarked_on_or_passed(case: dict[str, Any]) -> None:
     try:
-        found = plan_of(kind, made_of(draft), made_of(model), asked=asked, **where).findings
+        found = plan_of(made_of(case["draft"]), made_of(case["model"]), **case).findings
     except PlanRejected as rejected:  # for something else
         found = rejected.findings
 
-    assert next((one.severity for one in found if one.code == code), "") == severity
+    severity = next((one.severity for one in found if one.code == case["code"]), "")
+    assert severity == case["severity"]
 
 
 def warned(kind: str, draft: ModelFiles, model: ModelFiles, family: str = "vllm") -> list[str]:
-    found = plan_of(kind, draft, model, family=family).findings
+    found = plan_of(draft, model, kind=kind, family=family).findings
     return [finding.code for finding in found if finding.severity == "warning"]
 
 
