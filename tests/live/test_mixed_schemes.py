@@ -66,17 +66,10 @@ def found(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @cases("a_model_is_quantized_and_read_as_asked", ignore=(), cache=False)
 def test_a_model_is_quantized_and_read_as_asked(
-    found: dict[str, Found],
-    request: pytest.FixtureRequest,
-    model: str,
-    quantize: str,
-    layers: list[str],
-    ignore: list[str],
-    forms: dict[str, str],
-    cache: bool,
+    found: dict[str, Found], case: dict[str, Any]
 ) -> None:
     """`forms`: pattern → how the modules are stored that it is the first to match."""
-    told = found[request.node.callspec.id]
+    told, cache = found[case["id"]], case["cache"]
     assert "failed" not in told, told["failed"]
     assert (told["lost"], told["changed"]) == ([], [])
     assert told["difference"] <= 0.25
@@ -84,7 +77,7 @@ def test_a_model_is_quantized_and_read_as_asked(
 
     files = LocalSource().facts(parse_model_reference(str(told["place"] / "quantized")))
     stored, stated = stored_forms(files), files.config["quantization_config"]
-    assert {module: expected(module, forms) for module in stored} == stored
+    assert {module: expected(module, case["forms"]) for module in stored} == stored
     assert any(name.name.endswith(".k_scale") for name in files.tensors) == cache
     assert bool(stated.get("kv_cache_scheme")) == cache
     assert not inspect_quantized(files).findings

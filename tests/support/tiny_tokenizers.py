@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,16 +29,7 @@ def write_tokenizer(kind: str, directory: Path) -> Path:
     return Path(shutil.copyfile(stored, directory / "tokenizer.json"))
 
 
-CHATML = (
-    "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-INSTRUCT = (
-    "{{ bos_token }}{% for turn in messages %}{% if turn.role == 'assistant' %} {{ turn.content }}"
-    "{{ eos_token }}{% else %}[INST] {{ turn.content }} [/INST]{% endif %}{% endfor %}"
-)
-_BPE, _MARKED = "byte-level BPE", "BPE with special tokens"
-_UNKNOWN = {_MARKED: "<unk>", "WordPiece": "[UNK]", "Unigram": "<unk>"}
+PUBLISHED = tomllib.loads((DATA / "models/tokenizers/published.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class ModelTokenizer:
         directory.mkdir()
         made = Tokenizer.from_file(str(write_tokenizer(self.kind, directory)))
         around = {*self.around.split()} - {"$A"}
-        turns = {"<|im_start|>", "<|im_end|>"} if self.template == CHATML else set()
+        turns = {"<|im_start|>", "<|im_end|>"} if "<|im_start|>" in self.template else set()
         made.add_special_tokens(sorted(around | turns | {self.eos} | {self.bos or self.eos}))
         made.post_processor = processors.TemplateProcessing(
             single=self.around, special_tokens=[(one, made.token_to_id(one)) for one in around]
@@ -69,7 +61,7 @@ class ModelTokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "bos_token": self.bos or None,
             "eos_token": self.eos,
-            "unk_token": _UNKNOWN.get(self.kind),
+            "unk_token": PUBLISHED["unknown"].get(self.kind),
             "pad_token": None,
             **({"chat_template": self.template} if self.template else {}),
             **self.config,
@@ -78,25 +70,8 @@ class ModelTokenizer:
         (directory / "config.json").write_text(json.dumps({"model_type": self.model_type}))
 
 
-_LLAMA, _GEMMA = {"tokenizer_class": "LlamaTokenizer"}, {"tokenizer_class": "GemmaTokenizer"}
+TEMPLATES = {"": "", **PUBLISHED["templates"]}
 MODELS: Mapping[str, ModelTokenizer] = {
-    "Llama 3": ModelTokenizer(_BPE, "<s> $A", INSTRUCT, "<s>"),
-    "template without BOS": ModelTokenizer(_BPE, "<s> $A", CHATML, "<s>"),
-    "Qwen": ModelTokenizer(
-        _BPE, "$A", CHATML, "", "<|im_end|>", "qwen2", {"tokenizer_class": "Qwen2Tokenizer"}
-    ),
-    "GPT-2": ModelTokenizer(
-        _BPE, "$A", "", "</s>", "</s>", "gpt2", {"tokenizer_class": "GPT2Tokenizer"}
-    ),
-    "Llama 2": ModelTokenizer(
-        _MARKED, "<s> $A", INSTRUCT, "<s>", config={**_LLAMA, "add_bos_token": True}
-    ),
-    "Llama 2 without BOS": ModelTokenizer(
-        _MARKED, "$A", INSTRUCT, "<s>", config={**_LLAMA, "add_bos_token": False}
-    ),
-    "BOS and EOS": ModelTokenizer(_MARKED, "<s> $A </s>", INSTRUCT, "<s>"),
-    "Gemma": ModelTokenizer(_MARKED, "<bos> $A", INSTRUCT, "<bos>", "<eos>", "gemma2", _GEMMA),
-    "Gemma's base": ModelTokenizer(_MARKED, "<bos> $A", "", "<bos>", "<eos>", "gemma2", _GEMMA),
-    "BERT": ModelTokenizer("WordPiece", "[CLS] $A [SEP]", eos="[SEP]"),
-    "T5": ModelTokenizer("Unigram", "$A </s>", CHATML),
+    name: ModelTokenizer(**{**row, "template": TEMPLATES[row.get("template", "")]})
+    for name, row in PUBLISHED["models"].items()
 }

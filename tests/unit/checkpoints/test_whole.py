@@ -15,19 +15,9 @@ from tests.support.quantized import Arriving
 cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
-FOUR_BITS = {"group_0": {"weights": {"num_bits": 4}}}
-COMPRESSED = {
-    "quantization_config": {"quant_method": "compressed-tensors", "config_groups": FOUR_BITS}
-}
-AWQ = {"quantization_config": {"quant_method": "awq", "bits": 4}}
-GPTQ = {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+CONFIGS: dict[str, dict[str, Any]] = TABLES["configs"]
+COMPRESSED = CONFIGS["compressed"]
 Q = "model.layers.0.self_attn.q_proj"
-CONFIGS = {"compressed": COMPRESSED, "awq": AWQ, "gptq": GPTQ}
-WRITERS = {
-    **dict.fromkeys(("packed", "fp8", "nvfp4"), "compressed"),
-    "gemm": "awq",
-    "gptq": "gptq",
-}
 
 
 def header(name: str, dtype: str, *shape: int) -> TensorInfo:
@@ -41,23 +31,18 @@ def made_by(writer: str, outputs: int, inputs: int, module: str = Q) -> list[Ten
     return [header(name, dtype, *shape) for name, (dtype, shape) in headers.items()]
 
 
-SOURCE = [
-    header("model.embed_tokens.weight", "BF16", 512, 128),
-    header(f"{Q}.weight", "BF16", 256, 128),
-    header(f"{Q}.bias", "BF16", 256),
-    header("model.norm.weight", "F32", 128),
-]
+SOURCE = [header(*row) for row in TABLES["source"]]
 PLAIN = [SOURCE[0], SOURCE[2], SOURCE[3]]
 
 
 @pytest.mark.parametrize(
     ("quantized", "config"),
     [
-        *((made_by(writer, 256, 128), CONFIGS[of]) for writer, of in WRITERS.items()),
+        *((made_by(writer, 256, 128), CONFIGS[of]) for writer, of in TABLES["written"].items()),
         ([SOURCE[1]], COMPRESSED),
         ([header(f"{Q}.blocks", "U8", 7)], {"quantization_config": {"quant_method": "other"}}),
     ],
-    ids=[*WRITERS, "left as it was", "another tool's words"],
+    ids=[*TABLES["written"], "left as it was", "another tool's words"],
 )
 def test_declared_replacements_are_no_loss(
     quantized: list[TensorInfo], config: dict[str, Any]
@@ -66,21 +51,13 @@ def test_declared_replacements_are_no_loss(
 
 
 @cases("a_matrix_that_is_lost_or_changed_is_named", first=0, last=None)
-def test_a_matrix_that_is_lost_or_changed_is_named(
-    writer: str,
-    outputs: int,
-    inputs: int,
-    config: str,
-    how: str,
-    first: int,
-    last: int | None,
-) -> None:
-    made = made_by(writer, outputs, inputs)[first:last]
+def test_a_matrix_that_is_lost_or_changed_is_named(case: dict[str, Any]) -> None:
+    made = made_by(case["writer"], case["outputs"], case["inputs"])[case["first"] : case["last"]]
 
-    (lost,) = lost_tensors(SOURCE, [*PLAIN, *made], CONFIGS[config])
+    (lost,) = lost_tensors(SOURCE, [*PLAIN, *made], CONFIGS[case["config"]])
 
     assert lost.name == f"{Q}.weight"
-    assert how in lost.how
+    assert case["how"] in lost.how
 
 
 def test_a_matrix_of_another_type_is_named() -> None:

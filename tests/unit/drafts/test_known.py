@@ -22,7 +22,6 @@ cases = cases_of(__file__, "kinds")
 
 LLAMA = model_of(LLAMA_3_8B, name="meta-llama/Llama-3.1-8B-Instruct")
 HEAD = KnownDraft(kind="eagle3", reference="org/head", source="a test", date="2026-11-21")
-MEDUSA = replace(HEAD, kind="medusa", reference="org/medusa", license="apache-2.0")
 
 
 def chosen(

@@ -35,6 +35,7 @@ from tests.support.cases import cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 
 cases = cases_of(__file__)
+TABLES = read_tables(__file__)
 
 QUANTIZER = LlmCompressorQuantizer()
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
@@ -142,21 +143,7 @@ def test_another_order_of_parts_is_another_result() -> None:
 def test_a_checkpoint_that_arrives_with_several_formats_needs_kernels_for_each(
     on: str, codes: list[str]
 ) -> None:
-    weights = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
-    groups = {
-        "group_0": {"format": "float-quantized", "weights": {"num_bits": 8, "type": "float"}},
-        "group_1": {
-            "format": "nvfp4-pack-quantized",
-            "weights": weights,
-            "input_activations": weights,
-        },
-    }
-    stated = {
-        "quant_method": "compressed-tensors",
-        "format": "mixed-precision",
-        "config_groups": groups,
-    }
-    profile, _ = make_profile(model_of(TINY | {"quantization_config": stated}))
+    profile, _ = make_profile(model_of(TINY | {"quantization_config": TABLES["arrives"]}))
     instance = find_instance(on)
     choice = choose_quantization(None, profile, instance, facts_of(MODELS["tiny"], on).container)
 
@@ -198,8 +185,6 @@ def test_a_quantizer_that_cannot_mix_schemes_refuses_them() -> None:
     assert {one.code for one in errors_in(rejected.value.findings)} == {"quantize-layer"}
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"), read_tables(__file__)["an_entry_is_split_where_a_method_begins"]
-)
+@pytest.mark.parametrize(("text", "parts"), TABLES["an_entry_is_split_where_a_method_begins"])
 def test_an_entry_is_split_where_a_method_begins(text: str, parts: list[str]) -> None:
     assert list(split_layer(text)) == parts

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from packager.architectures.profile import make_profile
 from packager.catalog.instances import find_instance
 from packager.core.shape import Shape
@@ -16,7 +14,6 @@ from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, LOCAL_CPU, TINY, awq_
 
 cases = cases_of(__file__)
 
-VLLM = MemoryInputs(engine="vllm", engine_version="0.19.0")
 SHAPE = Shape(max_batch=8, max_input_tokens=7168, max_total_tokens=8192)
 
 
@@ -27,24 +24,20 @@ MODELS = {
 }
 
 
-@cases("budgets", model="llama-3-8b", changed={}, on="g5.xlarge", shape={}, tp=1, inputs={})
-def test_a_budget_has(
-    model: str,
-    changed: dict[str, Any],
-    on: str,
-    shape: dict[str, int],
-    tp: int,
-    inputs: dict[str, Any],
-    expect: dict[str, Any],
-) -> None:
-    profile, _ = make_profile(MODELS[model])
-    machine = LOCAL_CPU if on == "local" else find_instance(on)
+DEFAULTS = {"model": "llama-3-8b", "changed": {}, "on": "g5.xlarge", "shape": {}, "tp": 1}
 
-    budget = make_budget(
-        replace(profile, **changed), machine, replace(SHAPE, **shape), tp, MemoryInputs(**inputs)
-    )
 
-    assert fields_of(budget, expect) == expect
+@cases("budgets", **DEFAULTS, inputs={}, requests=())
+def test_a_budget_has(case: dict[str, Any]) -> None:
+    profile = replace(make_profile(MODELS[case["model"]])[0], **case["changed"])
+    machine = LOCAL_CPU if case["on"] == "local" else find_instance(case["on"])
+    shape, inputs = replace(SHAPE, **case["shape"]), MemoryInputs(**case["inputs"])
+
+    budget = make_budget(profile, machine, shape, case["tp"], inputs)
+
+    assert fields_of(budget, case["expect"]) == case["expect"]
+    for tokens, size in case["requests"]:
+        assert budget.request_bytes(tokens) == size
 
 
 def test_four_bit_70b_leaves_the_room_on_four_a10g_that_others_computed() -> None:
@@ -81,33 +74,3 @@ def test_more_short_requests_than_long_ones_fit_in_the_same_pool() -> None:
     assert budget.request_bytes(870) == 880 * 131_072  # 55 blocks of 16
     assert budget.count_requests(870) == budget.kv_pool_bytes // (880 * 131_072)
     assert budget.count_requests(8192) == budget.kv_tokens_left // 8192
-
-
-def test_a_request_beyond_a_window_takes_less_than_its_tokens() -> None:
-    profile, _ = make_profile(model_of(LLAMA_3_8B))
-    mixed = replace(profile, window_layers=16, window_tokens=1024)
-
-    budget = make_budget(mixed, find_instance("g5.xlarge"), SHAPE, 1, replace(VLLM, reserve=False))
-
-    assert budget.request_bytes(8192) == (8192 + 1040) * 65_536
-    assert budget.request_bytes(512) == 512 * 131_072
-
-
-@pytest.mark.parametrize(("version", "states"), [("0.17.0", 24), ("0.27.1", 48)])
-def test_blocks_grow_until_a_state_fits_into_one(version: str, states: int) -> None:
-    """A state of 1 MiB is as large as 256 tokens of a layer; later versions keep two of them."""
-    profile, _ = make_profile(model_of(LLAMA_3_8B))
-    hybrid = replace(
-        profile, cached_layers=8, kv_bytes_per_token=8 * 4096, state_bytes=24 * 1024**2
-    )
-
-    budget = make_budget(
-        hybrid,
-        find_instance("g5.xlarge"),
-        SHAPE,
-        1,
-        replace(VLLM, engine_version=version, reserve=False),
-    )
-
-    assert budget.kv_block_tokens == 256
-    assert budget.request_bytes(8100) == (32 * 8 + states) * 1024**2

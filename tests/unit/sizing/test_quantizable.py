@@ -79,12 +79,19 @@ def test_a_method_names_what_scales_move_out_of(
     assert (support.folds, support.unfolded, support.refused) == (folds, left, "")
 
 
-def test_an_opt_with_its_norms_behind_is_not_smoothed() -> None:
-    config = {"do_layer_norm_before": False}
+@cases("supported", method="fp8", config={}, options=(), is_refused=False)
+def test_a_method_is_refused_or_has_its_loader(
+    architecture: str,
+    method: str,
+    config: dict[str, Any],
+    options: tuple[str, ...],
+    is_refused: bool,
+    loader: str | None,
+) -> None:
+    found = find_support(architecture, config, method, options)
 
-    assert find_support("OPTForCausalLM", config, "smoothquant").refused
-    assert not find_support("OPTForCausalLM", config, "awq").refused
-    assert not find_support("OPTForCausalLM", {}, "smoothquant").refused
+    assert bool(found.refused) == is_refused
+    assert loader in (None, found.loader)
 
 
 @cases("experts_in_one_tensor_are_not_quantized", ignore=None)
@@ -124,26 +131,6 @@ def test_the_tables_of_loaders_are_those_of_the_worker() -> None:
     pins = (ROOT / "containers/tools/llmcompressor/requirements/direct.txt").read_text()
 
     assert f"transformers=={json.loads(TYPES.read_bytes())['source'].rpartition(' ')[2]}" in pins
-
-
-@pytest.mark.parametrize("option", ["static", "kv"])
-def test_scales_of_activations_are_measured_only_where_that_was_tried(option: str) -> None:
-    assert find_support("NobodyKnowsForCausalLM", {}, "fp8", (option,)).refused
-    assert not find_support("NobodyKnowsForCausalLM", {}, "fp8", ("block",)).refused
-    assert not find_support("LlamaForCausalLM", {}, "fp8", (option,)).refused
-
-
-def test_models_that_see_are_loaded_whole() -> None:
-    seeing = find_support("Qwen2VLForConditionalGeneration", {}, "fp8")
-
-    assert seeing.loader == "image-text-to-text"
-    assert find_support("Qwen2ForCausalLM", {}, "fp8").loader == "causal-lm"
-
-
-def test_methods_of_other_quantizers_are_not_judged() -> None:
-    assert not find_support("NobodyKnowsForCausalLM", {}, "theirs").refused
-    seeing = find_support("LlavaForConditionalGeneration", {}, "theirs")
-    assert (seeing.refused, seeing.loader) == ("", "image-text-to-text")
 
 
 @cases("what_would_fail_after_loading_is_refused_when_planning_with_what_works_instead")

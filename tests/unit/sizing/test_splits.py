@@ -45,6 +45,7 @@ BLOCKED = BlockedModel(
 
 PROFILES = {
     "llama-8b": LLAMA_8B,
+    "llama-70b": LLAMA_70B,
     "llama-8b with 4 kv heads": replace(LLAMA_8B, kv_heads=4),
     "qwen-7b": QWEN_7B,
     "mixtral": MIXTRAL,
@@ -81,24 +82,12 @@ def error(*args: Any, **asked: Any) -> tuple[str, str]:
     return one.code, one.message
 
 
-COPIES = "copies (data parallel)"
+@cases("layouts", asked={}, is_all=False)
+def test_layouts_come_in_order_of_what_they_use(case: dict[str, Any]) -> None:
+    """`words`: the first layouts, or all where `is_all` says so."""
+    found = words(PROFILES[case["profile"]], case["instance"], case["family"], **case["asked"])
 
-
-@cases("the_first_layout_uses_what_the_engine_can_use")
-def test_the_first_layout_uses_what_the_engine_can_use(
-    profile: str, instance: str, family: str, first: str
-) -> None:
-    assert words(PROFILES[profile], instance, family)[0] == first
-
-
-def test_a_dense_model_is_copied_at_every_degree() -> None:
-    assert words(LLAMA_70B, "ml.p5.48xlarge", "vllm")[:5] == [
-        f"TP 1 x 8 {COPIES}",
-        f"TP 2 x 4 {COPIES}",
-        f"TP 4 x 2 {COPIES}",
-        "TP 8",
-        f"TP 1 PP 2 x 4 {COPIES}",
-    ]
+    assert found[: None if case["is_all"] else len(case["words"])] == case["words"]
 
 
 def test_a_pipeline_comes_after_every_layout_without_one() -> None:
@@ -108,19 +97,24 @@ def test_a_pipeline_comes_after_every_layout_without_one() -> None:
     assert set(depths) == {1, 2, 4, 8}
 
 
-def test_copies_of_a_mixture_share_its_experts_in_vllm() -> None:
-    splits = found(MIXTRAL, "ml.p5.48xlarge", "vllm").splits
+@cases("a_mixture_is_copied", own_experts=False)
+def test_copies_of_a_mixture_share_experts_as_the_engine_can(
+    family: str, own_experts: bool, holds: list[Split]
+) -> None:
+    splits = found(MIXTRAL, "ml.p5.48xlarge", family).splits
 
-    assert all(split.dp_attention for split in splits if split.dp_degree > 1)
-    assert Split(tp_degree=1, dp_degree=8, dp_attention=True, expert_parallel=True) in splits
-    assert Split(tp_degree=1, dp_degree=8, dp_attention=True) in splits
+    assert [one for one in holds if one not in splits] == []
+    copies = (split for split in splits if split.dp_degree > 1)
+    assert own_experts or all(split.dp_attention for split in copies)
 
 
-def test_copies_of_a_mixture_may_have_their_own_experts_in_sglang() -> None:
-    splits = found(MIXTRAL, "ml.p5.48xlarge", "sglang").splits
+@cases("drafts_beside_copies")
+def test_attention_is_laid_out_in_copies_for_some_drafts_only(
+    family: str, dp_attention: bool, kind: Any, may: bool
+) -> None:
+    split = Split(dp_degree=8, dp_attention=dp_attention)
 
-    assert Split(tp_degree=4, dp_degree=2) in splits
-    assert Split(tp_degree=1, dp_degree=8, dp_attention=True, expert_parallel=True) in splits
+    assert traits_of(find_container(family, "nvidia")).may_draft(split, kind) == may
 
 
 def test_experts_that_cannot_be_cut_are_spread_whole() -> None:
@@ -147,22 +141,6 @@ def test_vllm_serves_on_several_machines_from_the_version_that_has_the_option() 
     assert not traits_of(replace(newest, engine_version="0.7.3")).data_parallel
 
 
-def test_degrees_that_were_asked_for_are_the_only_ones() -> None:
-    assert words(LLAMA_8B, "ml.p5.48xlarge", "vllm", tp_degree=2) == [
-        f"TP 2 x 4 {COPIES}",
-        f"TP 2 PP 2 x 2 {COPIES}",
-        "TP 2 PP 4",
-    ]
-    assert words(LLAMA_8B, "ml.p5.48xlarge", "vllm", dp_degree=2, pp_degree=1) == [
-        f"TP 4 x 2 {COPIES}",
-        f"TP 2 x 2 {COPIES}",
-        f"TP 1 x 2 {COPIES}",
-    ]
-    assert words(LLAMA_8B, "ml.p5.48xlarge", "vllm", dp_degree=1, tp_degree=2, pp_degree=1) == [
-        "TP 2"
-    ]
-
-
 def test_expert_parallelism_that_was_asked_for_is_the_only_way() -> None:
     asked = found(MIXTRAL, "ml.p5.48xlarge", "vllm", ep=True).splits
     refused = found(MIXTRAL, "ml.p5.48xlarge", "vllm", ep=False).splits
@@ -172,19 +150,14 @@ def test_expert_parallelism_that_was_asked_for_is_the_only_way() -> None:
 
 
 @cases("a_degree_that_cannot_be_is_refused_with_its_reason")
-def test_a_degree_that_cannot_be_is_refused_with_its_reason(
-    profile: str,
-    instance: str,
-    family: str,
-    asked: dict[str, Any],
-    code: str,
-    says: str,
-) -> None:
-    found_code, message = error(PROFILES[profile], instance, family, **asked)
+def test_a_degree_that_cannot_be_is_refused_with_its_reason(case: dict[str, Any]) -> None:
+    where, asked = (PROFILES[case["profile"]], case["instance"], case["family"]), case["asked"]
 
-    assert found_code == code
-    assert says in message
-    assert found(PROFILES[profile], instance, family, **asked).splits == ()
+    code, message = error(*where, **asked)
+
+    assert code == case["code"]
+    assert case["says"] in message
+    assert found(*where, **asked).splits == ()
 
 
 @cases("devices_stay_idle_for_a_reason")
@@ -261,15 +234,6 @@ def test_layouts_that_do_not_fit_a_draft_are_left_out_unless_none_fits() -> None
 
     assert [split.tp_degree for split in four.splits] == [4]
     assert splits.where(lambda split: split.tp_degree == 3) == splits
-
-
-def test_sglang_lays_attention_out_in_copies_for_some_drafts_only() -> None:
-    offered = traits_of(find_container("sglang", "nvidia"))
-    shared, alone = Split(dp_degree=8, dp_attention=True), Split(dp_degree=8)
-
-    assert offered.may_draft(shared, "eagle3") and offered.may_draft(alone, "ngram")
-    assert not offered.may_draft(shared, "ngram")
-    assert traits_of(find_container("vllm", "nvidia")).may_draft(shared, "ngram")
 
 
 def test_layouts_keep_the_rules_on_every_instance() -> None:
