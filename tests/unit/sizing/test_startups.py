@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,23 +65,13 @@ def test_more_sequences_at_once_cost_logits() -> None:
     assert more / GIB == pytest.approx(1.89 - 0.91, abs=0.05)  # the layers' own peak is 0.91
 
 
-def test_an_older_version_keeps_twice_as_much_for_sampling() -> None:
-    """Qwen3-14B: 5.64 GiB up to vLLM 0.16, 2.23 GiB from 0.17 on."""
-    found = {
-        one.engine_version: budget_of(one).activations_bytes / GIB
-        for one in STARTED
-        if one.model == "qwen3-14b"
-    }
+@cases("figures", changed={}, what="activations_bytes", unit=GIB, within=0.06)
+def test_a_figure_of_the_budget_is_that_of_the_log(case: dict[str, Any]) -> None:
+    (found, *_) = (one for one in STARTED if one.id == case["start"])
 
-    assert found["0.16.0"] == pytest.approx(5.64, abs=0.05)
-    assert found["0.17.0"] == pytest.approx(2.23, abs=0.02)
+    figure = getattr(budget_of(replace(found, **case["changed"])), case["what"])
 
-
-def test_gemma_3_takes_573_440_bytes_of_a_token_in_groups_of_ten_layers() -> None:
-    """52 layers with windows are padded to 60: vLLM's own log has 573,582."""
-    (gemma,) = (one for one in STARTED if one.model == "gemma-3-27b")
-
-    assert budget_of(gemma).kv_bytes_per_token == 573_440
+    assert figure / case["unit"] == pytest.approx(case["is"], abs=case["within"])
 
 
 def test_graphs_come_off_the_cache_since_0_21() -> None:
@@ -88,21 +79,6 @@ def test_graphs_come_off_the_cache_since_0_21() -> None:
     before, after = (budget_of(replace(llama, engine_version=v)) for v in ("0.20.2", "0.21.0"))
 
     assert (before.kv_pool_bytes - after.kv_pool_bytes) / GIB == pytest.approx(0.82, abs=0.05)
-
-
-def test_buffers_of_several_devices_depend_on_their_link() -> None:
-    (pair,) = (one for one in STARTED if one.id == "qwen2.5-7b-vllm-0.19.0-tp2-8192")
-    pcie = replace(pair, instance="ml.g6e.12xlarge")
-
-    assert budget_of(pair).overhead_bytes / GIB == pytest.approx(2.1)
-    assert budget_of(pcie).overhead_bytes / GIB == pytest.approx(0.25)
-
-
-@cases("the_peak_of_a_step_is_that_of_the_log")
-def test_the_peak_of_a_step_is_that_of_the_log(start: str, gib: float) -> None:
-    (found, *_) = (one for one in STARTED if one.id == start)
-
-    assert budget_of(found).activations_bytes / GIB == pytest.approx(gib, abs=0.06)
 
 
 def test_requests_of_a_hybrid_fit_as_often_as_vllm_logs() -> None:
