@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,10 @@ from packager.serve.endpoints.containers import (
     Containers,
 )
 from packager.serve.endpoints.devices import DEVICES_LABEL, NoDevices, read_devices
+from tests.support.cases import cases_of
 from tests.support.doubles.docker_runs import FakeEngine
+
+cases = cases_of(__file__)
 
 
 def labels(state: Path) -> dict[str, str]:
@@ -52,93 +56,44 @@ def test_containers_of_another_server_are_not_seen(tmp_path: Path) -> None:
 
 
 def devices_of(engine: FakeEngine) -> list[list[str]]:
-    return [
-        [
-            number
-            for wanted in one.asked.get("device_requests", ())
-            for number in wanted["DeviceIDs"]
-        ]
-        for one in engine.there.values()
-    ]
+    asked = [one.asked.get("device_requests", ()) for one in engine.there.values()]
+    return [[number for one in wanted for number in one["DeviceIDs"]] for wanted in asked]
 
 
-def machine(state: Path, engine: FakeEngine, gpus: int = 8) -> Containers:
+def take(step: dict[str, Any], state: Path, engine: FakeEngine, gpus: int) -> None:
+    """Start, remove or end a container, or add one of a stranger, as a row of a table says."""
+    place = state / step.get("server", "one")
+    on = Containers(place, records=place, gpus=gpus, connect=lambda: engine)
+    there = list(engine.there)
+    if "remove" in step:
+        on.remove(there[step["remove"]])
+    elif "end" in step:
+        engine.there[there[step["end"]]].status = "exited"  # it will be started again
+    elif "stranger" in step:
+        engine.add("users-own", labels={DEVICES_LABEL: step["stranger"]})
+    else:
+        spec = ServerSpec(image="tiny:1", environment={}, accelerators=step.get("gpus"))
+        generation = step.get("generation", "ab")
+        on.start(spec, owner=step["start"], generation=generation, folders={})
+
+
+@cases("devices", refused={})
+def test_a_component_has_gpus_of_its_own(
+    tmp_path: Path,
+    gpus: int,
+    steps: list[dict[str, Any]],
+    devices: list[list[str]],
+    refused: dict[str, Any],
+) -> None:
+    engine = FakeEngine()
     engine.images_there["tiny:1"] = object()
-    return Containers(state, records=state, gpus=gpus, connect=lambda: engine)
+    for step in steps:
+        take(step, tmp_path, engine, gpus)
+    if refused:
+        with pytest.raises(NoDevices, match=refused["reason"]):
+            take(refused, tmp_path, engine, gpus)
 
-
-def start(on: Containers, owner: str, accelerators: int | None, generation: str = "ab") -> None:
-    spec = ServerSpec(image="tiny:1", environment={}, accelerators=accelerators)
-    on.start(spec, owner=owner, generation=generation, folders={})
-
-
-def test_components_have_gpus_of_their_own_on_a_machine_with_eight(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    one, other = machine(tmp_path / "one", engine), machine(tmp_path / "other", engine)
-
-    start(one, "component/a/v/0", 2)
-    start(one, "component/a/v/1", 2)
-    start(other, "component/b/v/0", 3)
-    start(one, "component/c/v/0", 0)
-
-    assert devices_of(engine) == [["0", "1"], ["2", "3"], ["4", "5", "6"], []]
-    with pytest.raises(NoDevices, match="2 accelerator devices are required, and 1 of 8 are free"):
-        start(other, "component/d/v/0", 2)
-    assert len(engine.there) == 4
-
-
-def test_gpus_of_a_component_that_was_removed_are_free_again(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    on = machine(tmp_path, engine, gpus=2)
-    start(on, "component/a/v/0", 1)
-    start(on, "component/b/v/0", 1)
-    on.remove(next(iter(engine.there)))
-
-    start(on, "component/c/v/0", 1)
-
-    assert devices_of(engine) == [["1"], ["0"]]
-
-
-def test_variants_share_what_no_component_has(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    on = machine(tmp_path, engine, gpus=4)
-    start(on, "component/a/v/0", 3)
-
-    start(on, "endpoint/e/v/0", None)
-    start(on, "endpoint/e/v/0", None, generation="cd")  # its update, beside it
-
-    assert devices_of(engine) == [["0", "1", "2"], ["3"], ["3"]]
-    with pytest.raises(NoDevices):
-        start(on, "component/b/v/0", 1)
-
-
-def test_an_endpoint_without_any_gpu_left_is_not_started(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    on = machine(tmp_path, engine, gpus=1)
-    start(on, "component/a/v/0", 1)
-
-    with pytest.raises(NoDevices, match="not enough hardware resources"):
-        start(on, "endpoint/e/v/0", None)
-
-
-def test_containers_that_ended_keep_their_gpus_and_strangers_have_none(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    on = machine(tmp_path, engine, gpus=2)
-    engine.add("users-own", labels={DEVICES_LABEL: "alone 0,1"})
-    start(on, "component/a/v/0", 1)
-    next(reversed(engine.there.values())).status = "exited"  # it will be started again
-
-    start(on, "component/b/v/0", 1)
-
-    assert devices_of(engine) == [[], ["0"], ["1"]]
-
-
-def test_a_machine_without_gpus_gives_none(tmp_path: Path) -> None:
-    engine = FakeEngine()
-
-    start(machine(tmp_path, engine, gpus=0), "component/a/v/0", 4)
-
-    assert devices_of(engine) == [[]]
+    assert devices_of(engine) == devices
 
 
 @pytest.mark.parametrize("label", ["", "alone", "alone x,-1,²", "mine 0,1", "0,1"])

@@ -22,6 +22,7 @@ from packager.images.views import (
     modelpack_view,
     weights_view,
 )
+from tests.support.cases import read_tables
 from tests.support.image_schemas import CONFIG, MANIFEST, check_modelpack_config, check_oci
 from tests.support.stored_images import BASE, DRAFT, RECORD, SERVING, SHARDS, SMALL, image, layer
 
@@ -72,34 +73,9 @@ def test_the_modelpack_is_what_its_specification_says() -> None:
 
     check_oci(view.sealed.manifest, MANIFEST)
     check_modelpack_config(view.sealed.config)
-    assert json.loads(view.sealed.manifest) == {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "artifactType": "application/vnd.cncf.model.manifest.v1+json",
-        "config": {
-            "mediaType": "application/vnd.cncf.model.config.v1+json",
-            "digest": view.sealed.config_descriptor.digest,
-            "size": len(view.sealed.config),
-        },
-        "layers": [
-            {
-                "mediaType": f"application/vnd.cncf.model.{kind}.v1.tar",
-                "digest": found.digest,
-                "size": found.size,
-                "annotations": {"dev.packager.role": found.role},
-            }
-            for kind, found in (
-                ("weight", SHARDS[0]),
-                ("weight", SHARDS[1]),
-                ("weight.config", SMALL),
-            )
-        ],
-    }
-    assert json.loads(view.sealed.config) == {
-        "descriptor": {"name": "org/tiny", "revision": "c0ffee"},
-        "config": {"format": "safetensors", "precision": "bfloat16", "quantization": "awq"},
-        "modelfs": {"type": "layers", "diffIds": [found.diff_id for found in (*SHARDS, SMALL)]},
-    }
+    expected = read_tables(__file__)["modelpack"]
+    assert json.loads(view.sealed.manifest) == expected["manifest"]
+    assert json.loads(view.sealed.config) == expected["config"]
 
 
 @pytest.mark.parametrize("suffix", ["+gzip", "+zstd"])

@@ -10,7 +10,10 @@ import pytest
 import zstandard
 
 from packager.images.erofs.unpacking import LayerBroken, unpack
+from tests.support.cases import cases_of
 from tests.support.layer_layouts import GZIP, ZSTD
+
+cases = cases_of(__file__)
 
 LAYER = "sha256:" + "a" * 64
 CONTENT = random.Random(1).randbytes(2_500_000) + bytes(4_000_000)
@@ -30,26 +33,18 @@ def unpacked(data: bytes, media_type: str, step: int = 600_001) -> bytes:
     )
 
 
-FORMS = {
-    "gzip": (gzip.compress(CONTENT), GZIP),
-    "gzip of two members": (gzip.compress(CONTENT[:9]) + gzip.compress(CONTENT[9:]), GZIP),
-    "Docker's name of gzip": (
-        gzip.compress(CONTENT),
-        "application/vnd.docker.image.rootfs.diff.tar.gzip",
-    ),
-    "zstd": (zstandard.ZstdCompressor().compress(CONTENT), ZSTD),
-    "zstd of two frames": (
-        zstandard.ZstdCompressor().compress(CONTENT[:9])
-        + zstandard.ZstdCompressor().compress(CONTENT[9:]),
-        ZSTD,
-    ),
-    "plain": (CONTENT, "application/vnd.oci.image.layer.v1.tar"),
-}
+PACKERS = {"gzip": gzip.compress, "zstd": zstandard.compress, "none": bytes}
 
 
-@pytest.mark.parametrize(("data", "media_type"), FORMS.values(), ids=FORMS)
-def test_the_content_comes_out(data: bytes, media_type: str) -> None:
-    assert unpacked(data, media_type) == CONTENT
+def packed(packing: str, members: int = 1) -> bytes:
+    """Pack the content, the first nine bytes by themselves where there are two members."""
+    pieces = (CONTENT,) if members == 1 else (CONTENT[:9], CONTENT[9:])
+    return b"".join(map(PACKERS[packing], pieces))
+
+
+@cases("forms", members=1)
+def test_the_content_comes_out(packing: str, media_type: str, members: int) -> None:
+    assert unpacked(packed(packing, members), media_type) == CONTENT
 
 
 @pytest.mark.parametrize("step", [1, 7])
@@ -60,20 +55,14 @@ def test_it_comes_out_of_the_smallest_pieces(step: int) -> None:
     assert unpacked(zstandard.compress(content), ZSTD, step) == content
 
 
-BROKEN = {
-    "gzip that ends early": (gzip.compress(CONTENT)[:-20], GZIP, "ends early"),
-    "gzip without its checksum": (gzip.compress(CONTENT)[:-8], GZIP, "ends early"),
-    "gzip with more behind it": (gzip.compress(CONTENT) + b"more", GZIP, "broken"),
-    "no gzip": (b"something else", GZIP, "broken"),
-    "no zstd": (b"something else", ZSTD, "broken"),
-    "zstd with more behind it": (zstandard.compress(CONTENT) + b"more", ZSTD, "broken"),
-}
-
-
-@pytest.mark.parametrize(("data", "media_type", "reason"), BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_told(data: bytes, media_type: str, reason: str) -> None:
+@cases("broken", cut=0, data="")
+def test_what_is_broken_is_told(
+    media_type: str, packing: str | None, cut: int, data: bytes, reason: str
+) -> None:
+    """The content is packed, loses its end, and has more data behind it."""
+    whole = packed(packing) if packing else b""
     with pytest.raises(LayerBroken, match=reason) as refused:
-        unpacked(data, media_type)
+        unpacked(whole[: len(whole) - cut] + data, media_type)
 
     assert LAYER in refused.value.message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from packager.images.slim.rewrite import rewrite_layers
 from packager.images.slim.rules import choose_rules
 from packager.images.slim.scan import SlimScan, scan_image
 from tests.support import made_layers
+from tests.support.cases import read_tables
 from tests.support.made_layers import (
     Member,
     base_of,
@@ -49,6 +50,18 @@ LARGE = b"m" * 1_200_000  # more than a layer must lose
 def base_with(*layers: Sequence[Member], packing: str = "none", **config: Any) -> BaseImage:
     """Return a base whose layers have these entries."""
     return base_of([layer_of(tar_of(members), packing) for members in layers], **config)
+
+
+def stated(name: str) -> tuple[BaseImage, dict[str, bytes]]:
+    """Return a base of a table, and the files that are expected; the text LARGE stands for more."""
+    makers: dict[str, Callable[[str, str], Member]] = {
+        "file": lambda path, text: file(path, LARGE if text == "LARGE" else text.encode()),
+        "directory": lambda path, _: directory(path),
+        "link": link,
+    }
+    table = read_tables(__file__)[name]
+    layers = ([makers[kind](path, text) for kind, path, text in one] for one in table["layers"])
+    return base_with(*layers), {path: text.encode() for path, text in table["files"].items()}
 
 
 PAGE = file(f"{MAN}/a", LARGE)  # it goes
@@ -146,65 +159,26 @@ def documents(slim: SlimBase) -> dict[str, Any]:
 
 
 def test_a_file_that_a_kept_hard_link_names_stays_in_any_layer(tmp_path: Path) -> None:
-    base = base_with(
-        [
-            file(f"{MAN}/linked", b"linked"),
-            file(f"{MAN}/across", b"across"),
-            file(f"{MAN}/chained", b"chained"),
-            link(f"{MAN}/between", f"{MAN}/chained"),
-            link("usr/hard", f"{MAN}/linked"),
-            file(f"{MAN}/gone", LARGE),
-            link(f"{MAN}/also", f"{MAN}/gone"),
-        ],
-        [
-            link("opt/across", f"{MAN}/across"),
-            link("opt/chained", f"{MAN}/between"),
-            file("usr/server", b"s"),
-        ],
-    )
+    base, expected = stated("linked")
 
-    found = after(base, tmp_path)
-
-    assert found == {
-        f"{MAN}/linked": b"linked",
-        f"{MAN}/across": b"across",
-        f"{MAN}/chained": b"chained",
-        f"{MAN}/between": b"chained",
-        "usr/hard": b"linked",
-        "opt/across": b"across",
-        "opt/chained": b"chained",
-        "usr/server": b"s",
-    }
+    assert after(base, tmp_path) == expected
     linked = [path.removeprefix(f"{MAN}/") for path in scanned(base).linked]
     assert linked == ["across", "between", "chained", "linked"]
 
 
 def test_no_older_file_of_a_lower_layer_comes_to_light(tmp_path: Path) -> None:
     """The lower layer stays as it is: it would lose too little."""
-    base = base_with(
-        [file("usr/a", b"a"), file(f"{MAN}/page", b"old")],
-        [file(f"{MAN}/page", b"new"), file(f"{MAN}/other", LARGE)],
-    )
+    base, expected = stated("shadowed")
 
-    assert after(base, tmp_path) == {"usr/a": b"a", f"{MAN}/page": b"new"}
+    assert after(base, tmp_path) == expected
 
 
 def test_deletions_stay_and_a_file_in_the_place_of_a_directory_does_too(tmp_path: Path) -> None:
-    deletions = [file(f"{MAN}/.wh.page"), file("usr/.wh.old"), file("opt/.wh..wh..opq")]
-    base = base_with(
-        [
-            directory("opt/x.a"),
-            file("opt/x.a/inside", b"secret"),
-            file(f"{MAN}/page", LARGE),
-            file("usr/old", b"old"),
-        ],
-        [file("opt/x.a", b"library"), *deletions, file(f"{MAN}/more", LARGE), file("usr/new")],
-    )
+    base, expected = stated("deleted")
 
     layers = tars(base, slimmed(base, tmp_path))
 
-    kept = [member.name for member, _ in deletions]
-    assert list(members_of(layers[1])) == ["opt/x.a", *kept, "usr/new"]
+    assert list(members_of(layers[1])) == [*expected]
     assert "opt/x.a/inside" in members_of(layers[0])
 
 
