@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ def blobs_in(layout: Path) -> list[Path]:
 def blob_in(layout: Path, digest: str) -> Path:
     """Return where a layout keeps a blob."""
     return layout / "blobs" / "sha256" / digest.removeprefix("sha256:")
+
+
+def check_blobs(layout: Path) -> None:
+    """Every blob of a layout has the digest that it is named for."""
+    for blob in blobs_in(layout):
+        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
 def hasty_clients(**options: Any) -> RegistryClients:

@@ -22,6 +22,8 @@ from tests.support import layer_layouts, tars
 from tests.support.layer_layouts import packed
 from tests.support.tars import Member
 
+LARGE = b"m" * 1_200_000  # more than a layer must lose
+
 
 def file(name: str, data: bytes = b"", **fields: Any) -> Member:
     """Return a regular file, with attributes as a distribution gives them."""
@@ -42,6 +44,14 @@ def link(name: str, target: str) -> Member:
 def symlink(name: str, target: str) -> Member:
     """Return a symbolic link."""
     return file(name, type=tarfile.SYMTYPE, linkname=target)
+
+
+def member(kind: str, path: str, text: str = "") -> Member:
+    """Return the entry of a table; a file's text LARGE stands for the large data."""
+    makers = {"link": link, "symlink": symlink, "directory": lambda path, _: directory(path)}
+    if kind == "file":
+        return file(path, LARGE if text == "LARGE" else text.encode())
+    return makers[kind](path, text)
 
 
 def tar_of(members: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:

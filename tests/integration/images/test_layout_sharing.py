@@ -30,6 +30,7 @@ from tests.support.disks import used
 from tests.support.made_images import (
     blob_in,
     blobs_in,
+    check_blobs,
     image_with,
     layer_with,
     layout_sink,
@@ -67,11 +68,6 @@ def model_in(directory: Path) -> Path:
     large = directory / "large"
     large.write_bytes(os.urandom(SIZE))
     return large
-
-
-def check_blobs(layout: Path) -> None:
-    for blob in (layout / "blobs/sha256").iterdir():
-        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
 @pytest.fixture(params=["xfs", "btrfs"])

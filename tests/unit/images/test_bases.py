@@ -72,11 +72,7 @@ def test_a_view_takes_over_no_annotation_in_our_name(name: str) -> None:
     """A copied image is a stranger's; the view of it is a manifest that we make."""
     foreign = json.loads(image(SERVING).sealed.manifest)
     for entry in foreign["layers"]:
-        entry["annotations"] = {
-            "dev.packager.role": "weights",
-            "dev.packager.content": "sha256:" + "c" * 64,
-            "org.example.a": "b",
-        }
+        entry["annotations"] = {**read_tables(__file__)["foreign"]}
     foreign["layers"][0]["annotations"]["dev.packager.role"] = "base"
     foreign["annotations"] = {"dev.packager.content": "sha256:" + "c" * 64}
     found = parse_stored("r.test/a:1", json.dumps(foreign).encode(), image(SERVING).sealed.config)

@@ -25,7 +25,7 @@ from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.tee import write_image
 from packager.steps.protocol import lay_out
-from tests.support.made_images import blob_in, blobs_in, image_with, layout_sink, tar_layer
+from tests.support.made_images import blob_in, check_blobs, image_with, layout_sink, tar_layer
 from tests.unit.images.test_write_image import FakeSink
 
 MIB = 1024 * 1024
@@ -153,11 +153,6 @@ def image_of(*contents: FileRange, compression: Compression = "none") -> ImageSp
 def write(image: ImageSpec, out: Path, state: Path) -> Written:
     index = DigestIndex(state / "digests", clock_ns=lambda: time.time_ns() + HOUR_NS)
     return write_image(image, [layout_sink(out)], reader=BlobReader(), index=index)
-
-
-def check_blobs(layout: Path) -> None:
-    for blob in blobs_in(layout):
-        assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "auto"])

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from packager.images.registry.referrers import referrers
 from packager.images.registry.upload import put_blob
 from packager.images.target import parse_registry_target
 from tests.integration.images.registry.conftest import Clients
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.made_images import hasty_clients
 
@@ -268,15 +269,10 @@ def test_no_refusal_repeats_a_password_that_the_registry_sends_back(status: int)
     secrets = ("pass-canary", "cGFzcy1jYW5hcnk", "YWxpY2U6cGFzcy1jYW5hcnk=")
     with asked(echoing(status), user="alice") as client:
         calls: list[Callable[[], object]] = [
-            lambda: client.get_manifest("a/b", DIGEST),
-            lambda: client.head_blob("a/b", DIGEST),
-            lambda: client.get_blob("a/b", DIGEST, 100),
-            lambda: client.list_tags("a/b"),
-            lambda: client.start_upload("a/b"),
-            lambda: client.put_manifest("a/b", "1", b"{}", MANIFEST),
-            lambda: client.list_referrers("a/b", DIGEST),
-            client.ping,
+            partial(getattr(client, name), *arguments)
+            for name, *arguments in read_tables(__file__)["calls"]
         ]
+        calls.append(lambda: client.put_manifest("a/b", "1", b"{}", MANIFEST))
         messages = [message for call in calls if (message := refusal_of(call))]
 
     assert messages

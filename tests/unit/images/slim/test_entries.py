@@ -10,10 +10,10 @@ import pytest
 
 from packager.images.slim.entries import BLOCK, LONGEST_RECORD, LayerRefused, TarStream
 from tests.support import tars
-from tests.support.made_layers import directory, file, link, symlink, tar_of
+from tests.support.cases import read_tables
+from tests.support.made_layers import file, link, member, tar_of
 
 FORMS = [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT]
-LONG = "opt/" + "n" * 120 + "/" + "m" * 90  # in a prefix, in GNU's long name, in PAX records
 
 
 def chunked(data: bytes, size: int = 700) -> Iterator[bytes]:
@@ -27,14 +27,8 @@ def header(flag: bytes, name: bytes = b"a", size: bytes = b"0") -> bytes:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_entry_is_found_and_its_bytes_are_the_archives(form: int) -> None:
-    members = [
-        directory("opt/"),
-        file("./opt/one", b"1" * 1000),
-        link("opt/two", "opt/one"),
-        symlink("opt/three", "one"),
-        file(LONG, b"long"),
-        file("opt/empty"),
-    ]
+    table = read_tables(__file__)
+    members = [member(*entry) for entry in table["members"]]
     data = tar_of(members, form)
     stream, kept = TarStream(chunked(data)), b""
     found = []
@@ -43,14 +37,7 @@ def test_every_entry_is_found_and_its_bytes_are_the_archives(form: int) -> None:
         kept += entry.head + body
         found.append((entry.path, entry.kind, entry.target, body[: entry.size]))
 
-    assert found == [
-        ("opt", "directory", "", b""),
-        ("opt/one", "file", "", b"1" * 1000),
-        ("opt/two", "link", "opt/one", b""),
-        ("opt/three", "symlink", "", b""),
-        (LONG, "file", "", b"long"),
-        ("opt/empty", "file", "", b""),
-    ]
+    assert found == [(*entry[:3], entry[3].encode()) for entry in table["found"]]
     assert kept == data[: len(kept)]
     assert not any(data[len(kept) :])
 

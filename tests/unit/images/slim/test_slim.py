@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from packager.images.slim.scan import SlimScan, scan_image
 from tests.support import made_layers
 from tests.support.cases import read_tables
 from tests.support.made_layers import (
+    LARGE,
     Member,
     base_of,
     directory,
@@ -34,6 +35,7 @@ from tests.support.made_layers import (
     files_after,
     layer_of,
     link,
+    member,
     members_of,
     packed,
     read,
@@ -44,7 +46,6 @@ from tests.support.stored_images import sealed_as_described
 from tests.unit.images.slim.test_rules import CPU, GPU, WITH_BF16
 
 MAN = "usr/share/man/man1"
-LARGE = b"m" * 1_200_000  # more than a layer must lose
 
 
 def base_with(*layers: Sequence[Member], packing: str = "none", **config: Any) -> BaseImage:
@@ -53,14 +54,9 @@ def base_with(*layers: Sequence[Member], packing: str = "none", **config: Any) -
 
 
 def stated(name: str) -> tuple[BaseImage, dict[str, bytes]]:
-    """Return a base of a table, and the files that are expected; the text LARGE stands for more."""
-    makers: dict[str, Callable[[str, str], Member]] = {
-        "file": lambda path, text: file(path, LARGE if text == "LARGE" else text.encode()),
-        "directory": lambda path, _: directory(path),
-        "link": link,
-    }
+    """Return a base of a table, and the files that are expected."""
     table = read_tables(__file__)[name]
-    layers = ([makers[kind](path, text) for kind, path, text in one] for one in table["layers"])
+    layers = ([member(*entry) for entry in one] for one in table["layers"])
     return base_with(*layers), {path: text.encode() for path, text in table["files"].items()}
 
 
