@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry, sha256
 
@@ -19,21 +20,8 @@ def test_a_copy_says_which_platform_it_took(packager: Packager, tmp_path: Path, 
     digest = packager("build", *model, "--output", "oci:out").out.strip().rpartition("@")[2]
     blobs = tmp_path / "out/blobs/sha256"
     manifest = (blobs / digest.removeprefix("sha256:")).read_bytes()
-    entry = {
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "digest": digest,
-        "size": len(manifest),
-    }
-    platforms = (("linux", "arm64"), ("linux", "amd64"), ("unknown", "unknown"))
-    entries = [
-        {
-            **entry,
-            "digest": digest if name == "amd64" else sha256(name.encode()),
-            "platform": {"os": system, "architecture": name},
-        }
-        for system, name in platforms
-    ]
-    found = {"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": entries}
+    found = read_tables(__file__)["index"]
+    found["manifests"][1] |= {"digest": digest, "size": len(manifest)}
     index = json.dumps(found).encode()
 
     with FakeRegistry() as registry:

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError, EventStreamError
 
 from packager.serve import bodies, runtime
 from packager.serve.endpoints.traffic import Server as Container
-from tests.support.cases import cases_of, shows
+from tests.support.cases import cases_of, read_tables, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
 from tests.support.free_ports import free_port
@@ -106,25 +106,14 @@ def listening(**environment: str) -> Iterator[str]:
 
 
 def test_a_container_gets_the_body_and_the_headers_that_are_meant_for_it(endpoint: Server) -> None:
-    answer = invoke(
-        endpoint,
-        b'{"inputs": "hi"}',
-        ContentType="application/json",
-        Accept="application/jsonlines",
-        CustomAttributes="trace=7",
-        InferenceId="i-1",
-    )
+    given = read_tables(__file__)["given"]
+    answer = invoke(endpoint, b'{"inputs": "hi"}', **given["members"])
 
-    assert answer["ContentType"] == "application/json"
-    assert answer["InvokedProductionVariant"] == "AllTraffic"
-    assert answer["CustomAttributes"] == "seen"
+    assert shows(answer, given["answer"])
     seen = json.loads(answer["Body"])
     assert seen["body"] == '{"inputs": "hi"}'
     headers = {name.lower(): value for name, value in seen["headers"].items()}
-    assert headers["content-type"] == "application/json"
-    assert headers["accept"] == "application/jsonlines"
-    assert headers["x-amzn-sagemaker-custom-attributes"] == "trace=7"
-    assert headers["x-amzn-sagemaker-inference-id"] == "i-1"
+    assert shows(headers, given["headers"]), headers
     assert not {"authorization", "x-amz-date", "x-amz-security-token"} & headers.keys()
 
 

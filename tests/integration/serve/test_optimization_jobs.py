@@ -175,11 +175,7 @@ def test_tags_have_their_limits(client: Any) -> None:
 
     with pytest.raises(client.exceptions.ResourceLimitExceeded):
         client.add_tags(ResourceArn=arn, Tags=[{"Key": "more", "Value": ""}])
-    for ours, other in (
-        ("/one", "/two"),
-        ("000000000000", "111111111111"),
-        ("optimization-", "training-"),
-    ):
+    for ours, other in read_tables(__file__)["other_arns"]:
         with pytest.raises(client.exceptions.ResourceNotFound):
             client.list_tags(ResourceArn=arn.replace(ours, other))
 

@@ -17,7 +17,7 @@ from packager.errors import UsageError
 from packager.images.assemble import assemble_image, check_layers
 from packager.images.layer_plan import draft_layers, model_layers
 from packager.images.oci import sha256
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.image_schemas import CONFIG, MANIFEST, check_oci
 from tests.support.made_layers import base_of
 from tests.support.stored_images import layer, sealed_as_described
@@ -28,11 +28,7 @@ cases = cases_of(__file__)
 BASE = base_of(
     (layer("base", "debian"), layer("base", "server")),
     rootfs={"type": "layers", "diff_ids": []},
-    history=[
-        {"created_by": "debian"},
-        {"created_by": "ENV A=1", "empty_layer": True},
-        {"created_by": "server"},
-    ],
+    history=read_tables(__file__)["history"],
 )
 
 

@@ -34,13 +34,10 @@ from packager.images.tee import write_image
 from packager.images.trees.layers import with_tree
 from packager.images.trees.sink import TreeSink
 from packager.plugins.tables import SINKS
+from tests.support.cases import read_tables
 
 TARGET = ImageTarget(text="dir:out", scheme="dir", rest="out")
-ABOUT: Mapping[str, object] = {
-    "mounts": [{"tree": ".", "container": "/opt/ml/model"}],
-    "container": {"family": "vllm", "engine": "vllm", "engine_version": "1", "port": 8080},
-    "build": {},
-}
+ABOUT: Mapping[str, object] = read_tables(__file__)["about"]
 
 
 @dataclass

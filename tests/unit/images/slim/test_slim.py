@@ -129,11 +129,7 @@ def test_a_layer_that_loses_nothing_or_hardly_anything_stays_as_it_is(tmp_path: 
 
 
 def test_a_layer_that_loses_all_is_left_out_and_its_history_says_so(tmp_path: Path) -> None:
-    history: list[dict[str, object]] = [
-        {"created_by": "man"},
-        {"created_by": "env", "empty_layer": True},
-        {"comment": "s"},
-    ]
+    history = read_tables(__file__)["history"]
     base = base_with([file(f"{MAN}/a", b"few")], [file("server", b"s")], history=history)
     slim = made(base, tmp_path)
 
