@@ -165,19 +165,6 @@ def disk_of(monkeypatch: pytest.MonkeyPatch, *free: int) -> None:
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: _Usage(100 * GIB, 0, next(left)))
 
 
-@pytest.mark.parametrize(("uri", "kind"), [("m/tiny/", "prefix"), ("m/tiny/b", "object")])
-def test_data_that_are_larger_than_the_free_disk_are_not_begun(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, kind: str
-) -> None:
-    bucket.put("m/tiny/b", b"b" * 2000)
-    disk_of(monkeypatch, GIB + 1999)
-
-    with pytest.raises(DiskTooSmall, match="free beyond the reserve"):
-        fetch(f"{bucket.url}/{uri}", kind, tmp_path / "data")
-
-    assert list((tmp_path / "data").iterdir()) == []
-
-
 def test_data_that_fit(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket.put("m/tiny/b", b"b" * 2000)
     disk_of(monkeypatch, GIB + 2000)
@@ -185,24 +172,19 @@ def test_data_that_fit(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.Monke
     assert fetch(f"{bucket.url}/m/tiny/", "prefix", tmp_path) == {"b": b"b" * 2000}
 
 
-def test_a_disk_fills_up(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bucket.put("m/tiny/b", b"b" * 2000)
-    monkeypatch.setattr(disk, "_LOOK_EVERY", 1000)
-    disk_of(monkeypatch, 50 * GIB, GIB - 1)
-
-    with pytest.raises(DiskTooSmall):
-        fetch(f"{bucket.url}/m/tiny/", "prefix", tmp_path)
-
-
-@pytest.mark.parametrize("sizes", [[3000], [900, 900, 900]], ids=["large", "many"])
-def test_an_archive_that_unpacks_to_more_than_the_disk_has_is_given_up(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
+@cases("disks", look_every=disk._LOOK_EVERY, reason="")
+def test_data_that_are_larger_than_the_free_disk_are_given_up(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]
 ) -> None:
-    members = [(plain(str(number)), b"b" * size) for number, size in enumerate(sizes)]
-    bucket.put("m/model.tar.gz", archive(*members))
-    monkeypatch.setattr(disk, "_LOOK_EVERY", 2500)
+    """They are not begun where their size is known; `free` is what is free at each look."""
+    bucket.put("m/tiny/b", b"b" * 2000)
+    bucket.put("m/large.tar.gz", archive((plain("0"), b"b" * 3000)))
+    bucket.put("m/many.tar.gz", archive(*((plain(name), b"b" * 900) for name in "012")))
+    monkeypatch.setattr(disk, "_LOOK_EVERY", case["look_every"])
     monkeypatch.setattr(model_data, "_LARGE_MEMBER", 1000)
-    disk_of(monkeypatch, GIB + 2999, GIB + 2999 if len(sizes) == 1 else GIB - 1)
+    disk_of(monkeypatch, *case["free"])
 
-    with pytest.raises(DiskTooSmall):
-        fetch(f"{bucket.url}/m/model.tar.gz", "archive", tmp_path)
+    with pytest.raises(DiskTooSmall, match=case["reason"] or None):
+        fetch(f"{bucket.url}/{case['uri']}", case["kind"], tmp_path / "data")
+
+    assert not case["reason"] or list((tmp_path / "data").iterdir()) == []

@@ -18,9 +18,7 @@ from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
 
-COMPILE = [
-    {"ModelCompilationConfig": {"OverrideEnvironment": {"OPTION_TENSOR_PARALLEL_DEGREE": "2"}}}
-]
+COMPILE = read_tables(__file__)["compile"]
 
 
 @pytest.fixture

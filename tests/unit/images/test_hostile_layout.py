@@ -74,21 +74,15 @@ every_kind = pytest.mark.parametrize(
 
 
 @cases("digest")
-def test_a_digest_of_an_index_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(manifest())
+@pytest.mark.parametrize("of", ["index", "manifest"])
+def test_a_digest_never_becomes_a_path(digest: object, of: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(manifest() if of == "index" else CONFIG)
     entry = {"mediaType": MANIFEST, "digest": digest, "size": 10**6}
+    bad = manifest(entry)
+    found = (entry,) if of == "index" else (descriptor(bad), bad)
 
     with pytest.raises(ProtocolFailed, match="broken descriptor: digest is"):
-        read(layout(tmp_path / "l", entry))
-
-
-@cases("digest")
-def test_a_digest_of_a_manifest_never_becomes_a_path(digest: object, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(CONFIG)
-    bad = manifest({"mediaType": MANIFEST, "digest": digest, "size": 10**6})
-
-    with pytest.raises(ProtocolFailed, match="broken descriptor: digest is"):
-        read(layout(tmp_path / "l", descriptor(bad), bad))
+        read(layout(tmp_path / "l", *found))
 
 
 @every_kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -228,20 +228,19 @@ def test_a_tensor_over_the_limit_is_a_shard_by_itself(tmp_path: Path) -> None:
     assert list(weight_map.values()).count(weight_map["huge"]) == 1
 
 
-def test_a_file_of_one_tensor_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    write_safetensors(path, {"huge": ("U8", (3_000_000,))})
+@pytest.mark.parametrize(
+    ("name", "tensors", "read"),
+    [("model", ["huge"], header_of), ("medusa_lm_head", ["0", "1"], no_header)],
+    ids=["a single tensor", "engines find it by its name"],
+)
+def test_a_file_that_cannot_be_split_stays_as_it_is(
+    tmp_path: Path, name: str, tensors: list[str], read: Callable[[ModelFile], WeightsHeader]
+) -> None:
+    path = tmp_path / f"{name}.safetensors"
+    write_safetensors(path, dict.fromkeys(tensors, ("U8", (3_000_000,))))
     files = (weights_of(path),)
 
-    assert split_large(files, header_of, limit=MIB) == files
-
-
-def test_weights_that_engines_find_by_their_name_stay_whole(tmp_path: Path) -> None:
-    path = tmp_path / "medusa_lm_head.safetensors"
-    write_safetensors(path, {"0": ("U8", (2_000_000,)), "1": ("U8", (2_000_000,))})
-    files = (weights_of(path),)
-
-    assert split_large(files, no_header, limit=MIB) == files
+    assert split_large(files, read, limit=MIB) == files
 
 
 @cases("runs")

@@ -25,19 +25,14 @@ def test_a_layout_is_a_directory_and_a_tag(text: str, directory: str, tag: str |
     assert (found.text, found.directory, found.tag) == (text, Path(directory), tag)
 
 
-def test_the_directory_of_a_layout_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["out", "latest"])
+def test_the_directory_of_a_layout_is_absolute(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir("/")
 
-    assert parse_target("oci:out") == LayoutTarget(
-        text="oci:out", scheme="oci", rest="out", directory=Path("/out"), tag=None
+    found = LayoutTarget(
+        text=f"oci:{name}", scheme="oci", rest=name, directory=Path("/", name), tag=None
     )
-
-
-def test_a_directory_named_like_the_default_tag_has_no_tag() -> None:
-    found = parse_target("oci:latest")
-
-    assert isinstance(found, LayoutTarget)
-    assert found.tag is None
+    assert parse_target(f"oci:{name}") == found
 
 
 @pytest.mark.parametrize("text", ["oci:", "oci::1", "oci:out:"])

@@ -55,15 +55,8 @@ def test_another_host_gets_nothing(home: Home, host: str) -> None:
     assert home.find(host) is None
 
 
-def test_docker_config_names_another_directory(home: Home) -> None:
-    home.write("elsewhere/config.json", {"auths": {"r.example": AUTH}})
-    home.environment["DOCKER_CONFIG"] = str(home.root / "elsewhere")
-
-    assert home.find("r.example") == ALICE
-
-
-@cases("podman")
-def test_podman_files_are_read(home: Home, variable: str, value: str, file: str) -> None:
+@cases("elsewhere")
+def test_files_in_other_places_are_read(home: Home, variable: str, value: str, file: str) -> None:
     home.write(file, {"auths": {"r.example": AUTH}})
     home.environment[variable] = str(home.root / value)
 
