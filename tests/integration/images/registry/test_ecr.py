@@ -150,7 +150,7 @@ def test_an_answer_without_a_password_is_explained_without_it(
     class Service:
         def get_authorization_token(self) -> dict[str, object]:
             if error:
-                raise ClientError({"Error": error}, "GetAuthorizationToken")  # type: ignore[typeddict-item]
+                raise ClientError({"Error": error}, "GetAuthorizationToken")
             return answer
 
     monkeypatch.setattr(ecr, "_client", lambda *arguments: Service())
