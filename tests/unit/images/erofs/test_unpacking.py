@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import zstandard
@@ -33,7 +33,11 @@ def unpacked(data: bytes, media_type: str, step: int = 600_001) -> bytes:
     )
 
 
-PACKERS = {"gzip": gzip.compress, "zstd": zstandard.compress, "none": bytes}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "none": bytes,
+}
 
 
 def packed(packing: str, members: int = 1) -> bytes:
