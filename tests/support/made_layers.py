@@ -48,10 +48,11 @@ def symlink(name: str, target: str) -> Member:
 
 def member(kind: str, path: str, text: str = "") -> Member:
     """Return the entry of a table; a file's text LARGE stands for the large data."""
-    makers = {"link": link, "symlink": symlink, "directory": lambda path, _: directory(path)}
     if kind == "file":
         return file(path, LARGE if text == "LARGE" else text.encode())
-    return makers[kind](path, text)
+    if kind == "directory":
+        return directory(path)
+    return {"link": link, "symlink": symlink}[kind](path, text)
 
 
 def tar_of(members: Iterable[Member], form: int = tarfile.PAX_FORMAT) -> bytes:
