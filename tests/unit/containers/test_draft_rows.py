@@ -65,14 +65,14 @@ def test_what_a_model_would_have_written_counts(
 def test_no_token_is_half_question_half_answer(
     prompt: str, tokens: list[str], rows: ModuleType
 ) -> None:
-    found = rows.to_row({"prompt": prompt, "completion": "xyz"}, Pairs(), 99)
+    found = rows.to_row({"prompt": prompt, "completion": "xyz"}, Pairs(None), 99)
 
     assert found.ids == [ord("^"), *tokens]
     assert found.answered == [False] * 3 + [True] * 2
 
 
 def test_a_text_that_begins_with_bos_has_it_once(rows: ModuleType) -> None:
-    assert shown(rows.to_row({"text": "^hi"}, Letters(), 99)) == ("^hi", "^hi")
+    assert shown(rows.to_row({"text": "^hi"}, Letters(None), 99)) == ("^hi", "^hi")
 
 
 def test_texts_are_cut_and_those_without_an_answer_left_out(

@@ -116,7 +116,7 @@ def test_the_record_of_a_build_with_such_figures_is_read(tmp_path: Path) -> None
 
     assert len(run.loads) == 2
     assert run.setup.instance == measured.request.instance
-    assert (run.setup.model, run.setup.tp_degree) == ("model", 1)
+    assert (run.setup.model, run.setup.tp_degree) == ("tiny", 1)
 
 
 @cases("texts")
