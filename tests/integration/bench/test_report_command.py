@@ -83,7 +83,7 @@ def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager
     done = packager("report", "record.json", "bench.json", "--format", "json")
 
     assert [one["name"] for one in json.loads(done.out)["variants"]] == [
-        "model",
+        "tiny",
         "shop:one",
         "shop:other",
     ]

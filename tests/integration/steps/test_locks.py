@@ -29,8 +29,8 @@ def test_a_tools_locks_are_written_in_one_command(
         *("lock-torch.txt", "lock-torch-cpu.txt", "lock-torch-cuda.txt"),
     }
     (torch,) = renew.read_pins((recipe / "lock-torch.txt").read_text())
-    assert (torch.version, torch.hashes) == ("2.13.0", ("b" * 64,))
     (cpu,) = renew.read_pins((recipe / "lock-torch-cpu.txt").read_text())
+    assert (torch.version, set(torch.hashes)) == ("2.13.0", {"b" * 64, *cpu.hashes})
     assert cpu.version == "2.13.0+cpu"
     assert "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b" in cpu.hashes
     assert "colorama" not in (recipe / "lock.txt").read_text()

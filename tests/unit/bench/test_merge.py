@@ -19,6 +19,8 @@ from tests.unit.build.test_records import MANIFEST, record
 
 cases = cases_of(__file__)
 
+CREATED = "1970-01-01T00:00:00Z"
+
 
 def named(*reports: BenchReport) -> list[Named]:
     return [
@@ -129,10 +131,11 @@ def test_what_ended_early_is_told_with_its_file() -> None:
 def test_a_record_has_its_benchmark_with_the_quality_of_the_build() -> None:
     one = variant("shop:awq", tpot_ms=11.0, ttft_ms=90.0, setup={"digest": MANIFEST})
     other = variant("shop:bf16", tpot_ms=28.0, ttft_ms=90.0)
-    found = report_of_record(record(bench=report((one, other)), quality=quality_report()))
+    built = record(bench=report((one, other)), quality=quality_report(), created=CREATED)
+    found = report_of_record(built)
 
     assert [one.quality for one in found.variants] == [quality_report(), None]
-    assert found.notes == ("model: built 1970-01-01T00:00:00Z in 1 s, 0 B",)
+    assert found.notes == ("tiny: built 1970-01-01T00:00:00Z in 1 s, 0 B",)
 
 
 def test_a_record_with_a_measured_draft_has_both_servers() -> None:
@@ -152,11 +155,12 @@ def test_a_record_with_a_measured_draft_has_both_servers() -> None:
 
 def test_a_record_without_measurements_is_one_variant_without_loads() -> None:
     layers = (RecordedLayer(role="weights", digest=MANIFEST, size=5_000_000_000),)
-    found = report_of_record(record(layers=layers, seconds=412.0, quality=quality_report()))
+    changes = {"layers": layers, "seconds": 412.0, "created": CREATED}
+    found = report_of_record(record(quality=quality_report(), **changes))
     (one,) = found.variants
 
-    assert (one.name, one.loads, one.quality) == ("model", (), quality_report())
-    assert found.notes == ("model: built 1970-01-01T00:00:00Z in 412 s, 5.0 GB",)
+    assert (one.name, one.loads, one.quality) == ("tiny", (), quality_report())
+    assert found.notes == ("tiny: built 1970-01-01T00:00:00Z in 412 s, 5.0 GB",)
     assert decide(found).sentence == "Nothing was measured: `packager bench` does it."
     assert 'id="latency"' not in bench_html(found)
 
