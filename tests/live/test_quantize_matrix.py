@@ -241,6 +241,7 @@ def test_nothing_changes_but_what_is_packed_and_what_scales_moved_out_of(
 ) -> None:
     folds = told[model, asked]["folds"]
     touched = {name.rpartition(".")[2] for name in (*folds, *chain(*folds.values()))}
+    touched |= {"gate"} if "router" in touched else set()  # as checkpoints of PhiMoE call it
 
     assert {name.split(".")[-2] for name in told[model, asked]["changed"]} <= touched
 
@@ -299,7 +300,7 @@ def test_every_row_of_the_table_is_in_the_matrix() -> None:
 
     # Refused for every method: Falcon before it was in transformers, and by their headers those
     # with all experts in one tensor.
-    fused = {"GptOssForCausalLM", "GraniteMoeForCausalLM"}
+    fused = {"GptOssForCausalLM", "GraniteMoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"}
     assert seen - fused == set(read_table().rows) - {"RWForCausalLM"}
     assert find_support("RWForCausalLM", {}, "fp8").refused
 

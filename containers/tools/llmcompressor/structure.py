@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from compressed_tensors.offload import disable_onloading
+from llmcompressor.modeling.moe.linear_experts import LinearExperts2D
 from packager_worker import Rejected
 
 INDEXER = re.compile("indexer", re.IGNORECASE)
@@ -66,6 +67,8 @@ def find_routers(modules: Mapping[str, Any], layers: str) -> Iterator[str]:
                 assert layer is not None
                 found += _routers_in(modules, layer[0], container, count)
             if not any(modules[name].weight.shape[0] == count for name in found):
+                if not isinstance(modules[container], LinearExperts2D):
+                    continue  # several attentions or MLPs of one layer
                 raise Rejected(
                     f"no router was found for the {count} experts of {container}",
                     "name it with `--quantize-ignore`, or use `--quantize none`",
