@@ -173,6 +173,12 @@ def _untyped(config: Mapping[str, Any]) -> tuple[Finding, ...]:
     return (Finding("error", "model-type-missing", message, PUBLISHED),)
 
 
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """Return the class that a config.json names first; "" without one."""
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
+
+
 def _architecture(config: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     names = config.get("architectures")
     if not isinstance(names, list) or not names or not isinstance(names[0], str) or not names[0]:

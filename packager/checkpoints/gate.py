@@ -20,9 +20,9 @@ from packager.architectures.demands import (
     read_arrived,
     stated_quantization,
 )
-from packager.architectures.profile import SameModel, read_head
+from packager.architectures.profile import SameModel, architecture_of, read_head
 from packager.catalog.engine_layers import find_layers
-from packager.checkpoints.blocked import Blocked, one_of_each
+from packager.checkpoints.blocked import Blocked, kind_of, one_of_each
 from packager.checkpoints.fused import find_partly_quantized
 from packager.checkpoints.ignored import read_ignored
 from packager.checkpoints.packed import QUANTIZED, Packed, layouts_of, read_packed
@@ -43,7 +43,6 @@ CACHE_SCALES = (".k_scale", ".v_scale")
 
 LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.\d+\.", re.ASCII)
 NOT_LANGUAGE = re.compile(r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp)", re.ASCII)
-DIGITS = re.compile(r"\d+", re.ASCII)
 # Linear layers of every decoder, which "all linear layers" cannot leave out without saying so.
 EVERYWHERE = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # Methods whose config.json says of every layer whether it is packed; GPTQ's and AutoRound's
@@ -109,8 +108,7 @@ def quantized_scales(model: ModelFiles) -> tuple[TensorInfo, ...]:
 
 def check_in_engine(model: ModelFiles, traits: EngineTraits, *, drafts: bool) -> Iterator[Finding]:
     """Check what the engine has no place for: packed weights that it builds plain, and heads."""
-    architecture = next(iter(model.config.get("architectures") or ()), "")
-    paths = traits.plain_in(str(architecture))
+    paths = traits.plain_in(architecture_of(model.config))
     if names := _packed_below(SameModel(model), paths):
         message = (
             f"{_count(names, 'packed weight')} in modules that {traits.who} builds without "
@@ -227,14 +225,14 @@ def _find_plain(
     if modelopt_algorithm(stated) == "MIXED_PRECISION":
         return (), ()  # as are the layers that it lists
     head = frozenset(tensor.name for tensor in read_head(model).tensors)
-    kinds = {_kind(one.module) for one in packed}
+    kinds = {kind_of(one.module) for one in packed}
     plain, plain_head = [], []
     for tensor in model.tensors:
         name = tensor.name
         if tensor.dtype not in FLOATS or len(tensor.shape) != 2 or not name.endswith(".weight"):
             continue
         module = name.removesuffix(".weight")
-        declared = _kind(module) in kinds or (everywhere and module.endswith(EVERYWHERE))
+        declared = kind_of(module) in kinds or (everywhere and module.endswith(EVERYWHERE))
         if not declared or ignored.has(module):
             continue
         if name in head:
@@ -258,9 +256,8 @@ def _check_fused(
         if (module := tensor.name.removesuffix(".weight")) not in quantized
         if tensor.name not in head and _is_decoder(tensor.name) and module not in told
     ]
-    names = model.config.get("architectures")
-    architecture = str(names[0]) if isinstance(names, list) and names else ""
-    parts = list(find_partly_quantized(find_layers(architecture), quantized, plain))
+    layers = find_layers(architecture_of(model.config))
+    parts = list(find_partly_quantized(layers, quantized, plain))
     if parts:
         message = (
             "engines make one matrix of several that are quantized only in part: unquantized is "
@@ -322,10 +319,6 @@ def _check_values(values: ScaleValues) -> Iterator[Finding]:
 def _is_decoder(name: str) -> bool:
     match = LAYER.search(name)
     return match is not None and NOT_LANGUAGE.search(name, 0, match.end()) is None
-
-
-def _kind(module: str) -> str:
-    return DIGITS.sub("*", module)
 
 
 def _listed(names: Iterable[str], between: str = ", ") -> str:

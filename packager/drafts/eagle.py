@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from packager.architectures.profile import KV_ELEMENT_BYTES, text_config
+from packager.architectures.profile import KV_ELEMENT_BYTES, architecture_of, text_config
 from packager.core.model import HeadValues, ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft, DraftKind
 from packager.core.values import dataclass
@@ -193,8 +193,7 @@ def stated_kind(config: Mapping[str, Any]) -> str:
     library = config.get("speculators_model_type")
     if isinstance(library, str) and library in KINDS:
         return library
-    names = config.get("architectures")
-    named = str(names[0]).lower() if isinstance(names, list) and names else ""
+    named = architecture_of(config).lower()
     return next((kind for kind in ("dflash", "peagle", "eagle3", "eagle") if kind in named), "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from packager.architectures.profile import make_profile, read_head
+from packager.architectures.profile import architecture_of, make_profile, read_head
 from packager.core.catalog import KnownDraft, Rule, finding_of, matching
 from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
@@ -12,7 +12,6 @@ from packager.core.model import ModelFiles
 from packager.core.values import dataclass
 from packager.drafts.assistant import ASSISTANT
 from packager.drafts.mtp import check_engine, layer_words, why_not_mtp
-from packager.drafts.numbers import architecture_of
 from packager.drafts.targets import check_target
 from packager.findings import Finding, errors_in
 

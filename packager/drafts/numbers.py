@@ -33,12 +33,6 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def architecture_of(config: Mapping[str, Any]) -> str:
-    """Return the class that a config.json names first; "" without one."""
-    names = config.get("architectures")
-    return str(names[0]) if isinstance(names, list) and names else ""
-
-
 def head_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a head's config.json with what the speculators library nests in it on top."""
     return {**config, **mapping(config.get("transformer_layer_config"))}

@@ -12,13 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager.architectures.profile import text_config
+from packager.architectures.profile import architecture_of, text_config
 from packager.catalog.served_architectures import Listing, find_listing
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelFiles
 from packager.core.traits import engine_name
 from packager.core.versions import LOWEST, VersionKey, version_key
-from packager.drafts.numbers import architecture_of
 from packager.findings import Finding
 
 TABLE = Path(__file__).parent / "data" / "eagle3_targets.json"

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.architectures.kinds import sees
+from packager.architectures.profile import architecture_of
 from packager.architectures.sums import LAYER, is_expert
 from packager.catalog.model_types import loaders_of
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
@@ -144,8 +145,7 @@ def find_loader(config: Mapping[str, Any]) -> str:
     """Return the loader that takes a model whole, towers included; "" where there is none."""
     named = config.get("model_type")
     loaders = loaders_of(named) if isinstance(named, str) else {}
-    listed = config.get("architectures")
-    architecture = listed[0] if isinstance(listed, list) and listed else ""
+    architecture = architecture_of(config)
     if sees(config):
         whole = next((one for one in loaders if architecture in loaders[one]), "")
         return SEEING_LOADER if SEEING_LOADER in loaders else whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from packager.checkpoints.gate import check_in_engine
@@ -30,3 +32,12 @@ def test_the_table_is_that_of_the_newest_version_that_is_not_newer() -> None:
     assert ("JambaForCausalLM", "mamba.x_proj") in oldest & newer
     assert ("DeepseekV32ForCausalLM", "indexer.weights_proj") in plain_modules("0.19.0")
     assert ("DeepseekV32ForCausalLM", "indexer.wk_weights_proj") in newer
+
+
+@pytest.mark.parametrize("named", [5, "LlamaForCausalLM", {}, [None]], ids=repr)
+def test_an_odd_list_of_architectures_names_no_class(named: object) -> None:
+    model = arriving("awq")
+    model = replace(model, config={**model.config, "architectures": named})
+    traits = EngineTraits(plain_modules=frozenset({("LlamaForCausalLM", "self_attn")}))
+
+    assert not [*check_in_engine(model, traits, drafts=False)]
