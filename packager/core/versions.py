@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from packaging.version import Version
@@ -62,3 +63,14 @@ def is_before(version: str, other: str) -> bool:
 def release_of(version: VersionKey) -> VersionKey:
     """Return the release that a candidate, a nightly or a post-release belongs to."""
     return Version(version.base_version)
+
+
+def newest_until(versions: Iterable[str], version: str) -> str:
+    """Return the newest of some versions that is not newer than another; else the oldest.
+
+    What cannot be read as a version counts as the newest.
+    """
+    ordered = sorted(versions, key=lambda one: version_key(one) or LOWEST)
+    until = version_key(version)
+    older = [one for one in ordered if until is None or (version_key(one) or LOWEST) <= until]
+    return (older or ordered[:1])[-1]

@@ -119,12 +119,6 @@ def quantized_modules(
     return tuple(one for one in modules if one[0] not in ignored)
 
 
-def _branches(name: str) -> Iterator[str]:
-    """Yield the modules that a name is in, from the outermost to itself."""
-    steps = name.split(".")
-    return (".".join(steps[:count]) for count in range(1, len(steps) + 1))
-
-
 def leaves_experts_whole(model: ModelFiles, stated: Mapping[str, Any]) -> bool:
     """Return whether quantization_config, `stated`, leaves out every routed expert there is."""
     ignored = read_ignored(stated)

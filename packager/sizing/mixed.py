@@ -13,16 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from packager.architectures.demands import HEAD
-from packager.architectures.profile import SameModel, read_head
-from packager.architectures.sums import LAYER, OTHER_PARTS, is_expert, is_packable
+from packager.architectures.profile import SameModel
 from packager.catalog.engine_layers import EXPERTS, find_layers
-from packager.checkpoints.ignored import read_ignored
 from packager.checkpoints.selecting import CLASSES, MARK, BadEntry, Selection
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.request import split_layer
 from packager.core.suggestions import guess
 from packager.core.techniques import LayerGroup, Quantization
 from packager.findings import Finding
+from packager.sizing.left_out import quantized_modules
 from packager.sizing.schemes import NONE, QuantizationChoice
 
 REST = "Linear"  # the target of what no other matches
@@ -134,7 +133,7 @@ def _select_layers(
 ) -> tuple[Mapping[str, int], Modules]:
     model = same.model
     targets = [split_layer(one)[0] for one in layers]
-    modules = matrices(model, ignore)
+    modules = dict(quantized_modules(model, ignore))
     heads = _heads(model)
     selection = Selection(targets)
     selection.check_effort({**modules, **heads})
@@ -146,22 +145,6 @@ def _select_layers(
         for module in outside[target] if _means_head(target) else ():
             found.setdefault(module, place)
     return found, {**modules, **{head: heads[head] for head in heads if head in found}}
-
-
-def matrices(model: ModelFiles, ignore: tuple[str, ...] | None) -> Modules:
-    """Return the modules that quantizers pack: matrices of the language model's layers."""
-    ignored = read_ignored({"ignore": list(ignore or ())})
-    drafting = frozenset(tensor.name for tensor in read_head(model).tensors)
-    found = {}
-    for tensor in model.tensors:
-        match = LAYER.search(tensor.name)
-        if match is None or OTHER_PARTS.search(tensor.name, 0, match.end()) is not None:
-            continue
-        module = tensor.name.removesuffix(".weight")
-        packs = is_packable(tensor, in_experts=is_expert(tensor))
-        if packs and tensor.name not in drafting and not ignored.has(module):
-            found[module] = tensor.shape
-    return found
 
 
 def _heads(model: ModelFiles) -> Modules:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from packager.core.versions import LOWEST, version_key
+from packager.core.versions import newest_until
 
 TABLE = Path(__file__).parents[1] / "data" / "plain_modules.json"
 
@@ -17,10 +17,7 @@ def plain_modules(version: str) -> frozenset[tuple[str, str]]:
 
     The table is that of the version, or of the newest older one, or the oldest.
     """
-    tables = sorted(_tables(), key=lambda one: version_key(one) or LOWEST)
-    asked = version_key(version)
-    older = [one for one in tables if asked is None or (version_key(one) or LOWEST) <= asked]
-    return _tables()[(older or tables[:1])[-1]]
+    return _tables()[newest_until(_tables(), version)]
 
 
 @cache

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from packager.core.processors import Extension, Kernel, ProcessorKernels
-from packager.core.versions import LOWEST, version_key
+from packager.core.versions import newest_until
 from packager.share import read_shipped
 
 PROCESSORS = Path(__file__).parents[1] / "data" / "processors"
@@ -18,10 +18,7 @@ def processor_kernels(version: str) -> ProcessorKernels:
 
     Messages name the version whose table it is.
     """
-    tables = sorted(_tables(), key=lambda one: version_key(one) or LOWEST)
-    asked = version_key(version)
-    older = [one for one in tables if asked is None or (version_key(one) or LOWEST) <= asked]
-    return _read((older or tables[:1])[-1])
+    return _read(newest_until(_tables(), version))
 
 
 @cache
