@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager.check.values import Place, Remark, Word
+from packager.check.values import Edit, Place, Remark, Word
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.suggestions import nearest
 from packager.core.values import dataclass
@@ -299,8 +299,9 @@ class _Reader:
                 earlier.place, Finding("warning", "setting-repeated", message, "give it once")
             )
 
-    def _remark(self, place: Place, finding: Finding) -> None:
-        self.found.remarks.append(Remark(place, finding))
+    def _remark(self, place: Place, finding: Finding, old: str = "", new: str = "") -> None:
+        edit = Edit(place=place, old=old, new=new) if old else None
+        self.found.remarks.append(Remark(place, finding, edit))
 
 
 def _is_option(text: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packager.check.commands import scripts_in, servers_in
-from packager.check.shell import at, inside, read_commands
+from packager.check.commands import container_servers
+from packager.check.shell import at, read_commands
 from packager.check.values import Place, Remark, Server, Setting, Word
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.suggestions import guess
@@ -46,18 +46,14 @@ def read_dockerfile(file: str, text: str) -> tuple[tuple[Server, ...], tuple[Rem
             remarks.append(Remark(here, Finding("error", "line-unreadable", message, hint)))
     if not image:
         return (), tuple(remarks)
-    settings = tuple(env.values())
-    words = (*entrypoint, *command)
-    for script in scripts_in(words):
-        for found in servers_in(read_commands(script.text, inside(script))):
-            whole = (*settings, *found.env)
-            server = Server(place=place, image=image, command=found.command, env=whole)
-            return (server,), tuple(remarks)
-    if entrypoint:
-        server = Server(place=place, image=image, command=words, env=settings)
-    else:
-        server = Server(place=place, image=image, arguments=command, env=settings)
-    return (server,), tuple(remarks)
+    servers = container_servers(
+        place=place,
+        image=image,
+        entrypoint=entrypoint,
+        arguments=command,
+        env=tuple(env.values()),
+    )
+    return tuple(servers), tuple(remarks)
 
 
 KNOWN = frozenset(
@@ -117,6 +113,6 @@ def _words(rest: str, place: Place) -> tuple[Word, ...]:
         except NotStrict:
             listed = None
         if isinstance(listed, list):
-            return tuple(Word(str(one), place, inner=place) for one in listed)
+            return tuple(Word(str(one), place) for one in listed)
     commands = read_commands(rest, at(place.file, place.line, place.column, 1))
     return tuple(word for command in commands for word in command.words)

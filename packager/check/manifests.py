@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from packager.check.commands import scripts_in, servers_in
+from packager.check.commands import container_servers
+from packager.check.containers import servers_under
 from packager.check.properties import read_settings
 from packager.check.shell import expand_kubernetes, inside, read_commands
-from packager.check.values import Place, Remark, Server, Setting, Word
-from packager.check.yaml_nodes import Node
+from packager.check.values import Edit, Place, Remark, Server, Setting, Word
+from packager.check.yaml_nodes import Node, spans_in
 from packager.core.documents import shorten
 from packager.findings import Finding
 
@@ -29,7 +30,9 @@ class _Reading:
         return Place(self.file, node.line, node.column)
 
     def add(self, node: Node, finding: Finding) -> None:
-        self.remarks.append(Remark(self.place(node), finding))
+        """Tell of a plain value that has to be a text: quotes around it mend it."""
+        edit = Edit(place=self.place(node), old=node.text, new=f'"{node.text}"')
+        self.remarks.append(Remark(edit.place, finding, edit if node.text else None))
 
 
 def read_kubernetes(
@@ -60,15 +63,13 @@ def read_compose(
             env = _compose_env(service, reading)
             entry = _compose_words(service.get("entrypoint"), reading)
             words = _compose_words(service.get("command"), reading)
-            servers.append(
-                _server(
-                    place=reading.place(service),
-                    name=f"service {name}",
-                    image=service.value("image"),
-                    entrypoint=entry,
-                    arguments=words,
-                    env=env,
-                )
+            servers += container_servers(
+                place=reading.place(service),
+                name=f"service {name}",
+                image=service.value("image"),
+                entrypoint=entry,
+                arguments=words,
+                env=env,
             )
     return tuple(servers), tuple(reading.remarks)
 
@@ -84,14 +85,15 @@ def _of_object(one: Node, reading: _Reading) -> Iterator[Server]:
     kind, name = one.value("kind"), one.value("metadata", "name")
     if kind == "ConfigMap":
         yield from _properties_in(one, reading)
-        return
-    for container in _containers(one):
+    containers = [*_containers(one)]
+    if not containers:  # of a kind that is not known, or text in a ConfigMap
+        yield from servers_under(one, reading.file, f"{kind} {name}".strip())
+    for container in containers:
         label = container.value("name")
         title = f"{kind} {name}".strip()
-        server = _container(container, reading)
-        if kind == "LLMInferenceService":
-            server = _with_appended(server)
-        yield replace(server, name=f"{title}, container {label}" if label else title)
+        for server in _container(container, reading):
+            whole = _with_appended(server) if kind == "LLMInferenceService" else server
+            yield replace(whole, name=f"{title}, container {label}" if label else title)
 
 
 def _with_appended(server: Server) -> Server:
@@ -130,39 +132,18 @@ def _containers(one: Node) -> Iterator[Node]:
                     yield container
 
 
-def _container(node: Node, reading: _Reading) -> Server:
+def _container(node: Node, reading: _Reading) -> Iterator[Server]:
     env = _kubernetes_env(node, reading)
     values = {setting.name: setting.value for setting in env}
     command = expand_kubernetes(_texts(node.get("command"), reading), values)
     arguments = expand_kubernetes(_texts(node.get("args"), reading), values)
-    return _server(
+    yield from container_servers(
         place=reading.place(node),
         image=node.value("image"),
         entrypoint=command,
         arguments=arguments,
         env=env,
     )
-
-
-def _server(
-    *,
-    place: Place,
-    image: str,
-    entrypoint: tuple[Word, ...],
-    arguments: tuple[Word, ...],
-    env: tuple[Setting, ...],
-    name: str = "",
-) -> Server:
-    """Return the server of a container; scripts for a shell are parsed."""
-    words = (*entrypoint, *arguments)
-    for script in scripts_in(words):
-        commands = read_commands(script.text, inside(script))
-        for found in servers_in(commands):
-            further = (*env, *found.env)
-            return replace(found, place=place, name=name, image=image, env=further)
-    if entrypoint:
-        return Server(place=place, name=name, image=image, command=words, env=env)
-    return Server(place=place, name=name, image=image, arguments=arguments, env=env)
 
 
 def _kubernetes_env(node: Node, reading: _Reading) -> tuple[Setting, ...]:
@@ -201,9 +182,7 @@ def _texts(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
 
 
 def _word(node: Node, reading: _Reading) -> Word:
-    line, column = node.begins
-    inner = Place(reading.file, line, column) if line else None
-    return Word(node.text, reading.place(node), inner=inner)
+    return Word(node.text, reading.place(node), spans=spans_in(node, reading.file))
 
 
 def _compose_words(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
@@ -214,16 +193,14 @@ def _compose_words(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
         return tuple(_interpolated(_word(one, reading)) for one in node.items)
     # Compose joins what YAML has on several lines; `$$` is a dollar sign.
     whole = _word(node, reading)
-    line = Word(whole.text.replace("\n", " "), whole.place, inner=whole.inner)
-    if "\n" in whole.text.strip():
-        line = Word(whole.text.replace("\n", " \\\n"), whole.place, inner=whole.inner)
-    commands = read_commands(line.text, inside(line))
+    text = whole.text.replace("\n", " \\\n" if "\n" in whole.text.strip() else " ")
+    commands = read_commands(text, inside(whole))
     return tuple(word for command in commands for word in command.words)
 
 
 def _interpolated(word: Word) -> Word:
     known = "$" not in word.text.replace("$$", "")
-    return Word(word.text.replace("$$", "$"), word.place, known, word.inner)
+    return Word(word.text.replace("$$", "$"), word.place, known, word.spans)
 
 
 def _compose_env(service: Node, reading: _Reading) -> tuple[Setting, ...]:

@@ -5,34 +5,46 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from packager.check.commands import servers_in
+from packager.check.commands import may_start, servers_in
 from packager.check.configs import read_config
+from packager.check.containers import read_containers
 from packager.check.dockerfiles import read_dockerfile
 from packager.check.environment import read_env_file
+from packager.check.hcl import parse_hcl
 from packager.check.manifests import read_compose, read_kubernetes
 from packager.check.properties import read_properties
-from packager.check.shell import at, read_commands
-from packager.check.text import MAX_BYTES, NotReadable, control_remarks, decode
+from packager.check.shell import POSIX, at, dialect_of, read_commands
+from packager.check.text import MAX_BYTES, NotReadable, carriage_returns, control_remarks, decode
+from packager.check.units import read_unit
 from packager.check.values import Document, Kind, Remark, Server
 from packager.check.yaml_nodes import Node, parse_yaml
 from packager.core.documents import NotStrict
 
-COMMAND = re.compile(
-    r"\bvllm\s+serve\b|\bsglang\s+serve\b|sglang\.launch_server|vllm\.entrypoints|"
-    r"text-generation-launcher|optimum-cli\s+neuron\s+serve|\b(?:docker|podman|nerdctl)\s+run\b"
-)
+COMMENT = re.compile(r"(?m)(?:^|\s)(?:#|//).*$")
 SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
 PROPERTY = re.compile(r"(?:option\.[A-Za-z_]+|engine)\s*[=:]", re.ASCII)
 FROM = re.compile(r"\s*(?:ARG\s.*\n\s*)*FROM\s+\S", re.ASCII)
 YAML_KEY = re.compile(r"(?:---|[\"']?[A-Za-z_][\w.-]*[\"']?:(?:\s|$))")
+UNIT = re.compile(r"\s*\[(?:Unit|Service|Container|program:[^\]]+|supervisord)\]")
+HCL = re.compile(r"\s*(?:job|resource|variable|locals|terraform|data|module)\b[^\n{]*\{")
 SUFFIXES: dict[str, Kind] = {
     ".properties": "properties",
     ".env": "env",
     ".list": "env",
-    ".sh": "command",
-    ".bash": "command",
     ".dockerfile": "dockerfile",
+    **dict.fromkeys((".sh", ".bash", ".zsh", ".ps1", ".bat", ".cmd"), "command"),
+    **dict.fromkeys((".sbatch", ".slurm", ".mk"), "command"),
+    **dict.fromkeys((".service", ".container"), "unit"),
+    **dict.fromkeys((".hcl", ".nomad", ".tf"), "containers"),
 }
+NAMES: dict[str, Kind] = dict.fromkeys(
+    ("makefile", "justfile", "jenkinsfile", "procfile"), "command"
+)
+HCL_SUFFIXES = (".hcl", ".nomad", ".tf")
+# What people or programs are told, and no engine.
+OTHERS = frozenset(
+    [".md", ".rst", ".adoc", ".html", ".py", ".pyi", ".ipynb", ".js", ".ts", ".go", ".rs", ".java"]
+)
 MOST_SETTINGS = 4000  # of a file: each that no engine knows is compared with all that there are
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -56,7 +68,16 @@ def read_document(file: str, data: bytes, kind: Kind | None = None) -> Document:
     if sum(_size(server) for server in servers) > MOST_SETTINGS:
         raise NotReadable(file, f"it has more than {MOST_SETTINGS} settings and words")
     controls = tuple(control_remarks(file, text))
+    if kind == "command" and dialect_of(text, PurePath(file).suffix.lower()) is POSIX:
+        controls += tuple(carriage_returns(file, data))
     return Document(file=file, kind=kind, servers=servers, remarks=(*remarks, *controls))
+
+
+def is_other(data: bytes, file: str = "") -> bool:
+    """Report whether a file's bytes name no command that starts an engine, comments aside."""
+    if PurePath(file).suffix.lower() in OTHERS:
+        return True
+    return not may_start(COMMENT.sub("", data.decode("latin-1")))
 
 
 def _size(server: Server) -> int:
@@ -86,8 +107,18 @@ def _read(
             return read_dockerfile(file, text)
         case "config":
             return (read_config(file, nodes),), ()
-    commands = read_commands(text, at(file))
+        case "containers":
+            documents = nodes if nodes or not _is_hcl(file, text) else parse_hcl(text)
+            return tuple(read_containers(file, documents or parse_yaml(text))), ()
+        case "unit":
+            return read_unit(file, text), ()
+    dialect = dialect_of(text, PurePath(file).suffix.lower())
+    commands = read_commands(text, at(file), dialect)
     return tuple(servers_in(commands)), ()
+
+
+def _is_hcl(file: str, text: str) -> bool:
+    return PurePath(file).suffix.lower() in HCL_SUFFIXES or HCL.match(text) is not None
 
 
 def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
@@ -96,6 +127,11 @@ def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return SUFFIXES[suffix], None
+    if name in NAMES:
+        return NAMES[name], None
+    if suffix in OTHERS:
+        hint = "give the command or the file that it starts, or say with --as what it is"
+        raise NotReadable(file, "it is no configuration, by its name", hint)
     if name.startswith(("dockerfile", "containerfile")):
         return "dockerfile", None
     if name == ".env" or name.startswith((".env.", "env.")):
@@ -109,7 +145,11 @@ def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
 def _kind_of_text(file: str, text: str) -> tuple[Kind, list[Node] | None]:
     lines = [line.strip() for line in text.split("\n")]
     meant = [line for line in lines if line and not line.startswith(("#", "!"))]
-    if text.startswith("#!") or any(COMMAND.search(line) for line in meant):
+    if UNIT.match("\n".join(meant)):
+        return "unit", None
+    if HCL.match("\n".join(meant)):
+        return "containers", None
+    if text.startswith("#!") or any(may_start(line) for line in meant):
         is_yaml = bool(meant) and YAML_KEY.match(meant[0]) and not text.startswith("#!")
         if not is_yaml:
             return ("dockerfile" if FROM.match("\n".join(meant)) else "command"), None
@@ -130,6 +170,8 @@ def _kind_of_yaml(file: str, nodes: list[Node]) -> Kind:
         return "kubernetes"
     if any(node.get("services") is not None for node in nodes):
         return "compose"
+    if any(True for _ in read_containers(file, nodes)):
+        return "containers"
     if len(nodes) == 1 and nodes[0].type == "mapping":
         return "config"
     raise NotReadable(file, "it is not a manifest, compose file or engine's options")

@@ -1,27 +1,81 @@
 """A shell's command lines as words with places: quotes, continuations, comments, variables.
 
-No command is run and nothing is expanded but variables that the text itself sets to plain
-words.  What only a shell could know makes a word unknown.
+No command is run and nothing is expanded but variables and arrays that the text itself sets to
+plain words.  What only a shell could know makes a word unknown.  PowerShell and Windows' `cmd`
+differ in the character that continues a line, and in how variables are set and named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from packager.check.values import Place, Setting, Word
+from packager.check.values import Edit, Place, Remark, Setting, Span, Word, spans_of
+from packager.core.documents import shorten
+from packager.findings import Finding
 
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL | re.ASCII)
-VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))", re.ASCII)
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL | re.ASCII)
 KUBERNETES = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", re.ASCII)
+ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(", re.ASCII)
+WORDS = re.compile(  # all words of an array, or those that a script is started with
+    r'(?P<quote>"?)\$(?:\{(?P<array>[A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}|\{?[@*]\}?)(?P=quote)'
+    r"(?=[\s;&|)]|$)",
+    re.ASCII,
+)
 ENDS = ";&|()\n"
+PLAIN = re.compile(r"[^\s<>;&|()'\"\\^$`%]+")  # what no shell reads as anything else
+PLAIN_QUOTED = re.compile(r"[^\"\\^$`%\n]+")
 HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 
 MOST_EXPANDED = 1024 * 1024  # characters of variables' values in one text
 MOST_EXPORTED = 1000
+MOST_ELEMENTS = 4000  # words of all arrays, each time that they are named
 
 Locate = Callable[[int, int], Place]  # of a line and a column, from 0, of the text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What a shell writes otherwise than POSIX's."""
+
+    escape: str  # takes a character, or a line's end, for itself
+    quotes: str  # begin and end a word of several
+    escaped: str = ""  # what `escape` takes for itself inside double quotes; "": any
+    variable: re.Pattern[str]  # its name is the one group that matched
+    sets: re.Pattern[str] | None = None  # what sets a variable for the commands behind it
+    comment: re.Pattern[str]
+
+
+NAME = r"([A-Za-z_][A-Za-z0-9_]*)"
+POSIX = Dialect(
+    escape="\\",
+    quotes="'\"",
+    escaped='"\\$`',
+    variable=re.compile(rf"\$(?:\{{{NAME}\}}|{NAME})", re.ASCII),
+    comment=re.compile("#"),
+)
+POWERSHELL = Dialect(
+    escape="`",
+    quotes="'\"",
+    variable=re.compile(rf"\$(?:\{{(?:env:)?{NAME}\}}|(?:env:)?{NAME})", re.ASCII | re.I),
+    sets=re.compile(rf"\$(?:env:)?{NAME}[ \t]*=[ \t]*", re.ASCII | re.I),
+    comment=re.compile("#"),
+)
+CMD = Dialect(
+    escape="^",
+    quotes='"',
+    variable=re.compile(rf"%{NAME}%", re.ASCII),
+    sets=re.compile(rf"set[ \t]+\"?{NAME}=", re.ASCII | re.I),
+    comment=re.compile(r"(?:rem\b|::)", re.I),
+)
+CONTINUED = re.compile(r"(?m)\\[ \t]*$")
+CONTINUED_BY: tuple[tuple[re.Pattern[str], Dialect], ...] = (
+    (re.compile(r"(?m)\S[ \t]+`[ \t]*$|^[ \t]*\$env:\w+[ \t]*="), POWERSHELL),
+    (re.compile(r"(?mi)\S[ \t]+\^[ \t]*$|^[ \t]*@?echo off\b"), CMD),
+)
+SUFFIXES = {".ps1": POWERSHELL, ".bat": CMD, ".cmd": CMD}
 
 
 @dataclass(slots=True)
@@ -31,6 +85,20 @@ class Command:
     words: list[Word] = field(default_factory=list)
     variables: list[Setting] = field(default_factory=list)  # before it: NAME=VALUE command
     exported: list[Setting] = field(default_factory=list)  # by earlier lines
+    inputs: list[Word] = field(default_factory=list)  # the texts of its here-documents
+    remarks: list[Remark] = field(default_factory=list)  # of its line ends
+    end: Place = field(default_factory=lambda: Place(""))  # behind its last character
+    ends_line: bool = False  # by the line's end, not by an operator
+    escape: str = POSIX.escape
+
+
+def dialect_of(text: str, suffix: str = "") -> Dialect:
+    """Return the shell that a text is for: by its file's suffix, else by how lines go on."""
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
+    if CONTINUED.search(text):
+        return POSIX
+    return next((dialect for found, dialect in CONTINUED_BY if found.search(text)), POSIX)
 
 
 def at(file: str, line: int = 1, column: int = 1, further: int | None = None) -> Locate:
@@ -44,34 +112,51 @@ def at(file: str, line: int = 1, column: int = 1, further: int | None = None) ->
 
 
 def inside(word: Word) -> Locate:
-    """Return the places of a word's text: all at the word where its lines are not the file's."""
-    if word.inner is None:
+    """Return the places of a word's text: all at the word where its parts are not the file's."""
+    if not word.spans:
         return lambda _row, _character: word.place
-    return at(word.inner.file, word.inner.line, word.inner.column)
+    rows = [0, *(match.end() for match in re.finditer("\n", word.text))]
+    begins = [span.index for span in word.spans]
+
+    def locate(row: int, character: int) -> Place:
+        index = rows[min(row, len(rows) - 1)] + character
+        span = word.spans[max(bisect_right(begins, index) - 1, 0)]
+        place = span.place
+        return Place(place.file, place.line, place.column + max(index - span.index, 0))
+
+    return locate
 
 
-def read_commands(text: str, locate: Locate) -> list[Command]:
-    """Split a text into simple commands, each with the variables that it starts with."""
+def read_commands(
+    text: str,
+    locate: Locate,
+    dialect: Dialect | None = None,
+    parameters: Sequence[Word] | None = None,
+) -> list[Command]:
+    """Split a text into simple commands, each with the variables that it starts with.
+
+    `parameters` are the words behind a script, which it names `"$@"`; None: nobody knows them.
+    """
     known: dict[str, str] = {}
     exported: dict[str, Setting] = {}
     commands: list[Command] = []
-    for words in _split(text, locate, known):
-        command = Command(exported=list(exported.values()))
-        rest = list(words)
+    scanner = _Scanner(text, locate, dialect or dialect_of(text), known, parameters)
+    while not scanner.is_done():
+        command = scanner.command()
+        command.exported = list(exported.values())
+        rest = command.words
         while rest and (found := ASSIGNMENT.fullmatch(rest[0].text)):
             word = rest.pop(0)
-            command.variables.append(
-                Setting(found[1], found[2] if word.known else None, word.place)
-            )
-        if rest and rest[0].text in {"export", "declare", "typeset", "readonly", "set"}:
+            command.variables.append(_assigned(word, found, known))
+        if rest and rest[0].text in {"export", "declare", "typeset", "readonly", "set", "local"}:
             _export(rest, known, exported)
+            _set_parameters(rest, scanner)
         elif not rest:
             for setting in command.variables:
                 _remember(setting, known)
                 if setting.name in exported:
                     exported[setting.name] = setting
         else:
-            command.words = rest
             commands.append(command)
     return commands
 
@@ -89,16 +174,24 @@ def expand_kubernetes(words: Iterable[Word], values: Mapping[str, str | None]) -
             return match[0] if value is None else value
 
         text = KUBERNETES.sub(replaced, word.text)
-        return Word(text, word.place, word.known and known, word.inner)
+        return Word(text, word.place, word.known and known, word.spans)
 
     return tuple(expanded(word) for word in words)
+
+
+def _assigned(word: Word, found: re.Match[str], known: Mapping[str, str]) -> Setting:
+    """Return what an assignment sets: `NAME=VALUE`, or `NAME+=VALUE` behind what it was."""
+    value = found[3] if word.known else None
+    if value is not None and found[2]:
+        value = known[found[1]] + value if found[1] in known else None
+    return Setting(found[1], value, word.place)
 
 
 def _export(words: list[Word], known: dict[str, str], exported: dict[str, Setting]) -> None:
     for word in words[1:]:
         found = ASSIGNMENT.fullmatch(word.text)
         if found:
-            setting = Setting(found[1], found[2] if word.known else None, word.place)
+            setting = _assigned(word, found, known)
             _remember(setting, known)
             is_exported = words[0].text == "export" or words[1].text == "-x"
             if is_exported and len(exported) < MOST_EXPORTED:
@@ -107,71 +200,163 @@ def _export(words: list[Word], known: dict[str, str], exported: dict[str, Settin
             exported[word.text] = Setting(word.text, known[word.text], word.place)
 
 
+def _set_parameters(words: list[Word], scanner: _Scanner) -> None:
+    """Take `set -- WORD…` for the words that `"$@"` names."""
+    if words[0].text == "set" and len(words) > 1 and words[1].text == "--":
+        scanner.parameters = words[2:]
+
+
 def _remember(setting: Setting, known: dict[str, str]) -> None:
     known.pop(setting.name, None)
     if setting.value is not None:
         known[setting.name] = setting.value
 
 
-def _split(text: str, locate: Locate, known: Mapping[str, str]) -> Iterable[list[Word]]:
-    """Yield the words of one command after another; `known` may grow in between."""
-    scanner = _Scanner(text, locate, known)
-    while not scanner.is_done():
-        words = scanner.command()
-        if words:
-            yield words
-
-
 class _Scanner:
     """Reads a shell's text from left to right."""
 
-    def __init__(self, text: str, locate: Locate, known: Mapping[str, str]) -> None:
-        self.text, self.locate, self.known = text, locate, known
+    def __init__(
+        self,
+        text: str,
+        locate: Locate,
+        dialect: Dialect,
+        known: Mapping[str, str],
+        parameters: Sequence[Word] | None,
+    ) -> None:
+        self.text, self.locate, self.dialect = text, locate, dialect
+        self.known, self.parameters = known, parameters
+        self.arrays: dict[str, list[Word]] = {}
         self.position, self.row, self.row_start = 0, 0, 0
         self.heredocs: list[str] = []
-        self.expanded = 0
+        self.expanded, self.elements = 0, 0  # characters of variables, words of arrays
+        self.continued = f"{dialect.escape}\n"
+        self.broken = re.compile(re.escape(dialect.escape) + r"[ \t]+(?=\n[ \t]*[^\s#])")
 
     def is_done(self) -> bool:
         return self.position >= len(self.text)
 
-    def command(self) -> list[Word]:
+    def here(self) -> Place:
+        return self.locate(self.row, self.position - self.row_start)
+
+    def command(self) -> Command:
         """Return the words up to the command's end; none of an empty one."""
-        words: list[Word] = []
+        command = Command(escape=self.dialect.escape)
         while not self.is_done():
             char = self.text[self.position]
             if char in ENDS:
-                self._end(char)
-                return words
+                command.end, command.ends_line = self.here(), char == "\n"
+                self._end(char, command)
+                return command
             if char in " \t\r":
                 self.position += 1
-            elif self.text.startswith("\\\n", self.position):
-                self._newline(2)
-            elif char == "#":
-                end = self.text.find("\n", self.position)
-                self.position = len(self.text) if end < 0 else end
-            elif char in "<>" or re.match(r"\d?[<>]", self.text[self.position : self.position + 2]):
-                self._redirection()
-            else:
-                words += self._word()
-        return words
+            elif not self._is_special(command):
+                command.words += self._word(command)
+        command.end = self.here()
+        return command
 
-    def _end(self, char: str) -> None:
+    def _is_special(self, command: Command) -> bool:
+        """Consume what is no word: a line's end, a comment, a redirection, an assignment."""
+        if self.text.startswith(self.continued, self.position):
+            self._newline(2)
+        elif broken := self.broken.match(self.text, self.position):
+            self._break(command, broken[0])
+        elif self._begins_comment(command):
+            end = self.text.find("\n", self.position)
+            self.position = len(self.text) if end < 0 else end
+        elif re.match(r"\d?[<>]", self.text[self.position : self.position + 2]):
+            self._redirection(command)
+        else:
+            return self._is_array(command) or self._is_set(command) or self._is_all(command)
+        return True
+
+    def _begins_comment(self, command: Command) -> bool:
+        found = self.dialect.comment.match(self.text, self.position)
+        return found is not None and (self.dialect is not CMD or not command.words)
+
+    def _break(self, command: Command, text: str) -> None:
+        """Tell of blanks behind the character that was to continue the line."""
+        place, escape = self.here(), self.dialect.escape
+        message = (
+            f"a blank follows the `{escape}`: the command ends here, and the next line is lost"
+        )
+        hint = f"end the line with the `{escape}` itself"
+        edit = Edit(place=place, old=text, new=escape)
+        command.remarks.append(Remark(place, Finding("error", "line-lost", message, hint), edit))
+        self.position += len(text)
+
+    def _is_array(self, command: Command) -> bool:
+        """Remember `NAME=(WORD …)`, or `NAME+=(…)`, of a POSIX shell."""
+        found = ARRAY.match(self.text, self.position) if self.dialect is POSIX else None
+        if found is None:
+            return False
+        self.position = found.end()
+        words: list[Word] = []
+        while not self.is_done() and self.text[self.position] != ")":
+            if self.text[self.position] == "\n":
+                self._newline(1)
+            elif self.text[self.position] in " \t\r;&|(":
+                self.position += 1
+            elif not self._is_special(command):
+                words += self._word(command)
+        self.position += 1
+        self.arrays[found[1]] = [*(self.arrays.get(found[1], []) if found[2] else []), *words]
+        return True
+
+    def _is_all(self, command: Command) -> bool:
+        """Put the words of `"${NAME[@]}"` or `"$@"` in, where they are known."""
+        found = WORDS.match(self.text, self.position)
+        if found is None:
+            return False
+        words = self.arrays.get(found["array"]) if found["array"] else self.parameters
+        if words is None or self.elements + len(words) > MOST_ELEMENTS:
+            words = [Word(found[0].strip('"'), self.here(), known=False)]
+        self.elements += len(words)
+        self.position = found.end()
+        command.words += words
+        return True
+
+    def _is_set(self, command: Command) -> bool:
+        """Take what PowerShell and cmd set for an exported variable."""
+        sets = self.dialect.sets
+        found = sets.match(self.text, self.position) if sets and not command.words else None
+        if found is None:
+            return False
+        place = self.here()
+        self.position = found.end()
+        if self.dialect is CMD:
+            end = re.compile(r'["&|\n]|$').search(self.text, self.position)
+            assert end is not None
+            text, known = self.text[self.position : end.start()], True
+            self.position = end.end() if end[0] == '"' else end.start()
+        else:
+            value = (*self._word(command), Word("", place))[0]
+            text, known = value.text, value.known
+        command.words += [Word("export", place), Word(f"{found[1]}={text}", place, known)]
+        return True
+
+    def _end(self, char: str, command: Command) -> None:
         if char != "\n":
             self.position += 1
             return
         self._newline(1)
         for name in self.heredocs:  # their lines are input of a command, not commands
+            place, begun = self.here(), self.position
+            ended = begun
             while not self.is_done():
                 end = self.text.find("\n", self.position)
                 line = self.text[self.position : None if end < 0 else end]
+                ended = self.position
                 self.position = len(self.text) if end < 0 else end
                 if end >= 0:
                     self._newline(1)
                 if line.strip() == name:
                     break
+                ended = self.position
+            text = self.text[begun:ended]
+            command.inputs.append(Word(text, place, spans=spans_of(text, place)))
         self.heredocs = []
 
-    def _redirection(self) -> None:
+    def _redirection(self, command: Command) -> None:
         found = HEREDOC.match(self.text, self.position)
         if found:
             self.heredocs.append(found[2])
@@ -182,105 +367,135 @@ class _Scanner:
         while not self.is_done() and self.text[self.position] in " \t":
             self.position += 1
         if not self.is_done() and self.text[self.position] not in ENDS:
-            self._word()
+            self._word(command)
 
     def _newline(self, width: int) -> None:
         self.position += width
         self.row += 1
         self.row_start = self.position
 
-    def _word(self) -> list[Word]:
+    def _word(self, command: Command) -> list[Word]:
         """Return the word here; none where an unquoted variable stands for nothing."""
-        place = self.locate(self.row, self.position - self.row_start)
-        parts: list[str] = []
-        known, quoted, bare_unknown = True, False, False
+        place, escape, begun = self.here(), self.dialect.escape, self.position
+        parts = _Parts()
+        quoted, bare_unknown = False, False
         while not self.is_done():
             char = self.text[self.position]
             if char in " \t\r<>" or char in ENDS:
                 break
-            if char == "\\":
-                if self.text.startswith("\\\n", self.position):
-                    self._newline(2)
+            if char == escape:
+                if self.text.startswith(self.continued, self.position):
+                    self._join(command, begun)
                     continue
-                parts.append(self.text[self.position + 1 : self.position + 2])
-                self.position += 2
-                quoted = True
-            elif char == "'":
-                parts.append(self._single())
-                quoted = True
-            elif char == '"':
-                text, is_known = self._double()
-                parts.append(text)
-                known, quoted = known and is_known, True
-            elif char in "$`":
-                text, is_known = self._expansion()
-                parts.append(text)
-                bare_unknown = bare_unknown or not is_known
-                known = known and is_known
-            else:
-                parts.append(char)
                 self.position += 1
-        text = "".join(parts)
+                parts.add(self.text[self.position : self.position + 1], self.here())
+                self.position += 1
+                quoted = True
+            elif char in self.dialect.quotes:
+                if char == "'":
+                    self._single(parts)
+                else:
+                    self._double(parts)
+                quoted = True
+            elif self.dialect.variable.match(self.text, self.position) or (
+                self.dialect is not CMD and char in "$`"
+            ):
+                bare_unknown = not self._expansion(parts) or bare_unknown
+            else:
+                self._add(PLAIN, parts)
+        text = parts.text()
+        if self.dialect is not POSIX and '\\"' in text:
+            parts.known = False  # what becomes of it is the program's own matter
         if not quoted and not text and not bare_unknown:
             return []
-        if not quoted and known and " " in text:  # a variable of several words
+        if not quoted and parts.known and " " in text:  # a variable of several words
             return [Word(one, place) for one in text.split()]
-        return [Word(text, place, known)]
+        return [Word(text, place, parts.known, parts.spans())]
 
-    def _single(self) -> str:
+    def _join(self, command: Command, begun: int) -> None:
+        """Go on with the next line; tell where that makes one word of two."""
+        place, escape = self.here(), self.dialect.escape
+        before = self.text[begun : self.position]
+        self._newline(2)
+        if self.position > begun and self.text.startswith("-", self.position):
+            following = re.split(r"\s", self.text[self.position : self.position + 200])[0]
+            message = (
+                f"{shorten(before, 60)} and {shorten(following, 60)} of the next line become one "
+                f"word: no blank stands before the `{escape}`"
+            )
+            hint = f"write a blank before the `{escape}`"
+            found = Finding("error", "words-joined", message, hint)
+            edit = Edit(place=place, old=escape, new=f" {escape}")
+            command.remarks.append(Remark(place, found, edit))
+
+    def _single(self, parts: _Parts) -> None:
         end = self.text.find("'", self.position + 1)
         end = len(self.text) if end < 0 else end
-        text = self.text[self.position + 1 : end]
-        self._skip(text)
-        self.position = min(end + 1, len(self.text))
-        return text
-
-    def _skip(self, text: str) -> None:
-        """Count the lines of a quoted text that begins behind the quote."""
-        if "\n" in text:
-            self.row += text.count("\n")
-            self.row_start = self.position + 1 + text.rfind("\n") + 1
-
-    def _double(self) -> tuple[str, bool]:
         self.position += 1
-        parts: list[str] = []
-        known = True
+        for number, line in enumerate(self.text[self.position : end].split("\n")):
+            if number:
+                parts.add("\n", self.here())
+                self._newline(1)
+            parts.add(line, self.here())
+            self.position += len(line)
+        self.position = min(end + 1, len(self.text))
+
+    def _double(self, parts: _Parts) -> None:
+        self.position += 1
+        escape, escaped = self.dialect.escape, self.dialect.escaped
         while not self.is_done() and self.text[self.position] != '"':
-            char = self.text[self.position]
-            if self.text.startswith("\\\n", self.position):
+            char, following = self.text[self.position], self.text[self.position + 1 :][:1]
+            is_quote = self.dialect is CMD and char == "\\" and following == '"'
+            if self.dialect is not CMD and self.text.startswith(self.continued, self.position):
                 self._newline(2)
-            elif char == "\\" and self.text[self.position + 1 : self.position + 2] in {*'"\\$`'}:
-                parts.append(self.text[self.position + 1])
-                self.position += 2
-            elif char in "$`":
-                text, is_known = self._expansion()
-                parts.append(text)
-                known = known and is_known
+            elif is_quote or (
+                char == escape
+                and self.dialect is not CMD
+                and following
+                and (not escaped or following in escaped)
+            ):
+                self.position += 1
+                parts.add(following, self.here())
+                self.position += 1
+            elif self.dialect.variable.match(self.text, self.position) or (
+                self.dialect is not CMD and char in "$`"
+            ):
+                self._expansion(parts)
             elif char == "\n":
-                parts.append(char)
+                parts.add(char, self.here())
                 self._newline(1)
             else:
-                parts.append(char)
-                self.position += 1
+                self._add(PLAIN_QUOTED, parts)
         self.position += 1
-        return "".join(parts), known
 
-    def _expansion(self) -> tuple[str, bool]:
-        """Return what a variable stands for, or its text and False."""
-        found = VARIABLE.match(self.text, self.position)
+    def _add(self, plain: re.Pattern[str], parts: _Parts) -> None:
+        """Add what stands for itself, at least one character of it."""
+        found = plain.match(self.text, self.position)
+        text = found[0] if found else self.text[self.position]
+        parts.add(text, self.here())
+        self.position += len(text)
+
+    def _expansion(self, parts: _Parts) -> bool:
+        """Add what a variable stands for, or its text; report whether it is known."""
+        place = self.here()
+        found = self.dialect.variable.match(self.text, self.position)
         if found:
             self.position = found.end()
-            value = self.known.get(found[1] or found[2])
+            value = self.known.get(next(name for name in found.groups() if name))
             self.expanded += len(value or "")
             if self.expanded > MOST_EXPANDED:
                 value = None
-            return (found[0], False) if value is None else (value, True)
+            parts.add(found[0] if value is None else value, place, is_known=value is not None)
+            parts.is_moved = parts.is_moved or value is not None
+            return value is not None
         for opening, closing in (("$(", ")"), ("${", "}"), ("`", "`")):
             if self.text.startswith(opening, self.position):
-                return self._substitution(opening, closing), False
+                parts.add(self._substitution(opening, closing), place, is_known=False)
+                return False
         special = re.match(r"\$[@*#?$!0-9-]", self.text[self.position : self.position + 2])
         self.position += 2 if special else 1
-        return (special[0], False) if special else ("$", True)
+        parts.add(special[0] if special else "$", place, is_known=not special)
+        return not special
 
     def _substitution(self, opening: str, closing: str) -> str:
         begun = self.position
@@ -297,3 +512,30 @@ class _Scanner:
                 depth += 1
             self.position += 1
         return self.text[begun : self.position]
+
+
+class _Parts:
+    """The text of a word as it grows, and where in the file its parts stand."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.places: list[Span] = []
+        self.length, self.known = 0, True
+        self.is_moved = False  # a variable's value is in it, which stands elsewhere
+
+    def add(self, text: str, place: Place, *, is_known: bool = True) -> None:
+        last = self.places[-1] if self.places else None
+        if last is None or (place.line, place.column) != (
+            last.place.line,
+            last.place.column + self.length - last.index,
+        ):
+            self.places.append(Span(self.length, place))
+        self.texts.append(text)
+        self.length += len(text)
+        self.known = self.known and is_known
+
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def spans(self) -> tuple[Span, ...]:
+        return () if self.is_moved else tuple(self.places)

@@ -89,6 +89,9 @@ def find_target(server: Server, asked: Sequence[Target]) -> Target | None:
         return of_image
     if not family:
         return None
+    start = find_start(server.command)
+    if start is not None and version_key(start.version) is not None:
+        return _target(family, start.version, variant, "the program's name")
     return replace(newest(family), variant=variant)
 
 

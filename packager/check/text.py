@@ -49,3 +49,13 @@ def control_remarks(file: str, text: str) -> Iterator[Remark]:
             hint = "write it in plain text"
             place = Place(file, number, found.start() + 1)
             yield Remark(place, Finding("error", "control-character", message, hint))
+
+
+def carriage_returns(file: str, data: bytes) -> Iterator[Remark]:
+    """Find lines of a shell's script that Windows' line ends break off: `\\` and `\\r`."""
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.endswith(b"\\\r"):
+            message = "the line ends as Windows' do: for a shell the command ends here"
+            hint = "write the file with line ends of one character, as `dos2unix` does"
+            place = Place(file, number, max(len(line.decode("utf-8", "replace")) - 1, 1))
+            yield Remark(place, Finding("error", "line-lost", message, hint))

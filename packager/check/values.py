@@ -6,6 +6,7 @@ knows, such as a secret or a shell variable, is None and never checked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
@@ -14,7 +15,17 @@ from packager.core.traits import ENGINE_NAMES
 from packager.core.values import dataclass
 from packager.findings import Finding
 
-Kind = Literal["properties", "env", "kubernetes", "compose", "dockerfile", "command", "config"]
+Kind = Literal[
+    "properties",
+    "env",
+    "kubernetes",
+    "compose",
+    "dockerfile",
+    "command",
+    "config",
+    "containers",
+    "unit",
+]
 KINDS: tuple[Kind, ...] = (
     "properties",
     "env",
@@ -23,6 +34,8 @@ KINDS: tuple[Kind, ...] = (
     "dockerfile",
     "command",
     "config",
+    "containers",
+    "unit",
 )
 
 
@@ -36,13 +49,30 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Where a part of a word's text stands: from an index of the text up to the next span."""
+
+    index: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class Word:
     """One word of a command line, after the shell's quotes are gone."""
 
     text: str
     place: Place
     known: bool = True  # False: a variable is in it that only the shell knows
-    inner: Place | None = None  # where its text begins, if its lines are those of the file
+    spans: tuple[Span, ...] = ()  # empty: no part of it is at a place that is known
+
+
+def spans_of(text: str, place: Place) -> tuple[Span, ...]:
+    """Return the places of a text whose lines all begin at one column of the file."""
+    rows = [0, *(match.end() for match in re.finditer("\n", text))]
+    return tuple(
+        Span(index, Place(place.file, place.line + row, place.column))
+        for row, index in enumerate(rows)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +84,22 @@ class Setting:
     place: Place
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A change of a file that mends a finding: `old`, which stands at a place, becomes `new`."""
+
+    place: Place
+    old: str
+    new: str
+
+
 @dataclass(frozen=True, slots=True)
 class Remark:
     """A finding with its place."""
 
     place: Place
     finding: Finding
+    edit: Edit | None = None  # what mends it for certain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +114,8 @@ class Server:
     env: tuple[Setting, ...] = ()
     properties: tuple[Setting, ...] = ()  # of a serving.properties
     config: tuple[Setting, ...] = ()  # of a file for an engine's `--config`
-    limited: bool = False  # its environment is given to SageMaker, which has limits
+    options: tuple[Setting, ...] = ()  # of what starts its container: `--gpus`, limits, mounts
+    remarks: tuple[Remark, ...] = ()  # of its command's lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +153,7 @@ class Checked:
     server: Server
     target: Target | None  # None where the file starts no engine that is known
     remarks: tuple[Remark, ...] = ()
+    is_checked: bool = True  # its settings were held against an engine's options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +163,7 @@ class Report:
     checked: tuple[Checked, ...]
     remarks: tuple[Remark, ...]  # all of them, by file and line
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()  # files in which no engine was found
 
     def count(self, severity: str) -> int:
         """Count the remarks of a severity."""

@@ -16,6 +16,7 @@ from packager.check.tgi import check_tgi
 from packager.check.values import (
     Checked,
     Document,
+    Place,
     Remark,
     Report,
     Server,
@@ -32,6 +33,12 @@ MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
 LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
 OF_IMAGES = ("file-not-packaged",)  # a file that others may mount
 SEVERITIES = ("error", "warning", "note")
+UNREAD = Finding(
+    "error",
+    "engine-unknown",
+    "no engine was found in this file: nothing of it was checked",
+    "name the engine with --for, or what the file is with --as; --skip-others passes it over",
+)
 SAGEMAKER = ("SM_VLLM_", "SM_SGLANG_", "SM_ON_")
 
 
@@ -43,15 +50,23 @@ def judge(
     on_sagemaker: bool = False,
 ) -> Report:
     """Check every server; a serving.properties and an env file of one call belong together."""
-    checked = tuple(
-        _judge(server, document, asked, facts, on_sagemaker=on_sagemaker)
+    judged = [
+        (
+            document,
+            [_judge(one, document, asked, facts, on_sagemaker=on_sagemaker) for one in servers],
+        )
         for document, servers in _joined(documents)
-        for server in servers
+    ]
+    checked = tuple(one for _, servers in judged for one in servers)
+    unread = tuple(
+        document.file for document, servers in judged if not any(one.is_checked for one in servers)
     )
     remarks = [remark for document in documents for remark in document.remarks]
     remarks += [remark for one in checked for remark in one.remarks]
+    remarks += [Remark(Place(file), UNREAD) for file in unread]
     return Report(
         checked=checked,
+        unread=unread,
         remarks=tuple(
             remark for document in documents for remark in _of_file(document.file, remarks)
         ),
@@ -70,7 +85,7 @@ def _of_file(file: str, remarks: Sequence[Remark]) -> list[Remark]:
         if found.code in OF_IMAGES:
             clipped = replace(clipped, severity="note")
         key = (remark.place.line, found.code, clipped.message)
-        once.setdefault(key, Remark(remark.place, clipped))
+        once.setdefault(key, replace(remark, finding=clipped))
     kept = list(once.values())
     if len(kept) <= MOST_REMARKS:
         return kept
@@ -122,8 +137,10 @@ def _judge(
     remarks = [] if target is None and server.config else [*_plain(server)]
     of_image = NEURON_CHECKS.get(target.variant) if target and target.family == "neuron" else None
     checked = of_image or (CHECKS.get(target.family) if target is not None else None)
+    remarks += server.remarks
     if target is None or checked is None:
-        return Checked(server=server, target=target, remarks=(*remarks, *_unknown(server, target)))
+        remarks += _unknown(server, target)
+        return Checked(server=server, target=target, remarks=tuple(remarks), is_checked=False)
     if (finding := unsure(target)) is not None:
         remarks.append(Remark(server.place, finding))
     remarks += _of_others(server.env, target)

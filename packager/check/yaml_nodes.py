@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
+from packager.check.values import Place, Span, spans_of
 from packager.core.documents import NotStrict, shorten
 
 MAX_DEPTH = 64
@@ -70,6 +71,12 @@ class Node:
         """Return the text under a path; "" where there is none."""
         node = self.get(*path)
         return node.text if node is not None else ""
+
+
+def spans_in(node: Node, file: str) -> tuple[Span, ...]:
+    """Return where the lines of a node's text stand; none where they are not the file's."""
+    line, column = node.begins
+    return spans_of(node.text, Place(file, line, column)) if line else ()
 
 
 def parse_yaml(text: str) -> list[Node]:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 
 from packager.catalog.findings import explanations
 from packager.catalog.instances import find_instance
-from packager.check.reading import read_document
+from packager.check.fixing import fix as fix_file
+from packager.check.reading import is_other, read_document
 from packager.check.report import check_document, check_lines, summary_lines
 from packager.check.sarif import sarif_document
 from packager.check.targets import parse_target
 from packager.check.text import MAX_BYTES, NotReadable
-from packager.check.values import KINDS, Document, Kind
+from packager.check.values import KINDS, Document, Kind, Report
 from packager.check.verdicts import judge
 from packager.cli.shared_options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
+from packager.core.text import escape
 from packager.engines.rules import Facts, device_facts, model_facts
-from packager.errors import PlanRejected
+from packager.errors import PlanRejected, UsageError
+from packager.files.atomic import write_atomically
 from packager.files.user_files import read_user_file
 from packager.version import __version__
 
@@ -45,6 +50,17 @@ STDIN = "-"
 @click.option("--model", metavar="MODEL", help="The model that is served, for rules about it.")
 @click.option("--instance", metavar="TYPE", help="Instance type, for rules about devices.")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@click.option(
+    "--skip-others",
+    is_flag=True,
+    help="Pass over files that are no configuration of an engine, and list them: for hooks that "
+    "are given every file.",
+)
+@click.option("--fix", is_flag=True, help="Mend what is certain, into --output or --in-place.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="File for what is mended."
+)
+@click.option("--in-place", is_flag=True, help="Mend the files themselves.")
 @format_option_of("json", "sarif")
 def check(
     files: tuple[str, ...],
@@ -53,43 +69,103 @@ def check(
     model: str | None,
     instance: str | None,
     strict: bool,
+    skip_others: bool,
+    fix: bool,
+    output: Path | None,
+    in_place: bool,
     output_format: str,
 ) -> int:
     """Find what an engine refuses, drops or reads otherwise in FILE.
 
     A FILE is a serving.properties, an env file, a manifest of Kubernetes or KServe, a compose
-    file, a Dockerfile, a script with `vllm serve` and the like, an engine's --config file, or -
-    for stdin. Ends with status 3 where an error is found, 0 otherwise.
+    file, a Dockerfile, a script or unit with `vllm serve` and the like, a chart's values, a job of
+    Nomad or ECS, an engine's --config file, or - for stdin. Ends with status 3 where an error is
+    found, 2 where a file starts no engine that is known, 0 otherwise.
 
     \b
     packager check serving.properties --for lmi:28
     packager check deployment.yaml --format sarif > check.sarif
+    packager check serve.sh --for vllm --fix --in-place
     """
     asked = tuple(parse_target(text) for text in targets)
     facts = _facts(model, instance)
-    documents = [_read(file, kind) for file in dict.fromkeys(files)]
     on_sagemaker = bool(instance) and _is_hosted(instance)
-    report = judge(documents, asked=asked, facts=facts, on_sagemaker=on_sagemaker)
+    look = partial(judge, asked=asked, facts=facts, on_sagemaker=on_sagemaker)
+    _check_fix(files, fix=fix, output=output, in_place=in_place)
+    read = {file: _bytes_of(file) for file in dict.fromkeys(files)}
+    if fix:
+        _mend(read, lambda file, data: look([read_document(file, data, kind)]), output)
+    documents, skipped = _documents(read, kind, skip_others=skip_others)
+    report = look(documents)
+    if skip_others:
+        others = [one for one in report.unread if is_other(read[one])]
+        skipped += others
+        report = look([one for one in documents if one.file not in others])
     if output_format == "sarif":
         print_json(sarif_document(report, explanations(), __version__))
     elif output_format == "json":
-        print_json(check_document(report))
+        print_json(check_document(report) | {"skipped": skipped})
     else:
         print_lines(check_lines(report))
-        note_lines(summary_lines(report))
+        note_lines([*(f"skipped {escape(file)}" for file in skipped), *summary_lines(report)])
     is_bad = report.count("error") or (strict and report.count("warning"))
+    if report.unread:
+        return UsageError.exit_code
     return PlanRejected.exit_code if is_bad else 0
 
 
-def _read(file: str, kind: Kind | None) -> Document:
+def _documents(
+    read: Mapping[str, bytes], kind: Kind | None, *, skip_others: bool
+) -> tuple[list[Document], list[str]]:
+    """Return what was read of each file, and the files that configure nothing."""
+    documents: list[Document] = []
+    skipped: list[str] = []
+    for file, data in read.items():
+        try:
+            documents.append(read_document(file, data, kind))
+        except NotReadable:
+            if not skip_others or not is_other(data, file):
+                raise
+            skipped.append(file)
+    return documents, skipped
+
+
+def _check_fix(files: tuple[str, ...], *, fix: bool, output: Path | None, in_place: bool) -> None:
+    if fix != (output is not None or in_place) or (output is not None and in_place):
+        hint = "give --fix with --output FILE, or with --in-place to change the files themselves"
+        raise UsageError("--fix wants one place to write to, and nothing else writes", hint=hint)
+    if output is not None and len(files) > 1:
+        raise UsageError("--output takes one file", hint="mend them one by one, or --in-place")
+    if in_place and STDIN in files:
+        raise UsageError("stdin cannot be mended in place", hint="write to --output FILE")
+
+
+def _mend(
+    read: dict[str, bytes], look: Callable[[str, bytes], Report], output: Path | None
+) -> None:
+    """Write each file as far as it can be mended, and put what was written into `read`."""
+    for file, data in read.items():
+        try:
+            fixed = fix_file(file, data, partial(look, file))
+        except UnicodeDecodeError:
+            raise NotReadable(file, "it is not text in UTF-8, and cannot be mended") from None
+        place = output or Path(file)
+        if output is not None or fixed.edits:
+            kept = place.stat().st_mode & 0o7777 if place.exists() else None
+            write_atomically(place, fixed.data, mode=kept)
+        counted = f"{fixed.edits} change{'s' if fixed.edits != 1 else ''}"
+        note_lines([f"wrote {escape(str(place))} with {counted}"])
+        read[file] = fixed.data
+
+
+def _bytes_of(file: str) -> bytes:
     if file != STDIN:
         hint = "name a file that configures a server, or - for stdin"
-        data = read_user_file(Path(file), what="the configuration", hint=hint, max_bytes=MAX_BYTES)
-        return read_document(file, data, kind)
+        return read_user_file(Path(file), what="the configuration", hint=hint, max_bytes=MAX_BYTES)
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise NotReadable(STDIN, f"it has more than {MAX_BYTES} bytes")
-    return read_document(STDIN, data, kind)
+    return data
 
 
 def _facts(model: str | None, instance: str | None) -> Facts:

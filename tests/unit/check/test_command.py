@@ -35,6 +35,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "warned.env").write_text(WARNED)
     (tmp_path / "wrong.env").write_text(WRONG)
     (tmp_path / "right.env").write_text("SM_VLLM_MODEL=m\n")
+    (tmp_path / "other.sh").write_text("make all  # then vllm serve m\n")
+    (tmp_path / "other.md").write_text("vllm serve m\n")
+    (tmp_path / "other.yaml").write_text("- colour: green\n")
+    (tmp_path / "unread.yaml").write_text("run: {{ vllm serve m }} x\n")
     return tmp_path
 
 
@@ -107,6 +111,22 @@ def test_a_model_and_an_instance_are_held_against_the_settings(
     assert run(["check", *asked]) == 0
     assert run(["check", *asked, more]) == 3
     assert said in capsys.readouterr().out
+
+
+def test_what_is_certain_is_mended_and_nothing_else(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, whole = TABLES["mended"]["broken"], TABLES["mended"]["whole"]
+    (here / "a.sh").write_text(broken)
+    (here / "a.sh").chmod(0o751)
+
+    assert run(["check", "a.sh", FOR, "--fix", "--output=b.sh"]) == 0
+    assert ((here / "a.sh").read_text(), (here / "b.sh").read_text()) == (broken, whole)
+    assert "wrote b.sh with 3 changes" in capsys.readouterr().err
+
+    assert run(["check", "a.sh", FOR, "--fix", "--in-place"]) == 0
+    assert (here / "a.sh").read_text() == whole
+    assert (here / "a.sh").stat().st_mode & 0o777 == 0o751
 
 
 def test_a_file_full_of_mistakes_is_told_of_in_part(check: Check) -> None:
