@@ -174,7 +174,7 @@ def own_state(own_place: Path) -> Iterator[None]:
     patch.delenv("SOURCE_DATE_EPOCH", raising=False)
     yield
     patch.undo()
-    if len(os.listdir("/proc/self/fd")) > MANY_FILES:
+    if len([*Path("/proc/self/fd").iterdir()]) > MANY_FILES:
         gc.collect()
 
 
