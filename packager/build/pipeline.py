@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from packager.build.cache_policy import apply_miss_policy
 from packager.build.effort import with_times
 from packager.build.finishing import finish_recipe
-from packager.build.planned import make_planned
+from packager.build.planned import make_decided, make_planned
 from packager.build.running import run_recipe, with_effective_shape, with_tools_installed
 from packager.build.services import BuildServices
 from packager.build.stages import FIRST_STAGES, Assembled, Planned, stages_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def plan(request: BuildRequest, services: BuildServices, *, with_base: bool = False) -> Planned:
     """Decide what would be built. No base image is needed for that, but for compilers' keys."""
-    planned = make_planned(request, services, with_base=with_base)
+    planned = make_planned(make_decided(request, services), services, with_base=with_base)
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     return with_times(replace(planned, forecasts=forecasts), services)
 
@@ -42,12 +42,18 @@ def plan(request: BuildRequest, services: BuildServices, *, with_base: bool = Fa
 def assemble(
     request: BuildRequest, services: BuildServices, run_step: RunStep | None = None
 ) -> Assembled:
-    """Run the line up to the image without writing it. Without `run_step` no step runs."""
+    """Run the line up to the image without writing it. Without `run_step` no step runs.
+
+    Outputs and the base are asked when the plan is known to work, before anything is downloaded.
+    """
     from packager.build.record import make_labels  # plans wait for no reports, nor for trees
     from packager.build.tree import make_tree, plan_of_tree
 
-    planned = make_planned(request, services, with_base=True)
-    refuse_unasked_nodes(planned.plan, request.nodes)
+    decided = make_decided(request, services)
+    refuse_unasked_nodes(decided.plan, request.nodes)
+    if run_step:
+        services.preflight()
+    planned = make_planned(decided, services, with_base=True)
     tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)
@@ -100,7 +106,6 @@ def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
 
     started = time.monotonic()
     services.on_event(FIRST_STAGES)
-    services.preflight()
     with services.run_steps() as run_step:
 
         def work() -> tuple[Assembled, Written, Transfer]:

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from packager.build.resolve import resolve
+from packager.build.resolve import find_asked_draft, parse_asked_draft, resolve
 from packager.build.services import BuildServices
-from packager.build.stages import Planned
+from packager.build.stages import Decided, Planned
 from packager.core.devices import LARGE_HIDDEN, GpuUse, choose_gpus, gpus_in
 from packager.core.events import working
 from packager.core.facts import Facts
@@ -20,8 +20,17 @@ from packager.core.recipe import Recipe
 from packager.core.references import HubReference, ModelReference
 from packager.core.request import BuildRequest
 from packager.core.tool import build_for
-from packager.errors import PackagerError, PlanRejected, UsageError
+from packager.drafts.request import AUTO as AUTO_DRAFT
+from packager.errors import (
+    AccessDenied,
+    ModelRefused,
+    NotFound,
+    PackagerError,
+    PlanRejected,
+    UsageError,
+)
 from packager.findings import Finding, errors_in
+from packager.images.slim.label import refuse_other_machine
 from packager.performance.choice import target_of
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe, needed_tools
@@ -31,8 +40,13 @@ from packager.steps.devices import refuse_missing_gpus, threads_for
 from packager.steps.gpus import check_gpu_use
 
 
-def make_planned(request: BuildRequest, services: BuildServices, *, with_base: bool) -> Planned:
-    """Pin every name, decide, and order the work; raise `PlanRejected` where it cannot be built."""
+def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
+    """Pin every name but the base's, and decide by the model's headers.
+
+    Nothing is downloaded, and of everything that is elsewhere only models are asked for: what is
+    wrong with the request or the model is said before a registry has to answer.  Raises
+    `PlanRejected` where nothing can be built.
+    """
     refuse_missing_gpus(request.gpus, services)
     if services.outputs == "trees":  # whoever serves a tree mounts it
         request = request.model_copy(update={"weights": "mounted"})
@@ -41,26 +55,42 @@ def make_planned(request: BuildRequest, services: BuildServices, *, with_base: b
     chosen: tuple[Finding, ...] = ()
     if request.quantize == AUTO:
         request, chosen = _with_method(request, reference, services, headers)
-    for_image = services.outputs != "trees"
-    facts = _gather(request, reference, services, headers, with_base=with_base and for_image)
-    quantizer = services.find_quantizer(request.quantizing)
-    compilers = services.find_compilers(request.compile)
-    decide = _decider(facts, reference, services)
+    facts = _gather(request, reference, services, headers)
     with working(services.on_event, "plan", facts.instance.name):
-        plan = decide(facts)
-    if headers is not None:  # what is refused by now has cost no download
-        model = services.find_model(reference)
-        facts = replace(facts, model=model, scales=services.read_scales(model))
-        plan = decide(facts)
+        if request.draft == AUTO_DRAFT:
+            facts = _with_known_draft(facts, reference, services)
+        plan = _decider(facts, reference, services)(facts)
     if request.evaluation and (plan.quantization is None or plan.quantization.existing):
         raise UsageError(
             "nothing is quantized here, so there is nothing to evaluate",
             hint="add --quantize METHOD; `packager evaluate` compares two checkpoints",
         )
-    if with_base and facts.base is None:
-        facts = replace(facts, base=_base_of_tree(facts, plan, services))
-    elif plan.needs_base and facts.base is None:
+    return Decided(
+        reference=reference,
+        facts=facts,
+        plan=plan,
+        chosen=chosen,
+        is_peeked=headers is not None,
+    )
+
+
+def make_planned(decided: Decided, services: BuildServices, *, with_base: bool) -> Planned:
+    """Look at the base where it is wanted, take the model's files, and order the work.
+
+    What they say may reject the plan: raises `PlanRejected`.
+    """
+    facts, plan = decided.facts, decided.plan
+    decide = _decider(facts, decided.reference, services)
+    if with_base:
+        facts = replace(facts, base=_base_of(facts, plan, services))
+        plan = decide(facts)
+    taken = _with_files(decided, facts, services)  # what is refused by now has cost no download
+    if taken is not facts:
+        facts, plan = taken, decide(taken)
+    if plan.needs_base and facts.base is None:
         facts = replace(facts, base=_base_at_hand(facts, services))
+    quantizer = services.find_quantizer(facts.request.quantizing)
+    compilers = services.find_compilers(facts.request.compile)
     sharder = services.find_sharder(plan.load_format)
     if names := needed_tools(plan, quantizer, compilers.get(plan.compiler), sharder):
         facts, plan = _with_gpus(facts, plan, quantizer, services)
@@ -69,10 +99,22 @@ def make_planned(request: BuildRequest, services: BuildServices, *, with_base: b
             name: services.executor.find_tool(name, building.get(name, "cpu")) for name in names
         }
         facts = replace(facts, model=services.pin_files(facts.model), tools=found)
-    plan = replace(plan, findings=(*plan.findings, *chosen))
+    plan = replace(plan, findings=(*plan.findings, *decided.chosen))
     return Planned(
-        reference=reference, facts=facts, plan=plan, recipe=recipe_of(plan, facts, services)
+        reference=decided.reference,
+        facts=facts,
+        plan=plan,
+        recipe=recipe_of(plan, facts, services),
     )
+
+
+def _with_files(decided: Decided, facts: Facts, services: BuildServices) -> Facts:
+    """Take the files of a model and a draft that were known by their headers."""
+    if decided.is_peeked:
+        model = services.find_model(decided.reference)
+        facts = replace(facts, model=model, scales=services.read_scales(model))
+    draft = facts.draft and find_asked_draft(facts.draft_asked, services.find_draft)
+    return facts if draft is facts.draft else replace(facts, draft=draft)
 
 
 def _gather(
@@ -80,8 +122,6 @@ def _gather(
     reference: ModelReference,
     services: BuildServices,
     headers: ModelFiles | None,
-    *,
-    with_base: bool,
 ) -> Facts:
     """Pin every name; the model by its headers where they were found alone."""
     return resolve(
@@ -91,9 +131,7 @@ def _gather(
         find_model=services.find_model if headers is None else lambda _: headers,
         find_instance=services.find_instance,
         find_container=services.find_container,
-        find_base=services.find_base if with_base else None,
-        find_draft=services.find_draft,
-        known_draft=services.known_draft,
+        find_draft=_draft_finder(services),
         find_samples=services.find_samples,
         find_evaluation=services.find_evaluation,
         containers=services.containers(),
@@ -102,6 +140,53 @@ def _gather(
         read_workload=services.read_workload,
         writes_tree=services.outputs != "images",
     )
+
+
+def _draft_finder(services: BuildServices) -> Callable[[ModelReference], ModelFiles]:
+    """Return what finds a draft, by its headers where it would be downloaded."""
+    return lambda reference: services.peek_draft(reference) or services.find_draft(reference)
+
+
+def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildServices) -> Facts:
+    """Take the first published draft that can be had and that a plan works with.
+
+    Drafts that are not there, or not shown, or broken, and those that a plan is refused for are
+    passed over, and the finding says why.  Where no plan works without a draft either, the first
+    one's says why.  Raises `Unavailable` where a hub does not answer: what the image holds must
+    not depend on that.
+    """
+    if services.known_draft is None:
+        return facts
+    alone = replace(services, instances=None)  # nothing is suggested in place of what is tried
+    decide = _decider(facts, reference, alone)
+    tried: dict[str, str] = {}
+    while True:
+        choice = services.known_draft(facts.model, facts.instance, facts.container, tried)
+        known = replace(facts, draft_findings=choice.findings, draft_license=choice.license)
+        if not choice.reference:
+            return known
+        asked = parse_asked_draft(choice.reference, services.parse_model_reference)
+        try:
+            draft = find_asked_draft(asked, _draft_finder(services))
+            values = services.read_head_values(draft, facts.model) if draft else None
+            known = replace(known, draft_asked=asked, draft=draft, head_values=values)
+            decide(known)
+        except (NotFound, AccessDenied, ModelRefused) as error:
+            tried[choice.reference] = error.message
+        except PlanRejected as rejected:
+            if not _works(decide, facts):
+                return known
+            tried[choice.reference] = errors_in(rejected.findings)[0].message
+        else:
+            return known
+
+
+def _works(decide: Callable[[Facts], Plan], facts: Facts) -> bool:
+    try:
+        decide(facts)
+    except PlanRejected:
+        return False
+    return True
 
 
 def _decider(
@@ -131,7 +216,7 @@ def _with_method(
     """Choose the method that `--quantize auto` stands for; `none` where no method works."""
     alone = replace(services, instances=())  # no other instance is suggested for what is tried
     plain = request.model_copy(update={"quantize": NONE})
-    facts = _gather(plain, reference, alone, headers, with_base=False)
+    facts = _gather(plain, reference, alone, headers)
     plans: dict[str, Plan] = {}
     quantized = bool(facts.model.config.get("quantization_config"))
     for method in methods_to_try(facts.instance, quantized=quantized):
@@ -179,17 +264,28 @@ def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
     )
 
 
-def _base_of_tree(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
-    """Return what a tree is made for: an image's compiled files, or files for any image."""
-    named = facts.request.base or facts.container.default_base
-    if plan.needs_base and not named:
+def _base_of(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
+    """Return the base that is built on; for a tree, the image that its steps run in, or none."""
+    is_tree = services.outputs == "trees"
+    if is_tree and not plan.needs_base:
+        return services.find_base("scratch", Platform())
+    container, instance = facts.container, facts.instance
+    named = facts.request.base or container.default_base
+    if not named:
+        where = f"{container.family} on {instance.name}"
+        if is_tree:
+            raise UsageError(
+                f"no image is known to run a step in: {where}",
+                hint="name the image that will serve the tree with --base, or leave --compile and "
+                "--load-format out",
+            )
         raise UsageError(
-            "no image is known to run a step in: "
-            f"{facts.container.family} on {facts.instance.name}",
-            hint="name the image that will serve the tree with --base, or leave --compile and "
-            "--load-format out",
+            f"no base image is known for {where}",
+            hint="name one with --base, or use --base scratch for weights and configuration",
         )
-    return services.find_base(named if plan.needs_base else "scratch", Platform())
+    base = services.find_base(named, Platform())
+    refuse_other_machine(base, instance)
+    return base
 
 
 def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:

@@ -63,7 +63,7 @@ class PlanPage:
     recipe: Recipe = NO_STEPS
     forecasts: tuple[CacheStatus, ...] = ()
     outlook: Outlook | None = None  # None: nobody published figures of the device
-    menu: Menu = ()
+    menu: Menu = ()  # of goals; () where nobody asked for it
     opinion: Opinion | None = None  # None: nobody else was asked
     startup: StartupPrediction | None = None  # None: of a ranking's plans
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from packager.core.facts import ContainerFacts, Facts
-from packager.core.image import BaseImage, Platform
 from packager.core.instance import Instance, with_ranks
 from packager.core.model import HeadValues, ModelFiles, ScaleValues
 from packager.core.references import ModelReference
@@ -14,14 +13,10 @@ from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.techniques import DraftRequest
 from packager.core.workload import WORKLOADS, Workload, parse_workload
-from packager.drafts.known import KnownChoice
 from packager.drafts.request import parse_draft, spelled_kind
 from packager.errors import UsageError
 from packager.findings import Finding
-from packager.images.slim.label import refuse_other_machine
 from packager.version import __version__
-
-KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts], KnownChoice]
 
 
 def resolve(
@@ -32,9 +27,7 @@ def resolve(
     find_model: Callable[[ModelReference], ModelFiles],
     find_instance: Callable[[str], Instance],
     find_container: Callable[[BuildRequest, Instance], ContainerFacts],
-    find_base: Callable[[str, Platform], BaseImage] | None,
     find_draft: Callable[[ModelReference], ModelFiles],
-    known_draft: KnownDraftOf | None = None,
     find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
     find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
     containers: tuple[ContainerFacts, ...] = (),
@@ -43,10 +36,10 @@ def resolve(
     read_workload: Callable[[str], Workload] | None = None,
     writes_tree: bool = False,
 ) -> Facts:
-    """Pin the model, the instance, the container and, for a build, the base image.
+    """Pin the model, the instance and the container. The base image is looked at after the plan.
 
     Cheap and local look-ups go first, so that a typing error costs no download.
-    `known_draft` says what `--draft auto` means for a model here, as a request would write it.
+    What `--draft auto` means is left open: that is found by planning.
     """
     instance = with_ranks(find_instance(request.instance), request.tp_degree)
     # `g5.xlarge` and `8xh100` are recorded as what they mean: the record is part of the image.
@@ -55,34 +48,19 @@ def resolve(
     workload = find_workload(request.workload, read_workload)
     samples = find_samples(request)
     evaluation = find_evaluation(request, samples)
-    base = None
-    if find_base is not None:
-        named = request.base or container.default_base
-        if not named:
-            raise UsageError(
-                f"no base image is known for {container.family} on {instance.name}",
-                hint="name one with --base, or use --base scratch for weights and configuration",
-            )
-        base = find_base(named, Platform())
-        refuse_other_machine(base, instance)
     model = find_model(reference)
-    known = KnownChoice()
-    if request.draft == "auto" and known_draft is not None:
-        known = known_draft(model, instance, container)
-    asked = parse_asked_draft(known.reference or request.draft, parse_model_reference)
-    draft = _find_draft(asked, find_draft)
+    asked = parse_asked_draft(request.draft, parse_model_reference)
+    draft = find_asked_draft(asked, find_draft)
     return Facts(
         request=request,
         model=model,
         instance=instance,
         container=container,
-        base=base,
+        base=None,
         packager_version=__version__,
         draft=draft,
         head_values=read_head_values(draft, model) if draft else None,
         draft_asked=asked,
-        draft_findings=known.findings,
-        draft_license=known.license,
         samples=samples,
         evaluation=evaluation,
         containers=containers,
@@ -120,7 +98,7 @@ def parse_asked_draft(
         ) from None
 
 
-def _find_draft(
+def find_asked_draft(
     asked: DraftRequest | Finding | None,
     find_draft: Callable[[ModelReference], ModelFiles],
 ) -> ModelFiles | None:

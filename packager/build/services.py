@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from packager.build.resolve import KnownDraftOf
 from packager.core.catalog import Accelerator, Rule
 from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.facts import ContainerFacts
@@ -17,6 +16,7 @@ from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.values import dataclass
 from packager.core.workload import Workload
+from packager.drafts.known import KnownChoice
 from packager.performance.effort import PastRun
 from packager.ports import Compiler, ContainerFamily, Quantizer
 from packager.steps.services import StepServices
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from packager.core.quality import QualityReport
     from packager.core.record import BuildRecord, Transfer
     from packager.core.training import TrainingReport
+
+
+# A published draft for a model there; drafts, as requests write them, that do not work, with why.
+KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts, Mapping[str, str]], KnownChoice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +62,9 @@ class BuildServices(StepServices):
     past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
     containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
-    # The model by its headers where `find_model` would download it; None elsewhere.
+    # A model by its headers where `find_model` would download it; None elsewhere. Drafts likewise.
     peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
+    peek_draft: Callable[[ModelReference], ModelFiles | None] = lambda _: None
     # Figures of the training that a head comes from; None where nobody has them.
     read_training: Callable[[ModelFiles], TrainingReport | None] = lambda _: None
     read_workload: Callable[[str], Workload] | None = None  # of a file of requests

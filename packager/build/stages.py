@@ -16,7 +16,18 @@ from packager.core.values import dataclass
 from packager.findings import Finding
 
 # Before the plan nobody knows which steps will run.
-FIRST_STAGES = StagesEvent(stages=("base", "model", "plan", "layers", "publish"))
+FIRST_STAGES = StagesEvent(stages=("model", "plan", "base", "layers", "publish"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The line up to the plan: of what is elsewhere, models alone were asked for."""
+
+    reference: ModelReference  # the model's, as the request has it
+    facts: Facts  # without a base
+    plan: Plan
+    chosen: tuple[Finding, ...]  # why it is the method that was taken
+    is_peeked: bool  # the model is known by its headers: a build has to download it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,4 +68,4 @@ def stages_of(planned: Planned) -> StagesEvent:
     steps = tuple(step.name for step in recipe.steps)
     if "evaluate" in recipe.finishes:
         steps += (EVALUATION,)
-    return StagesEvent(stages=("base", "model", "plan", *steps, "layers", "publish"))
+    return StagesEvent(stages=("model", "plan", "base", *steps, "layers", "publish"))

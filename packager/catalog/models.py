@@ -50,8 +50,7 @@ def find_model(name: str, extra: tuple[CatalogModel, ...] = ()) -> CatalogModel 
 def similar_model(name: str) -> str:
     """Return the hub id of the published model that was meant, or "".
 
-    A name without an organization is compared with the names of models; a JumpStart id is one of
-    its own.
+    A name without an organization is compared with the names of models, and with JumpStart ids.
     """
     known = find_model(name)
     if known is not None:
@@ -60,6 +59,7 @@ def similar_model(name: str) -> str:
     ids = {hf_id.lower(): hf_id for hf_id in _published()}
     if "/" not in name:
         ids = {lower.rpartition("/")[2]: hf_id for lower, hf_id in ids.items()}
+        ids |= {one.jumpstart_id: one.jumpstart_id for one in models() if one.jumpstart_id}
     close = difflib.get_close_matches(wanted, ids, n=1, cutoff=0.8)
     return ids[close[0]] if close else ""
 

@@ -114,7 +114,8 @@ def build(
         settings = replace(
             wiring.settings_for(request),
             **own,
-            dry_run=dry_run,
+            headers_only=dry_run,
+            read_local=own["on_miss"] != "run",  # whether a key is cached is said then
             repeat=record,
             on_event=on_event,
         )

@@ -183,7 +183,8 @@ def _option(
         type=click_type,
         multiple=repeatable,
         required=field.is_required,
-        default=() if repeatable else field.default,
+        # A default of None would stand for an answer, and nothing that is required be asked for.
+        **({} if field.is_required else {"default": () if repeatable else field.default}),
         show_default=field.default is not None,
         callback=callback,
         metavar=None if lists_choices else field.metavar,

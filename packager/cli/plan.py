@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also show what aiconfigurator estimates (`packager tools install aiconfigurator`).",
 )
+@click.option(
+    "--goals",
+    "with_goals",
+    is_flag=True,
+    help="Also show the best configuration of the instance for each goal; an HTML page always "
+    "does.",
+)
 @catalog_option
 @cache_options
 @format_option_of("json", "html", help="Output format on stdout; html is a self-contained page.")
@@ -88,6 +96,7 @@ def plan(
     requests_per_day: int,
     measured_files: tuple[Path, ...],
     second_opinion: bool,
+    with_goals: bool,
     **given: Any,
 ) -> None:
     """Plan how a model runs on an instance, without building anything.
@@ -120,10 +129,12 @@ def plan(
         requests_per_day=requests_per_day,
         measured=_load_measured(measured_files),
         second_opinion=second_opinion,
+        with_goals=with_goals or output_format == "html",
         output_format=output_format,
     )
     if several := instances_named(request.instance, asked.services.instances or ()):
-        _check_ranking(asked.measured, second_opinion=second_opinion, usd_per_hour=usd_per_hour)
+        given = {"--second-opinion": second_opinion, "--goals": with_goals}
+        _check_ranking(asked.measured, given, usd_per_hour)
         _rank(asked, several)
     else:
         _plan(asked)
@@ -140,6 +151,7 @@ class _Asked:
     requests_per_day: int
     measured: tuple[MeasuredRun, ...]
     second_opinion: bool
+    with_goals: bool
     output_format: str
 
     @property
@@ -223,7 +235,8 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
             requests_per_day=asked.requests_per_day,
             tpot_limit_s=target_of(request, found.workload).tpot_limit_s,
         )
-        to_try = menu(request, services, found.instance, asked.discount, asked.requests_per_day)
+        if asked.with_goals:
+            to_try = menu(request, services, found.instance, asked.discount, asked.requests_per_day)
     startup = predict_startup(
         image_of_plan(found),
         bandwidth_bytes_s=bandwidth_of(found.instance),
@@ -241,11 +254,11 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
 
 
 def _check_ranking(
-    measured: tuple[MeasuredRun, ...], *, second_opinion: bool, usd_per_hour: float | None
+    measured: tuple[MeasuredRun, ...], given: Mapping[str, bool], usd_per_hour: float | None
 ) -> None:
     """Refuse options that are about one instance where several are ranked."""
-    if measured or second_opinion:
-        asked = "--measured" if measured else "--second-opinion"
+    asked = "--measured" if measured else next((flag for flag, is_on in given.items() if is_on), "")
+    if asked:
         raise UsageError(
             f"{asked} applies to one plan, but several instances are requested",
             hint="name the instance that was measured" if measured else "name one of them",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from packager.architectures.profile import architecture_of, make_profile, read_head
 from packager.core.catalog import KnownDraft, Rule, finding_of, matching
@@ -26,6 +27,8 @@ SPELLED = {
     "mtp": "mtp:",
 }
 
+OWN = "mtp"  # a head that the model brings along, as a request writes it
+
 # Licences that forbid what most images are for: named to the user, never taken unasked.
 RESTRICTED = ("nc", "noncommercial", "non-commercial", "research", "proprietary")
 
@@ -45,17 +48,24 @@ def choose_known(
     instance: Instance,
     container: ContainerFacts,
     rules: Iterable[Rule],
+    tried: Mapping[str, str] = MappingProxyType({}),
 ) -> KnownChoice:
     """Return the model's own MTP head, else the first published draft that the container can serve.
 
     A head that the model brings along needs no other files, and is under the model's licence.
+    `tried` says why drafts, as a request would write them, were found not to work.
     """
     held = tuple(rules)
     own = _why_not_own(model, instance, container, held)
-    against = {one: _why_not(one, model, instance, container, held) for one in drafts}
+    if own == "":
+        own = tried.get(OWN, "")
+    against = {
+        one: tried.get(_named(one)) or _why_not(one, model, instance, container, held)
+        for one in drafts
+    }
     fitting = [one for one in drafts if not against[one]]
     refused = [f"{_named(one)}: {why}" for one, why in against.items() if why]
-    passed = "; ".join([f"mtp: {own}", *refused] if own else refused)
+    passed = "; ".join([f"{OWN}: {own}", *refused] if own else refused)
     if own == "":
         return _take_own(model, fitting)
     if not fitting:
@@ -73,7 +83,7 @@ def choose_known(
         message += f"; passed over {passed}"
     hint = "choose with --draft, or leave speculation out with `--draft none`"
     return KnownChoice(
-        reference=SPELLED[chosen.kind] + chosen.reference,
+        reference=_named(chosen),
         license=chosen.license,
         findings=(Finding("note", "draft-chosen", message, hint),),
     )
@@ -89,7 +99,7 @@ def _take_own(model: ModelFiles, others: Sequence[KnownDraft]) -> KnownChoice:
         message += f"; {', '.join(map(_named, others))} would fit too"
     hint = "choose with --draft, or leave speculation out with `--draft none`"
     found = Finding("note", "draft-chosen", message, hint)
-    return KnownChoice(reference="mtp", findings=(found,))
+    return KnownChoice(reference=OWN, findings=(found,))
 
 
 def _why_not_own(

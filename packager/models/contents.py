@@ -11,9 +11,11 @@ from typing import Any, BinaryIO
 from packager.catalog.served_architectures import GENERATIVE, is_listed, kind_of, reads_type
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.model import TensorInfo
+from packager.core.units import counted
 from packager.core.values import dataclass
 from packager.errors import NotFound
 from packager.files.opening import FileUnreadable
+from packager.images.oci import shorten_list
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.refusals import (
@@ -34,6 +36,10 @@ MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
 TOKENIZER_CONFIG = "tokenizer_config.json"
 READ = (CONFIG, TOKENIZER_CONFIG, INDEX)  # small files whose content matters here
 WEIGHTS_SCANNED_BYTES = 1024 * 1024  # as a pickle; their headers have some kilobytes
+SAVE_AGAIN = (
+    "save or download the model again; DeepSpeed ZeRO-3 leaves weights empty unless it is told to "
+    "gather them: `stage3_gather_16bit_weights_on_model_save`"
+)
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -122,9 +128,14 @@ def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...
             raise IndexDisagrees(f"{shorten(name)} is both in {files[name]!r} and in {file!r}")
         files |= here
         tensors += found[file]
-    if not tensors:
+    if not any(tensor.size for tensor in tensors):
+        what = "only empty tensors" if tensors else "no tensor"
+        raise Incomplete(f"the model's weights hold {what}", hint=SAVE_AGAIN)
+    empty = [one.name for one in tensors if not one.size and one.name.endswith(".weight")]
+    if empty:
         raise Incomplete(
-            "the model's weights hold no tensor", hint="save or download the model again"
+            f"{counted(len(empty), 'weight')} of the model have no values: {shorten_list(empty)}",
+            hint=SAVE_AGAIN,
         )
     stated = shards.weight_map or {}
     agrees = stated == files or stated.items() <= files.items()  # the first takes no time
@@ -151,13 +162,15 @@ def refuse_pickle(file: str, stream: BinaryIO) -> None:
     """Refuse weights that are something else than a safetensors file at their beginning.
 
     The length of a header may read like the start of a pickle or of compressed data: with a
-    `{` in its place, only what would run when it is loaded is refused.
+    `{` in its place, only what would run when it is loaded is refused, as far as the header goes.
     """
-    stream.seek(8)
-    if stream.read(1) != b"{":
+    stream.seek(0)
+    head = stream.read(9)
+    if head[8:] != b"{":
         kind = pickle_kind(stream)
     else:
-        kind = "a pickle" if runs_code(stream, WEIGHTS_SCANNED_BYTES) else ""
+        length = 8 + int.from_bytes(head[:8], "little")
+        kind = "a pickle" if runs_code(stream, min(length, WEIGHTS_SCANNED_BYTES)) else ""
     if kind:
         raise HiddenPickle(file, kind)
 

@@ -1,5 +1,7 @@
 """Parsing model references: a directory, `org/name[@revision]`, `hf://…` or `s3://BUCKET/PREFIX`.
 
+A JumpStart id that the catalog has stands for the hub id of its model.
+
 The only place that knows this grammar.
 """
 
@@ -9,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from packager.catalog.models import similar_model
+from packager.catalog.models import find_model, similar_model
 from packager.core.references import (
     BucketReference,
     DirectoryReference,
@@ -51,7 +53,7 @@ def parse_model_reference(
         return DirectoryReference.at(text)
     if is_hub_id(text) and is_below_directory(text):
         return DirectoryReference.at(text)
-    if found := _parse_hub(text):
+    if found := _parse_hub(text) or _parse_jumpstart(text):
         return found
     if _PATH.fullmatch(text) and not colon:
         return DirectoryReference.at(text)
@@ -110,6 +112,11 @@ def _parse_hub(text: str) -> HubReference | None:
         revision=revision,
         is_streamed=is_streamed,
     )
+
+
+def _parse_jumpstart(text: str) -> HubReference | None:
+    known = find_model(text) if text and "/" not in text else None
+    return _parse_hub(known.hf_id) if known else None
 
 
 def _otherwise(text: str) -> str:

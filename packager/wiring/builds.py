@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from packager.architectures.profile import SameModel
 from packager.build.services import BuildServices
@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from packager.core.record import BuildRecord
 
 
+Found = TypeVar("Found")
+
+
 def services_for(settings: Settings) -> BuildServices:
     """Return the services of one run; raises for unusable outputs, before any work."""
     settings = replace(settings, on_warning=once(settings.on_warning))
@@ -125,7 +128,7 @@ def services_for(settings: Settings) -> BuildServices:
         save=lambda record: _save(record, sinks, settings),
         attach=lambda record, image: _attach(record, image, sinks, settings),
         created=repeat.created if repeat else created_time(settings.environment),
-        find_draft=cache(lambda reference: find_model(reference, settings, is_draft=True)),
+        find_draft=once_each(lambda reference: find_model(reference, settings, is_draft=True)),
         known_draft=rows.known_draft,
         instances=rows.instances(),
         smaller_checkpoints=quantized_checkpoints,
@@ -136,6 +139,7 @@ def services_for(settings: Settings) -> BuildServices:
         read_scales=lambda model: _read_scales(SameModel(model)),
         read_head_values=lambda head, model: read_values(SameModel(head), SameModel(model)),
         peek_model=lambda reference: _peek_model(reference, settings),
+        peek_draft=once_each(lambda reference: _peek_model(reference, settings, is_draft=True)),
         accelerator_of=rows.accelerator_of,
         read_header=lambda file: _read_header(file, reader),
         read_workload=cache(read_workload),
@@ -240,11 +244,33 @@ def parse_model_reference(text: str) -> ModelReference:
     return parse_reference(text, SOURCES.is_outside)
 
 
-def _peek_model(reference: ModelReference, settings: Settings) -> ModelFiles | None:
+def once_each(find: Callable[[ModelReference], Found]) -> Callable[[ModelReference], Found]:
+    """Return a look-up that asks once for each reference, also where it fails."""
+
+    @cache
+    def attempt(reference: ModelReference) -> Found | PackagerError:
+        try:
+            return find(reference)
+        except PackagerError as error:
+            return error
+
+    def found(reference: ModelReference) -> Found:
+        result = attempt(reference)
+        if isinstance(result, PackagerError):
+            raise result
+        return result
+
+    return found
+
+
+def _peek_model(
+    reference: ModelReference, settings: Settings, *, is_draft: bool = False
+) -> ModelFiles | None:
     """Read the headers of a model that building would download; None of any other."""
     if settings.headers_only or reference.source != "hub":
         return None
-    return find_model(reference, replace(settings, headers_only=True), step="headers")
+    peeking = replace(settings, headers_only=True)
+    return find_model(reference, peeking, is_draft=is_draft, step="headers")
 
 
 def _find_base(
@@ -277,10 +303,9 @@ def _pin_files(
 ) -> ModelFiles:
     """Return files with their digests. A plan, or a dry run, takes those that are known.
 
-    A dry run reads the weights where it has to say whether everything is in the cache.
+    A dry run that has to say whether everything is in the cache reads the others.
     """
     from packager.models.pinning import pin_files
 
     unread = settings.headers_only and not settings.read_local
-    unread = unread or (settings.dry_run and settings.on_miss == "run")
     return pin_files(model, index, None if unread else reader, settings.on_event)

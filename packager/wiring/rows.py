@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from packager.catalog.accelerators import accelerator_of
@@ -69,11 +70,15 @@ class CatalogRows:
         return containers(self.own.containers)
 
     def known_draft(
-        self, model: ModelFiles, instance: Instance, container: ContainerFacts
+        self,
+        model: ModelFiles,
+        instance: Instance,
+        container: ContainerFacts,
+        tried: Mapping[str, str],
     ) -> KnownChoice:
-        """Return what `--draft auto` means for a model."""
+        """Return what `--draft auto` means for a model, without what was tried and failed."""
         known = drafts_of(model.ref.published_name, self.own.models)
-        return choose_known(known, model, instance, container, rules())
+        return choose_known(known, model, instance, container, rules(), tried)
 
     def _find(self, name: str) -> Instance:
         if name == LOCAL:

@@ -43,7 +43,6 @@ class Settings:
     runs_elsewhere: bool = False  # steps run on machines of a fleet, not on this one
     headers_only: bool = False  # read no weights: enough for a plan
     read_local: bool = False  # but those on this machine, once: keys need their digests
-    dry_run: bool = False
     cache_dir: Path | None = None  # of artifacts; None: the user's cache directory
     use_cache: bool = True
     cache: CacheOptions = AS_SET_UP

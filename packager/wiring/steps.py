@@ -124,7 +124,7 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
     """Choose who runs steps: nobody where none is to be run."""
     row = EXECUTORS.find(settings.executor)
     _check_address(settings.address, is_cluster=row.traits.is_cluster)
-    runs_nothing = settings.dry_run or settings.headers_only
+    runs_nothing = settings.headers_only
     context = executor_context(settings, environments, reader, runs_nothing=runs_nothing)
     if not runs_nothing:
         return row.make(context)

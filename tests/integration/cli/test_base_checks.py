@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from packager.cli import app
+from packager.images.slim.label import LABEL
 from tests.support.commandline import TINY, Packager
 from tests.support.made_layers import base_of, write_layout
 from tests.support.written_layouts import WrittenLayout
@@ -43,6 +46,41 @@ def test_a_base_of_the_images_platform_is_taken(tmp_path: Path, packager: Packag
     packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", status=0)
 
 
+UNREACHABLE = "127.0.0.1:9/image:1"  # nobody listens there
+
+
+@pytest.mark.parametrize(
+    ("mistake", "status"),
+    [
+        ((*MODEL, "--instance", "g5.xlarge", "--tp-degree", "2"), 3),
+        ((*MODEL, "--max-total-tokens", "9999999"), 3),
+        ((*MODEL, "--evaluate", "default"), 2),
+        ((*MODEL, "--draft", "./nowhere"), 66),
+        (("--model", "./nowhere", "--instance", "local"), 66),
+        (("--model", "tests", "--instance", "local"), 65),
+        (MODEL, 69),
+    ],
+)
+def test_request_and_model_are_looked_at_before_a_registry(
+    mistake: tuple[str, ...], status: int
+) -> None:
+    for asked in (
+        ("--base", UNREACHABLE, "--output", "oci:image"),
+        ("--base", UNREACHABLE, "--dry-run"),
+        ("--base", "scratch", "--output", UNREACHABLE),
+    ):
+        assert app.run(["build", *mistake, *asked, "--quiet"]) == status
+
+
+def test_a_slim_base_of_another_machine_is_refused(tmp_path: Path, packager: Packager) -> None:
+    label = json.dumps({"schema": 1, "kinds": ["nvidia"]})
+    write_layout(tmp_path / "base", base_of((), config={"Labels": {LABEL: label}}))
+
+    done = packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", status=2)
+
+    assert "packager base slim --instance" in done.err
+
+
 def test_a_base_that_moved_since_the_record_is_refused(tmp_path: Path, packager: Packager) -> None:
     recorded = write_base(tmp_path / "base", "amd64", words="recorded")
     built = packager(
@@ -51,9 +89,8 @@ def test_a_base_that_moved_since_the_record_is_refused(tmp_path: Path, packager:
     )
     assert built.status == 0, built.err
     moved = write_base(tmp_path / "base", "amd64", words="moved")
-    weights = ("--model", str(tmp_path / "no-model-any-more"))
 
-    done = packager("build", "--from-record", "image.json", *weights, "--output", "oci:again")
+    done = packager("build", "--from-record", "image.json", "--output", "oci:again")
 
     assert done.status == 5, done.err
     assert f"'oci:base' is now {moved}, the record was made with {recorded}" in done.err

@@ -15,6 +15,7 @@ from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.headers import TINY
+from tests.support.published_hub import publish
 from tests.support.quantized import arriving, save
 
 
@@ -100,7 +101,9 @@ def test_a_streamed_build_reads_scales_where_they_are(
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
-def test_unreachable_output(packager: Packager, environment: dict[str, str], hub: FakeHub) -> None:
+def test_unreachable_output(
+    packager: Packager, environment: dict[str, str], tmp_path: Path
+) -> None:
     done = packager(
         *("build", "--model", "acme/tiny", "--instance", "local", "--base", "scratch"),
         *("--output", "127.0.0.1:9/tiny:1", "--quiet"),
@@ -108,4 +111,23 @@ def test_unreachable_output(packager: Packager, environment: dict[str, str], hub
     )
 
     assert done.status == 69
-    assert hub.requests == []
+    assert not list(tmp_path.glob("hf/**/*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "asked", [(), ("--require-cached", "--quantize", "fp8"), ("--max-layer-size", "2GiB")], ids=str
+)
+def test_a_dry_run_of_a_large_model_reads_headers(
+    asked: tuple[str, ...], packager: Packager, environment: dict[str, str], hub: FakeHub
+) -> None:
+    name = "meta-llama/Meta-Llama-3.1-70B"
+    publish(hub, name)
+    run = ("build", "--model", name, "--instance", "8xH100", "--base", "scratch", "--dry-run")
+
+    done = packager(*run, *asked, "--format", "json", env=environment)
+
+    assert done.status == (8 if "--require-cached" in asked else 0), done.err
+    assert hub.sent <= 20e6
+    if not asked:
+        layers = json.loads(done.out)["layers"]
+        assert sum(layer["size"] for layer in layers if layer["role"] == "weights") > 141e9

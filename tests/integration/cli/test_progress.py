@@ -45,7 +45,7 @@ def test_a_log_has_a_line_for_each_stage_in_order(packager: Packager) -> None:
     done = packager(*BUILD, "--output", "oci:out", "--progress", "plain")
 
     ended = re.findall(r"^(\w+)(?:: .*)?, \d+\.\d s$", done.err, flags=re.MULTILINE)
-    assert ended == ["base", "model", "plan", "layers", "publish"]
+    assert ended == ["model", "plan", "base", "layers", "publish"]
 
 
 @pytest.mark.parametrize("options", [("--quiet",), ("--progress", "none", "--format", "json")])

@@ -74,7 +74,14 @@ def test_a_tool_that_is_not_installed_is_named_with_its_command(
     assert not (tmp_path / "tools").exists()
 
 
-def test_several_instances_have_no_second_opinion(packager: Packager) -> None:
-    done = packager("plan", "--model", str(TINY), "--instance", "all", "--second-opinion", status=2)
+@pytest.mark.parametrize("flag", ["--second-opinion", "--goals"])
+def test_what_is_about_one_plan_is_refused_of_several(flag: str, packager: Packager) -> None:
+    done = packager("plan", "--model", str(TINY), "--instance", "all", flag, status=2)
 
-    assert "--second-opinion applies to one plan" in done.err
+    assert f"{flag} applies to one plan" in done.err
+
+
+def test_goals_are_tried_where_they_are_asked_for() -> None:
+    tried = [[row["goal"] for row in plan(*more)["to_try"]] for more in ((), ("--goals",))]
+
+    assert tried == [[], ["cost", "latency", "throughput"]]

@@ -81,6 +81,7 @@ class FakeHub(Running):
         self.drops: dict[str, list[int]] = {}  # file → bytes after which connections break off
         self.busy: dict[str, list[str]] = {}  # file → `Retry-After` of answers 429
         self.seen: list[Seen] = []
+        self.sent = 0  # bytes of all answers
         self.servers = [Server(_Handler, self)]
         self.url = self.servers[0].url
         # Another host name, as a content network has: the client must not send its token there.
@@ -127,6 +128,10 @@ class _Handler(Handler):
         self._route()
 
     do_HEAD = do_GET
+
+    def say(self, status: int, headers: Mapping[str, str] = {}, body: bytes = b"") -> None:
+        self.server.double.sent += 0 if self.command == "HEAD" else len(body)
+        super().say(status, headers, body)
 
     def _route(self) -> None:
         hub, path = self.server.double, unquote(urlsplit(self.path).path)

@@ -14,9 +14,9 @@ def test_steps_stand_between_the_plan_and_the_layers() -> None:
 
     known = stages_of(cast("Planned", SimpleNamespace(recipe=recipe)))
 
-    assert FIRST_STAGES.stages == ("base", "model", "plan", "layers", "publish")
+    assert FIRST_STAGES.stages == ("model", "plan", "base", "layers", "publish")
     assert known.stages == (
-        *("base", "model", "plan"),
+        *("model", "plan", "base"),
         *("quantize", "compile", "evaluate"),
         *("layers", "publish"),
     )

@@ -36,6 +36,14 @@ def test_every_option_has_a_help_text() -> None:
     assert [place for place, (one, _) in OPTIONS.items() if not one.help] == []
 
 
+def test_every_required_option_is_asked_for() -> None:
+    required = [found for found in OPTIONS.values() if found[0].required]
+    assert len(required) > 15
+    for one, context in required:
+        with pytest.raises(click.MissingParameter):
+            one.handle_parse_result(context, {}, [])
+
+
 def test_no_option_is_described_by_the_name_of_a_type() -> None:
     told = {place: one.make_metavar(context) for place, (one, context) in OPTIONS.items()}
 

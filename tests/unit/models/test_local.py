@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,6 @@ from tests.support.cases import cases_of, read_tables
 from tests.support.changed_models import Change
 from tests.support.doubles.models import (
     llama_tensors,
-    safetensors_bytes,
     write_json,
     write_model,
     write_safetensors,
@@ -313,10 +313,28 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
     refused(model, "is both in 'model-00001-of-00002.*and in 'model-00002")
 
 
-def test_weights_without_a_tensor_are_refused(tmp_path: Path) -> None:
+EMPTY = ("BF16", (0,))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "why"),
+    [
+        ({}, "hold no tensor"),
+        ({"model.norm.weight": EMPTY, "model.layers.0.bias": EMPTY}, "hold only empty tensors"),
+        ({"model.layers.0.experts.up_proj": ("F32", (8, 0, 64))}, "hold only empty tensors"),
+        ({"a.weight": ("F32", (0, 8)), "b.weight": ("F32", (8,))}, "1 weight .* no values: a.wei"),
+        ({"a._extra_state": ("U8", (0,)), "b.weight": ("F32", (8,))}, ""),
+    ],
+)
+def test_weights_that_hold_nothing_are_refused(
+    tensors: dict[str, Any], why: str, tmp_path: Path
+) -> None:
     model = write_model(tmp_path / "m", shards=1)
-    (model / "model.safetensors").write_bytes(safetensors_bytes({}))
-    refused(model, "hold no tensor")
+    write_safetensors(model / "model.safetensors", tensors)
+    if why:
+        refused(model, why)
+    else:
+        assert len(facts(model).tensors) == 2
 
 
 def test_what_is_read_later_is_what_was_looked_at(model: Path) -> None:

@@ -29,6 +29,7 @@ from hypothesis import strategies as st
 
 from packager.errors import ModelRefused
 from packager.models import unpacking
+from packager.models.contents import refuse_pickle
 from packager.models.local import LocalSource
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
@@ -386,3 +387,14 @@ def test_a_model_with_a_hidden_pickle_is_refused(tmp_path: Path, name: str, data
     with pytest.raises(ModelRefused, match=f"'{name}' is not what its name says") as refused:
         LocalSource().facts(parse_model_reference(str(model)))
     assert refused.value.exit_code == 65
+
+
+@pytest.mark.parametrize("opcode", sorted(b"IFLSVgpi"))
+def test_the_look_at_weights_ends_with_their_header(opcode: int) -> None:
+    """Those that take a line read on for a megabyte of zeros."""
+    length = 0x100 + opcode
+    stream = io.BytesIO(struct.pack("<Q", length) + b"{}".ljust(length) + bytes(2**20))
+
+    refuse_pickle("model.safetensors", stream)
+
+    assert stream.tell() <= 8 + length

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from packager.errors import UsageError
-from packager.models.reference import parse_model_reference
+from packager.models.reference import hub_of, parse_model_reference
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -19,8 +19,11 @@ def test_what_looks_like_a_path_is_local(reference: str) -> None:
 
 
 @cases("an_id_is_on_the_hub")
-def test_an_id_is_on_the_hub(reference: str) -> None:
-    assert parse_model_reference(reference).source == "hub"
+def test_an_id_is_on_the_hub(reference: str, means: str | None) -> None:
+    found = parse_model_reference(reference)
+
+    assert found.source == "hub"
+    assert means in (None, hub_of(found).name)
 
 
 @pytest.mark.parametrize("there", ["org/name", "model"], ids=["wins over an id", "has no slash"])
