@@ -40,6 +40,7 @@ class AcceleratorRow:
     must: frozenset[str]  # words that name it there
     may: frozenset[str]  # words that may stand beside them
     aliases: tuple[str, ...]  # beginnings of the names that drivers give it
+    names: tuple[str, ...]  # such names as a whole
     compute_capability: float | None
     memory_bytes: int  # 0: said by the instance
     visible_bytes: int  # what drivers show of the memory, where less; 0: not known
@@ -91,9 +92,12 @@ def accelerator_name(device_name: str) -> str:
     """Return the catalog's name for a driver's device name; an unknown device keeps its own."""
     if device_name in accelerator_rows():
         return device_name
+    rows = accelerator_rows().values()
+    if named := [row.name for row in rows if device_name in row.names]:
+        return named[0]
     matches = (
         (len(alias), row.name)
-        for row in accelerator_rows().values()
+        for row in rows
         for alias in row.aliases
         if device_name.startswith(alias)
     )
@@ -130,6 +134,7 @@ def _row(row: Mapping[str, Any]) -> AcceleratorRow:
         must=frozenset(row.get("must", ())),
         may=frozenset(row.get("may", ())),
         aliases=tuple(row.get("aliases", ())),
+        names=tuple(row.get("names", ())),
         compute_capability=capability,
         memory_bytes=row.get("memory_mib", 0) * MIB,
         visible_bytes=row.get("visible_mib", 0) * MIB,
