@@ -145,6 +145,7 @@ SITUATION_KEYS: Mapping[str, str] = MappingProxyType(
         "load_format": "`sagemaker_fast_model_loader`, `sharded_state`, ``",
         "dtype": "what the engine computes with: `bf16`, `fp16`",
         "kv_dtype": "`auto`, `fp8`",
+        "kv_option": "what asks for a cache in FP8, for hints: `kv_dtype`",
         "attention": "what layers keep of a sequence: `heads`, or `mla` for one latent",
         "head_dim": "of a key",
         "tp_degree": "tensor-parallel degree",

@@ -51,6 +51,11 @@ class LayoutTarget(ImageTarget):
         """Return the target with this tag, where none was written."""
         return replace(self, text=f"{self.text}:{tag}", rest=f"{self.rest}:{tag}", tag=tag)
 
+    def absolute(self) -> Self:
+        """Return the same image for another working directory."""
+        rest = f"{self.directory}:{self.tag}" if self.tag else str(self.directory)
+        return replace(self, text=f"{self.scheme}:{rest}", rest=rest)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:

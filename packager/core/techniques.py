@@ -63,6 +63,12 @@ class Quantization:
         return tuple(dict.fromkeys(found)) or (self,)
 
 
+def cache_option(quantization: Quantization | None) -> str:
+    """Return what makes a KV cache FP8, as hints name it: measured scales do without kv_dtype."""
+    measured = quantization is not None and quantization.scales_cache
+    return "`kv` of --quantize and kv_dtype" if measured else "kv_dtype"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
     """The modules of a model that one target is the first to match."""

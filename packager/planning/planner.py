@@ -253,7 +253,7 @@ def _choose(
     findings += [*found, *check_format(profile, instance, container.traits)]
     findings += [*check_processor(instance, container.traits), *quantized.findings]
     kv_dtype = choose_kv_dtype(request.kv_dtype, quantized.quantization, instance)
-    findings += [*check_kv_dtype(kv_dtype, instance), *drafted.findings]
+    findings += [*check_kv_dtype(kv_dtype, instance, quantized.quantization), *drafted.findings]
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
     findings += check_in_engine(facts.model, container.traits, drafts=by_head)

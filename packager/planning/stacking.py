@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from packager.core.catalog import Rule, finding_of, matching
 from packager.core.plan import Plan
+from packager.core.techniques import cache_option
 from packager.findings import Finding
 
 Situation = dict[str, object]
@@ -76,6 +77,7 @@ def situation_of(
         "base": _own_base(base or container.default_base),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
+        "kv_option": cache_option(plan.quantization),
         "attention": plan.profile.attention,
         "head_dim": plan.profile.head_dim,
         "tp_degree": plan.tp_degree,

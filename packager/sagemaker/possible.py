@@ -16,6 +16,7 @@ from packager.catalog.instances import find_instance
 from packager.catalog.models import eagle_dispatch, find_model
 from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
+from packager.core.techniques import cache_option
 from packager.core.text import escape
 from packager.drafts.request import parse_draft
 from packager.errors import UsageError
@@ -49,6 +50,7 @@ def check_possible(
         "draft": HEAD if trains_head else _draft_kind(request.get("draft")),
         **{name: request[name] for name in ("tp_degree", "pp_degree") if name in request},
         **{name: request[name] for name in ("dtype", "kv_dtype") if _is_set(request.get(name))},
+        "kv_option": cache_option(None),
         **({"architecture": architecture} if architecture else {}),
     }
     schemes = _schemes(request.get("quantize", ""))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
-from packager.core.techniques import Quantization
+from packager.core.techniques import Quantization, cache_option
 from packager.core.traits import EngineTraits
 from packager.findings import Finding
 from packager.sizing.processors import check_kernel
@@ -178,7 +178,9 @@ def choose_kv_dtype(
     return asked or ("fp8" if measured and instance.kind in GPUS else "auto")
 
 
-def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]:
+def check_kv_dtype(
+    asked: str | None, instance: Instance, quantization: Quantization | None = None
+) -> tuple[Finding, ...]:
     """Find that no engine keeps a cache of 8 bits on the device.
 
     Which engine does, and for which models, is asked of the rules: `fp8-kv-…`.
@@ -188,7 +190,7 @@ def check_kv_dtype(asked: str | None, instance: Instance) -> tuple[Finding, ...]
     if instance.kind == "nvidia" and (instance.compute_capability or 0.0) >= FP8_CACHE_SINCE:
         return ()
     message = f"{instance.device_name} cannot read a KV cache in FP8"
-    hint = "leave kv_dtype out, and `kv` of --quantize, or choose an instance with compute "
+    hint = f"leave {cache_option(quantization)} out, or choose an instance with compute "
     hint += "capability 8.9 or later"
     return (Finding("error", "kv-dtype-unsupported", message, hint),)
 

@@ -24,6 +24,7 @@ from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Step
 from packager.core.references import DirectoryReference, HubReference
 from packager.core.request import BuildRequest
+from packager.core.samples import DEFAULT
 from packager.core.techniques import DraftRequest
 from packager.core.validation import first_fault
 from packager.core.warmup import (
@@ -40,6 +41,7 @@ from packager.core.workload import parse_workload
 from packager.drafts.request import AUTO, spell_draft
 from packager.errors import PackagerError, PlanRejected
 from packager.findings import Finding
+from packager.images.target import LAYOUT, parse_layout_target
 from packager.performance.effort import install_seconds, method_of
 from packager.performance.job import MachineOffer, Market, cheapest_place, time_here, time_on
 from packager.version import __version__
@@ -92,8 +94,12 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
     }
     if request.draft and request.draft != AUTO:
         changes["draft"] = absolute_draft(request.draft, planned.facts.draft_asked)
-    if request.calibration:
-        changes["calibration"] = _absolute(request.calibration)
+    for name in ("calibration", "evaluate"):
+        data = getattr(request, name)
+        if data and data != DEFAULT:
+            changes[name] = _absolute(data)
+    if request.base and request.base.startswith(f"{LAYOUT}:"):
+        changes["base"] = parse_layout_target(request.base).absolute().text
     if request.workload and parse_workload(request.workload) is None:
         changes["workload"] = _absolute(request.workload)
     return request.model_copy(update=changes)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
+from packager.core.techniques import cache_option
 from packager.engines.lmi.options import CLOSED_UNTIL, VLLM_NAMES, LmiOptions
 from packager.engines.lmi.render import (
     ASYNC_MODE,
@@ -63,7 +64,8 @@ def check_unread(plan: Plan, options: LmiOptions) -> Iterator[Finding]:
             f"LMI {options.container} silently ignores {KV_DTYPE!r}: the cache would be kept "
             f"in {plan.dtype}, and twice as large as it is planned"
         )
-        hint = f"leave kv_dtype out, or use --container-version {CLOSED_UNTIL + 1} or newer"
+        option = cache_option(plan.quantization)
+        hint = f"leave {option} out, or use --container-version {CLOSED_UNTIL + 1} or newer"
         yield Finding("error", "kv-dtype-unsupported", message, hint)
 
 

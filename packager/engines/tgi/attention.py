@@ -24,14 +24,18 @@ TRUE = {"1", "true"}  # as the shards read a variable that says yes
 
 
 def check_cache(
-    env: Mapping[str, str], facts: Facts = NO_FACTS, *, medusa: bool = False
+    env: Mapping[str, str],
+    facts: Facts = NO_FACTS,
+    *,
+    medusa: bool = False,
+    option: str = "kv_dtype",
 ) -> Iterator[Finding]:
-    """Refuse an FP8 cache where the shards' attention would keep none."""
+    """Refuse an FP8 cache, which `option` asks for, where the shards' attention would keep none."""
     attention, because = choose_attention(env, facts, medusa=medusa)
     if "KV_CACHE_DTYPE" not in env or attention in FP8_CACHE_ATTENTION:
         return
     message = f"TGI keeps an FP8 cache with flashinfer only, and runs {attention}: {because}"
-    yield Finding("error", "kv-dtype-unsupported", message, "leave kv_dtype out")
+    yield Finding("error", "kv-dtype-unsupported", message, f"leave {option} out")
 
 
 def choose_attention(

@@ -10,6 +10,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.stopping import Stopping
+from packager.core.techniques import cache_option
 from packager.core.traits import EngineTraits
 from packager.engines.rules import plan_facts
 from packager.engines.sagemaker import check_environment
@@ -83,7 +84,8 @@ class TgiFamily:
         yield from check_settings(
             env, version, facts, by_script=is_for_sagemaker(plan), drafts=plan.draft is not None
         )
-        yield from check_cache(env, facts, medusa=has_medusa(plan))
+        option = cache_option(plan.quantization)
+        yield from check_cache(env, facts, medusa=has_medusa(plan), option=option)
         yield from check_shards(plan)
         yield from check_environment(plan, env)
         message = (

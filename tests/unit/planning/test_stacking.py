@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from packager.catalog.compatibility import rules
+from packager.catalog.instances import find_instance
 from packager.core.catalog import SITUATION_KEYS, Rule
 from packager.core.plan import Plan
 from packager.core.techniques import Draft, DraftKind, Quantization
 from packager.findings import Finding
 from packager.planning.stacking import check_stack, situation_of
+from packager.sizing.precision import check_kv_dtype
 from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, awq_model_of, model_of, plan_of
 
@@ -52,6 +56,30 @@ def test_an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep(
     plan = replace(plan, profile=replace(plan.profile, **of_model))
 
     assert errors(check_stack(plan, rules())) == found
+
+
+@pytest.mark.parametrize(
+    ("quantization", "words"),
+    [
+        (None, "leave kv_dtype out, or"),
+        (quantized("fp8", "W8A8-FP8"), "leave kv_dtype out, or"),
+        (
+            replace(quantized("fp8", "W8A8-FP8"), options=(("kv", ""),)),
+            "leave `kv` of --quantize and kv_dtype out, or",
+        ),
+        (quantized("kv", ""), "leave `kv` of --quantize and kv_dtype out, or"),
+    ],
+)
+def test_a_hint_names_what_made_the_cache_fp8(
+    quantization: Quantization | None, words: str
+) -> None:
+    plan = plan_for("ml.p4d.24xlarge", kv_dtype="fp8", quantization=quantization)
+    plan = replace(plan, profile=replace(plan.profile, head_dim=96))
+    (rule,) = [one for one in check_stack(plan, rules()) if one.code == "fp8-kv-head-size"]
+    (device,) = check_kv_dtype("fp8", find_instance("ml.g4dn.12xlarge"), quantization)
+
+    assert rule.hint.startswith(words)
+    assert device.hint.startswith(words)
 
 
 def test_every_conflict_is_reported_at_once_with_a_way_out() -> None:

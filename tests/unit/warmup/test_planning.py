@@ -98,3 +98,36 @@ def test_a_job_elsewhere_finds_the_file_of_requests(
     )
 
     assert found.workload == (str(tmp_path / "log.jsonl") if whole else workload)
+
+
+@pytest.mark.parametrize(
+    ("asked", "job_has"),
+    [
+        ({"calibration": "a.jsonl"}, {"calibration": "{here}/a.jsonl"}),
+        ({"evaluate": "./a.jsonl"}, {"evaluate": "{here}/a.jsonl"}),
+        ({"evaluate": "default"}, {"evaluate": "default"}),
+        ({"evaluate": "hf://datasets/org/name"}, {"evaluate": "hf://datasets/org/name"}),
+        ({"base": "oci:base:1"}, {"base": "oci:{here}/base:1"}),
+        ({"base": "oci:../base"}, {"base": "oci:{here}/../base"}),
+        ({"base": "docker:base:1"}, {"base": "docker:base:1"}),
+    ],
+    ids=str,
+)
+def test_a_job_elsewhere_finds_every_file_that_a_request_names(
+    asked: dict[str, str],
+    job_has: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "default").mkdir()
+    facts = facts_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", **asked)
+
+    found = pinned(
+        facts.request,
+        Planned(reference=DirectoryReference.at("m"), facts=facts, plan=PLAN, recipe=Recipe()),
+    )
+
+    for name, text in job_has.items():
+        assert getattr(found, name) == text.replace("{here}", str(tmp_path))
