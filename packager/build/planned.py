@@ -109,7 +109,7 @@ def make_planned(decided: Decided, services: BuildServices, *, with_base: bool) 
 
 
 def _with_files(decided: Decided, facts: Facts, services: BuildServices) -> Facts:
-    """Take the files of a model and a draft that were known by their headers."""
+    """Replace a model and a draft that were known by their headers by their files."""
     if decided.is_peeked:
         model = services.find_model(decided.reference)
         facts = replace(facts, model=model, scales=services.read_scales(model))
@@ -148,7 +148,7 @@ def _draft_finder(services: BuildServices) -> Callable[[ModelReference], ModelFi
 
 
 def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildServices) -> Facts:
-    """Take the first published draft that can be had and that a plan works with.
+    """Choose the first published draft that can be had and that a plan works with.
 
     Drafts that are not there, or not shown, or broken, and those that a plan is refused for are
     passed over, and the finding says why.  Where no plan works without a draft either, the first
