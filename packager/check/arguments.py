@@ -20,6 +20,7 @@ from packager.core.suggestions import nearest
 from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.engines.schema import EngineSchema, Option, read_size
+from packager.engines.successors import find_missing
 from packager.findings import Finding
 from packager.share import read_shipped
 
@@ -28,6 +29,8 @@ NUMBER = re.compile(r"-(\d+|\d*\.\d+)", re.ASCII)
 LEVEL = "optimization-level"
 SIZE = re.compile(r"\d{1,12}(?:\.\d{1,6})?[kmgt]|\d{1,12}[KMGT]", re.ASCII)
 WRITE_VALUE = "write the value behind it, or leave it out"
+SUBCOMMAND = "serve"
+ONCE = "write it once"
 MOST_KEYS = 16  # of one dotted name
 REPEATABLE = frozenset({"middleware"})  # each time adds one
 SWITCHES = {"flag", "switch"}
@@ -102,6 +105,8 @@ class _Reader:
                 self.options[f"--{name}"] = (option, True)
                 if option.type == "switch":
                     self.options[f"--no-{name}"] = (option, False)
+            for name in option.inverses:
+                self.options[f"--{name}"] = (option, False)
 
     def read(self) -> Arguments:
         if self.grammar.is_flexible:
@@ -117,6 +122,9 @@ class _Reader:
                 self._level(word)
             elif text.startswith("-") and len(text) > 1 and not NUMBER.fullmatch(text):
                 self._option(word)
+            elif not self.model_read and text == SUBCOMMAND and self._is_doubled():
+                message = f"{text!r} is given twice, and the second is taken for the model"
+                self._remark(word.place, Finding("error", "argument-refused", message, ONCE))
             elif not self.model_read:
                 self.model_read = True
                 self._give(self.grammar.model, text, word, text if word.known else None)
@@ -129,6 +137,10 @@ class _Reader:
             self.found.given.append(replace(given, name=name, value=text))
         self._repeated()
         return self.found
+
+    def _is_doubled(self) -> bool:
+        """Report whether the model stands behind the word that would be taken for it."""
+        return bool(self.words) and not self.words[0].text.startswith("-")
 
     def _option(self, word: Word) -> None:
         spelled, equals, value = word.text.partition("=")
@@ -157,46 +169,64 @@ class _Reader:
         meant = [known for known in self.options if known.startswith(name)]
         if len(meant) == 1:
             whole = meant[0]
-            message = f"{spelled!r} is read as an abbreviation of {whole!r}"
-            hint = "write it in full: another version may have a second option that begins so"
-            self._remark(word.place, Finding("note", "option-abbreviated", message, hint))
+            self._abbreviated(word, name, spelled, whole)
             return self.options[whole]
         return None, True
 
+    def _abbreviated(self, word: Word, name: str, spelled: str, whole: str) -> None:
+        message = f"{spelled!r} is read as an abbreviation of {whole!r}"
+        gone = find_missing(self.grammar.schema, name.lstrip("-"), self.grammar.version)
+        if gone is not None:  # another option, which only begins so
+            self._remark(word.place, Finding("warning", "option-abbreviated", message, gone.hint))
+            return
+        hint = "write it in full: another version may have a second option that begins so"
+        self._remark(word.place, Finding("note", "option-abbreviated", message, hint))
+
     def _unknown(self, word: Word, name: str, spelled: str, explicit: Word | None) -> None:
-        who, version = self.grammar.who, self.grammar.version
+        who, version, schema = self.grammar.who, self.grammar.version, self.grammar.schema
         begin = sorted(known for known in self.options if known.startswith(name))
-        if name.startswith("--") and len(name) > 3 and begin:
+        dashed = name.lstrip("-").replace("_", "-")
+        gone = find_missing(schema, dashed, version)
+        first, blank, behind = spelled.partition(" ")
+        message = f"{who} {version} has no option {shorten(spelled, 60)}"
+        old, new = "", ""
+        if blank and first in self.options:
+            old, new = spelled, f"{first}={behind.strip()}"
+            message += ": two words stand in one"
+            hint = f"write them apart, or as {shorten(new, 60)}"
+        elif gone is not None:
+            hint = gone.hint
+            if gone.to and (self.grammar.is_flexible or "." not in gone.to):
+                old, new = spelled, f"--{gone.to}"
+        elif name.startswith("--") and len(name) > 3 and begin:
             message = f"{who} {version} does not know which option {spelled!r} begins"
             hint = f"write it in full: {', '.join(begin[:6])}"
+        elif f"--{dashed}" in self.options:
+            hint, old, new = f"write it as --{dashed}", spelled, f"--{dashed}"
         else:
-            dashed = name.lstrip("-").replace("_", "-")
-            message = f"{who} {version} has no option {shorten(spelled, 60)}"
-            if f"--{dashed}" in self.options:
-                hint = f"write it as --{dashed}"
-            else:
-                close = nearest(dashed, self.grammar.schema.options)
-                hint = f"did you mean '--{close}'?" if close else "leave it out"
-        self._remark(word.place, Finding("error", "key-dropped", message, hint))
-        if explicit is None:
+            close = nearest(dashed, schema.options)
+            hint = f"did you mean '--{close}'?" if close else "leave it out"
+        self._remark(word.place, Finding("error", "key-dropped", message, hint), old, new)
+        if explicit is None and not blank:
             self._values()
 
     def _switch(
         self, word: Word, spelled: str, option: Option, explicit: Word | None, *, is_on: bool
     ) -> None:
+        value, joint = "", "="
         if explicit is not None:
-            message = f"{self.grammar.who} accepts no value for {spelled!r}"
-            hint = f"write {spelled} alone" + (
-                f", or --no-{option.name}" if option.type == "switch" else ", or leave it out"
-            )
-            self._remark(word.place, Finding("error", "value-refused", message, hint))
+            value, message = explicit.text, f"{self.grammar.who} accepts no value for {spelled!r}"
         elif self.words and self.words[0].text.lower() in {"true", "false"}:
-            value = self.words.pop(0).text
+            value, joint = self.words.pop(0).text, " "
             message = f"{self.grammar.who} accepts no value for {spelled!r}, but {value!r} follows"
+        if value or explicit is not None:
             hint = f"write {spelled} alone" + (
                 f", or --no-{option.name}" if option.type == "switch" else ", or leave it out"
             )
-            self._remark(word.place, Finding("error", "value-refused", message, hint))
+            meant = {"true": spelled, "false": f"--no-{option.name}"}.get(value.lower(), "")
+            is_sure = is_on and (value.lower() == "true" or option.type == "switch")
+            old, new = (f"{spelled}{joint}{value}", meant) if meant and is_sure else ("", "")
+            self._remark(word.place, Finding("error", "value-refused", message, hint), old, new)
         self._give(option.name, spelled, word, is_on)
 
     def _valued(self, word: Word, spelled: str, option: Option, explicit: Word | None) -> None:

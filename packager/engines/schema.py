@@ -110,10 +110,6 @@ class EngineSchema:
         wanted = name.lower().replace("_", "-")
         return next((o for o in self.options.values() if wanted in o.inverses), None)
 
-    def guess(self, name: str) -> str:
-        """Return a hint at the option that was meant, or to leave it out."""
-        return guess(name.lower().replace("_", "-"), self.options, "leave it out")
-
 
 @lru_cache(maxsize=256)  # a ranking asks hundreds of times; versions may be a user's
 def find_schema(engine: str, version: str) -> EngineSchema:

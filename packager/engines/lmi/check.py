@@ -22,6 +22,7 @@ from packager.engines.rendering.environment import NotRepresentable, to_property
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import check_value, find_schema
 from packager.engines.shared import check_unnamed, draft_dir, draft_unsupported
+from packager.engines.successors import find_missing
 from packager.findings import Finding
 
 EAGLE_SINCE = 16  # vllm/config.py of 0.8.4 sets the method by the path, whatever was asked for
@@ -104,7 +105,8 @@ def check_settings(
             yield Finding("error", "options-conflict", message, hint)
         elif key not in options.types:
             message = f"LMI {options.container} silently ignores {key!r}"
-            hint = guess(key, options.types, "leave it out, or use another family")
+            gone = _gone(key, options, vllm_version)
+            hint = gone or guess(key, options.types, "leave it out, or use another family")
             yield Finding("error", "key-dropped", message, hint)
         else:
             yield from _check_one(key, value, options)
@@ -152,6 +154,14 @@ def _handler(meant: Mapping[str, str], release: int) -> str:
         return "async"
     is_default = meant.get(ROLLING_BATCH, "auto") == "auto"
     return "async" if is_default and release >= ASYNC_SINCE else "vllm"
+
+
+def _gone(key: str, options: LmiOptions, vllm_version: str) -> str:
+    """Return what became of an option of vLLM that LMI would hand on; "" for other keys."""
+    if not options.pass_through or not vllm_version:
+        return ""
+    missing = find_missing(find_schema("vllm", vllm_version), key.removeprefix("option."))
+    return missing.hint.replace("write --", "write option.") if missing is not None else ""
 
 
 def _check_one(key: str, value: str, options: LmiOptions) -> Iterator[Finding]:

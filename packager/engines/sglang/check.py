@@ -10,6 +10,7 @@ from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, check_value, value_tokens
 from packager.engines.sglang.render import ALGORITHMS
 from packager.engines.shared import draft_unsupported
+from packager.engines.successors import hint_for
 from packager.findings import Finding
 
 NUMBER = re.compile(r"-(\d+|\d*\.\d+)", re.ASCII)  # below zero, as argparse reads it
@@ -43,7 +44,7 @@ def check_options(
         option = schema.options.get(name)
         if option is None:
             message = f"SGLang {schema.version} has no option {name!r}"
-            yield Finding("error", "key-dropped", message, schema.guess(name))
+            yield Finding("error", "key-dropped", message, hint_for(schema, name))
             continue
         words = value_tokens(option, value)
         for word in words:

@@ -11,6 +11,7 @@ from packager.engines.prequantized import check_arrived
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, check_value, find_schema
 from packager.engines.shared import checkpoint_format, draft_unsupported
+from packager.engines.successors import find_missing
 from packager.engines.tgi.attention import runs_chunks
 from packager.engines.tgi.render import DEFAULT_PREFILL, QUANTIZE, schema_of
 from packager.findings import Finding
@@ -65,7 +66,8 @@ def _unread(
         ours = next(ours for ours, theirs in schema.exports.items() if theirs == name)
         return Finding("error", "key-dropped", message, f"use {ours!r}")
     message = f"neither launcher, router nor shards of TGI {schema.version} read {name!r}"
-    return Finding("error", "key-dropped", message, guess(name, known))
+    gone = find_missing(schema, name)
+    return Finding("error", "key-dropped", message, gone.hint if gone else guess(name, known))
 
 
 def _check_script(env: Mapping[str, str], schema: EngineSchema) -> Iterator[Finding]:

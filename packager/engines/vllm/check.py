@@ -15,6 +15,7 @@ from packager.engines.given import asked_config
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, Option, check_value, check_version, versions_with
 from packager.engines.shared import draft_unsupported
+from packager.engines.successors import hint_for
 from packager.engines.values import UNBOUNDED
 from packager.engines.vllm.options import DRAFT_FIELD, speculative_config
 from packager.engines.vllm.render import LISTS_AFTER, QUOTES_UNTIL, words_of
@@ -63,7 +64,7 @@ def _unknown(who: str, name: str, value: str | bool, schema: EngineSchema) -> Fi
         hint = f"write {owner.name}={json.dumps(inner, separators=(',', ':'))}"
         return Finding("error", "key-dropped", message, hint)
     message = f"{who} {schema.version} has no option {name!r}"
-    return Finding("error", "key-dropped", message, schema.guess(name))
+    return Finding("error", "key-dropped", message, hint_for(schema, name))
 
 
 def _json_of(text: str) -> object:
