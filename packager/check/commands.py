@@ -23,6 +23,7 @@ from packager.share import read_shipped
 
 LAUNCHERS = Path(__file__).parent / "data" / "launchers.toml"
 DEEPEST = 4  # scripts inside of scripts
+DOCKER_SHM = "64m"  # docs.docker.com/reference/cli/docker/container/run; read 2026-11-30
 RUNS = frozenset({"run", "create"})
 
 
@@ -109,7 +110,7 @@ def container_servers(
     arguments: tuple[Word, ...],
     env: tuple[Setting, ...],
     name: str = "",
-    options: tuple[Setting, ...] = (),
+    resources: tuple[Setting, ...] = (),
 ) -> Iterator[Server]:
     """Yield the servers of a container: scripts that its words hold are read."""
     words, starts = (*entrypoint, *arguments), find_start((*entrypoint, *arguments)) is not None
@@ -123,10 +124,12 @@ def container_servers(
             name=name,
             image=image,
             env=further,
-            options=options,
+            resources=resources,
             remarks=remarks,
         )
-    whole = Server(place=place, name=name, image=image, env=env, options=options, remarks=doubled)
+    whole = Server(
+        place=place, name=name, image=image, env=env, resources=resources, remarks=doubled
+    )
     if not found and (entrypoint or starts):
         yield replace(whole, command=words)
     elif not found:
@@ -249,8 +252,29 @@ def _run(words: Sequence[Word]) -> Iterator[Server]:
             entrypoint=entrypoint,
             arguments=tuple(words[index + 1 :]),
             env=tuple(env),
-            options=tuple(options),
+            resources=(*_resources(options, words[0].place),),
         )
+
+
+def _resources(options: Sequence[Setting], place: Place) -> Iterator[Setting]:
+    """Yield what `docker run` gives: devices that are counted, and shared memory."""
+    given = {setting.name: setting for setting in options}
+    gpus = given.get("--gpus")
+    if gpus is not None and gpus.value is not None:
+        value = gpus.value.strip("'\"").removeprefix("device=")
+        if value.isdecimal() and "device=" not in gpus.value:
+            yield Setting("devices", value, gpus.place)
+        elif "device=" in gpus.value:
+            yield Setting("devices", str(len(value.split(","))), gpus.place)
+    shared = given.get("--shm-size") or given.get("--ipc")
+    mounts = [one for one in options if "/dev/shm" in (one.value or "")]
+    if not mounts:
+        yield shared_memory(shared, place)
+
+
+def shared_memory(given: Setting | None, place: Place) -> Setting:
+    """Return the size of /dev/shm that a container is given, or what Docker gives unasked."""
+    return Setting("shm", given.value if given else DOCKER_SHM, given.place if given else place)
 
 
 def _is_bare(name: str) -> bool:

@@ -7,6 +7,7 @@ that starts an engine is a command; what is under the keys of a container belong
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from packager.check.commands import container_servers, find_start, may_start, servers_in
 from packager.check.shell import inside, read_commands
@@ -18,6 +19,7 @@ IMAGES = ("image", "Image", "imageUri", "container_image", "docker_image", "imag
 COMMANDS = ("entrypoint", "entryPoint", "entrypointCommand", "command", "Command", "cmd")
 ARGUMENTS = ("args", "arguments", "extraArgs", "extra_args", "containerArgs", "Args")
 VARIABLES = ("env", "envs", "environment", "Environment", "environment_variables", "extraEnv")
+DEVICES = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 SCALARS = frozenset({"text", "int", "float", "bool", "null"})
 
 
@@ -56,7 +58,8 @@ def _mapping(node: Node, file: str, name: str) -> Iterator[Server]:
         # Where a list is no entry point by its name, an image's own command gets it.
         is_entry = command is not None and bool(parts[1])
         entrypoint, words = (parts[0], parts[1]) if is_entry else ((), (*parts[0], *parts[1]))
-        yield from _container(entrypoint, words, env, place, title, image)
+        for server in _container(entrypoint, words, env, place, title, image):
+            yield replace(server, resources=tuple(devices_in(node, file)))
         taken = (command, arguments)
         rest = {key: value for key, value in rest if value not in taken}.items()
     for key, value in rest:
@@ -74,6 +77,22 @@ def _container(
     yield from container_servers(
         place=place, image=image, entrypoint=entrypoint, arguments=arguments, env=env, name=name
     )
+
+
+def devices_in(node: Node, file: str) -> Iterator[Setting]:
+    """Yield the number of devices that a container's limits, or a compose file's, count."""
+    for path in (("resources", "limits"), ("resources", "requests")):
+        limits = node.get(*path)
+        for key, value in limits.pairs if limits is not None else ():
+            if key.text in DEVICES and value.text.isdecimal():
+                yield Setting("devices", value.text, Place(file, value.line, value.column))
+                return
+    for one in node.listed("deploy", "resources", "reservations", "devices"):
+        ids, count = one.listed("device_ids"), one.get("count")
+        if ids:
+            yield Setting("devices", str(len(ids)), Place(file, one.line, one.column))
+        elif count is not None and count.text.isdecimal():
+            yield Setting("devices", count.text, Place(file, count.line, count.column))
 
 
 def _first(entries: dict[str, Node], keys: Sequence[str]) -> Node | None:

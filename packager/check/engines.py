@@ -100,28 +100,10 @@ DIALECTS: Mapping[str, EngineDialect] = {
 def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     """Find what an engine of `DIALECTS` refuses, drops or changes of a server's settings."""
     schema, dialect = find_schema(target.family, target.version), DIALECTS[target.family]
-    who, prefix = dialect.who, dialect.prefix
-    for unproven in check_version(who, target.version, schema):
+    for unproven in check_version(dialect.who, target.version, schema):
         yield Remark(server.place, replace(unproven, hint=KNOWN_VERSIONS))
-    command, by_command = _command(server, target)
-    grammar = _grammar(server, target, schema)
-    arguments = read_arguments(command, grammar)
-    given = [*_of_config(server.config, schema), *arguments.given]
-    yield from arguments.remarks
-    yield from _config_remarks(server.config, arguments, target)
-    if by_command and server.image:
-        yield from check_unread(server.env, prefix, COMMAND_ALONE)
-    if not by_command:
-        if server.arguments:
-            first = server.arguments[0]
-            dropped = Finding("error", "key-dropped", NO_ARGUMENTS, f"set {prefix}… variables")
-            yield Remark(first.place, dropped)
-        from_env = image_options(server.env, prefix, schema)
-        yield from from_env.remarks
-        if dialect.quotes_until:
-            yield from _check_words(from_env.given, target)
-        given += [_as_split(one, schema, target) for one in from_env.given]
-    settings = {one.name: one for one in given}
+    settings, remarks = _read(server, target, schema)
+    yield from remarks
     names = _names(settings.values())
     options = _options(settings.values())
     case = _Case(
@@ -129,12 +111,41 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
         schema=schema,
         facts=facts,
         version=target.version,
-        one_word=not by_command,
+        one_word=not _command(server, target)[1],
     )
     draft, config = settings.get(dialect.draft_option), asked_config(_texts(options))
     if draft is not None and config is not None:
-        yield from located(check_draft_config(who, config, schema), {}, draft.place)
+        yield from located(check_draft_config(dialect.who, config, schema), {}, draft.place)
     yield from located(dialect.check(case), names, server.place)
+
+
+def engine_settings(server: Server, target: Target) -> Mapping[str, Given]:
+    """Return the options of a server by their own names, as its engine ends up with them."""
+    return _read(server, target, find_schema(target.family, target.version))[0]
+
+
+def _read(
+    server: Server, target: Target, schema: EngineSchema
+) -> tuple[dict[str, Given], list[Remark]]:
+    """Return what is given to the engine, and what is wrong with how it is given."""
+    dialect, (command, by_command) = DIALECTS[target.family], _command(server, target)
+    prefix = dialect.prefix
+    arguments = read_arguments(command, _grammar(server, target, schema))
+    given = [*_of_config(server.config, schema), *arguments.given]
+    remarks = [*arguments.remarks, *_config_remarks(server.config, arguments, target)]
+    if by_command and server.image:
+        remarks += check_unread(server.env, prefix, COMMAND_ALONE)
+    if not by_command:
+        if server.arguments:
+            first = server.arguments[0]
+            dropped = Finding("error", "key-dropped", NO_ARGUMENTS, f"set {prefix}… variables")
+            remarks.append(Remark(first.place, dropped))
+        from_env = image_options(server.env, prefix, schema)
+        remarks += from_env.remarks
+        if dialect.quotes_until:
+            remarks += _check_words(from_env.given, target)
+        given += [_as_split(one, schema, target) for one in from_env.given]
+    return {one.name: one for one in given}, remarks
 
 
 def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:

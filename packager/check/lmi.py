@@ -44,10 +44,8 @@ WINNING = {
 
 def check_lmi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     """Find what this release of LMI drops, refuses or reads otherwise."""
-    used = {setting.name: setting for setting in server.properties}
-    yield from _overridden(server, used)
-    for name, setting in _of_environment(server.env).items():
-        used.setdefault(name, setting)
+    yield from _overridden(server, {setting.name: setting for setting in server.properties})
+    used = lmi_settings(server)
     values = {
         name: setting.value
         for name, setting in used.items()
@@ -62,6 +60,14 @@ def check_lmi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     schema = find_schema("vllm", target.version)
     found = [*_findings(values, target, schema, facts)]
     yield from _with_migration(located(found, names, server.place), used, target)
+
+
+def lmi_settings(server: Server) -> Mapping[str, Setting]:
+    """Return what the server ends up with by LMI's keys: the file's, then what variables add."""
+    return {
+        **_of_environment(server.env),
+        **{setting.name: setting for setting in server.properties},
+    }
 
 
 def option_of(variable: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from packager.check.commands import container_servers
-from packager.check.containers import servers_under
+from packager.check.commands import container_servers, shared_memory
+from packager.check.containers import devices_in, servers_under
 from packager.check.properties import read_settings
 from packager.check.shell import expand_kubernetes, inside, read_commands
 from packager.check.values import Edit, Place, Remark, Server, Setting, Word
@@ -70,8 +70,19 @@ def read_compose(
                 entrypoint=entry,
                 arguments=words,
                 env=env,
+                resources=(*devices_in(service, file), *_compose_shm(service, reading)),
             )
     return tuple(servers), tuple(reading.remarks)
+
+
+def _compose_shm(service: Node, reading: _Reading) -> Iterator[Setting]:
+    given = service.get("shm_size") or service.get("ipc")
+    mounts = service.get("volumes") or service.get("tmpfs")
+    listed = mounts.items if mounts is not None else ()
+    if any("/dev/shm" in (one.text or one.value("target")) for one in listed):
+        return
+    found = Setting("shm", given.text, reading.place(given)) if given is not None else None
+    yield shared_memory(found, reading.place(service))
 
 
 def _objects(document: Node) -> Iterator[Node]:
@@ -143,7 +154,13 @@ def _container(node: Node, reading: _Reading) -> Iterator[Server]:
         entrypoint=command,
         arguments=arguments,
         env=env,
+        resources=(*devices_in(node, reading.file), *_pod_shm(node, reading)),
     )
+
+
+def _pod_shm(node: Node, reading: _Reading) -> Iterator[Setting]:
+    if not any(one.value("mountPath") == "/dev/shm" for one in node.listed("volumeMounts")):
+        yield shared_memory(None, reading.place(node))
 
 
 def _kubernetes_env(node: Node, reading: _Reading) -> tuple[Setting, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePath
 
 from packager.check.commands import may_start, servers_in
@@ -16,7 +18,7 @@ from packager.check.properties import read_properties
 from packager.check.shell import POSIX, at, dialect_of, read_commands
 from packager.check.text import MAX_BYTES, NotReadable, carriage_returns, control_remarks, decode
 from packager.check.units import read_unit
-from packager.check.values import Document, Kind, Remark, Server
+from packager.check.values import Document, Kind, Place, Remark, Server, Setting
 from packager.check.yaml_nodes import Node, parse_yaml
 from packager.core.documents import NotStrict
 
@@ -25,6 +27,9 @@ SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
 PROPERTY = re.compile(r"(?:option\.[A-Za-z_]+|engine)\s*[=:]", re.ASCII)
 FROM = re.compile(r"\s*(?:ARG\s.*\n\s*)*FROM\s+\S", re.ASCII)
 YAML_KEY = re.compile(r"(?:---|[\"']?[A-Za-z_][\w.-]*[\"']?:(?:\s|$))")
+SBATCH = re.compile(r"(?m)^#SBATCH[ \t]+(.*)$")
+GPUS = re.compile(r"(?:--gres=gpu:(?:[\w.-]+:)?|--gpus(?:-per-node)?=(?:[\w.-]+:)?|-G)(\d+)")
+NODES = re.compile(r"(?:--nodes=?|-N=?)(?!1$)\d+(?:-\d+)?")
 UNIT = re.compile(r"\s*\[(?:Unit|Service|Container|program:[^\]]+|supervisord)\]")
 HCL = re.compile(r"\s*(?:job|resource|variable|locals|terraform|data|module)\b[^\n{]*\{")
 SUFFIXES: dict[str, Kind] = {
@@ -114,7 +119,22 @@ def _read(
             return read_unit(file, text), ()
     dialect = dialect_of(text, PurePath(file).suffix.lower())
     commands = read_commands(text, at(file), dialect)
-    return tuple(servers_in(commands)), ()
+    devices = tuple(slurm_devices(file, text))
+    servers = (replace(one, resources=(*one.resources, *devices)) for one in servers_in(commands))
+    return tuple(servers), ()
+
+
+def slurm_devices(file: str, text: str) -> Iterator[Setting]:
+    """Yield the devices that Slurm gives a job on one machine; none of a job on several."""
+    asked = [(found, found[1].split()) for found in SBATCH.finditer(text)]
+    if any(NODES.fullmatch(word) for _, words in asked for word in ("".join(words),)):
+        return
+    for found, words in asked:
+        for word in words:
+            count = GPUS.fullmatch(word)
+            if count is not None:
+                line = text.count("\n", 0, found.start()) + 1
+                yield Setting("devices", count[1], Place(file, line))
 
 
 def _is_hcl(file: str, text: str) -> bool:

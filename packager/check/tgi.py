@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
@@ -38,7 +38,7 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     on_command = arguments.settings()
     settings = {one.name: one for one in _of_environment(server.env, schema)}
     for name, given in on_command.items():
-        variable = name.upper().replace("-", "_")
+        variable = _variable(name)
         earlier = settings.get(variable)
         if earlier is not None:
             message = f"{variable!r} has no effect: {given.spelled!r} on the command line wins"
@@ -61,6 +61,21 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
         *check_cache(shown, facts),
     ]
     yield from located(findings, names, server.place)
+
+
+def tgi_settings(server: Server, target: Target) -> Mapping[str, Given]:
+    """Return what the launcher ends up with, by its variables: the command line wins."""
+    start = find_start(server.command) or find_start(server.arguments)
+    words = start.arguments if start is not None else server.arguments
+    schema = find_schema("tgi", target.version)
+    grammar = Grammar(who="TGI", schema=_command_line(schema), version=target.version)
+    given = read_arguments(words, grammar).settings()
+    in_env = {one.name: one for one in _of_environment(server.env, schema)}
+    return {**in_env, **{_variable(name): one for name, one in given.items()}}
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace("-", "_")
 
 
 def _command_line(schema: EngineSchema) -> EngineSchema:

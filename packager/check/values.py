@@ -114,7 +114,8 @@ class Server:
     env: tuple[Setting, ...] = ()
     properties: tuple[Setting, ...] = ()  # of a serving.properties
     config: tuple[Setting, ...] = ()  # of a file for an engine's `--config`
-    options: tuple[Setting, ...] = ()  # of what starts its container: `--gpus`, limits, mounts
+    # What its container or job has: `devices`, a number, and `shm`, the size of /dev/shm.
+    resources: tuple[Setting, ...] = ()
     remarks: tuple[Remark, ...] = ()  # of its command's lines
 
 

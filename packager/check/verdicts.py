@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 
+from packager.check.demands import check_resources
 from packager.check.engines import check_engine
 from packager.check.lmi import check_lmi
 from packager.check.neuron import check_neuron
@@ -25,9 +27,10 @@ from packager.check.values import (
     Word,
 )
 from packager.engines.rules import NO_FACTS, Facts
-from packager.findings import Finding
+from packager.findings import LACKS, MEMORY, Finding
 
 CHECKS = {"vllm": check_engine, "sglang": check_engine, "lmi": check_lmi, "tgi": check_tgi}
+AskPlanner = Callable[[Server, Target], Iterator[Remark]]
 NEURON_CHECKS = {"hf-vllm-neuronx": check_neuron, UPSTREAM: check_neuron}  # by the image
 MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
 LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
@@ -48,13 +51,17 @@ def judge(
     asked: Sequence[Target] = (),
     facts: Facts = NO_FACTS,
     on_sagemaker: bool = False,
+    planner: AskPlanner | None = None,
 ) -> Report:
-    """Check every server; a serving.properties and an env file of one call belong together."""
+    """Check every server; a serving.properties and an env file of one call belong together.
+
+    With a `planner` it is asked, too, what it would refuse.
+    """
+    judge_one = partial(
+        _judge, asked=asked, facts=facts, on_sagemaker=on_sagemaker, planner=planner
+    )
     judged = [
-        (
-            document,
-            [_judge(one, document, asked, facts, on_sagemaker=on_sagemaker) for one in servers],
-        )
+        (document, [judge_one(server, document) for server in servers])
         for document, servers in _joined(documents)
     ]
     checked = tuple(one for _, servers in judged for one in servers)
@@ -128,10 +135,11 @@ def _may_be_lmi(document: Document) -> bool:
 def _judge(
     server: Server,
     document: Document,
+    *,
     asked: Sequence[Target],
     facts: Facts,
-    *,
     on_sagemaker: bool,
+    planner: AskPlanner | None,
 ) -> Checked:
     target = find_target(server, asked)
     remarks = [] if target is None and server.config else [*_plain(server)]
@@ -145,6 +153,14 @@ def _judge(
         remarks.append(Remark(server.place, finding))
     remarks += _of_others(server.env, target)
     remarks += checked(server, target, facts)
+    remarks += check_resources(server, target)
+    if planner is not None:  # what an engine's own checks tell of a setting is told once
+        told = {remark.place for remark in remarks if remark.finding.severity == "error"}
+        remarks += [
+            remark
+            for remark in planner(server, target)
+            if remark.place not in told - {server.place} or remark.finding.data.get(LACKS) == MEMORY
+        ]
     names = [setting.name for setting in server.env]
     is_sagemaker = on_sagemaker or any(name.startswith(SAGEMAKER) for name in names)
     if document.kind == "env" and is_sagemaker:

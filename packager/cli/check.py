@@ -18,7 +18,7 @@ from packager.check.sarif import sarif_document
 from packager.check.targets import parse_target
 from packager.check.text import MAX_BYTES, NotReadable
 from packager.check.values import KINDS, Document, Kind, Report
-from packager.check.verdicts import judge
+from packager.check.verdicts import AskPlanner, judge
 from packager.cli.shared_options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
 from packager.core.text import escape
@@ -88,9 +88,9 @@ def check(
     packager check serve.sh --for vllm --fix --in-place
     """
     asked = tuple(parse_target(text) for text in targets)
-    facts = _facts(model, instance)
+    facts, planner = _facts(model, instance)
     on_sagemaker = bool(instance) and _is_hosted(instance)
-    look = partial(judge, asked=asked, facts=facts, on_sagemaker=on_sagemaker)
+    look = partial(judge, asked=asked, facts=facts, on_sagemaker=on_sagemaker, planner=planner)
     _check_fix(files, fix=fix, output=output, in_place=in_place)
     read = {file: _bytes_of(file) for file in dict.fromkeys(files)}
     if fix:
@@ -168,23 +168,31 @@ def _bytes_of(file: str) -> bytes:
     return data
 
 
-def _facts(model: str | None, instance: str | None) -> Facts:
+def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner | None]:
     """Return what rules may ask of the model and the machine, as far as they are named."""
     found: Facts = {}
-    if model is not None:
-        from packager.architectures.profile import make_profile
-        from packager.wiring import Settings, find_model, parse_model_reference
+    named = find_instance(instance) if instance is not None else None
+    if named is not None:
+        found = {**found, **device_facts(named)}
+    if model is None:
+        return found, None
+    from packager.architectures.profile import make_profile
+    from packager.check.planned import Machine, plan_remarks
+    from packager.plugins.tables import FAMILIES
+    from packager.wiring import Settings, find_model, parse_model_reference
 
-        profile, findings = make_profile(
-            find_model(parse_model_reference(model), Settings(headers_only=True))
-        )
-        errors = tuple(finding for finding in findings if finding.severity == "error")
-        if errors:
-            raise PlanRejected(errors)
-        found = {**found, **model_facts(profile)}
-    if instance is not None:
-        found = {**found, **device_facts(find_instance(instance))}
-    return found
+    files = find_model(parse_model_reference(model), Settings(headers_only=True))
+    profile, findings = make_profile(files)
+    errors = tuple(finding for finding in findings if finding.severity == "error")
+    if errors:
+        raise PlanRejected(errors)
+    found = {**found, **model_facts(profile)}
+    if named is None:
+        return found, None
+    machine = Machine(
+        model=files, instance=named, family=lambda family: FAMILIES.find(family).make()
+    )
+    return found, partial(plan_remarks, machine=machine)
 
 
 def _is_hosted(instance: str | None) -> bool:
