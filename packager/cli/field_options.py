@@ -177,14 +177,16 @@ def _option(
     repeatable = get_origin(kind) in (tuple, dict)
     if repeatable and (element := _field_type(get_args(kind)[0])).kind is int:
         callback, repeatable = _number_list(element.bounds), False
+    # A default of None would stand for an answer, and nothing that is required be asked for.
+    default = () if repeatable else field.default
+    stated: dict[str, Any] = {} if field.is_required else {"default": default}
     return click.option(
         field.flag,
         field.name,
         type=click_type,
         multiple=repeatable,
         required=field.is_required,
-        # A default of None would stand for an answer, and nothing that is required be asked for.
-        **({} if field.is_required else {"default": () if repeatable else field.default}),
+        **stated,
         show_default=field.default is not None,
         callback=callback,
         metavar=None if lists_choices else field.metavar,
