@@ -10,6 +10,9 @@ import threading
 from functools import cache
 from typing import Any
 
+from artifact_cache.secrets import remember_headers
+from artifact_cache.timely import TimelyResponse
+
 _MAKING = threading.Lock()
 
 
@@ -19,6 +22,7 @@ def aws_session() -> Any:
     from botocore.session import get_session
 
     found = get_session()
+    found.register("request-created", _remember_credentials)
     with _MAKING:
         loader = _loader(found.get_config_variable("data_path"))
         found.register_component("data_loader", loader)
@@ -26,6 +30,31 @@ def aws_session() -> Any:
         # boto3 adds its own place for each session.
         loader.search_paths[:] = dict.fromkeys(loader.search_paths)
     return session
+
+
+def aws_client(service: str, session: Any = None, **given: Any) -> Any:
+    """Return a client of boto3 whose read time-out is for a whole head or small answer.
+
+    Of a large answer each 64 KiB have as long.
+    """
+    from botocore import awsrequest
+
+    class Plain(awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]
+        class ConnectionCls(awsrequest.AWSHTTPConnection):  # type: ignore[misc]
+            response_class = TimelyResponse
+
+    class Secure(awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]
+        class ConnectionCls(awsrequest.AWSHTTPSConnection):  # type: ignore[misc]
+            response_class = TimelyResponse
+
+    client = (session or aws_session()).client(service, **given)
+    client._endpoint.http_session._pool_classes_by_scheme.update(http=Plain, https=Secure)
+    return client
+
+
+def _remember_credentials(request: Any, **_: Any) -> None:
+    """Keep what a request was just signed with out of every text."""
+    remember_headers(request.headers)
 
 
 @cache

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import re
 
+from artifact_cache import secrets
+
+QUOTED_BYTES = 64 * 1024  # of an answer, for `quote_answer`: it cuts no secret that it looks for
+_NOT_SHOWN = "(not shown: a secret was sent that is too short to be found in it)"
+
 # Letters and marks that show as nothing at all, though Unicode does not count them as format.
 _UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
 _EMOJI = "\u2190-\u2bff\u3030\u303d\u3297\u3299\ufe0f\U0001f000-\U0001faff"
@@ -30,13 +35,29 @@ def hide_userinfo(text: str) -> str:
     return _BARE_USERINFO.sub("***@", _USERINFO.sub("***@", text))
 
 
+def quote_answer(said: str | bytes, most: int) -> str:
+    """Return at most `most` characters of what a server said, on one line and without secrets.
+
+    Give all of it, or `QUOTED_BYTES`: of a text that was cut half a secret would be left.
+    """
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    if text and secrets.SECRETS.has_short:
+        return _NOT_SHOWN
+    shown = secrets.hide_secrets(text)
+    if len(said) >= QUOTED_BYTES:
+        shown = shown[: -secrets.SECRETS.longest or None]
+    return escape(shown[:most])
+
+
 def escape(text: str) -> str:
     r"""Write every character that a terminal would obey or hide as `\n`, `\x1b` or `\u202e`.
 
     Control and format characters, line and paragraph separators, direction marks, zero-width,
-    private and unassigned characters, and halves of surrogate pairs.  Letters of all scripts and
-    emoji stay.  Escaping twice changes nothing: a backslash is left as it is.
+    private and unassigned characters, and halves of surrogate pairs; secrets that were sent become
+    `***`.  Letters of all scripts and emoji stay.  Escaping twice changes nothing: a backslash is
+    left as it is.
     """
+    text = secrets.hide_secrets(text)
     if text.isascii() and text.isprintable():
         return text
     return "\u200d".join(_escaped(part) for part in _JOINED.split(text))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from artifact_cache.printable import escape
+from artifact_cache.secrets import HIDDEN, hide_secrets, repeats_secret
 
 MAX_BYTES = 4 * 1024 * 1024  # what registries accept for a manifest
 MAX_DEPTH = 64
@@ -118,7 +119,10 @@ def parse_first(text: str) -> tuple[Any, int]:
 
 def shorten(value: object, limit: int = 80) -> str:
     """Quote a stranger's value for a message: printable, and never a screenful."""
-    quoted = escape(repr(value[: limit * 2] if isinstance(value, str) else value))
+    if isinstance(value, str):
+        value = hide_secrets(value)
+        value = HIDDEN if repeats_secret(value) else value[: limit * 2]
+    quoted = escape(repr(value))
     return quoted if len(quoted) <= limit else f"{quoted[:limit]}…"
 
 

@@ -15,21 +15,25 @@
     ├── NotFound                  66  a model, base image, file or record is not there
     ├── Unavailable               69  a registry, hub or engine does not answer
     │   └── ToolUnavailable            a tool cannot be installed; the end of its log is shown
+    ├── SystemLimit               71  this process may have no more memory, files or threads
     ├── OutputFailed              74  the result cannot be written: disk full, no permission
     ├── ProtocolFailed            76  a registry answered against its specification
     └── AccessDenied              77  credentials are missing or wrong
 
 Codes from 64 up follow sysexits(3).  Messages are lower case without a full
 stop and quote the user's value; the hint is a command or a choice.  Secrets
-never reach a message: callers pass names and hosts, not headers or bodies, and
-whoever logs in is left out of the addresses in it.
+never reach a message: callers pass names and hosts, not headers or bodies,
+whoever logs in is left out of the addresses in it, and what was sent as a
+credential becomes `***` (`artifact_cache.secrets`).
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 from artifact_cache.printable import hide_userinfo
+from artifact_cache.secrets import hide_secrets
 from packager.findings import Finding
 
 EXIT_INTERRUPTED = 130
@@ -41,8 +45,8 @@ class PackagerError(Exception):
     exit_code = 70
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        self.message = hide_userinfo(message)
-        self.hint = hide_userinfo(hint)
+        self.message = hide_secrets(hide_userinfo(message))
+        self.hint = hide_secrets(hide_userinfo(hint))
         super().__init__(self.message)
 
 
@@ -179,6 +183,34 @@ class ToolUnavailable(Unavailable):
     def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
         super().__init__(message, hint=hint)
         self.log = log
+
+
+class SystemLimit(PackagerError):
+    """The machine gives this process no more memory, open files or threads."""
+
+    exit_code = 71
+
+    def __init__(self, error: BaseException) -> None:
+        found = getattr(error, "errno", None)
+        if found in (errno.EMFILE, errno.ENFILE):
+            what, hint = "open files", "allow more: `ulimit -n` shows how many, `ulimit -n 1024`"
+        elif found == errno.EAGAIN or isinstance(error, RuntimeError):
+            what, hint = "threads or processes", "allow more: `ulimit -u` shows how many"
+        else:
+            what = "memory"
+            hint = "`ulimit -v` and the limit of its container say how much it may have"
+        super().__init__(f"this machine gives packager no more {what}", hint=hint)
+
+
+def is_system_limit(error: BaseException) -> bool:
+    """Return whether an exception says that the process may have no more of something."""
+    if isinstance(error, OSError) and not isinstance(error, BlockingIOError):
+        return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    text = str(error) if isinstance(error, (RuntimeError, ImportError)) else ""
+    return isinstance(error, MemoryError) or any(
+        words in text
+        for words in ("can't start new thread", "failed to map segment", "cannot allocate memory")
+    )
 
 
 class OutputFailed(PackagerError):

@@ -20,6 +20,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from artifact_cache import secrets
 from tests.support.commandline import Packager, packager_in
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -172,6 +173,7 @@ def own_state(own_place: Path) -> Iterator[None]:
     patch.delenv("PACKAGER_CLAIM_KEY", raising=False)
     patch.delenv("PACKAGER_CLAIM_KEY_FILE", raising=False)
     patch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    patch.setattr(secrets, "SECRETS", secrets.Secrets())
     yield
     patch.undo()
     if len([*Path("/proc/self/fd").iterdir()]) > MANY_FILES:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from artifact_cache.aws import aws_session
+from artifact_cache.aws import aws_client
 from artifact_cache.errors import CacheError, StoreUnavailable
 
 CONNECTIONS = 32
@@ -218,7 +218,6 @@ def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise Refused("boto3 is not installed; `pip install boto3` does it") from error
-    session = aws_session()
     config = Config(
         connect_timeout=limits.connect_s,
         read_timeout=limits.silence_s,
@@ -228,7 +227,7 @@ def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
         s3={"addressing_style": "path"} if settings["endpoint_url"] else None,
     )
     try:
-        return session.client("s3", config=config, **settings)
+        return aws_client("s3", config=config, **settings)
     except (BotoCoreError, ValueError) as error:
         raise Refused("the AWS settings do not work") from error
 

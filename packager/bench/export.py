@@ -35,6 +35,7 @@ from packager.bench.request_metrics import (
     request_metrics,
 )
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload, Metric
+from packager.core.text import hide_secrets
 from packager.load.values import LoadResult, LoadRun
 
 SCHEMA = "1.4"
@@ -145,7 +146,7 @@ def level_name(load: BenchLoad) -> str:
 
 
 def json_bytes(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+    return hide_secrets(json.dumps(document, indent=2, allow_nan=False)).encode() + b"\n"
 
 
 def _own_metrics(load: BenchLoad) -> dict[str, Metric]:
@@ -306,7 +307,8 @@ def _record_metrics(result: LoadResult) -> dict[str, Any]:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+    return hide_secrets(text).encode() + b"\n"
 
 
 def _folders(names: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from packager.bench.search_history import history_document
 from packager.bench.session import OneLoad, Results
 from packager.core.bench import BenchReport
 from packager.core.references import BucketPlace, parse_bucket_place
-from packager.core.text import json_text
+from packager.core.text import hide_secrets, json_text
 from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
@@ -137,7 +137,7 @@ def append_requests(output: Output, done: OneLoad) -> None:
         return
     path = Path(output.text) / REQUESTS
     load = {"server": done.target, "load": done.level.words, "round": done.round}
-    lines = [json.dumps({**load, **record}) + "\n" for record in records([done.run])]
+    lines = [hide_secrets(json.dumps({**load, **record})) + "\n" for record in records([done.run])]
     with explain_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:

@@ -16,6 +16,7 @@ import urllib3
 
 from packager.bench.usage import UseMeter
 from packager.core.startup import PHASES, OneStart, PhaseName
+from packager.core.text import quote_answer
 from packager.core.values import dataclass
 from packager.errors import SmokeFailed
 from packager.serving.containers import log_of, running, wait_for_ping
@@ -140,7 +141,7 @@ def ask_for_a_token(url: str) -> None:
             status, answer = server.post(path, body)
             if status == 200:
                 return
-            said = f"{path} answered {status}: {answer[:200].decode(errors='replace')}"
+            said = f"{path} answered {status}: {quote_answer(answer, 200)}"
     except (BadAnswer, urllib3.exceptions.HTTPError, OSError) as error:
         said = str(error) or type(error).__name__
     raise SmokeFailed(f"the server gave no token: {said}", hint="its log is above")

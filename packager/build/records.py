@@ -13,6 +13,7 @@ from packager.core.quality import QualityReport
 from packager.core.record import READ_SCHEMAS, RECORD_SCHEMA, BuildRecord, RecordedSmoke
 from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupReport
+from packager.core.text import hide_secrets
 from packager.errors import OutputFailed, PackagerError, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
@@ -125,7 +126,7 @@ def record_document(record: BuildRecord) -> bytes:
     for name in ("quality", *_LATER):
         if (figures := getattr(record, name)) is not None:
             document[name] = figures.model_dump(mode="json")
-    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    return hide_secrets(json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _write(place: Path, data: bytes) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from packager.catalog.offer_file import Offer, OfferFileBroken, read_offer
 from packager.catalog.price_file import save_prices
 from packager.errors import NotFound, Unavailable, UsageError
+from packager.files.pipes import open_waiting
 from packager.version import __version__
 
 OFFER_URL = (
@@ -76,7 +77,7 @@ class _Limited:
 def _open(source: str) -> Iterator[BinaryIO]:
     if "://" not in source:
         try:
-            with Path(source).open("rb") as file:
+            with open_waiting(Path(source)) as file:
                 yield file
         except OSError as error:
             raise NotFound(

@@ -6,7 +6,6 @@ else to stderr.
 
 from __future__ import annotations
 
-import errno
 import gc
 import itertools
 import os
@@ -21,18 +20,17 @@ import click
 from packager.cli import interrupts
 from packager.cli.completion import VARIABLE
 from packager.cli.lazy import LazyGroup
+from packager.cli.streams import flush_streams, open_streams
 from packager.cli.terminal import columns_of, escape_logs, note, note_json, note_lines, note_log
-from packager.core.documents import shorten
+from packager.cli.unforeseen import explain_unforeseen
 from packager.errors import (
     EXIT_INTERRUPTED,
-    OutputFailed,
     PackagerError,
     PlanRejected,
     QualityRejected,
     SmokeFailed,
     StepFailed,
     ToolUnavailable,
-    UsageError,
 )
 from packager.findings import errors_in, finding_document
 from packager.reports.text import page_of
@@ -149,8 +147,13 @@ def main() -> None:
     if VARIABLE in os.environ:
         _answer_shell(sys.argv[1:])
         return
+    open_streams()
     interrupts.install()
     status = run(sys.argv[1:])
+    if (lost := flush_streams()) is not None and status == 0:
+        failure = explain_unforeseen(lost)
+        _explain(failure, as_json=_wants_json(sys.argv[1:]))
+        status = failure.exit_code
     if status:
         _leave_stuck_threads(status)
     gc.freeze()  # looking for garbage in all that a command made took 0.1 s of each process's end
@@ -183,28 +186,11 @@ def run(arguments: list[str]) -> int:
     except SystemExit:
         return 0  # click's answer to a broken pipe: the reader of our output went away
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            full = OutputFailed(
-                "no space is left to write to",
-                hint="free some space, on the output's disk or stdout's",
-            )
-            _explain(full, as_json=as_json)
-            return full.exit_code
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            long = UsageError(
-                f"a path is too long for this machine: {shorten(str(error.filename), 200)}",
-                hint="give a shorter one",
-            )
-            _explain(long, as_json=as_json)
-            return long.exit_code
-        if os.environ.get("PACKAGER_DEBUG"):
+        told = explain_unforeseen(error)
+        if told.exit_code == PackagerError.exit_code and os.environ.get("PACKAGER_DEBUG"):
             note_log(traceback.format_exc())
-        bug = PackagerError(
-            f"unexpected {type(error).__name__}: {error}",
-            hint="this is a bug; run again with PACKAGER_DEBUG=1 and report it",
-        )
-        _explain(bug, as_json=as_json)
-        return bug.exit_code
+        _explain(told, as_json=as_json)
+        return told.exit_code
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:

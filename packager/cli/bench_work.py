@@ -77,6 +77,7 @@ class Work:
             on_progress=say,
             purpose="bench",
             headers=self.headers,
+            timeout_s=self.asked.request_timeout_s,
         )
         return ServerPool(
             opener, free_bytes=available_bytes, used_bytes=used_bytes, on_event=on_event

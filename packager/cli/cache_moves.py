@@ -18,6 +18,7 @@ from packager.core.events import working
 from packager.core.references import LayoutTarget, RegistryTarget
 from packager.core.trees import Stated
 from packager.errors import NotFound, UsageError
+from packager.files.pipes import open_waiting
 from packager.images.target import is_archive
 from packager.plugins.tables import TREES
 
@@ -236,7 +237,7 @@ def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Import
         return place.import_from_archive(sys.stdin.buffer)
     if is_archive(source):
         try:
-            with Path(source).open("rb") as reader:
+            with open_waiting(Path(source)) as reader:
                 return place.import_from_archive(reader)
         except FileNotFoundError as error:
             raise NotFound(

@@ -17,6 +17,7 @@ from packager.cli.displays import Dated, Display, JsonLines, Lines, News, StepNe
 from packager.cli.meter import Meter
 from packager.cli.terminal import write_above
 from packager.core.events import Event, ImageEvent, LayerEvent, StepEvent
+from packager.core.text import hide_secrets
 
 LAST_WORDS_S = 2.0  # how long a blocked terminal may hold up the end
 
@@ -123,7 +124,7 @@ class _Forgiving:
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):
-            self._stream.write(text)
+            self._stream.write(hide_secrets(text))
         return len(text)
 
     def flush(self) -> None:

@@ -7,16 +7,36 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from artifact_cache.printable import escape, hide_userinfo, quoted_lines
+from artifact_cache.printable import (
+    QUOTED_BYTES,
+    escape,
+    hide_userinfo,
+    quote_answer,
+    quoted_lines,
+)
+from artifact_cache.secrets import (
+    hide_secrets,
+    remember_headers,
+    remember_secret,
+    remember_user,
+    repeats_secret,
+)
 
 __all__ = [
+    "QUOTED_BYTES",
     "escape",
     "escape_json",
     "escape_text",
+    "hide_secrets",
     "hide_userinfo",
     "joined",
     "json_text",
+    "quote_answer",
     "quoted_lines",
+    "remember_headers",
+    "remember_secret",
+    "remember_user",
+    "repeats_secret",
 ]
 
 _ORDINARY = re.compile(r"[\n -~]*")
@@ -41,8 +61,10 @@ def json_text(document: Any) -> str:
 def escape_json(text: str, *, ascii_only: bool = False) -> str:
     r"""Write what a terminal would obey or hide in a JSON text as JSON's own `\uXXXX`.
 
-    The document stays the same: such characters stand only inside its strings.
+    The document stays the same, as such characters stand only inside its strings; but for secrets
+    that were sent, which become `***`.
     """
+    text = hide_secrets(text)
     if _ORDINARY.fullmatch(text):
         return text
     return _NOT_ASCII.sub(

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from packager.errors import OutputFailed, UsageError
+from packager.errors import OutputFailed, UsageError, is_system_limit
 
 _ELSEWHERE = "choose another directory, on a disk that can be written"
 
@@ -23,6 +23,8 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if is_system_limit(error):
+            raise
         hints = {
             errno.ENOSPC: f"free some space on the file system of {path}, or choose another output",
             errno.EDQUOT: "your disk quota is used up; free some space",

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from packager.core.image import FileRange
-from packager.errors import CachedFileChanged, ModelRefused, NotFound
+from packager.errors import CachedFileChanged, ModelRefused, NotFound, is_system_limit
 
 Identity = tuple[int, ...]  # device, inode, size, modification and change time in ns
 
@@ -97,6 +97,8 @@ def open_checked(path: str, checked: Identity = (), *, proven: bool = False) -> 
     except FileNotFoundError as error:
         raise NotFound(f"{path!r} is gone", hint="build again") from error
     except OSError as error:
+        if is_system_limit(error):
+            raise
         if checked and error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
             raise SourceChanged(path) from error
         raise FileUnreadable(path, error) from error

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.documents import MAX_TOML_BYTES, NotStrict, parse_object, parse_toml, shorten
-from packager.errors import NotFound, UsageError
+from packager.errors import NotFound, UsageError, is_system_limit
+from packager.files.pipes import open_waiting
 
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
@@ -18,9 +19,11 @@ MAX_JSON_BYTES = 4 * 1024 * 1024
 def read_user_file(path: Path, *, what: str, hint: str, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     """Read a file of at most `max_bytes`; raise `NotFound`, or `UsageError` for a longer one."""
     try:
-        with path.open("rb") as file:
+        with open_waiting(path) as file:
             data = file.read(max_bytes + 1)
     except OSError as error:
+        if is_system_limit(error):
+            raise
         reason = (error.strerror or str(error)).lower()
         raise NotFound(
             f"cannot read {what} {shorten(str(path), 200)}: {reason}", hint=hint

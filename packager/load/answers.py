@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packager.core.text import escape
+from packager.core.text import quote_answer
 from packager.load.events import DONE, EventReader, InvalidEvent
 from packager.load.values import Chunk, Failure
 
@@ -93,7 +93,8 @@ class AnswerReader:
         else:
             self._take_all(self._events.end(), at_s)
         if not self.is_complete and self._kind not in _STREAMS and not self.chunks:
-            raise AnswerFailed("invalid", f"its answer is {escape(self._kind[:80]) or 'nothing'}")
+            kind = quote_answer(self._kind, 80) or "nothing"
+            raise AnswerFailed("invalid", f"its answer is {kind}")
         if not self.is_complete:
             raise AnswerFailed("cut", "its answer has no end: no [DONE], no finish reason")
 
@@ -134,8 +135,7 @@ class AnswerReader:
         if not isinstance(event, dict):
             raise AnswerFailed("invalid", "a chunk of its answer is not an object")
         if event.get("error"):
-            said = json.dumps(event["error"])[:300]
-            raise AnswerFailed("server", f"it broke off: {said}")
+            raise AnswerFailed("server", f"it broke off: {_quoted(event['error'])}")
         if event.get("usage"):
             self._count(event["usage"])
         text, is_reasoning = "", False
@@ -169,7 +169,7 @@ class AnswerReader:
 
     def _document(self, said: Any) -> None:
         if said.get("error"):
-            raise AnswerFailed("server", f"it broke off: {json.dumps(said['error'])[:300]}")
+            raise AnswerFailed("server", f"it broke off: {_quoted(said['error'])}")
         if said.get("usage"):
             self._count(said["usage"])
         if "generated_text" in said:
@@ -214,6 +214,10 @@ class AnswerReader:
         reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
         if reasoning is not None:
             self.reasoning_tokens = _number(reasoning)
+
+
+def _quoted(error: object) -> str:
+    return quote_answer(json.dumps(error), 300)
 
 
 def _said(message: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from packager.core.text import escape
+from packager.core.text import QUOTED_BYTES, quote_answer
 from packager.load.answers import LONGEST_ANSWER, AnswerFailed, AnswerReader
 from packager.load.values import Failure, LoadRequest, LoadResult
 from packager.serving.routes import AddressRoute, BrokenStream, Route
@@ -27,7 +27,7 @@ _METRICS_S = 30.0
 _IDLE_S = 2.0  # shorter than any server keeps an idle connection (uvicorn: 5 s)
 _READ_BYTES = 256 * 1024  # that may wait in a connection
 _REFUSED = (400, 422, 424)  # 424: SageMaker, of a server that answered one of the others
-_SAID = 300  # bytes of a refusal that are shown
+_SAID = 300  # characters of a refusal that are shown
 
 Now = Callable[[], float]  # seconds since the load began
 
@@ -141,7 +141,7 @@ class LoadClient:
         if asked is None:
             return ""
         try:
-            async with asyncio.timeout(_METRICS_S):
+            async with asyncio.timeout(min(_METRICS_S, self._timeout_s)):
                 async with self._opened.get(
                     asked.url, headers=asked.headers, **self._ways
                 ) as response:
@@ -238,7 +238,7 @@ class LoadClient:
         now, content = sent.now, response.content
         sent.status = response.status
         if response.status != 200:
-            said = escape((await content.read(_SAID)).decode("utf-8", "replace"))
+            said = quote_answer(await _start_of(content), _SAID)
             sent.last_s = now()
             raise AnswerFailed("status", f"{request.endpoint} answered {response.status}: {said}")
         comes = self._route.answer(response.headers)
@@ -255,12 +255,20 @@ class LoadClient:
         answer.end(sent.last_s if sent.last_s is not None else now())
 
 
+async def _start_of(content: aiohttp.StreamReader) -> bytes:
+    """Read as much of a refusal as is looked through for secrets."""
+    found = bytearray()
+    while len(found) < QUOTED_BYTES and (data := await content.readany()):
+        found += data
+    return bytes(found[:QUOTED_BYTES])
+
+
 def _unwrapped(unwrap: Callable[[bytes], bytes], data: bytes) -> bytes:
     """Return the server's own bytes. Raises `AnswerFailed` where it was broken off."""
     try:
         return unwrap(data)
     except BrokenStream as error:
-        raise AnswerFailed("server", f"it broke off: {escape(str(error)[:_SAID])}") from error
+        raise AnswerFailed("server", f"it broke off: {quote_answer(str(error), _SAID)}") from error
 
 
 def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:

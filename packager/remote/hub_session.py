@@ -17,6 +17,7 @@ from threading import Event
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object, shorten
+from packager.core.text import remember_headers
 from packager.core.values import dataclass
 from packager.errors import PackagerError, ProtocolFailed, Unavailable
 from packager.remote.resume import CHUNK, STALL_S, WrongContent
@@ -122,9 +123,15 @@ class _LimitedClients:
         client = self._make()
         client.event_hooks = {
             **client.event_hooks,
+            "request": [*client.event_hooks.get("request", ()), _remember_credentials],
             "response": [*client.event_hooks.get("response", ()), _limit],
         }
         return client
+
+
+def _remember_credentials(request: Any) -> None:
+    """Keep the token of a request out of every text."""
+    remember_headers(request.headers)
 
 
 def _limit(response: Any) -> None:

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from artifact_cache.aws import aws_session
+from artifact_cache.aws import aws_client
 from packager.core.documents import shorten
 from packager.core.image import RemoteRange
 from packager.errors import (
@@ -109,7 +109,7 @@ def s3_client(*, patience_s: float | None = None) -> Any:
         ) from error
     own_endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
     with explained("", None):
-        client = aws_session().client(
+        client = aws_client(
             "s3",
             config=Config(
                 connect_timeout=patience_s or CONNECT_TIMEOUT_S,

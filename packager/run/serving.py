@@ -8,6 +8,7 @@ from collections.abc import Callable
 import urllib3
 
 from packager.core.documents import MAX_BYTES, shorten
+from packager.core.text import quote_answer
 from packager.core.values import dataclass
 from packager.errors import SmokeFailed
 from packager.run.clients import CHAT, COMPLETIONS, INVOCATIONS, Address, Endpoint, body_for
@@ -101,7 +102,7 @@ def _first_answer(http: urllib3.PoolManager, url: str) -> Address:
             answer.close()
         if answer.status == 200:
             return Address(url=url, endpoint=endpoint, model=model)
-        said = shorten(body[:300].decode(errors="replace"), 300)
+        said = quote_answer(body, 300)
         refusals.append(f"{endpoint} answered {answer.status}: {said}")
     raise SmokeFailed(
         f"the server is up and answers no request: {refusals[0]}", hint="its log is above"

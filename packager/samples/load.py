@@ -14,6 +14,7 @@ from packager.core.samples import DEFAULT, Sample, Samples, Skipped
 from packager.core.text import escape
 from packager.core.units import GIB, MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
+from packager.files.pipes import open_waiting
 from packager.samples.buckets import fetched, is_bucket_data
 from packager.samples.formats import NotASample, read_row
 
@@ -154,7 +155,7 @@ def _rows(files: list[tuple[str, Path]], reference: str) -> Iterator[Row]:
 
 
 def _lines(name: str, path: Path) -> Iterator[Row]:
-    with path.open("rb") as file:
+    with open_waiting(path) as file:
         number = 0
         while line := file.readline(_LONGEST_LINE):
             number += 1
@@ -173,7 +174,7 @@ def _pass_line(file: BinaryIO) -> None:
 
 def _array(name: str, path: Path) -> Iterator[Row]:
     """A JSON file: one list of rows, one row, or in truth JSON lines."""
-    with path.open("rb") as file:
+    with open_waiting(path) as file:
         first = next((line.strip() for line in file if line.strip()), b"")
     if not isinstance(_parsed(first), NotASample) and not first.startswith(b"["):
         yield from _lines(name, path)

@@ -12,9 +12,11 @@ from typing import Any
 import urllib3
 
 from packager.core.documents import NotStrict, field, parse_object
+from packager.core.text import quote_answer, repeats_secret
+from packager.remote.pools import timely
 from packager.serving.routes import AddressRoute, Connection, Route
 
-_ANSWER_S = 600.0  # without any byte
+_ANSWER_S = 600.0
 _CONNECT_S = 10.0
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more cannot be the answer of some hundred tokens
 _MOST_TOKENS = 2**31  # of a prompt
@@ -28,7 +30,7 @@ class BadAnswer(Exception):
 
 
 class Server:
-    """A running server, asked from several threads."""
+    """A running server, asked from several threads; each answer is there within `timeout_s`."""
 
     def __init__(
         self,
@@ -36,9 +38,11 @@ class Server:
         *,
         connections: int = 8,
         headers: Mapping[str, str] | None = None,
+        timeout_s: float = _ANSWER_S,
     ) -> None:
         self._route = AddressRoute(server, headers) if isinstance(server, str) else server
         self.shown = self._route.shown
+        self._timeout_s = timeout_s
         self._http = _pool(self._route.connection, connections)
 
     def model(self) -> str:
@@ -50,9 +54,12 @@ class Server:
             return ""
         try:
             listed = field(parse_object(body), "data", list)
-            return field(listed[0], "id", str) if listed else ""
+            name = field(listed[0], "id", str) if listed else ""
         except NotStrict as error:
             raise BadAnswer("its list of models cannot be read") from error
+        if repeats_secret(name):
+            raise BadAnswer("it names its model by a credential that it was sent")
+        return name
 
     def metrics(self) -> str:
         """Return the text of the server's metrics; "" where it has none."""
@@ -78,8 +85,7 @@ class Server:
         asked |= {"max_tokens": 1, "stream": False, **({"model": model} if model else {})}
         status, data = self.post(endpoint, asked)
         if status != 200:
-            said = data[:300].decode("utf-8", "replace")
-            raise BadAnswer(f"{endpoint} answered {status}: {said}")
+            raise BadAnswer(f"{endpoint} answered {status}: {quote_answer(data, 300)}")
         try:
             usage = field(parse_object(data), "usage", dict)
             return _count(field(usage, "prompt_tokens", int, "usage"))
@@ -122,7 +128,7 @@ class Server:
             asked.url,
             body=data,
             headers={**asked.headers, "content-type": "application/json"},
-            timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S),
+            timeout=urllib3.Timeout(connect=_CONNECT_S, total=self._timeout_s),
             preload_content=False,
         )
 
@@ -134,7 +140,7 @@ class Server:
             "GET",
             asked.url,
             headers=asked.headers,
-            timeout=timeout_s,
+            timeout=urllib3.Timeout(total=min(timeout_s, self._timeout_s)),
             preload_content=False,
         )
         try:
@@ -151,7 +157,9 @@ def _pool(way: Connection, connections: int) -> urllib3.PoolManager:
         given["ssl_context"] = way.tls
     if way.server_name:
         given |= {"server_hostname": way.server_name, "assert_hostname": way.server_name}
-    return urllib3.ProxyManager(way.proxy, **given) if way.proxy else urllib3.PoolManager(**given)
+    return timely(
+        urllib3.ProxyManager(way.proxy, **given) if way.proxy else urllib3.PoolManager(**given)
+    )
 
 
 def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ import urllib3
 
 from packager.core.values import dataclass
 from packager.errors import SmokeFailed
+from packager.remote.pools import timely
 from packager.serving.containers import log_of, running, wait_for_ping
 from packager.serving.openai import BadAnswer, Server
 from packager.serving.routes import Route
@@ -114,13 +115,16 @@ class Opener:
     gpus: bool = False
     purpose: str = "measure"  # in the names of containers
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # of requests
+    timeout_s: float = 600.0  # of an answer
 
     @contextmanager
     def open(self, target: MeasuredServer) -> Iterator[OpenServer]:
         """Start the target where it is an image, and see that it answers."""
         if target.is_address:
             asked = target.route or target.name
-            server = Server(asked, connections=self.connections, headers=self.headers)
+            server = Server(
+                asked, connections=self.connections, headers=self.headers, timeout_s=self.timeout_s
+            )
             yield self._asked(server, server.shown, target.name, route=target.route)
             return
         began = time.monotonic()
@@ -132,12 +136,12 @@ class Opener:
             purpose=self.purpose,
             gpus=self.gpus or target.gpus,
         ) as (container, url):
-            http = urllib3.PoolManager(retries=False)
+            http = timely(urllib3.PoolManager(retries=False))
             try:
                 wait_for_ping(http, container, url, self.deadline_s, self.on_progress)
             except SmokeFailed as error:
                 raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
-            server = Server(url, connections=self.connections)
+            server = Server(url, connections=self.connections, timeout_s=self.timeout_s)
             start_s = time.monotonic() - began
             yield self._asked(server, target.shown or target.name, url, container, start_s)
 

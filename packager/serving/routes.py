@@ -12,6 +12,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Protocol
 
+from packager.core.text import remember_headers
 from packager.core.values import dataclass
 from packager.serving.address import parse_address
 
@@ -89,6 +90,7 @@ class AddressRoute:
             **{name.lower(): value for name, value in (headers or {}).items()},
             **address.headers,
         }
+        remember_headers(self._headers)
 
     def request(
         self,

@@ -18,6 +18,7 @@ import urllib3
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.core.values import dataclass
 from packager.errors import SmokeFailed
+from packager.remote.pools import timely
 from packager.serving.containers import log_of, running, wait_for_ping
 
 PROMPT = "What does loads in the json module do?"  # where nobody asks anything else
@@ -71,7 +72,7 @@ def smoke(
     """
     started = time.monotonic()
     with running(engine, image, env or {}, on_progress) as (container, url):
-        http = urllib3.PoolManager(retries=False)
+        http = timely(urllib3.PoolManager(retries=False))
         try:
             wait_for_ping(http, container, url, deadline_s, on_progress)
             ready = time.monotonic() - started
@@ -99,7 +100,7 @@ def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
     It is asked for one token after a short prompt first, as `smoke` does.  Bodies are those of
     OpenAI's chats, which every family answers there.  Raises `SmokeFailed`.
     """
-    http = urllib3.PoolManager(retries=False)
+    http = timely(urllib3.PoolManager(retries=False))
     try:
         model = _model_name(http, url)
         ask = partial(_post, http, f"{url}/invocations")

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from packager.core.bench import BenchLoad
 from packager.core.quality import QualityReport
+from packager.core.text import hide_secrets
 from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, sync_directory
 
@@ -208,7 +209,7 @@ def _parse(data: bytes, path: Path) -> tuple[Header | None, list[Event]]:
 
 
 def _write(file: BinaryIO, line: BaseModel) -> None:
-    file.write(line.model_dump_json().encode() + b"\n")
+    file.write(hide_secrets(line.model_dump_json()).encode() + b"\n")
     file.flush()
     os.fsync(file.fileno())
 

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
@@ -20,22 +19,12 @@ from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import USER, FakeRegistry
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.spellings import spellings
 
 PASSWORD = "p@ss/word+canary=1"
 HUB_TOKEN = "hf_CanaryOfTheHub/+=1"
 S3_SECRET = "s3/Canary+of=the/bucket"
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--format", "json")
-
-
-def spellings(secret: str) -> set[bytes]:
-    """How a secret may be written: plain, escaped, and in base64 behind anything."""
-    found = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
-    for before in range(3):
-        encoded = base64.b64encode(b"?" * before + secret.encode()).decode()
-        # Characters at both ends depend on what is beside the secret.
-        certain = encoded[{0: 0, 1: 2, 2: 3}[before] : -4]
-        found |= {certain, certain.replace("+", "-").replace("/", "_")}
-    return {text.encode() for text in found}
 
 
 class Watch:

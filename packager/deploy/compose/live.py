@@ -19,10 +19,10 @@ from typing import Any
 import urllib3
 
 from packager.core.deployment import Applied, Change, DeployFile, Deployment, DeployStatus
-from packager.core.documents import MAX_BYTES, NotStrict, parse_object, shorten
+from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.events import ignore
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.core.text import escape
+from packager.core.text import quote_answer
 from packager.deploy.compose.composers import PROJECT, ApiComposer, Composer
 from packager.deploy.compose.contents import with_contents
 from packager.deploy.compose.deployer import ComposeDeployer
@@ -56,6 +56,7 @@ from packager.errors import (
 )
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.findings import errors_in
+from packager.remote.pools import timely
 from packager.run.containers import engine_errors
 
 _POLL_S = 0.5
@@ -107,7 +108,7 @@ class LiveCompose(ComposeDeployer):
         self._sleep = sleep
         self._clock = clock
         self._poll_s = poll_s
-        self._http = urllib3.PoolManager(retries=False)
+        self._http = timely(urllib3.PoolManager(retries=False))
 
     def diff(self, deployment: Deployment, wanted: ComposeWanted) -> tuple[Change, ...]:
         """Return what `apply` would do."""
@@ -186,9 +187,9 @@ class LiveCompose(ComposeDeployer):
                 hint=f"`packager deploy compose status {name}` says why",
             ) from error
         if answer.status != 200:
-            said = shorten(answer.data[:300].decode(errors="replace"), 300)
+            said = quote_answer(answer.data, 300)
             raise SmokeFailed(
-                f"the server answered {answer.status}: {escape(said)}",
+                f"the server answered {answer.status}: {said}",
                 hint="see what `docker logs` says of it, and whether the body is what it takes",
             )
         return answer.data

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import urllib3
 
 from packager.core.documents import NotStrict, parse_object
-from packager.core.text import escape
+from packager.core.text import quote_answer, remember_headers
 from packager.core.values import dataclass
 from packager.deploy.deadlines import TooLate, within
 from packager.deploy.kubernetes.kubeconfig import ClusterAccess
@@ -305,6 +305,7 @@ class ApiServer:
             made["Authorization"] = f"Bearer {who.token}"
         elif who.basic:
             made["Authorization"] = f"Basic {base64.b64encode(who.basic.encode()).decode()}"
+        remember_headers(made)
         return made
 
     def _pool(self) -> urllib3.PoolManager:
@@ -401,5 +402,5 @@ def _said(data: bytes) -> str:
         found = json.loads(data)
         text = str(found["message"])
     except (ValueError, KeyError, TypeError):
-        text = data[:300].decode(errors="replace").strip()
-    return escape(text[:400])
+        text = data.decode(errors="replace").strip()
+    return quote_answer(text, 400)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from artifact_cache.aws import aws_client, aws_session
 from packager.core.text import escape
 from packager.deploy.deadlines import Bounded, TooLate
 from packager.deploy.sagemaker.route import EndpointRoute, connection_to, signer
@@ -54,10 +55,9 @@ class Clients:
     def route(self, name: str, *, model: str, component: str) -> EndpointRoute:
         """Return the way to an endpoint, with the credentials that clients find, too."""
         client = self.of("sagemaker-runtime")
-        import boto3
 
         with explained("InvokeEndpoint"):
-            credentials = boto3.Session().get_credentials()
+            credentials = aws_session().get_credentials()
         if credentials is None:
             raise _no_credentials()
         address = str(client.meta.endpoint_url)
@@ -72,7 +72,7 @@ class Clients:
 
     def _client(self, service: str) -> Any:
         try:
-            import boto3
+            import boto3  # noqa: F401
             from botocore.config import Config
         except ImportError as error:
             raise Unavailable(
@@ -86,7 +86,7 @@ class Clients:
         config = Config(**(patient if service == "sagemaker-runtime" else {}))
         most_s = INVOKE_S if service == "sagemaker-runtime" else CALL_S
         try:
-            made = boto3.client(service, region_name=self._region or None, config=config)
+            made = aws_client(service, region_name=self._region or None, config=config)
             return Bounded(made, most_s)
         except exceptions.NoRegionError as error:
             raise UsageError(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
+from packager.core.text import remember_secret, remember_user
 from packager.serving.routes import BrokenStream, Connection, Incoming, Outgoing
 
 SERVICE = "sagemaker"  # that signatures name
@@ -102,6 +103,7 @@ def signer(credentials: Any, region: str) -> Sign:
         request = AWSRequest(method=method, url=url, data=body, headers=dict(headers))
         with one_at_a_time:
             frozen = credentials.get_frozen_credentials()
+        remember_secret(frozen.token or "")
         SigV4Auth(frozen, SERVICE, region).add_auth(request)
         return {name.lower(): str(value) for name, value in request.headers.items()}
 
@@ -120,6 +122,7 @@ def connection_to(address: str, bundle: str) -> Connection:
         return Connection()
     host = rest.partition("/")[0].rpartition("@")[2]
     proxy = "" if proxy_bypass(host) else getproxies().get(scheme, "")
+    remember_user(proxy)
     tls = ssl.create_default_context(cafile=bundle or get_cert_path(True))
     return Connection(tls=tls, proxy=proxy)
 

@@ -17,6 +17,7 @@ from dataclasses import field
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.text import remember_secret
 from packager.core.values import dataclass
 from packager.images.registry.credential import Credentials, FindCredentials
 from packager.images.registry.failures import (
@@ -264,6 +265,7 @@ class Authenticator:
             raise UnexpectedAnswer(
                 service, "a request for a token", f"{answer.status} without a token"
             )
+        remember_secret(str(value))
         lifetime = _lifetime_s(document.get("expires_in")) * _USED_PART_OF_LIFETIME
         token = _Token(value=str(value), usable_until=self._clock() + lifetime)
         if keep:
@@ -275,6 +277,7 @@ class Authenticator:
         fields = [("service", challenge.service)] if challenge.service else []
         known = self._current()
         if known and known.identity_token:
+            remember_secret(known.identity_token)
             form = [
                 ("grant_type", "refresh_token"),
                 ("client_id", _CLIENT_ID),
@@ -334,6 +337,7 @@ def _scopes(access: Access) -> list[str]:
 
 
 def _basic(credentials: Credentials) -> str:
+    remember_secret(credentials.password)
     pair = f"{credentials.user}:{credentials.password}".encode()
     return f"Basic {base64.b64encode(pair).decode()}"
 

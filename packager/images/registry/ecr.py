@@ -13,7 +13,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from artifact_cache.aws import aws_session
+from artifact_cache.aws import aws_client
 from packager.errors import PackagerError, UsageError
 from packager.images.registry.credential import Credentials
 from packager.images.registry.failures import AwsCredentialsFailed
@@ -67,7 +67,7 @@ def _client(service: str, region: str, host: str) -> Any:
             f"{host!r} wants AWS credentials, and boto3 is not installed",
             hint=f"install it with `pip install 'packager[ecr]'`, or docker login {host}",
         ) from error
-    return aws_session().client(
+    return aws_client(
         service,
         region_name=region,
         config=Config(

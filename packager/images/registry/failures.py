@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.text import repeats_secret
 from packager.errors import (
     AccessDenied,
     NotFound,
@@ -190,5 +191,6 @@ def error_codes(body: bytes) -> str:
         if isinstance(errors, list)
         else []
     )
-    codes = [code for code in named if isinstance(code, str) and _ERROR_CODE.fullmatch(code)][:3]
+    words = [one for one in named if isinstance(one, str) and _ERROR_CODE.fullmatch(one)]
+    codes = [code for code in words if not repeats_secret(code)][:3]
     return f" ({', '.join(codes)})" if codes else ""

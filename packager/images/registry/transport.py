@@ -24,6 +24,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import urllib3
 import urllib3.connection
 
+from artifact_cache.timely import PIECE, TimelyResponse
+from packager.core.text import remember_user
 from packager.errors import UsageError
 from packager.images.registry.connection_failures import CONNECT_TIMEOUT_S, explained_failures
 from packager.images.registry.failures import RegistryUnreachable, UnexpectedAnswer
@@ -34,7 +36,7 @@ from packager.images.registry.origins import (
     origin_of,
     split_address,
 )
-from packager.images.registry.timeouts import PIECE, TimelyResponse
+from packager.remote.pools import timely
 from packager.version import __version__
 
 USER_AGENT = f"packager/{__version__}"
@@ -273,8 +275,7 @@ class Transport:
                     if proxy
                     else urllib3.PoolManager(maxsize=_POOL_CONNECTIONS, ssl_context=tls)
                 )
-                manager.pool_classes_by_scheme = {"http": _Plain, "https": _Secure}
-                self._pools[key] = manager
+                self._pools[key] = timely(manager)
             return self._pools[key]
 
     def _tls(self, authority: str) -> ssl.SSLContext:
@@ -307,16 +308,6 @@ class Transport:
                     hint="name a PEM file with the authorities to trust",
                 ) from error
         return context
-
-
-class _Plain(urllib3.HTTPConnectionPool):
-    class ConnectionCls(urllib3.connection.HTTPConnection):
-        response_class = TimelyResponse
-
-
-class _Secure(urllib3.HTTPSConnectionPool):
-    class ConnectionCls(urllib3.connection.HTTPSConnection):
-        response_class = TimelyResponse
 
 
 def header_number(text: str) -> int | None:
@@ -360,4 +351,5 @@ def _proxy_headers(proxy: str) -> dict[str, str]:
     credentials = urlsplit(proxy).netloc.rpartition("@")[0]
     if not credentials:
         return {}
+    remember_user(proxy)
     return dict(urllib3.make_headers(proxy_basic_auth=unquote(credentials)))

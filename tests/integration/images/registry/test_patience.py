@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from packager.images.registry.timeouts import PIECE, TimelyResponse
+from artifact_cache.timely import PIECE, TimelyResponse
 
 PATIENCE_S = 0.3
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

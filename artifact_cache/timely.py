@@ -2,7 +2,9 @@
 
 The time-out of a socket starts anew with every byte, so that a server, or a
 proxy on the way, which sends one a minute would be waited for without end.
-Here it is for a piece of the answer, and a small answer is one piece.
+Here it is for the head, with whatever interim answers come before it, and
+then for each piece of the body: a small answer is one piece, and a large one
+has a least rate.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ class TimelyResponse(http.client.HTTPResponse):
 
     def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        self.fp = io.BufferedReader(_Timely(sock, self.fp.detach()))
+        self._timely = _Timely(sock, self.fp.detach())
+        self.fp = io.BufferedReader(self._timely)
+
+    def begin(self) -> None:
+        """Read the head, all of it in one wait."""
+        super().begin()
+        self._timely.is_body = True
 
 
 class _Timely(io.RawIOBase):
@@ -30,7 +38,9 @@ class _Timely(io.RawIOBase):
         self._raw = raw
         self._patience_s = sock.gettimeout()
         self._waited_s = 0.0  # for this piece; what the reader does in between is not counted
+        self._until = time.monotonic() + (self._patience_s or 0.0)  # for the head
         self._got = 0
+        self.is_body = False
 
     def readable(self) -> bool:
         return True
@@ -39,6 +49,8 @@ class _Timely(io.RawIOBase):
         if self._patience_s is None:
             return self._raw.readinto(buffer)
         left_s = self._patience_s - self._waited_s
+        if not self.is_body:
+            left_s = min(left_s, self._until - time.monotonic())
         if left_s <= 0:
             raise TimeoutError("timed out")
         self._sock.settimeout(left_s)
@@ -49,7 +61,7 @@ class _Timely(io.RawIOBase):
             self._sock.settimeout(self._patience_s)
         self._waited_s += time.monotonic() - started_s
         self._got += count or 0
-        if self._got >= PIECE:
+        if self.is_body and self._got >= PIECE:
             self._got, self._waited_s = 0, 0.0
         return count
 

@@ -1,0 +1,110 @@
+"""A server that answers with all that it was sent gets no secret into what a command makes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.cases import cases_of
+from tests.support.commandline import Packager
+from tests.support.doubles.hostile import HostileServer, Request, reply
+from tests.support.spellings import spellings
+
+SECRET = "sk-Canary/Of+The=Server"
+MODELS = json.dumps({"data": [{"id": "tiny"}]}).encode()
+
+cases = cases_of(__file__)
+
+
+class Echo:
+    """Answers with one status; in headers and body is what came."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def __call__(self, request: Request) -> bytes:
+        if request.path == "/v1/models":
+            return reply(MODELS, Content_Type="application/json")
+        sent = request.header("Authorization") or request.header("X-Amz-Security-Token")
+        if not sent:
+            return reply(status=401, WWW_Authenticate='Basic realm="it"')
+        given = sent.rpartition(" ")[2]
+        plain = ""
+        with suppress(ValueError):
+            plain = base64.b64decode(given).decode("latin-1")
+        echo = f"{sent} {given} {quote(given, safe='')} {plain} {request.head}"
+        document = {
+            "message": echo,
+            "error": {"message": echo, "code": given},
+            "errors": [{"code": given, "message": plain}, {"code": plain.partition(":")[2]}],
+            "id": given,
+            "token": "",
+            "__type": given,
+            "Message": echo,
+        }
+        headers = {"X_Echo": sent, "X_Error_Code": given, "X_Error_Message": given}
+        headers |= {"Content_Type": f"application/json; of={given}", "Docker_Content_Digest": given}
+        return reply(json.dumps(document).encode(), self.status, **headers)
+
+
+@pytest.mark.extended
+@cases("commands", variable="", secret=SECRET)
+def test_a_server_that_echoes_gets_no_secret_out(
+    words: tuple[str, ...],
+    status: int,
+    packager: Packager,
+    own_place: Path,
+    variable: str,
+    secret: str,
+) -> None:
+    docker = own_place / "login"
+    docker.mkdir()
+    login = base64.b64encode(f"user:{secret}".encode()).decode()
+    with HostileServer(Echo(status)) as server:
+        (docker / "config.json").write_text(json.dumps({"auths": {server.host: {"auth": login}}}))
+        (own_place / "kubeconfig").write_text(_kubeconfig(server.url, secret))
+        places = {
+            "url": server.url,
+            "host": server.host,
+            "named": server.url.replace("//", f"//user:{quote(secret, safe='')}@"),
+            "kubeconfig": str(own_place / "kubeconfig"),
+        }
+        environment = {
+            "DOCKER_CONFIG": str(docker),
+            "HF_ENDPOINT": server.url,
+            "AWS_ENDPOINT_URL": server.url,
+            "AWS_ACCESS_KEY_ID": "AKIA0",
+            "AWS_SECRET_ACCESS_KEY": "x",
+            "AWS_REGION": "us-east-1",
+            "PACKAGER_DEBUG": "1",
+            **({variable: secret} if variable else {}),
+        }
+        done = packager(*(word.format(**places) for word in words), env=environment)
+    assert done.status != 70, done.err
+    assert any(one in request.head for request in server.requests for one in (secret, login))
+    texts = {"stdout": done.out.encode(), "stderr": done.err.encode()}
+    for path in own_place.rglob("*"):
+        if path.is_file() and path.parent != docker and path.name != "kubeconfig":
+            texts[str(path)] = path.read_bytes()
+
+    assert [
+        place for place, text in texts.items() for one in spellings(secret) if one in text
+    ] == []
+
+
+def _kubeconfig(url: str, token: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": url}}],
+            "users": [{"name": "it", "user": {"token": token}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
+    )
