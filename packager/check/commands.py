@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,24 @@ def find_start(words: Sequence[Word]) -> Started | None:
                 version = found.groupdict().get("version") or ""
                 return Started(start.family, arguments, start.names_model, version)
     return None
+
+
+def other_server(family: str, words: Sequence[Word]) -> str:
+    """Return the server of its own that a family's command starts by its options; "" for none."""
+    given = [word.text.partition("=") for word in words if word.text.startswith("--")]
+    names = {name[2:].replace("_", "-") for name, _, _ in given}
+    pairs = {(name[2:], value) for name, _, value in given}
+    pairs |= {(a.text[2:], b.text) for a, b in pairwise(words) if a.text.startswith("--")}
+    for scope in _tables()["scopes"]:
+        told = names & {*scope["options"]} or pairs & scope.get("values", {}).items()
+        if scope["family"] == family and told:
+            return str(scope["who"])
+    return ""
+
+
+def taken_before(family: str) -> frozenset[str]:
+    """Return the options that a family's command takes for itself, before the engine's parser."""
+    return frozenset(_tables()["taken"].get(family, ()))
 
 
 def may_start(text: str) -> bool:

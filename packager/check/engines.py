@@ -14,7 +14,7 @@ from packager.check.arguments import (
     read_arguments,
     vllm_grammar,
 )
-from packager.check.commands import find_start
+from packager.check.commands import find_start, taken_before
 from packager.check.locating import located
 from packager.check.sagemaker import ON_BY_DEFAULT, check_unread, image_options, without_secrets
 from packager.check.targets import UPSTREAM
@@ -23,7 +23,7 @@ from packager.core.values import dataclass
 from packager.core.versions import is_before
 from packager.engines.given import asked_config
 from packager.engines.rules import Facts
-from packager.engines.schema import EngineSchema, check_version, find_schema
+from packager.engines.schema import EngineSchema, Option, check_version, find_schema
 from packager.engines.sglang.check import check_options as check_sglang_options
 from packager.engines.vllm.check import check_draft_config, check_options, check_sagemaker_env
 from packager.engines.vllm.options import DRAFT_FIELD
@@ -145,7 +145,8 @@ def _read(
         if dialect.quotes_until:
             remarks += _check_words(from_env.given, target)
         given += [_as_split(one, schema, target) for one in from_env.given]
-    return {one.name: one for one in given}, remarks
+    taken = taken_before(target.family)
+    return {one.name: one for one in given if one.name not in taken}, remarks
 
 
 def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
@@ -161,7 +162,10 @@ def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
 def _grammar(server: Server, target: Target, schema: EngineSchema) -> Grammar:
     start = find_start(server.command) or find_start(server.arguments)
     takes_model = start.takes_model if start is not None else True
-    return DIALECTS[target.family].grammar(schema, target.version, takes_model)
+    taken = taken_before(target.family) if takes_model else ()
+    known = {name: Option(name=name, type="text") for name in taken}
+    whole = replace(schema, options={**known, **schema.options}) if known else schema
+    return DIALECTS[target.family].grammar(whole, target.version, takes_model)
 
 
 def _options(settings: Iterable[Given]) -> dict[str, str | bool]:

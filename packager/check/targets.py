@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from packager.catalog.containers import containers, find_container, version_names
 from packager.check.commands import find_start
@@ -15,11 +18,14 @@ from packager.core.versions import version_key
 from packager.engines.schema import find_schema, shipped_versions
 from packager.errors import UsageError
 from packager.findings import Finding
+from packager.share import read_shipped
 
 FAMILIES = ("vllm", "sglang", "tgi", "lmi")
 UPSTREAM = "upstream"
 NEWEST = "the newest that is known"
 VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)*)", re.ASCII)
+AWS_TAGS = Path(__file__).parent / "data" / "aws_tags.toml"
+AWS = re.compile(r"server-(?:sagemaker-)?cuda-(v\d+(?:\.\d+)*)(?:-.*)?", re.ASCII)
 LMI = re.compile(r"lmi(\d+)", re.ASCII)
 TGI = re.compile(r"(?:^|-tgi)v?(\d+\.\d+\.\d+)", re.ASCII)
 
@@ -162,7 +168,11 @@ def of_release(release: int) -> ContainerFacts | None:
 
 
 def unsure(target: Target) -> Finding | None:
-    """Return that nothing tells the version, where nothing does."""
+    """Return that nothing tells the version, or that what does is not known here."""
+    if target.unknown:
+        message = f"{target.unknown} is not known here; it is checked for {target.title}"
+        hint = "name the engine's version, with --for"
+        return Finding("warning", "options-unproven", message, hint)
     if target.said_by != NEWEST or not target.version:
         return None
     message = f"nothing says which version runs; it is checked for {target.title}"
@@ -186,16 +196,23 @@ def _of_container(container: ContainerFacts, said_by: str) -> Target:
 def _by_convention(repository: str, tag: str) -> Target | None:
     """Read an image that the catalog does not list by how its publisher writes tags."""
     said_by = "the image's tag"
-    found = VERSION.match(tag)
-    version = found[1] if found else ""
+    match_of = VERSION.match(tag)
+    version = match_of[1] if match_of else ""
     if repository.startswith(("djl-inference", "djl-serving")):
         release = LMI.search(tag)
         container = of_release(int(release[1])) if release and len(release[1]) < 4 else None
         if container is not None:
             return _of_container(container, said_by)
-        return newest("lmi")
+        unknown = f"LMI {release[1]}" if release else ""
+        return replace(newest("lmi"), unknown=unknown)
     is_sagemaker = "sagemaker" in tag or repository.startswith("huggingface-")
     variant = "" if is_sagemaker else UPSTREAM
+    family = repository.removeprefix("huggingface-")
+    if family in _aws_tags() and (counted := AWS.fullmatch(tag)):
+        known = _aws_tags()[family].get(counted[1], "")
+        of_ec2 = "" if is_sagemaker else UPSTREAM
+        found = _target(family, known, of_ec2, said_by)
+        return found if known else replace(found, unknown=f"AWS's {counted[0]} of {family}")
     if repository.startswith("vllm-openai"):
         return _target("vllm", version, UPSTREAM, said_by)
     if repository in {"vllm", "huggingface-vllm"} and "neuron" not in tag:
@@ -207,6 +224,11 @@ def _by_convention(repository: str, tag: str) -> Target | None:
         of_launcher = UPSTREAM if repository == "text-generation-inference" else ""
         return _target("tgi", match[1] if match else "", of_launcher, said_by)
     return None
+
+
+@cache
+def _aws_tags() -> dict[str, Any]:
+    return {name: row for name, row in read_shipped(AWS_TAGS).items() if isinstance(row, dict)}
 
 
 def _target(family: str, version: str, variant: str, said_by: str) -> Target:

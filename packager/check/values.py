@@ -139,6 +139,7 @@ class Target:
     variant: str = ""  # of the image: `upstream` takes a command line
     engine: str = ""  # inside LMI: `vllm` or `tensorrt-llm`
     said_by: str = ""  # where it is known from, for the reader
+    unknown: str = ""  # what the tag names, where nobody here knows which engine that is
 
     @property
     def title(self) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 
+from packager.check.commands import other_server
 from packager.check.demands import check_resources
 from packager.check.engines import check_engine
 from packager.check.lmi import check_lmi
@@ -39,7 +40,7 @@ SEVERITIES = ("error", "warning", "note")
 UNREAD = Finding(
     "error",
     "engine-unknown",
-    "no engine was found in this file: nothing of it was checked",
+    "nothing of this file was checked: it starts no engine that is covered",
     "name the engine with --for, or what the file is with --as; --skip-others passes it over",
 )
 SAGEMAKER = ("SM_VLLM_", "SM_SGLANG_", "SM_ON_")
@@ -146,6 +147,11 @@ def _judge(
     of_image = NEURON_CHECKS.get(target.variant) if target and target.family == "neuron" else None
     checked = of_image or (CHECKS.get(target.family) if target is not None else None)
     remarks += server.remarks
+    if target is not None and (who := other_server(target.family, server.command)):
+        message = f"{who} reads these options, and they are not covered"
+        hint = "pass the file over, or check what else is in it"
+        remarks.append(Remark(server.place, Finding("note", "not-covered", message, hint)))
+        return Checked(server=server, target=target, remarks=tuple(remarks), is_checked=False)
     if target is None or checked is None:
         remarks += _unknown(server, target)
         return Checked(server=server, target=target, remarks=tuple(remarks), is_checked=False)

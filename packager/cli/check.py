@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from packager.check.report import check_document, check_lines, summary_lines
 from packager.check.sarif import sarif_document
 from packager.check.targets import parse_target
 from packager.check.text import MAX_BYTES, NotReadable
-from packager.check.values import KINDS, Document, Kind, Report
+from packager.check.values import KINDS, Document, Kind, Remark, Report
 from packager.check.verdicts import AskPlanner, judge
 from packager.cli.shared_options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
@@ -26,9 +27,11 @@ from packager.engines.rules import Facts, device_facts, model_facts
 from packager.errors import PlanRejected, UsageError
 from packager.files.atomic import write_atomically
 from packager.files.user_files import read_user_file
+from packager.findings import errors_in
 from packager.version import __version__
 
 STDIN = "-"
+NOT_ASKED = "options are checked; what the model and its memory need is not covered"
 
 
 @click.command()
@@ -183,9 +186,9 @@ def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner |
 
     files = find_model(parse_model_reference(model), Settings(headers_only=True))
     profile, findings = make_profile(files)
-    errors = tuple(finding for finding in findings if finding.severity == "error")
-    if errors:
-        raise PlanRejected(errors)
+    if errors := errors_in(findings):  # of another kind: its options can be checked all the same
+        told = replace(errors[0], severity="note", hint=NOT_ASKED)
+        return found, lambda server, _target: iter((Remark(server.place, told),))
     found = {**found, **model_facts(profile)}
     if named is None:
         return found, None
