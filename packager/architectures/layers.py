@@ -11,25 +11,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
+from packager.architectures.attention import BLOCK_LISTS, LayerKind, kind_of_word, unknown_keys
 from packager.architectures.blocks import read_blocks
 from packager.architectures.numbers import MOST_LAYERS
 from packager.architectures.reading import Config
 from packager.architectures.spellings import Architecture
-from packager.architectures.states import KV_ELEMENT_BYTES, find_state
+from packager.architectures.states import (
+    KV_ELEMENT_BYTES,
+    LONG_ELEMENT_BYTES,
+    State,
+    find_state,
+)
 from packager.core.model import KvGroup
 from packager.core.values import dataclass
 
-# Words of `layer_types`, `layers_block_type` and `layer_group_types`, by what the layer keeps.
-FULL = frozenset({"full_attention", "attention", "full", "global", "global_attention"})
-SLIDING = frozenset({"sliding_attention", "sliding", "local", "sliding_window", "swa"})
-CHUNKED = frozenset({"chunked_attention"})
-STATE = frozenset({"linear_attention", "mamba", "mamba2", "conv", "linear", "recurrent", "gdn"})
-BOTH = frozenset({"hybrid", "mamba_attention", "parallel"})  # attention beside or after a state
 # Letters of Nemotron-H: a Mamba layer, attention; MLPs and experts keep nothing.
 LETTERS = {"M": "state", "*": "full", "-": "none", "E": "none"}
-BLOCK_LISTS = ("layers_block_type", "layer_types", "block_types", "attn_layer_types")
-
-LayerKind = Literal["full", "sliding", "chunked", "state", "both", "none"]
+# DeepSeek-V4, vLLM 0.33 models/deepseek_v4: tokens that an entry of each kind stands for.
+RATES = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+INDEXED_RATE = 4  # whose entries an indexer chooses from
+SUM_BLOCKS = {4: 4, 128: 8}  # tokens of a block of what is not compressed yet
+LATENT_BLOCK = 64  # tokens of a block of the window
+SCALED_GROUP = 64  # elements of a packed latent that share a scale of a byte, and one to align
+INDEX_GROUP = 128  # elements of an index that share a scale of 4 bytes
+SPARSE_EIGHT_BIT_BYTES = 656  # of a latent that an indexer chooses: vLLM 0.33 mla_attention.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ class Cache:
     state_bytes: int = 0
     split_counts: tuple[int, ...] = ()
     groups: tuple[KvGroup, ...] = ()
-    unclear: bool = False  # layers keep an undescribed state: estimated as attention
+    unknown: tuple[str, ...] = ()  # keys of config.json that leave open what is kept
 
 
 def read_cache(config: Config, row: Architecture, numbers: Mapping[str, int]) -> Cache:
@@ -53,39 +58,60 @@ def read_cache(config: Config, row: Architecture, numbers: Mapping[str, int]) ->
     kinds = layer_kinds(config, row, numbers["layers"])
     latent = _read_latent(config, row)
     state = find_state(config, row, numbers)
+    unknown = unknown_keys(config)
     is_described = state is not None and state.layer_bytes > 0
-    unclear = not is_described and any(kind in ("state", "both") for kind in kinds)
-    if unclear:
+    if not is_described and any(kind in ("state", "both") for kind in kinds):
+        unknown = unknown or ("layers with a state that no key describes",)
         kinds = ["none" if kind == "none" else "full" for kind in kinds]
     groups: Counter[KvGroup] = Counter()
     for at, kind in enumerate(kinds):
         for group in _groups_of(kind, at, config, row, numbers, latent):
             groups[group] += row.attentions
         if kind in ("state", "both") and state is not None:
-            groups[KvGroup(kind="state", layers=1, state_bytes=state.layer_bytes)] += 1
+            groups[_state_group(state)] += 1
     found = tuple(replace(group, layers=count) for group, count in groups.items())
     found = _without_shared(found, config.count("num_kv_shared_layers"))
-    cached = tuple(group for group in found if group.kind != "state")
-    windowed = tuple(group for group in cached if group.window_tokens)
+    kept = _kept_by_token(found)
+    windowed = tuple(group for group in kept if group.window_tokens)
     states = sum(group.layers * group.state_bytes for group in found)
     return Cache(
-        kv_bytes_per_token=sum(group.layers * bytes_of(group) for group in cached),
-        cached_layers=sum(group.layers for group in cached if not _is_index(group, latent)),
+        kv_bytes_per_token=sum(group.layers * bytes_of(group) for group in kept),
+        cached_layers=_cached_layers(found),
         attention="mla" if latent else "heads",
         attention_size=_attention_size(config, numbers, latent),
         window_layers=sum(group.layers for group in windowed),
         window_tokens=max((group.window_tokens for group in windowed), default=0),
         state_bytes=states,
         split_counts=state.split_counts if state is not None and states else (),
-        unclear=unclear,
+        unknown=unknown,
         groups=() if len(found) == 1 and found[0].kind == "full" else found,
     )
 
 
+def _kept_by_token(groups: tuple[KvGroup, ...]) -> tuple[KvGroup, ...]:
+    """Return the groups that grow with every token, and windows of usual attention."""
+    compressed = [group for group in groups if group.kind == "compressed"]
+    whole = tuple(group for group in compressed if not group.window_tokens)
+    usual = tuple(g for g in groups if g.kind not in ("state", "sums", "compressed"))
+    return (*usual, *(whole or compressed))
+
+
+def _cached_layers(groups: tuple[KvGroup, ...]) -> int:
+    """Count the layers that attend: an index, and what is compressed, lie beside others."""
+    return sum(
+        group.layers
+        for group in groups
+        if group.kind not in ("state", "sums")
+        and not (group.kind == "mla" and group.entry_bytes)
+        and not (group.kind == "compressed" and not group.window_tokens)
+    )
+
+
 def bytes_of(group: KvGroup) -> int:
-    """Return what one layer of a group keeps of one token."""
-    if group.kind == "mla":
-        return group.head_dim * KV_ELEMENT_BYTES
+    """Return what one layer of a group keeps of one token, in a cache of 16 bits."""
+    if group.kind in ("mla", "compressed"):
+        entry = group.entry_bytes or group.head_dim * KV_ELEMENT_BYTES
+        return -(-entry // group.entry_tokens)
     values = group.value_dim or group.head_dim
     return group.kv_heads * (group.head_dim + values) * KV_ELEMENT_BYTES
 
@@ -115,11 +141,10 @@ def _by_words(config: Config, layers: int) -> list[LayerKind] | None:
     words = config.listed(*BLOCK_LISTS)
     if words is None or not all(isinstance(word, str) for word in words) or not words:
         return None
-    named = [word.lower() for word in words[:layers]]
-    if not any(word in _WORDS for word in named):
+    found = [kind_of_word(word.lower(), config.types) for word in words[:layers]]
+    if len(words) < layers or not any(kind not in (None, "none") for kind in found):
         return None
-    found = [_WORDS.get(word, "none") for word in named]
-    return found if len(words) >= layers else None
+    return [kind or "full" for kind in found]  # what is not known is not a layer without a cache
 
 
 def _by_indexes(config: Config, layers: int) -> list[LayerKind] | None:
@@ -192,12 +217,13 @@ def _groups_of(
 ) -> Iterator[KvGroup]:
     if kind in ("state", "none"):
         return
-    ratios = config.listed("compress_ratios")  # DeepSeek-V4: one entry for so many tokens
-    if ratios is not None and at < len(ratios) and type(ratios[at]) is int:
-        yield from _compressed(ratios[at], config, numbers)
+    rate = _compress_rate(at, config)
+    if rate is not None:
+        yield from _compressed(rate, config, numbers)
         return
     if latent:
-        yield from latent
+        yield latent[0]
+        yield from latent[1:] if _is_indexed(at, config) else ()
         return
     heads, size = numbers["kv_heads"], numbers["head_dim"]
     if row.cache == "expanded":  # MiniCPM3: a latent in the weights, heads in the cache
@@ -225,16 +251,70 @@ def _groups_of(
     size = config.count("global_head_dim", assumed=False) or size  # Gemma 4
     heads = config.count("num_global_key_value_heads", assumed=False) or heads
     yield KvGroup(kind="full", layers=1, kv_heads=heads, head_dim=size, value_dim=value)
+    yield from _sparse_index(at, config)
 
 
-def _compressed(ratio: int, config: Config, numbers: Mapping[str, int]) -> Iterator[KvGroup]:
-    """Yield DeepSeek-V4's groups: a latent for `ratio` tokens, or a window of latents alone."""
-    size = numbers["head_dim"]
-    if ratio < 1:
-        window = config.number("sliding_window", needed=False)
-        yield KvGroup(kind="mla", layers=1, kv_heads=1, head_dim=size, window_tokens=window)
+def _sparse_index(at: int, config: Config) -> Iterator[KvGroup]:
+    """Yield the 16-bit keys of MiniMax-M3's indexer, in the layers that it chooses blocks for."""
+    own = Config(config.part("sparse_attention_config"), {})
+    every, size = own.listed("sparse_attention_freq"), own.count("sparse_index_dim")
+    if size and (every is None or (at < len(every) and every[at] == 1)):
+        yield KvGroup(kind="mla", layers=1, kv_heads=1, entry_bytes=size * KV_ELEMENT_BYTES)
+
+
+def _compress_rate(at: int, config: Config) -> int | None:
+    """Return the tokens of an entry in one layer: 0 for a window alone, None where none says."""
+    ratios = config.listed("compress_ratios")
+    if ratios is not None:
+        return ratios[at] if at < len(ratios) and type(ratios[at]) is int else None
+    words = config.listed("layer_types") or []
+    if not any(isinstance(word, str) and word in RATES for word in words):
+        return None
+    word = words[at] if at < len(words) and isinstance(words[at], str) else ""
+    stated = config.part("compress_rates").get(word)
+    return stated if type(stated) is int else RATES.get(word, 0)
+
+
+def _compressed(rate: int, config: Config, numbers: Mapping[str, int]) -> Iterator[KvGroup]:
+    """Yield DeepSeek-V4's groups: a window of latents, and one for each `rate` tokens.
+
+    Beside them lie the index of it, and what sums up the tokens of an entry that is not full yet:
+    of two entries where they overlap, each of numerators and denominators in 32 bits.
+    """
+    size, rotary = numbers["head_dim"], config.count("qk_rope_head_dim")
+    plain = max(0, size - rotary)
+    packed = plain + rotary * KV_ELEMENT_BYTES + plain // SCALED_GROUP + 1
+    latent = KvGroup(kind="compressed", layers=1, kv_heads=1, head_dim=size, entry_bytes=packed)
+    window = config.number("sliding_window", needed=False)
+    yield replace(latent, window_tokens=window, block_tokens=LATENT_BLOCK)
+    if rate <= 1:
         return
-    yield KvGroup(kind="mla", layers=1, kv_heads=1, head_dim=-(-size // ratio))
+    overlap = 2 if rate == INDEXED_RATE else 1
+    sums = KvGroup(
+        kind="sums",
+        layers=1,
+        kv_heads=1,
+        entry_bytes=2 * overlap * size * LONG_ELEMENT_BYTES,
+        window_tokens=overlap * rate,
+        block_tokens=SUM_BLOCKS.get(rate, LATENT_BLOCK),
+    )
+    yield replace(latent, entry_tokens=rate)
+    yield sums
+    index = config.count("index_head_dim")
+    if rate == INDEXED_RATE and index:
+        yield KvGroup(
+            kind="compressed",
+            layers=1,
+            kv_heads=1,
+            entry_bytes=_index_bytes(index),
+            entry_tokens=rate,
+        )
+        yield replace(sums, entry_bytes=2 * overlap * index * LONG_ELEMENT_BYTES)
+
+
+def _index_bytes(size: int) -> int:
+    """Return the bytes of an indexer's key: one for each element, and scales."""
+    return size + max(1, size // INDEX_GROUP) * 4
 
 
 def _read_latent(config: Config, row: Architecture) -> tuple[KvGroup, ...]:
@@ -248,15 +328,33 @@ def _read_latent(config: Config, row: Architecture) -> tuple[KvGroup, ...]:
     if not rank:
         return ()
     rotary = config.number("qk_rope_head_dim", needed=row.cache == "mla")
-    found = (KvGroup(kind="mla", layers=1, kv_heads=1, head_dim=rank + rotary),)
+    found = KvGroup(kind="mla", layers=1, kv_heads=1, head_dim=rank + rotary)
     index = config.count("index_head_dim", assumed=False)
     if not index:
-        return found
-    return (*found, KvGroup(kind="mla", layers=1, kv_heads=1, head_dim=(index + 4 + 1) // 2))
+        return (found,)
+    return (
+        replace(found, eight_bit_bytes=SPARSE_EIGHT_BIT_BYTES),
+        KvGroup(kind="mla", layers=1, kv_heads=1, entry_bytes=_index_bytes(index)),
+    )
 
 
-def _is_index(group: KvGroup, latent: tuple[KvGroup, ...]) -> bool:
-    return len(latent) > 1 and group.head_dim == latent[1].head_dim
+def _is_indexed(at: int, config: Config) -> bool:
+    """Whether a layer has an index of its own, which others take over: GLM-5.2.
+
+    As vLLM 0.33 models/deepseek_v2.py reads it.
+    """
+    pattern = config.word("index_topk_pattern")
+    if pattern:
+        return pattern[at : at + 1] != "S"
+    every = config.count("index_topk_freq") or 1
+    first = config.count("index_skip_topk_offset") if config.has("index_skip_topk_offset") else 2
+    return max(at - first + 1, 0) % every == 0
+
+
+def _state_group(state: State) -> KvGroup:
+    return KvGroup(
+        kind="state", layers=1, state_bytes=state.layer_bytes, block_tokens=state.chunk_tokens
+    )
 
 
 def _attention_size(config: Config, numbers: Mapping[str, int], latent: tuple[KvGroup, ...]) -> int:
@@ -279,13 +377,3 @@ def _without_shared(groups: tuple[KvGroup, ...], shared: int) -> tuple[KvGroup, 
     largest = max(range(len(rest)), key=lambda at: groups[at].layers)
     rest[largest] = replace(rest[largest], layers=rest[largest].layers + missing)
     return tuple(group for group in rest if group.layers)
-
-
-_KINDS: tuple[tuple[frozenset[str], LayerKind], ...] = (
-    (FULL, "full"),
-    (SLIDING, "sliding"),
-    (CHUNKED, "chunked"),
-    (STATE, "state"),
-    (BOTH, "both"),
-)
-_WORDS: Mapping[str, LayerKind] = {word: kind for words, kind in _KINDS for word in words}

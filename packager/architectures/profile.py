@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 LONGEST_NAME = 128  # of a class that an engine could have
+MOST_NAMED = 3  # keys in a message
 
 DTYPES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
 CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -80,7 +81,11 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     sums = add_up(model.tensors, head, numbers["layers"], quantization)
     findings += _disagreements(config, row, numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
-    unknown = (*_unknown(name), *_unclear_layers(cache), *_unclear_experts(experts, sums))
+    unknown = (
+        *_unknown(name),
+        *_unknown_cache(cache, config.types),
+        *_unclear_experts(experts, sums),
+    )
 
     parameters = sums.parameters or 0
     profile = ModelProfile(
@@ -121,6 +126,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         unserved_bytes=sums.unserved_bytes,
         model_type=_model_type(model.config),
         kv_groups=cache.groups,
+        unknown_cache=cache.unknown,
     )
     untyped = _untyped(model.config)
     return profile, (*config.findings, *name_findings, *untyped, *unknown, *findings)
@@ -199,16 +205,22 @@ def _unknown(name: str) -> tuple[Finding, ...]:
     return (Finding("warning", "architecture-unknown", message, hint),)
 
 
-def _unclear_layers(cache: Cache) -> tuple[Finding, ...]:
-    """Find linear layers of which config.json does not say what they keep."""
-    if not cache.unclear:
+def _unknown_cache(cache: Cache, types: tuple[str, ...]) -> tuple[Finding, ...]:
+    """Find that nobody knows what the layers keep: no figure of another kind stands for it."""
+    if not cache.unknown:
         return ()
+    named = ", ".join(map(shown, cache.unknown[:MOST_NAMED]))
+    more = f" and {len(cache.unknown) - MOST_NAMED} more" if cache.unknown[MOST_NAMED:] else ""
+    of_type = f" of model type {shown(types[0])}" if types else ""
     message = (
-        "config.json names layers with a state, and nothing in it says how large the state is: "
-        "they are estimated as attention"
+        f"config.json states {named}{more}, and packager does not know what layers{of_type} keep "
+        "of a sequence: the memory of the KV cache is not known"
     )
-    hint = "more requests fit than the plan says; measure before you pay for its figures"
-    return (Finding("warning", "layers-unknown", message, hint),)
+    hint = (
+        "how many bytes does a token take? start the engine once with this model: its log says "
+        "how many tokens its cache holds, in which memory"
+    )
+    return (Finding("warning", "memory-unknown", message, hint),)
 
 
 def _unclear_experts(experts: Experts, sums: Sums) -> tuple[Finding, ...]:

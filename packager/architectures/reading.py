@@ -60,6 +60,7 @@ class Config:
         self._defaults = defaults
         found = (find_type(one) for one in types[:1])
         self._type = next((one for one in found if one is not None), ModelType())
+        self.types = types  # of the language model, and of what nests it
         self.has_type = bool(types) and find_type(types[0]) is not None
         self._published = PUBLISHED if self.has_type else UNPUBLISHED
         self.findings: list[Finding] = []
@@ -116,6 +117,10 @@ class Config:
         """Return a nested part; an empty one where there is none."""
         found = self._config.get(name)
         return found if isinstance(found, Mapping) else {}
+
+    def stated(self) -> Mapping[str, Any]:
+        """Return all keys of the language model's part."""
+        return self._config
 
     def listed(self, *keys: str) -> list[Any] | None:
         """Return the first of the keys that is a list."""

@@ -12,6 +12,7 @@ from packager.architectures.spellings import Architecture
 from packager.core.values import dataclass
 
 KV_ELEMENT_BYTES = 2  # caches are kept in the 16-bit type that the engine computes with
+MAMBA_1_CHUNK = 2048  # tokens: vLLM 0.27.1 config/model.py get_mamba_chunk_size
 LONG_ELEMENT_BYTES = 4  # the state of delta rules and lightning attention, in 32 bits
 
 
@@ -21,6 +22,7 @@ class State:
 
     layer_bytes: int
     split_counts: tuple[int, ...] = ()
+    chunk_tokens: int = 0  # that its kernel computes at once: blocks are a multiple of it
 
 
 def find_state(config: Config, row: Architecture, numbers: Mapping[str, int]) -> State | None:
@@ -50,7 +52,10 @@ def _delta_net(config: Config) -> State:
     value_dim = config.number("linear_value_head_dim")
     taps = max(0, config.number("linear_conv_kernel_dim") - 1)
     mixed = (2 * keys * key_dim + values * value_dim) * taps * KV_ELEMENT_BYTES
-    return State(mixed + values * key_dim * value_dim * LONG_ELEMENT_BYTES, (keys, values))
+    # Qwen3.5 states 32 bits; without the key engines keep it in the type that they compute with.
+    is_long = config.word("mamba_ssm_dtype") == "float32"
+    element = LONG_ELEMENT_BYTES if is_long else KV_ELEMENT_BYTES
+    return State(mixed + values * key_dim * value_dim * element, (keys, values))
 
 
 def _kimi_delta(config: Config) -> State:
@@ -78,7 +83,8 @@ def _mamba_2(config: Config, numbers: Mapping[str, int]) -> State:
     # Without the key, engines keep it in the type that they compute with.
     is_long = "float32" in (config.word("mamba_ssm_cache_dtype"), config.word("mamba_ssm_dtype"))
     element = LONG_ELEMENT_BYTES if is_long else KV_ELEMENT_BYTES
-    return State(mixed + heads * size * states * element, (heads,))
+    chunk = config.count("mamba_chunk_size", "chunk_size")
+    return State(mixed + heads * size * states * element, (heads,), chunk)
 
 
 def _mamba_1(config: Config, row: Architecture, numbers: Mapping[str, int]) -> State:
@@ -86,7 +92,7 @@ def _mamba_1(config: Config, row: Architecture, numbers: Mapping[str, int]) -> S
     inner = numbers["intermediate_size"] if is_all else _expanded(config, numbers)
     states = config.count("state_size", "mamba_d_state", "ssm_state_size")
     taps = max(0, config.count("mamba_d_conv", "conv_kernel") - 1)
-    return State(inner * (taps + states) * KV_ELEMENT_BYTES)
+    return State(inner * (taps + states) * KV_ELEMENT_BYTES, chunk_tokens=MAMBA_1_CHUNK)
 
 
 def _expanded(config: Config, numbers: Mapping[str, int]) -> int:

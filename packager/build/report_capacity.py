@@ -15,6 +15,8 @@ def capacity_sentence(plan: Plan) -> str:
     beyond = plan.container.traits.when_full
     if plan.instance.kind == "neuron":
         return f"{plan.shape.max_batch} at once{each}, at any length; {MORE_WAIT}"
+    if plan.profile.unknown_cache:
+        return f"not known: the memory of the cache is not; {beyond}"
     return (
         f"{plan.full_requests:,} of {plan.shape.max_total_tokens:,} tokens, or "
         f"{plan.typical_requests:,} typical of {plan.typical_tokens:,}{each}; "
@@ -23,12 +25,13 @@ def capacity_sentence(plan: Plan) -> str:
 
 
 def capacity_document(plan: Plan) -> dict[str, Any]:
-    """Return the same as JSON."""
+    """Return the same as JSON; null for what is not known."""
+    is_known = not plan.profile.unknown_cache
     return {
         "copies": plan.replicas,
-        "full_length_requests": plan.full_requests,
+        "full_length_requests": plan.full_requests if is_known else None,
         "full_length_tokens": plan.shape.max_total_tokens,
-        "typical_requests": plan.typical_requests,
+        "typical_requests": plan.typical_requests if is_known else None,
         "typical_tokens": plan.typical_tokens,
         "reserved": reserves(plan.instance),
         "beyond": plan.container.traits.when_full,

@@ -135,7 +135,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "memory_per_device": {
             **asdict(budget),
             "needed_bytes": budget.needed_bytes,
-            "kv_tokens_left": budget.kv_tokens_left,
+            "kv_tokens_left": _tokens_left(plan),
         },
         "rejected": [asdict(rejected) for rejected in plan.rejected],
         "findings": [finding_document(finding) for finding in plan.findings],
@@ -401,9 +401,19 @@ def _answered(plan: Plan) -> str:
 
 def room_words(plan: Plan) -> str:
     """Count the tokens that fit, or state that a model without attention keeps none."""
+    tokens = _tokens_left(plan)
+    if tokens is None:
+        return f"not known: how many tokens the KV cache holds ({plan.profile.unknown_cache[0]})"
     if not plan.profile.kv_bytes_per_token:
         return "no KV cache: each request keeps a state of constant size"
-    return f"room for {plan.budget.kv_tokens_left:,} tokens of KV cache"
+    return f"room for {tokens:,} tokens of KV cache"
+
+
+def _tokens_left(plan: Plan) -> int | None:
+    """Count the tokens of requests of the longest length that fit; None where nobody knows."""
+    if plan.profile.unknown_cache:
+        return None
+    return plan.budget.tokens_left(plan.shape.max_total_tokens)
 
 
 def free_bytes(plan: Plan) -> int:

@@ -13,7 +13,7 @@ from packager.core.values import dataclass
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
 ModelOrigin = Literal["local", "hub", "s3", "other"]  # `other`: of a source from outside
-KvKind = Literal["full", "sliding", "chunked", "mla", "state"]
+KvKind = Literal["full", "sliding", "chunked", "mla", "compressed", "sums", "state"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +119,19 @@ class KvGroup:
     or sizes are different groups.  Order: as the kinds appear first in the model.
     """
 
-    kind: KvKind  # `mla`: one latent for all heads; `state`: linear attention, Mamba, convolution
+    # `mla`: one latent for all heads; `compressed`: latents of several tokens each; `sums`: what is
+    # not compressed yet; `state`: linear attention, Mamba, convolution
+    kind: KvKind
     layers: int
-    kv_heads: int = 0  # of one layer; of `mla` 1; of `state` 0
-    head_dim: int = 0  # of a key; of `mla` the latent with its rotary part
+    kv_heads: int = 0  # of one layer; of latents 1; of `state` 0
+    head_dim: int = 0  # of a key; of latents all of it with its rotary part
     value_dim: int = 0  # of a value; 0: as `head_dim`; `mla` keeps no value of its own
-    window_tokens: int = 0  # that `sliding` looks back at most; the chunk of `chunked`
+    window_tokens: int = 0  # that it looks back at most; the chunk of `chunked`
     state_bytes: int = 0  # of one sequence in one layer of `state`; does not grow with tokens
+    entry_tokens: int = 1  # that one entry of `compressed` stands for
+    entry_bytes: int = 0  # of an entry whatever type the cache has; 0: as `head_dim` says
+    eight_bit_bytes: int = 0  # of an entry in a cache of 8 bits with its scales; 0: half of 16 bits
+    block_tokens: int = 0  # of the blocks that the engine gives it out in; 0: as all others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +175,4 @@ class ModelProfile:
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
     model_type: str = ""  # of config.json: the class that reads it
     kv_groups: tuple[KvGroup, ...] = ()  # (): one group, as the fields above say
+    unknown_cache: tuple[str, ...] = ()  # keys of config.json that leave the cache's size open

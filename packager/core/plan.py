@@ -28,9 +28,26 @@ GPU_MEMORY_UTILIZATION = 0.9
 class KvShare:
     """Cache of one device for a sequence, in layers of the same kind."""
 
-    bytes_per_token: int
-    most_tokens: int = 0  # of one sequence, a window for instance; 0: every token
+    block_bytes: int  # of all these layers together
+    block_tokens: int = 1
+    window_tokens: int = 0  # that they look back at; 0: every token is kept
     sequence_bytes: int = 0  # whatever its length: the state of linear attention
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Return the bytes of a token where no window has left it behind, rounded up."""
+        return -(-self.block_bytes // self.block_tokens)
+
+    def request_bytes(self, tokens: int, in_flight: int = 0) -> int:
+        """Return the bytes of a sequence of `tokens`, of which `in_flight` are being read.
+
+        A window may begin within a block, so that it needs one more.
+        """
+        blocks = -(-tokens // self.block_tokens)
+        if self.window_tokens:
+            kept = self.window_tokens - 1 + in_flight
+            blocks = min(blocks, -(-kept // self.block_tokens) + 1)
+        return blocks * self.block_bytes + self.sequence_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +69,7 @@ class MemoryBudget:
     pp_degree: int = 1
     kv_shares: tuple[KvShare, ...] = ()  # of the draft as well; (): every layer keeps every token
     kv_block_tokens: int = 1  # the cache is handed out in blocks of so many tokens
+    in_flight_tokens: int = 0  # that windows of one sequence keep more while they are being read
     visible_bytes: int = 0  # of `device_bytes`, what CUDA shows; 0: all of them
     lacking_bytes: int = 0  # of what the engine needs beside `usable_bytes`: context, graphs
 
@@ -64,29 +82,32 @@ class MemoryBudget:
         return self.needed_bytes <= self.usable_bytes and not self.lacking_bytes
 
     @property
-    def kv_tokens_left(self) -> int:
-        """Return the tokens of KV cache that fit beside weights, activations and overhead."""
-        per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
-        return max(0, self.usable_bytes - self._fixed_bytes) // max(1, per_token)
-
-    @property
     def kv_pool_bytes(self) -> int:
         """Return the bytes for sequences: what weights, activations and overhead leave."""
         return max(0, self.usable_bytes - self._fixed_bytes + self.state_bytes)
 
-    def request_bytes(self, tokens: int) -> int:
-        """Return what one request of `tokens` tokens, prompt and answer, takes of the pool."""
-        blocks = -(-tokens // self.kv_block_tokens) * self.kv_block_tokens
-        per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
-        shares = self.kv_shares or (KvShare(bytes_per_token=per_token),)
-        return sum(
-            share.bytes_per_token * min(blocks, share.most_tokens or blocks) + share.sequence_bytes
-            for share in shares
-        )
+    def request_bytes(self, tokens: int, *, reading: bool = False) -> int:
+        """Return what one request of `tokens` tokens, prompt and answer, takes of the pool.
 
-    def count_requests(self, tokens: int) -> int:
-        """Return how many requests of `tokens` tokens fit in the pool at once."""
-        return self.kv_pool_bytes // max(1, self.request_bytes(tokens))
+        `reading` adds what its windows keep while the engine reads a step of it.
+        """
+        per_token = self.kv_bytes_per_token + self.draft_kv_bytes_per_token
+        one = KvShare(
+            block_bytes=per_token * self.kv_block_tokens, block_tokens=self.kv_block_tokens
+        )
+        in_flight = self.in_flight_tokens if reading else 0
+        return sum(share.request_bytes(tokens, in_flight) for share in self.kv_shares or (one,))
+
+    def count_requests(self, tokens: int, *, reading: bool = False) -> int:
+        """Return how many requests of `tokens` tokens fit in the pool at once.
+
+        `reading` counts as vLLM does when it starts: as if all of them were being read.
+        """
+        return self.kv_pool_bytes // max(1, self.request_bytes(tokens, reading=reading))
+
+    def tokens_left(self, tokens: int) -> int:
+        """Return the tokens that fit in the pool, in requests of `tokens` that are being read."""
+        return self.kv_pool_bytes * tokens // max(1, self.request_bytes(tokens, reading=True))
 
     @property
     def _fixed_bytes(self) -> int:
@@ -159,8 +180,11 @@ class Plan:
 
     @property
     def full_requests(self) -> int:
-        """Count the requests of the longest length that one copy holds at once."""
-        return self._held(self.shape.max_total_tokens)
+        """Count the requests of the longest length that one copy holds at once.
+
+        As the engine counts them when it starts: every one is being read.
+        """
+        return self._held(self.shape.max_total_tokens, reading=True)
 
     @property
     def typical_tokens(self) -> int:
@@ -172,14 +196,14 @@ class Plan:
         """Count the mean requests of the workload that one copy holds at once."""
         return self._held(self.typical_tokens)
 
-    def _held(self, tokens: int) -> int:
+    def _held(self, tokens: int, *, reading: bool = False) -> int:
         """Count requests of a length: static slots hold one each, whatever its length."""
         if self.instance.kind == "neuron":
             return self.shape.max_batch
         if self.instance.kind == "cpu":  # the engine takes what is planned, and no more
             pool = self.budget.kv_bytes + self.budget.draft_kv_bytes + self.budget.state_bytes
             return pool // max(1, self.budget.request_bytes(tokens))
-        return self.budget.count_requests(tokens)
+        return self.budget.count_requests(tokens, reading=reading)
 
     @property
     def replicas(self) -> int:

@@ -110,7 +110,7 @@ def _way_out(
 
 def _cuts(shape: Shape, budget: MemoryBudget) -> Iterator[tuple[str, Shape]]:
     """Suggest shapes that may fit: first fewer sequences, then one, shorter and shorter."""
-    sequences = min(budget.kv_tokens_left // shape.max_total_tokens, shape.max_batch - 1)
+    sequences = min(budget.count_requests(shape.max_total_tokens), shape.max_batch - 1)
     for batch in (sequences, sequences - 1):
         if batch > 0:
             yield f"max_batch to {batch}", replace(shape, max_batch=batch)

@@ -7,7 +7,7 @@ field of the request is either honoured or refused; none is dropped silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +22,7 @@ from packager.core.facts import Facts
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
+from packager.core.request import BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.values import dataclass
@@ -45,7 +46,7 @@ from packager.ports import Compiler, ContainerFamily, Quantizer
 from packager.sizing.blocks import check_misfits, read_blocks
 from packager.sizing.concurrency import most_at_once
 from packager.sizing.left_out import check_entries
-from packager.sizing.memory import MemoryInputs
+from packager.sizing.memory import MemoryInputs, limit_step
 from packager.sizing.nodes import check_nodes, plan_on_nodes
 from packager.sizing.parallelism import note_split
 from packager.sizing.precision import (
@@ -273,13 +274,15 @@ def _choose(
             )
         )
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
+    room = _room(facts, profile, quantized.quantization, speculates)
+    findings += _note_step(request, room.demand)
     return _Chosen(
         dtype=dtype,
         quantization=quantized.quantization,
         drafted=drafted,
         parsers=parsers,
         layouts=layouts,
-        room=_room(facts, profile, quantized.quantization, speculates),
+        room=room,
         findings=tuple(findings),
     )
 
@@ -300,7 +303,20 @@ def _room(
         usable_share=request.gpu_memory_utilization,
         reserve=reserves(instance),
     )
+    demand = replace(demand, max_prefill_tokens=limit_step(profile, instance, demand))
     return room_of(facts, profile, demand)
+
+
+def _note_step(request: BuildRequest, demand: MemoryInputs) -> Iterator[Finding]:
+    """Note that steps are made smaller than the engine's own for the sake of the cache."""
+    if demand.max_prefill_tokens != request.max_prefill_tokens:
+        message = (
+            f"steps of {demand.max_prefill_tokens} tokens are planned: the engine keeps of every "
+            "request what is not compressed yet of all tokens in flight, and its own choice would "
+            "take a third of the cache and more"
+        )
+        hint = "state max_prefill_tokens to choose otherwise"
+        yield Finding("note", "step-limited", message, hint)
 
 
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
@@ -321,7 +337,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         budget=sketch.budget,
         findings=(),
         rejected=chosen.layouts.rejected,
-        max_prefill_tokens=request.max_prefill_tokens,
+        max_prefill_tokens=chosen.room.demand.max_prefill_tokens,
         kv_dtype=choose_kv_dtype(request.kv_dtype, chosen.quantization, facts.instance),
         weights=request.weights,
         one_mount=request.weights == "mounted" and facts.writes_tree,

@@ -43,8 +43,15 @@ class EngineMemory:
     graph_experts_bytes: int
     graph_excess: float  # what capturing takes of the estimate
     expert_workspace: bool  # buffers of the experts' kernels stay while sampling
+    index_prompts: int  # of the longest length, whose keys an indexer gathers at once
+    index_scores_bytes: int
     group_ratio: float
-    state_pages: int  # that a sequence holds of each layer with a state
+    state_pages: int  # that a sequence holds of each layer with a state, while prefixes are cached
+    prefix_caching: bool  # by default, of a model whose layers keep states
+    latent_block_tokens: int  # that blocks of latents beside states are a multiple of
+    packs_groups: bool  # blocks of compressed attention are as wide as the widest group
+    steps_in_flight: int  # whose tokens windows keep at once, beside the stages of a pipeline
+    compressed_in_flight: int  # tokens at most that compressed attention should keep so
     hybrid_cache: bool  # windows are freed; layers of different kinds share one pool
 
 
@@ -105,6 +112,16 @@ def extra_weights(architecture: str) -> ExtraWeights:
     )
 
 
+def keeps_every_state(engine: str, version: str, architecture: str) -> bool:
+    """Whether a state stays in the cache for each block of tokens while prefixes are cached."""
+    row = _rows("every_state").get(architecture)
+    if row is None or row["engine"] != engine:
+        return False
+    until = version_key(row["until"])
+    found = version_key(version)
+    return found is not None and until is not None and found < until
+
+
 def padding_multiple(weight_format: str) -> int:
     """Return what an expert's intermediate size on one device is padded to; mostly 1."""
     return int(_rows("format").get(weight_format, {}).get("multiple", 1))
@@ -148,8 +165,15 @@ def _engine_memory(
         graph_experts_bytes=int(find("graph_experts_gib") * GIB),
         graph_excess=find("graph_excess"),
         expert_workspace=find("expert_workspace") == 1,
+        index_prompts=int(find("index_prompts")),
+        index_scores_bytes=int(find("index_scores_mib") * MIB),
         group_ratio=find("group_ratio"),
         state_pages=int(find("state_pages")),
+        prefix_caching=find("prefix_caching") == 1,
+        latent_block_tokens=int(find("latent_block_tokens")),
+        packs_groups=find("packs_groups") == 1,
+        steps_in_flight=int(find("steps_in_flight")),
+        compressed_in_flight=int(find("compressed_in_flight")),
         hybrid_cache=find("hybrid_cache") == 1,
     )
 
@@ -177,7 +201,12 @@ def _rows(kind: str) -> Mapping[str, Mapping[str, Any]]:
 
 @cache
 def _indexed() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    keys = {"visible": "device", "weights": "architecture", "format": "name"}
+    keys = {
+        "visible": "device",
+        "weights": "architecture",
+        "format": "name",
+        "every_state": "architecture",
+    }
     return {kind: {row[key]: row for row in _table()[kind]} for kind, key in keys.items()}
 
 

@@ -1,13 +1,17 @@
 """The cache of one device: how an engine groups layers, and what a sequence takes in each group.
 
-vLLM gives out one size of page for all layers.  Layers that keep the same form groups of
-equally many layers (v1/core/kv_cache_utils.py); a group with fewer is padded, and the pages
-of attention grow until a layer's state fits in one.
+vLLM gives out one size of block for all layers.  Layers that keep the same form groups of
+equally many layers (v1/core/kv_cache_utils.py); a group with fewer is padded, pages of small
+layers hold more tokens, and the pages of attention grow until a layer's state fits in one.
+Compressed attention has pages of several sizes side by side in a block.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from math import lcm
+from typing import Literal
 
 from packager.core.instance import DeviceKind
 from packager.core.model import KvGroup, ModelProfile
@@ -15,6 +19,22 @@ from packager.core.plan import KvShare
 from packager.core.values import dataclass
 
 ELEMENT_BYTES = 2  # that a profile counts an element of the cache with
+COMPRESSED_BLOCK = 256  # tokens of a block of compressed latents: vLLM 0.33 models/deepseek_v4
+COMPRESSED_ALIGNMENT = 576  # bytes that each page of it is a multiple of
+
+Packing = Literal["repeats", "groups"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """How an engine gives out the cache of a device."""
+
+    block_tokens: int = 0  # 0: a whole sequence at once
+    latent_block_tokens: int = 0  # that blocks of latents beside states are a multiple of
+    group_ratio: float = 0.0  # 0: no groups, every layer keeps every token
+    state_pages: int = 1  # that a sequence holds of each layer with a state
+    state_every_block: bool = False  # a state stays for each block of tokens
+    packing: Packing = "repeats"  # of compressed attention: by layers that repeat, or by groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +46,15 @@ class KvLayout:
 
     @property
     def bytes_per_token(self) -> int:
-        """Return what a token takes where no window has left it behind."""
-        return sum(share.bytes_per_token for share in self.shares)
+        """Return what a token takes where no window has left it behind.
+
+        Windows shorter than a block keep about the same of every sequence, and do not count.
+        """
+        return sum(
+            share.bytes_per_token
+            for share in self.shares
+            if not 0 < share.window_tokens < self.block_tokens
+        )
 
     @property
     def sequence_bytes(self) -> int:
@@ -36,16 +63,7 @@ class KvLayout:
 
     def request_bytes(self, tokens: int, in_flight: int = 0) -> int:
         """Return what a sequence of `tokens` takes, of which `in_flight` are being read."""
-        return sum(
-            share.bytes_per_token * self._kept(share, tokens, in_flight) + share.sequence_bytes
-            for share in self.shares
-        )
-
-    def _kept(self, share: KvShare, tokens: int, in_flight: int) -> int:
-        whole = round_up(tokens, self.block_tokens)
-        if not share.most_tokens:
-            return whole
-        return min(whole, round_up(share.most_tokens + in_flight, self.block_tokens))
+        return sum(share.request_bytes(tokens, in_flight) for share in self.shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +71,16 @@ class _Kind:
     """Layers of one device that keep the same, in bytes."""
 
     layers: int
-    token_bytes: int = 0  # of one layer
+    entry_bytes: int = 0  # of one layer
+    entry_tokens: int = 1
+    block_tokens: int = 0  # of its own
     window_tokens: int = 0
     state_bytes: int = 0  # of one layer
+    latent: bool = False
+
+    def page_bytes(self, block_tokens: int) -> int:
+        """Return what a block of tokens takes in one layer."""
+        return -(-block_tokens // self.entry_tokens) * self.entry_bytes
 
 
 def make_layout(
@@ -63,23 +88,21 @@ def make_layout(
     kind: DeviceKind,
     tp_degree: int,
     pp_degree: int,
+    paging: Paging,
     *,
     element_bytes: int,
-    block_tokens: int,
-    group_ratio: float = 0.0,
-    state_pages: int = 1,
 ) -> KvLayout:
-    """Return the cache layout of the device that has most of it.
-
-    `group_ratio` 0 stands for an engine without groups: every layer keeps every token.
-    """
+    """Return the cache layout of the device that has most of it."""
+    groups = find_groups(profile)
     kinds = [
-        _on_device(group, profile, kind, tp_degree, pp_degree, element_bytes)
-        for group in find_groups(profile)
+        _on_device(group, profile, kind, tp_degree, pp_degree, element_bytes) for group in groups
     ]
-    if not group_ratio or len(kinds) == 1:
-        return KvLayout(shares=_plain_shares(kinds, state_pages), block_tokens=block_tokens)
-    return _paged_layout(kinds, block_tokens, group_ratio, state_pages)
+    if paging.group_ratio and any(group.kind == "compressed" for group in groups):
+        return _packed_layout(kinds, paging.packing)
+    alike = not any(one.window_tokens or one.state_bytes for one in kinds)
+    if not paging.group_ratio or alike:
+        return _plain_layout(kinds, paging)
+    return _paged_layout(kinds, paging)
 
 
 def find_groups(profile: ModelProfile) -> tuple[KvGroup, ...]:
@@ -151,57 +174,169 @@ def _on_device(
 ) -> _Kind:
     layers = -(-group.layers // pp_degree)
     if group.kind == "state":
-        return _Kind(layers=layers, state_bytes=-(-group.state_bytes // tp_degree))
-    if group.kind == "mla":  # the latent of all heads, on every device
-        return _Kind(layers=layers, token_bytes=group.head_dim * element_bytes)
+        size = -(-group.state_bytes // tp_degree)
+        return _Kind(layers=layers, state_bytes=size, block_tokens=group.block_tokens)
+    if group.kind in ("mla", "compressed", "sums"):  # one for all heads, on every device
+        size = group.entry_bytes or group.head_dim * element_bytes
+        if group.eight_bit_bytes and element_bytes == 1:
+            size = group.eight_bit_bytes
+        return _Kind(
+            layers=layers,
+            entry_bytes=size,
+            entry_tokens=group.entry_tokens,
+            block_tokens=group.block_tokens,
+            window_tokens=group.window_tokens,
+            latent=True,
+        )
     heads = kv_heads_here(profile, kind, tp_degree, group.kv_heads)
     width = group.head_dim + (group.value_dim or group.head_dim)
     return _Kind(
         layers=layers,
-        token_bytes=heads * width * element_bytes,
+        entry_bytes=heads * width * element_bytes,
         window_tokens=group.window_tokens,
     )
 
 
-def _plain_shares(kinds: Sequence[_Kind], state_pages: int) -> tuple[KvShare, ...]:
-    """Add up layers that are given out one by one, and keep every token."""
-    grows = sum(kind.layers * kind.token_bytes for kind in kinds)
-    state = sum(kind.layers * kind.state_bytes for kind in kinds) * state_pages
-    shares = [KvShare(bytes_per_token=grows)]
+def _plain_layout(kinds: Sequence[_Kind], paging: Paging) -> KvLayout:
+    """Add up layers that are given out one by one, and keep every token.
+
+    Windows of latents are freed by every engine that has compressed attention.
+    """
+    block_tokens = paging.block_tokens or 1
+    state = sum(kind.layers * kind.state_bytes for kind in kinds) * paging.state_pages
+    whole = [kind for kind in kinds if not (kind.latent and kind.window_tokens)]
+    grows = sum(kind.layers * -(-kind.entry_bytes // kind.entry_tokens) for kind in whole)
+    shares = [KvShare(block_bytes=grows * block_tokens, block_tokens=block_tokens)]
+    shares += [
+        KvShare(block_bytes=kind.layers * kind.entry_bytes, window_tokens=kind.window_tokens)
+        for kind in kinds
+        if kind not in whole
+    ]
     if state:
-        shares.append(KvShare(bytes_per_token=0, sequence_bytes=state))
-    return tuple(shares)
+        shares.append(KvShare(block_bytes=0, sequence_bytes=state))
+    return KvLayout(shares=tuple(shares), block_tokens=paging.block_tokens)
 
 
-def _paged_layout(
-    kinds: Sequence[_Kind], block_tokens: int, group_ratio: float, state_pages: int
-) -> KvLayout:
+def _paged_layout(kinds: Sequence[_Kind], paging: Paging) -> KvLayout:
     """Return the layout of equally sized pages for groups of equally many layers."""
-    grown = [kind for kind in kinds if kind.token_bytes]
+    grown = [kind for kind in kinds if kind.entry_bytes]
     states = [kind for kind in kinds if kind.state_bytes]
     counts = [kind.layers for kind in kinds if kind.layers]
     size = min(counts)
-    if max(counts) < size * group_ratio:
+    if max(counts) < size * paging.group_ratio:
         size = max(counts)
+    state = max((kind.state_bytes for kind in states), default=0)
+    block_tokens = paging.block_tokens
     if states and grown:
-        widest = max(kind.token_bytes for kind in grown)
-        state = max(kind.state_bytes for kind in states)
+        if any(kind.latent for kind in grown):
+            block_tokens = max(block_tokens, paging.latent_block_tokens)
+        if paging.state_every_block:
+            block_tokens = lcm(block_tokens, *(kind.block_tokens or 1 for kind in states))
+        widest = max(kind.entry_bytes for kind in grown)
         block_tokens = max(block_tokens, round_up(-(-state // widest), block_tokens))
-        page = max(block_tokens * widest, state)
-    else:
-        page = max((kind.state_bytes for kind in states), default=0)
-    shares = [
-        KvShare(
-            bytes_per_token=round_up(kind.layers, size) * kind.token_bytes,
-            # A window may begin within a block, so that it needs one more.
-            most_tokens=round_up(kind.window_tokens - 1, block_tokens) + block_tokens
-            if kind.window_tokens
-            else 0,
-        )
-        for kind in grown
-    ]
-    shares += [
-        KvShare(bytes_per_token=0, sequence_bytes=round_up(kind.layers, size) * page * state_pages)
-        for kind in states
-    ]
+    page = max((kind.page_bytes(block_tokens) for kind in grown), default=state)
+    shares = []
+    for kind in kinds:
+        block_bytes = round_up(kind.layers, size) * page
+        if kind.entry_bytes:
+            own = kind.page_bytes(block_tokens)
+            ratio = page // own if page % own == 0 else 1  # others are padded
+            shares.append(
+                KvShare(
+                    block_bytes=block_bytes,
+                    block_tokens=block_tokens * ratio,
+                    window_tokens=kind.window_tokens,
+                )
+            )
+        elif paging.state_every_block and grown:
+            shares.append(KvShare(block_bytes=block_bytes, block_tokens=block_tokens))
+        else:
+            held = block_bytes * paging.state_pages
+            shares.append(KvShare(block_bytes=0, sequence_bytes=held))
     return KvLayout(shares=tuple(shares), block_tokens=block_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bucket:
+    """Layers that are given blocks of the same tokens, in pages of several sizes."""
+
+    block_tokens: int
+    window_tokens: int
+    pages: Counter[int]  # layers by the size of their page
+
+    @property
+    def repeats(self) -> int:
+        return max(self.pages.values())
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each size has as many layers, so that the pattern can be cut."""
+        return len(set(self.pages.values())) == 1
+
+
+def _packed_layout(kinds: Sequence[_Kind], packing: Packing) -> KvLayout:
+    """Return the layout of blocks that hold pages of several sizes side by side.
+
+    Windows are cut into groups of about as many layers as the compressed latents have.  Up to
+    vLLM 0.27 a block has a place for every size in as many layers as the largest group, and
+    windows' pages are padded to those of the latents (`repeats`); later it is as wide as the
+    widest group (`groups`).
+    """
+    buckets = _buckets(kinds)
+    whole, *windows = buckets
+    if packing == "repeats":
+        places = sorted(whole.pages)
+        windows = [_padded(bucket, places) for bucket in windows]
+        least, cut = whole.repeats, [whole, *windows]
+    else:
+        cut = [bucket for bucket in buckets if bucket.is_even]
+        least = max((one.repeats for one in cut if len(one.pages) > 1), default=1)
+    repeats = _least_padding([bucket.repeats for bucket in cut], least)
+    groups = [(whole, 1), *((one, -(-one.repeats // repeats)) for one in windows)]
+    if packing == "repeats":
+        block_bytes = sum(
+            size * max(-(-one.pages[size] // parts) for one, parts in groups) for size in places
+        )
+    else:
+        block_bytes = max(
+            sum(size * -(-count // parts) for size, count in one.pages.items())
+            for one, parts in groups
+        )
+    shares = tuple(
+        KvShare(
+            block_bytes=parts * block_bytes,
+            block_tokens=one.block_tokens,
+            window_tokens=one.window_tokens,
+        )
+        for one, parts in groups
+    )
+    return KvLayout(shares=shares, block_tokens=whole.block_tokens)
+
+
+def _buckets(kinds: Sequence[_Kind]) -> list[_Bucket]:
+    """Return layers by their blocks and windows; those that keep every token first."""
+    found: dict[tuple[int, int], Counter[int]] = {(0, COMPRESSED_BLOCK): Counter()}
+    for kind in kinds:
+        block_tokens = kind.block_tokens or COMPRESSED_BLOCK
+        page = round_up(kind.page_bytes(block_tokens), COMPRESSED_ALIGNMENT)
+        found.setdefault((kind.window_tokens, block_tokens), Counter())[page] += kind.layers
+    return [
+        _Bucket(block_tokens=block_tokens, window_tokens=window, pages=pages)
+        for (window, block_tokens), pages in found.items()
+        if pages
+    ]
+
+
+def _padded(bucket: _Bucket, places: Sequence[int]) -> _Bucket:
+    pages: Counter[int] = Counter()
+    for size, count in bucket.pages.items():
+        pages[next((place for place in places if place >= size), size)] += count
+    return _Bucket(
+        block_tokens=bucket.block_tokens, window_tokens=bucket.window_tokens, pages=pages
+    )
+
+
+def _least_padding(counts: Sequence[int], least: int) -> int:
+    """Return the size of groups, at least `least`, that pads `counts` least; the largest such."""
+    sizes = range(least, max(max(counts), least) + 1)
+    return min(sizes, key=lambda size: (sum(-count % size for count in counts), -size))

@@ -21,11 +21,13 @@ from packager.sizing.engine_memory import (
     engine_memory,
     extra_weights,
     graph_sizes,
+    keeps_every_state,
     padding_multiple,
     visible_bytes,
 )
 from packager.sizing.kv_cache import (
     KvLayout,
+    Paging,
     is_converted_to_mha,
     kv_heads_here,
     make_layout,
@@ -36,6 +38,7 @@ __all__ = [
     "MemoryInputs",
     "is_converted_to_mha",
     "kv_heads_here",
+    "limit_step",
     "make_budget",
     "served_weight_bytes",
 ]
@@ -120,6 +123,7 @@ class MemoryInputs:
     usable_share: float | None = None  # of the device, `gpu_memory_utilization`; None: the rules'
     reserve: bool = True  # KV cache of the whole batch; False: of one full-length sequence, which
     # is all that engines with paged caches ask for before they start
+    prefix_caching: bool | None = None  # of models whose layers keep states; None: the engine's own
     engine: str = ""  # `vllm`; "": the estimate for engines without figures of their own
     engine_version: str = ""
 
@@ -192,6 +196,7 @@ def make_budget(
         state_bytes=sequences * layout.sequence_bytes,
         kv_shares=_with_draft(layout.shares, draft_kv_per_token),
         kv_block_tokens=max(1, layout.block_tokens),
+        in_flight_tokens=_in_flight_tokens(setting),
         visible_bytes=visible_bytes(instance) if setting.engine else 0,
         lacking_bytes=_lacking_bytes(setting, usable),
     )
@@ -202,6 +207,27 @@ def served_weight_bytes(profile: ModelProfile) -> int:
     cast = profile.dtype == "fp32" and not profile.quantization
     loaded = profile.weight_bytes - profile.unserved_bytes
     return loaded // 2 if cast else loaded
+
+
+def limit_step(profile: ModelProfile, instance: Instance, demand: MemoryInputs) -> int | None:
+    """Return the tokens of a step that leave compressed attention its cache.
+
+    None where the engine's own choice does.  vLLM keeps for every sequence what is not compressed
+    yet of all tokens in flight: at DeepSeek-V4's 16,384 more than 256,000 compressed tokens take.
+    """
+    if not any(group.kind == "sums" for group in profile.kv_groups):
+        return demand.max_prefill_tokens
+    setting = _make_setting(
+        profile,
+        instance,
+        Shape(max_batch=1, max_input_tokens=1, max_total_tokens=2),
+        Split(tp_degree=1),
+        demand,
+    )
+    most = setting.paged.compressed_in_flight if setting.paged else 0
+    if demand.max_prefill_tokens is not None or _in_flight_tokens(setting) <= most or not most:
+        return demand.max_prefill_tokens
+    return most * setting.step_tokens // _in_flight_tokens(setting)
 
 
 def _make_setting(
@@ -316,20 +342,41 @@ def _stage_bytes(profile: ModelProfile, whole: int, pp_degree: int) -> int:
 
 
 def _kv_layout(setting: _Setting) -> KvLayout:
-    paged, draft = setting.paged, setting.demand.draft
-    pages = paged.state_pages if paged else 1
-    if paged and paged.hybrid_cache and draft:
-        pages += draft.speculative_tokens  # a state to go back to for each token that may fail
     return make_layout(
         setting.profile,
         setting.instance.kind,
         setting.split.tp_degree,
         setting.split.pp_degree,
+        _paging(setting),
         element_bytes=setting.demand.kv_element_bytes,
-        block_tokens=setting.rules.kv_block_tokens,
-        group_ratio=paged.group_ratio if paged and paged.hybrid_cache else 0.0,
-        state_pages=pages,
     )
+
+
+def _paging(setting: _Setting) -> Paging:
+    paged, demand = setting.paged, setting.demand
+    block_tokens = setting.rules.kv_block_tokens
+    if paged is None or not paged.hybrid_cache:
+        pages = paged.state_pages if paged else 1
+        return Paging(block_tokens=block_tokens, state_pages=pages)
+    caching = paged.prefix_caching if demand.prefix_caching is None else demand.prefix_caching
+    pages = paged.state_pages if caching else 1
+    if demand.draft:
+        pages += demand.draft.speculative_tokens  # one to go back to for each that may fail
+    return Paging(
+        block_tokens=block_tokens,
+        latent_block_tokens=paged.latent_block_tokens,
+        group_ratio=paged.group_ratio,
+        state_pages=pages,
+        state_every_block=caching
+        and keeps_every_state(demand.engine, demand.engine_version, setting.profile.architecture),
+        packing="groups" if paged.packs_groups else "repeats",
+    )
+
+
+def _in_flight_tokens(setting: _Setting) -> int:
+    """Return the tokens of steps that windows of one sequence keep while they are computed."""
+    steps = setting.paged.steps_in_flight if setting.paged else 1
+    return setting.step_tokens * (steps + setting.split.pp_degree - 1)
 
 
 def _kv_bytes(setting: _Setting, layout: KvLayout, sequences: int) -> int:
@@ -339,8 +386,8 @@ def _kv_bytes(setting: _Setting, layout: KvLayout, sequences: int) -> int:
     """
     total = setting.shape.max_total_tokens
     each = layout.request_bytes(total) - layout.sequence_bytes
-    reading = layout.request_bytes(total, in_flight=setting.step_tokens) - layout.sequence_bytes
-    spare = layout.block_tokens * layout.bytes_per_token
+    reading = layout.request_bytes(total, _in_flight_tokens(setting)) - layout.sequence_bytes
+    spare = max(share.block_bytes for share in layout.shares) if layout.block_tokens else 0
     needed = sequences * each + (reading - each) + spare
     return round_up(needed, setting.rules.kv_granule_bytes)
 
@@ -353,7 +400,7 @@ def _whole_blocks(sequences: int, setting: _Setting) -> int:
 def _with_draft(shares: tuple[KvShare, ...], draft_per_token: int) -> tuple[KvShare, ...]:
     if not draft_per_token:
         return shares
-    return (*shares, KvShare(bytes_per_token=draft_per_token))
+    return (*shares, KvShare(block_bytes=draft_per_token))
 
 
 def _draft_weights(draft: Draft | None, tp_degree: int) -> int:
@@ -388,8 +435,9 @@ def _activations_bytes(setting: _Setting) -> int:
         split = (inner + qkv) // tp_degree * tokens
         logits = setting.shape.max_batch * profile.vocab_size * LOGIT_BYTES
         return (4 * hidden + split) * ELEMENT_BYTES + logits
-    held = _workspace_bytes(setting) + (hidden * ELEMENT_BYTES if profile.tower_bytes else 0)
-    dense = 0 if profile.experts and held else inner
+    held = _workspace_bytes(setting) + _index_workspace_bytes(setting)
+    held += hidden * ELEMENT_BYTES if profile.tower_bytes else 0
+    dense = 0 if _workspace_bytes(setting) else inner
     layer = (4 * hidden + tokens * max(dense, qkv) // tp_degree) * ELEMENT_BYTES
     entries = setting.shape.max_batch * profile.vocab_size
     sampling = int(entries * setting.engine.sampler_bytes) + setting.engine.step_bytes
@@ -410,6 +458,18 @@ def _workspace_bytes(setting: _Setting) -> int:
         size //= setting.split.tp_degree
     pairs = setting.step_tokens * profile.experts_per_token
     return pairs * (max(2 * size, profile.hidden_size) + size) * ELEMENT_BYTES
+
+
+def _index_workspace_bytes(setting: _Setting) -> int:
+    """Return what an indexer gathers keys of several long prompts in, and their scores."""
+    engine, profile = setting.engine, setting.profile
+    index = next(
+        (g for g in profile.kv_groups if g.kind in ("mla", "compressed") and not g.head_dim), None
+    )
+    if engine is None or index is None or not engine.index_prompts:
+        return 0
+    entries = setting.shape.max_total_tokens * engine.index_prompts // index.entry_tokens
+    return entries * index.entry_bytes + engine.index_scores_bytes
 
 
 def _step_tokens(instance: Instance, shape: Shape, demand: MemoryInputs) -> int:

@@ -113,11 +113,12 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"quantized: {chosen.method} {chosen.scheme}, {chosen.checkpoint_format or 'at load'}"
     if plan.draft is not None:
         yield f"draft: {plan.draft.kind}, {plan.draft.speculative_tokens} tokens"
+    left = budget.tokens_left(plan.shape.max_total_tokens)
     yield (
         f"memory: weights {gib(budget.weights_bytes)}, cache {gib(budget.kv_bytes)}, "
         f"activations {gib(budget.activations_bytes)}, engine {gib(budget.overhead_bytes)}, "
         f"draft {gib(budget.draft_weights_bytes + budget.draft_kv_bytes)}; "
-        f"{gib(budget.usable_bytes)} usable, {budget.kv_tokens_left:,} tokens of cache would fit"
+        f"{gib(budget.usable_bytes)} usable, {left:,} tokens of cache would fit"
     )
 
 

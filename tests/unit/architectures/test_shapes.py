@@ -196,14 +196,16 @@ def test_a_quantization_that_a_multimodal_config_nests_is_read() -> None:
     assert make_profile(replace(model, config=nested))[0].quantization == "compressed-tensors"
 
 
-def test_layers_whose_state_nothing_describes_are_not_planned_without_a_cache() -> None:
-    model = plain("meta-llama/Meta-Llama-3.1-8B")
-    odd = {**model.config, "layer_types": ["recurrent"] * 24 + ["full_attention"] * 8}
+@cases("unknown_caches")
+def test_what_is_not_known_of_a_cache_is_said(
+    name: str, changed: dict[str, Any], unknown: list[str]
+) -> None:
+    model = plain(name)
 
-    profile, findings = make_profile(replace(model, config=odd))
+    profile, findings = make_profile(replace(model, config={**model.config, **changed}))
 
-    assert [finding.code for finding in findings] == ["layers-unknown"]
-    assert (profile.known, profile.kv_bytes_per_token) == (False, 131_072)
+    assert [finding.code for finding in findings] == ["memory-unknown"]
+    assert (profile.known, profile.unknown_cache) == (False, tuple(unknown))
 
 
 def test_a_number_of_layers_that_no_model_has_is_refused() -> None:

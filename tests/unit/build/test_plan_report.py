@@ -29,7 +29,7 @@ from packager.planning.planner import make_plan
 from packager.plugins.tables import FAMILIES
 from tests.golden.cases import CASES
 from tests.support.cases import cases_of, read_tables
-from tests.support.headers import facts_of
+from tests.support.headers import facts_of, plan_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
 
 cases = cases_of(__file__)
@@ -195,6 +195,19 @@ def test_a_plan_says_how_many_fit_and_what_happens_to_more(family: str, beyond: 
     assert document["capacity"]["full_length_requests"] == plan.full_requests
     assert document["capacity"]["beyond"].endswith(beyond)
     assert "Holds</dt><dd>" in plan_html(page)
+
+
+def test_a_cache_of_unknown_memory_has_no_figures() -> None:
+    model = replace(LLAMA_8B, config={**LLAMA_8B.config, "index_head_dim": 128})
+    page = PlanPage(plan=plan_of(model, "ml.g5.xlarge", family="vllm"))
+
+    text, document = " ".join(page_text(page).split()), page_document(page)
+
+    assert "holds not known: the memory of the cache is not; more wait" in text
+    assert "not known: how many tokens the KV cache holds (index_head_dim)" in text
+    assert document["capacity"]["full_length_requests"] is None
+    assert document["capacity"]["typical_requests"] is None
+    assert document["memory_per_device"]["kv_tokens_left"] is None
 
 
 def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:

@@ -40,6 +40,7 @@ from tests.support.headers import (
     plan_of,
 )
 from tests.support.quantized import arriving
+from tests.support.shapes import plain
 
 cases = cases_of(__file__)
 
@@ -322,3 +323,20 @@ def test_a_split_that_the_server_refuses_leaves_the_others() -> None:
     assert plan.split.devices == 4
     (refused,) = [one for one in plan.rejected if one.code == "heads-not-divisible"]
     assert refused.reason == f"{best.words} is not possible: such heads do not divide"
+
+
+@pytest.mark.parametrize(
+    ("asked", "step"), [({}, 4096), ({"max_prefill_tokens": 16384}, 16384)], ids=["own", "asked"]
+)
+def test_a_compressed_cache_is_left_more_by_smaller_steps(asked: dict[str, Any], step: int) -> None:
+    """vLLM 0.27 keeps two steps of every request: 8,192 tokens, as DeepSeek-V4's recipe has."""
+    plan = plan_of(
+        plain("deepseek-ai/DeepSeek-V4-Flash"),
+        "p6-b200.48xlarge",
+        family="vllm",
+        tp_degree=8,
+        **asked,
+    )
+
+    assert plan.max_prefill_tokens == step
+    assert ("step-limited" in codes(plan.findings)) is (not asked)

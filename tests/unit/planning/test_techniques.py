@@ -173,7 +173,7 @@ def test_70b_fits_four_a10g_quantized_with_the_room_that_others_computed(
     plan = plan_of(LLAMA_70B, "g5.12xlarge", family="lmi", quantize=method)
 
     assert plan.tp_degree == 4
-    assert least < plan.budget.kv_tokens_left < most
+    assert least < plan.budget.tokens_left(plan.shape.max_total_tokens) < most
 
 
 def test_70b_does_not_fit_four_a10g_in_16_bits_and_what_does_is_said() -> None:

@@ -47,7 +47,7 @@ def test_four_bit_70b_leaves_the_room_on_four_a10g_that_others_computed() -> Non
     budget = make_budget(profile, find_instance("g5.12xlarge"), SHAPE, 4)
 
     assert round(4 * budget.weights_bytes / GIB, 1) == 37.0
-    assert 110_000 < budget.kv_tokens_left < 125_000
+    assert 110_000 < budget.tokens_left(8192) < 125_000
 
 
 @cases("a_draft_with_fewer_cache_heads_than_devices_keeps_copies_of_them")
@@ -73,4 +73,4 @@ def test_more_short_requests_than_long_ones_fit_in_the_same_pool() -> None:
     assert budget.request_bytes(8192) == 8192 * 131_072
     assert budget.request_bytes(870) == 880 * 131_072  # 55 blocks of 16
     assert budget.count_requests(870) == budget.kv_pool_bytes // (880 * 131_072)
-    assert budget.count_requests(8192) == budget.kv_tokens_left // 8192
+    assert budget.count_requests(8192) == budget.tokens_left(8192) // 8192

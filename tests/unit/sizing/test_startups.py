@@ -9,12 +9,23 @@ from typing import Any
 import pytest
 
 from packager.architectures.profile import make_profile
+from packager.catalog.instances import find_instance
+from packager.core.shape import Shape
 from packager.core.units import GIB
-from packager.sizing.memory import served_weight_bytes
+from packager.sizing.memory import MemoryInputs, make_budget, served_weight_bytes
 from tests.support.cases import cases_of
 from tests.support.headers import plan_of
+from tests.support.shapes import plain
 from tests.support.startup_models import MODELS, startup_model
-from tests.support.startups import Startup, budget_of, error_of, is_compared, startups
+from tests.support.startups import (
+    Startup,
+    budget_of,
+    cache_logs,
+    error_of,
+    held_in_log,
+    is_compared,
+    startups,
+)
 
 cases = cases_of(__file__)
 
@@ -91,6 +102,36 @@ def test_requests_of_a_hybrid_fit_as_often_as_vllm_logs() -> None:
     assert 20.27 * GIB / budget.request_bytes(65_536) == pytest.approx(18.23, abs=0.02)
 
 
+@pytest.mark.parametrize("row", cache_logs(), ids=lambda row: f"{row['model']}-{row['tokens']}")
+def test_a_cache_of_a_new_architecture_holds_what_its_log_says(row: dict[str, str]) -> None:
+    """Within 3 %: requests of the longest length, in the memory that the engine found for them."""
+    assert held_in_log(row) == pytest.approx(float(row["requests"]), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("tp", "copies", "held"), [(8, 1, 20.43), (1, 8, 156.9)], ids=["TP 8", "DP 8"]
+)
+def test_a_compressed_cache_holds_what_eight_b200_log(tp: int, copies: int, held: float) -> None:
+    """DeepSeek-V4-Flash of 157.6 GB at 0.95, steps of 8,192: vllm-project/vllm issue 51454."""
+    plain_weights, _ = make_profile(plain("deepseek-ai/DeepSeek-V4-Flash"))
+    profile = replace(plain_weights, weight_bytes=157_600_000_000, expert_bytes=147_300_000_000)
+    demand = MemoryInputs(
+        kv_element_bytes=1,
+        max_prefill_tokens=8192,
+        usable_share=0.95,
+        reserve=False,
+        engine="vllm",
+        engine_version="0.25.0",
+    )
+    shape = Shape(max_batch=256, max_input_tokens=1_048_575, max_total_tokens=1_048_576)
+
+    budget = make_budget(
+        profile, find_instance("8xB200"), shape, tp, demand, expert_degree=8, expert_parallel=True
+    )
+
+    assert copies * budget.tokens_left(1_048_576) / 1_048_576 == pytest.approx(held, rel=0.05)
+
+
 def test_a_plan_pads_the_experts_of_gpt_oss_as_its_server_does() -> None:
     """64.38 GiB of one H100 in vLLM 0.11; the checkpoint has 60.77."""
     budget = plan_of(startup_model("gpt-oss-120b"), "ml.p5.4xlarge").budget
@@ -132,4 +173,7 @@ def test_a_budget_and_its_counts_of_requests_agree(model: str) -> None:
         count = budget.count_requests(tokens)
         assert count * budget.request_bytes(tokens) <= budget.kv_pool_bytes
         assert (count + 1) * budget.request_bytes(tokens) > budget.kv_pool_bytes
+        started = budget.count_requests(tokens, reading=True)
+        assert started <= count
+        assert started * tokens <= budget.tokens_left(tokens) < (started + 1) * tokens
     assert budget.count_requests(100) >= budget.count_requests(872) >= budget.count_requests(8192)

@@ -1,0 +1,86 @@
+"""Layouts of caches against those that vLLM's own functions make of the same layers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from packager.architectures.profile import make_profile
+from packager.sizing.kv_cache import Paging, find_groups, make_layout
+from tests.support.places import ROOT
+from tests.support.shapes import plain
+from tests.support.vllm_packages import python_3_11, unpacked_base
+
+# Architectures of every kind: windows, latents, indexes, states, compression, mixtures of them.
+MODELS = [
+    "meta-llama/Meta-Llama-3.1-8B",
+    "google/gemma-3-27b-it",
+    "google/gemma-4-26B-A4B",
+    "google/gemma-3n-E4B-it",
+    "openai/gpt-oss-120b",
+    "XiaomiMiMo/MiMo-V2-Flash",
+    "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    "deepseek-ai/DeepSeek-V3",
+    "deepseek-ai/DeepSeek-V3.2",
+    "deepseek-ai/DeepSeek-V4-Flash",
+    "deepseek-ai/DeepSeek-V4-Pro",
+    "zai-org/GLM-5.2",
+    "MiniMaxAI/MiniMax-M2.5",
+    "MiniMaxAI/MiniMax-M3",
+    "Qwen/Qwen3-Next-80B-A3B-Instruct",
+    "Qwen/Qwen3.5-27B",
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct",
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "ibm-granite/granite-4.0-h-small",
+    "LiquidAI/LFM2-8B-A1B",
+]
+PAGING = Paging(
+    block_tokens=16, latent_block_tokens=128, group_ratio=1.5, state_pages=2, packing="groups"
+)
+BLOCK = 32  # tokens: vLLM counts one block more of a window that a request does not fill
+LENGTHS = [(512, 8192), (8192, 8192), (131_072, 2048), (131_072, 16_384)]
+
+
+def token_bytes(group: dict[str, Any]) -> int:
+    """Return what a token takes in one layer of attention, as the model's code describes it."""
+    return int(group["head_dim"]) * (4 * group["kv_heads"] if group["kind"] == "full" else 2)
+
+
+@pytest.mark.extended
+def test_a_request_takes_what_vllm_counts() -> None:
+    cases, ours = [], []
+    for name in MODELS:
+        profile, _ = make_profile(plain(name))
+        layout = make_layout(profile, "nvidia", 1, 1, PAGING, element_bytes=2)
+        groups = [asdict(group) for group in find_groups(profile)]
+        case = {
+            "name": name,
+            "groups": groups,
+            "block_tokens": layout.block_tokens,
+            "page_bytes": layout.block_tokens * max(map(token_bytes, groups)),
+        }
+        for tokens, in_flight in LENGTHS:
+            cases.append(case | {"tokens": tokens, "in_flight": in_flight})
+            ours.append(layout.request_bytes(tokens, in_flight))
+
+    done = subprocess.run(
+        [python_3_11(), "-S", str(ROOT / "tests/live/engine_caches.py")],
+        input="\n".join(map(json.dumps, cases)),
+        env={"PATH": os.environ["PATH"], "HOME": "/tmp", "PYTHONPATH": str(unpacked_base())},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    theirs = [json.loads(line)["bytes"] for line in done.stdout.splitlines()]
+    errors = {
+        f"{case['name']} {case['tokens']} {case['in_flight']}": own / their - 1
+        for case, own, their in zip(cases, ours, theirs, strict=True)
+        if abs(own / their - 1) > 0.01 + BLOCK / case["tokens"]
+    }
+    assert errors == {}
