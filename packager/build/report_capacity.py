@@ -36,3 +36,20 @@ def capacity_document(plan: Plan) -> dict[str, Any]:
         "reserved": reserves(plan.instance),
         "beyond": plan.container.traits.when_full,
     }
+
+
+def room_words(plan: Plan) -> str:
+    """Count the tokens that fit, or state that a model without attention keeps none."""
+    tokens = tokens_left(plan)
+    if tokens is None:
+        return f"not known: how many tokens the KV cache holds ({plan.profile.unknown_cache[0]})"
+    if not plan.profile.kv_bytes_per_token:
+        return "no KV cache: each request keeps a state of constant size"
+    return f"room for {tokens:,} tokens of KV cache"
+
+
+def tokens_left(plan: Plan) -> int | None:
+    """Count the tokens of requests of the longest length that fit; None where nobody knows."""
+    if plan.profile.unknown_cache:
+        return None
+    return plan.budget.tokens_left(plan.shape.max_total_tokens)

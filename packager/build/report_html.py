@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from packager.build.choices import Choice
-from packager.build.report_capacity import capacity_sentence
+from packager.build.report_capacity import capacity_sentence, room_words
 from packager.build.report_html_parts import (
     SEVERITIES,
     X_LABEL,
@@ -27,7 +27,6 @@ from packager.build.report_plan import (
     memory_parts,
     price_words,
     rejected_sentence,
-    room_words,
     spread_words,
     work_sentences,
 )

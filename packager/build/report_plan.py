@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from packager.build.report_capacity import capacity_document, capacity_sentence
+from packager.build.report_capacity import (
+    capacity_document,
+    capacity_sentence,
+    room_words,
+    tokens_left,
+)
 from packager.core.facts import ContainerFacts
 from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
@@ -135,7 +140,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "memory_per_device": {
             **asdict(budget),
             "needed_bytes": budget.needed_bytes,
-            "kv_tokens_left": _tokens_left(plan),
+            "kv_tokens_left": tokens_left(plan),
         },
         "rejected": [asdict(rejected) for rejected in plan.rejected],
         "findings": [finding_document(finding) for finding in plan.findings],
@@ -397,23 +402,6 @@ def _answered(plan: Plan) -> str:
     if plan.answers_as == plan.served_name:
         return ""
     return f" (answers say {plan.answers_as!r})" if plan.answers_as else " (answers name no model)"
-
-
-def room_words(plan: Plan) -> str:
-    """Count the tokens that fit, or state that a model without attention keeps none."""
-    tokens = _tokens_left(plan)
-    if tokens is None:
-        return f"not known: how many tokens the KV cache holds ({plan.profile.unknown_cache[0]})"
-    if not plan.profile.kv_bytes_per_token:
-        return "no KV cache: each request keeps a state of constant size"
-    return f"room for {tokens:,} tokens of KV cache"
-
-
-def _tokens_left(plan: Plan) -> int | None:
-    """Count the tokens of requests of the longest length that fit; None where nobody knows."""
-    if plan.profile.unknown_cache:
-        return None
-    return plan.budget.tokens_left(plan.shape.max_total_tokens)
 
 
 def free_bytes(plan: Plan) -> int:

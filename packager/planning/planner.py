@@ -7,7 +7,7 @@ field of the request is either honoured or refused; none is dropped silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,6 @@ from packager.core.facts import Facts
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
-from packager.core.request import BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.values import dataclass
@@ -62,7 +61,7 @@ from packager.sizing.schemes import (
     quantized_weight_bytes,
     rejected_methods,
 )
-from packager.sizing.shape import check_prefill, check_shape, check_utilization
+from packager.sizing.shape import check_prefill, check_shape, check_utilization, note_step
 from packager.sizing.smaller import find_smaller_checkpoint
 from packager.sizing.splits import Splits, check_idle, find_splits
 
@@ -275,7 +274,7 @@ def _choose(
         )
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
     room = _room(facts, profile, quantized.quantization, speculates)
-    findings += _note_step(request, room.demand)
+    findings += note_step(request, room.demand.max_prefill_tokens)
     return _Chosen(
         dtype=dtype,
         quantization=quantized.quantization,
@@ -305,18 +304,6 @@ def _room(
     )
     demand = replace(demand, max_prefill_tokens=limit_step(profile, instance, demand))
     return room_of(facts, profile, demand)
-
-
-def _note_step(request: BuildRequest, demand: MemoryInputs) -> Iterator[Finding]:
-    """Note that steps are made smaller than the engine's own for the sake of the cache."""
-    if demand.max_prefill_tokens != request.max_prefill_tokens:
-        message = (
-            f"steps of {demand.max_prefill_tokens} tokens are planned: the engine keeps of every "
-            "request what is not compressed yet of all tokens in flight, and its own choice would "
-            "take a third of the cache and more"
-        )
-        hint = "state max_prefill_tokens to choose otherwise"
-        yield Finding("note", "step-limited", message, hint)
 
 
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:

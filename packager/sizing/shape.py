@@ -77,6 +77,18 @@ def check_prefill(request: BuildRequest) -> tuple[Finding, ...]:
     return (Finding("error", "prefill-too-small", message, hint),)
 
 
+def note_step(request: BuildRequest, step_tokens: int | None) -> Iterator[Finding]:
+    """Note that steps are made smaller than the engine's own for the sake of the cache."""
+    if step_tokens != request.max_prefill_tokens:
+        message = (
+            f"steps of {step_tokens} tokens are planned: the engine keeps of every request what is "
+            "not compressed yet of all tokens in flight, and its own choice would take a third of "
+            "the cache and more"
+        )
+        hint = "state max_prefill_tokens to choose otherwise"
+        yield Finding("note", "step-limited", message, hint)
+
+
 def check_utilization(request: BuildRequest, instance: Instance) -> tuple[Finding, ...]:
     """Find a share of GPU memory that is asked for where no engine takes one."""
     share = request.gpu_memory_utilization
