@@ -53,7 +53,8 @@ def token_bytes(group: dict[str, Any]) -> int:
 
 @pytest.mark.extended
 def test_a_request_takes_what_vllm_counts() -> None:
-    cases, ours = [], []
+    cases: list[dict[str, Any]] = []
+    ours = []
     for name in MODELS:
         profile, _ = make_profile(plain(name))
         layout = make_layout(profile, "nvidia", 1, 1, PAGING, element_bytes=2)
