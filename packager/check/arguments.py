@@ -177,7 +177,7 @@ class _Reader:
         message = f"{spelled!r} is read as an abbreviation of {whole!r}"
         gone = find_missing(self.grammar.schema, name.lstrip("-"), self.grammar.version)
         if gone is not None:  # another option, which only begins so
-            self._remark(word.place, Finding("warning", "option-abbreviated", message, gone.hint))
+            self._remark(word.place, Finding("error", "option-abbreviated", message, gone.hint))
             return
         hint = "write it in full: another version may have a second option that begins so"
         self._remark(word.place, Finding("note", "option-abbreviated", message, hint))

@@ -49,6 +49,10 @@ ABOUT = {
 }
 
 
+# Of fields that a file leaves open the engine's own default counts, not what packager takes.
+OPEN = (*DEGREES, "ep", "dtype", "kv_dtype")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What a server is held against: a model and an instance, and how families are made."""
@@ -77,7 +81,7 @@ def plan_remarks(server: Server, target: Target, machine: Machine) -> Iterator[R
         )
         for finding in errors_in(rejected.findings):
             field = ABOUT.get(finding.code.partition("-")[0], "")
-            follows = field in DEGREES and field not in demand.fields  # from one that is given
+            follows = field in OPEN and field not in demand.fields  # from what packager chose
             lacks = finding.data.get(LACKS) == MEMORY
             if finding.code not in OF_OTHERS and not follows and not (lacks and is_open):
                 place = demand.place(field, *DEGREES) or server.place
@@ -92,6 +96,8 @@ def _plan(
     if container.family == "vllm":  # where nothing is said, one device and the model's length
         defaults = {**dict.fromkeys(DEGREES, 1), "max_total_tokens": longest or None, "ep": False}
         values = {**defaults, **values}
+        if demand.degree("tp_degree") * demand.degree("dp_degree") == 1:
+            values["ep"] = False  # there is nothing to spread experts over
     total = values.get("max_total_tokens")
     if isinstance(total, int) and longest:
         values["max_total_tokens"] = min(total, longest)
