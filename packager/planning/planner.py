@@ -196,9 +196,7 @@ def _decide(
         plan, found = _lay_out(plan, facts, chosen, family, accelerator_of)
         findings += found
     if quantization is None:
-        passed = rejected_methods(
-            profile, instance, plan.tp_degree, facts.container.traits, facts.model
-        )
+        passed = rejected_methods(profile, instance, plan.tp_degree, facts.container, facts.model)
         plan = replace(plan, rejected=(*plan.rejected, *passed))
     fits = may_fit and not errors_in(findings)
     said = {finding.code for finding in findings}

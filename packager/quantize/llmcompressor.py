@@ -217,7 +217,15 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
     own = chosen.groups[-1].quantization if chosen.groups else chosen  # what the rest gets
     options = dict(own.options) if own else {}
     method = own.method if own else chosen.method
-    support = support_of(facts.model, plan.profile, method, options, ignore, untested=True)
+    support = support_of(
+        facts.model,
+        plan.profile,
+        method,
+        options,
+        ignore,
+        container=facts.container,
+        untested=True,
+    )
     told: dict[str, Any] = {
         "method": own.method if own else NONE,
         "ignore": sorted({*(ignore or ()), *_built_plain(facts, plan)}),

@@ -22,8 +22,11 @@ from packager.architectures.kinds import sees
 from packager.architectures.profile import architecture_of
 from packager.architectures.sums import LAYER, is_expert
 from packager.catalog.model_types import loaders_of
+from packager.core.facts import ContainerFacts
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
+from packager.core.traits import engine_name
 from packager.core.values import dataclass
+from packager.core.versions import is_within
 from packager.share import read_shipped
 from packager.sizing.left_out import ignored_modules
 
@@ -70,6 +73,7 @@ class Table:
     calibrating_options: Mapping[str, frozenset[str]]
     folds: Mapping[str, Literal["norms", "all"]]  # method → what scales move out of
     rows: Mapping[str, Row]
+    experts_apart: Mapping[str, Mapping[str, str]]  # engine → architecture → since which version
 
 
 def find_support(
@@ -108,9 +112,13 @@ def support_of(
     options: Collection[str] = (),
     ignore: tuple[str, ...] | None = None,
     *,
+    container: ContainerFacts | None = None,
     untested: bool = False,
 ) -> Support:
-    """Return what a method needs for a model, by the table, config.json and the headers."""
+    """Return what a method needs for a model, by the table, config.json and the headers.
+
+    `container` is what will serve the result; None: nobody says.
+    """
     architecture = profile.architecture
     support = find_support(architecture, model.config, method, options, untested=untested)
     if method not in read_table().methods:
@@ -126,13 +134,31 @@ def support_of(
             "code beside the weights is never run"
         )
         return Support(refused=reason)
-    if found := experts_in_one(model, profile, ignore):
+    found = experts_in_one(model, profile, ignore)
+    if found and not _reads_apart(container, architecture):
         reason = (
-            f"its experts are one tensor in the checkpoint ({found}), and engines are not known "
-            "to read them quantized one by one"
+            f"its experts are one tensor in the checkpoint ({found}), and "
+            f"{_reader(container, architecture)} read them quantized one by one"
         )
         return Support(refused=reason, loader=loader)
     return replace(support, loader=loader)
+
+
+def _reads_apart(container: ContainerFacts | None, architecture: str) -> bool:
+    """Whether an engine reads experts one by one that the checkpoint has in one tensor."""
+    if container is None:
+        return False
+    since = read_table().experts_apart.get(container.engine, {}).get(architecture, "")
+    return bool(since and container.engine_version) and is_within(container.engine_version, since)
+
+
+def _reader(container: ContainerFacts | None, architecture: str) -> str:
+    """Say which engines are not known to read it, and from which version on one does."""
+    engine = container.engine if container else ""
+    since = read_table().experts_apart.get(engine, {}).get(architecture)
+    if container is None or since is None:
+        return "engines are not known to"
+    return f"{engine_name(engine)} {container.engine_version}, unlike {since}, does not"
 
 
 def why_not(support: Support, method: str, architecture: str) -> str:
@@ -191,6 +217,7 @@ def read_table() -> Table:
             )
             for name, row in told["architectures"].items()
         },
+        experts_apart=MappingProxyType(told["experts_apart"]),
     )
 
 

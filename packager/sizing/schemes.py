@@ -131,11 +131,16 @@ def choose_quantization(
         name
         for name, schemes in methods.items()
         if any(scheme.needs and _serves(scheme, instance, container.traits) for scheme in schemes)
-        and (model is None or not support_of(model, profile, name, ignore=ignore).refused)
+        and (
+            model is None
+            or not support_of(model, profile, name, ignore=ignore, container=container).refused
+        )
     ]
     tried: tuple[Finding, ...] = ()
     if model is not None:
-        support = support_of(model, profile, method, names, ignore, untested=untested)
+        support = support_of(
+            model, profile, method, names, ignore, container=container, untested=untested
+        )
         if support.refused:
             error = _no_architecture(profile.architecture, method, support, others)
             return QuantizationChoice(quantization, (error,))
@@ -217,7 +222,7 @@ def rejected_methods(
     profile: ModelProfile,
     instance: Instance,
     tp_degree: int,
-    traits: EngineTraits,
+    container: ContainerFacts,
     model: ModelFiles,
 ) -> tuple[Rejected, ...]:
     """Return why methods that were not requested are impossible here; a missing one is possible."""
@@ -225,9 +230,9 @@ def rejected_methods(
         return ()
     found = []
     for method, schemes in METHODS.items():
-        served = [scheme for scheme in schemes if _serves(scheme, instance, traits)]
+        served = [scheme for scheme in schemes if _serves(scheme, instance, container.traits)]
         cut = _refuse_groups(profile, model, tp_degree, method, served[0]) if served else ""
-        support = support_of(model, profile, method)
+        support = support_of(model, profile, method, container=container)
         if support.refused:
             reason = why_not(support, method, profile.architecture)
             code = "quantize-architecture" if support.tried else "quantize-untried"

@@ -11,6 +11,7 @@ import pytest
 from packager.architectures.profile import make_profile
 from packager.architectures.spellings import TABLE as ARCHITECTURES
 from packager.architectures.spellings import find_architecture
+from packager.catalog.containers import find_container
 from packager.catalog.model_types import TABLE as TYPES
 from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
 from packager.core.model import ModelFiles
@@ -109,6 +110,21 @@ def test_experts_in_one_tensor_are_not_quantized(
     assert ("one tensor in the checkpoint" in support.refused) is found
     assert experts_in_one(model, profile, ignore) in {"", *(one.name for one in more)}
     assert not support_of(model, profile, "theirs").refused
+
+
+@cases("experts_in_one_tensor_are_quantized_for_engines_that_read_them_apart", family="vllm")
+def test_experts_in_one_tensor_are_quantized_for_engines_that_read_them_apart(
+    architecture: str, family: str, engine_version: str, refused: str
+) -> None:
+    model = model_of(TINY | {"num_local_experts": 8, "num_experts_per_tok": 2})
+    fused = tensor("model.layers.0.block_sparse_moe.input_linear.weight", "BF16", (8, 512, 256))
+    model = replace(model, tensors=(*model.tensors, fused))
+    profile = replace(make_profile(model)[0], architecture=architecture)
+    container = replace(find_container(family, "nvidia"), engine_version=engine_version)
+
+    support = support_of(model, profile, "fp8", container=container)
+
+    assert support.refused.endswith(refused) if refused else not support.refused
 
 
 @cases("a_model_is_loaded_whole_or_refused", parts=())
