@@ -21,6 +21,7 @@ from packager.architectures.reading import PUBLISHED, Config, shown, text_config
 from packager.architectures.spellings import Architecture, find_architecture, is_native
 from packager.architectures.states import KV_ELEMENT_BYTES
 from packager.architectures.sums import Sums, active_parameters, add_up
+from packager.architectures.towers import read_tower
 from packager.catalog.model_types import generating_classes
 from packager.catalog.served_architectures import is_listed
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
@@ -87,6 +88,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         *_unclear_experts(experts, sums),
     )
 
+    tower = read_tower(model.config)
     parameters = sums.parameters or 0
     profile = ModelProfile(
         architecture=name,
@@ -122,6 +124,8 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         linear_parameters=0 if quantization.method else sums.linear_parameters,
         outside_bytes=sums.outside_bytes,
         tower_bytes=sums.tower_bytes,
+        tower_patch_bytes=tower.patch_bytes,
+        tower_patches=tower.patches,
         expert_bytes=sums.expert_bytes,
         unserved_bytes=sums.unserved_bytes,
         model_type=_model_type(model.config),

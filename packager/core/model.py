@@ -171,6 +171,8 @@ class ModelProfile:
     linear_parameters: int = 0  # in the layers that quantizers pack, still in 16 or 32 bits
     outside_bytes: int = 0  # weights outside the layers: embeddings, head, vision
     tower_bytes: int = 0  # of them, what reads images or sound
+    tower_patch_bytes: int = 0  # of activations, for a patch of an image at the tower's peak
+    tower_patches: int = 0  # of an image that become one token; 0: nobody knows
     expert_bytes: int = 0  # weights of the routed experts, scales included
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
     model_type: str = ""  # of config.json: the class that reads it

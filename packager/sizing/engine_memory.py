@@ -122,6 +122,11 @@ def keeps_every_state(engine: str, version: str, architecture: str) -> bool:
     return found is not None and until is not None and found < until
 
 
+def image_tokens(model_type: str) -> int:
+    """Return the tokens of the largest image that a model's own processor makes; 0: not known."""
+    return int(_rows("image").get(model_type, {}).get("tokens", 0))
+
+
 def padding_multiple(weight_format: str) -> int:
     """Return what an expert's intermediate size on one device is padded to; mostly 1."""
     return int(_rows("format").get(weight_format, {}).get("multiple", 1))
@@ -206,6 +211,7 @@ def _indexed() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
         "weights": "architecture",
         "format": "name",
         "every_state": "architecture",
+        "image": "model_type",
     }
     return {kind: {row[key]: row for row in _table()[kind]} for kind, key in keys.items()}
 

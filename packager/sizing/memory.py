@@ -22,6 +22,7 @@ from packager.sizing.engine_memory import (
     engine_memory,
     extra_weights,
     graph_sizes,
+    image_tokens,
     keeps_every_state,
     padding_multiple,
     visible_bytes,
@@ -385,7 +386,18 @@ def _activations_bytes(setting: _Setting) -> int:
     sampling += hidden * ELEMENT_BYTES
     if setting.split.pp_degree > 1:
         sampling += 2 * hidden * ELEMENT_BYTES  # what one stage hands to the next
-    return held + max(layer, sampling)
+    return max(held + max(layer, sampling), _tower_activations_bytes(setting))
+
+
+def _tower_activations_bytes(setting: _Setting) -> int:
+    """Return the peak of what reads images: of a step of them, one image of the largest at least.
+
+    Engines run it before the language model, whose input its output is.
+    """
+    profile = setting.profile
+    tokens = max(setting.step_tokens, image_tokens(profile.model_type))
+    patches = tokens * profile.tower_patches * profile.tower_patch_bytes
+    return patches + tokens * profile.hidden_size * ELEMENT_BYTES if patches else 0
 
 
 def _workspace_bytes(setting: _Setting) -> int:

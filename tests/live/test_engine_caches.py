@@ -43,7 +43,7 @@ PAGING = Paging(
     block_tokens=16, latent_block_tokens=128, group_ratio=1.5, state_pages=2, packing="groups"
 )
 BLOCK = 32  # tokens: vLLM counts one block more of a window that a request does not fill
-LENGTHS = [(512, 8192), (8192, 8192), (131_072, 2048), (131_072, 16_384)]
+LENGTHS = [(8192, 8192), (131_072, 2048)]
 
 
 def token_bytes(group: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from packager.architectures.profile import make_profile
 from packager.architectures.quantized import Quantized
 from packager.architectures.sums import add_up
+from packager.architectures.towers import Tower, read_tower
 from packager.core.model import ModelFiles
 from packager.findings import errors_in
 from tests.support.cases import cases_of, read_tables
@@ -209,3 +210,10 @@ def test_layers_of_a_tower_stand_for_no_layer_that_the_weights_lack() -> None:
     assert sums.layers == 1
     assert sums.linear_parameters == 16 * 16
     assert sums.tower_bytes == 2 * 2 * 16 * 16
+
+
+@cases("towers")
+def test_a_tower_is_read_as_its_config_states_it(
+    config: dict[str, Any], patch_bytes: int, patches: int
+) -> None:
+    assert read_tower(config) == Tower(patch_bytes, patches)
