@@ -48,6 +48,8 @@ class EngineMemory:
     group_ratio: float
     state_pages: int  # that a sequence holds of each layer with a state, while prefixes are cached
     prefix_caching: bool  # by default, of a model whose layers keep states
+    packs_sparse: bool  # 8-bit latents that an indexer chooses from lie with their scales
+    shares_index: bool  # layers take over the index of an earlier one
     latent_block_tokens: int  # that blocks of latents beside states are a multiple of
     packs_groups: bool  # blocks of compressed attention are as wide as the widest group
     steps_in_flight: int  # whose tokens windows keep at once, beside the stages of a pipeline
@@ -72,9 +74,12 @@ class _Where:
     link: str
     devices: str
     format: str
+    capability: int  # of a GPU, the whole number
 
     def is_in(self, row: Mapping[str, Any]) -> bool:
-        stated = {key: row[key] for key in ("link", "devices", "format") if key in row}
+        stated = {
+            key: row[key] for key in ("link", "devices", "format", "capability") if key in row
+        }
         return all(getattr(self, key) == value for key, value in stated.items()) and _is_since(
             self.version, row.get("since", "")
         )
@@ -92,6 +97,7 @@ def engine_memory(
         instance.link == PCIE,
         talking,
         talking or split.pp_degree > 1,
+        int(instance.compute_capability or 0),
     )
 
 
@@ -141,7 +147,13 @@ def graph_sizes(sequences: int) -> int:
 
 @cache
 def _engine_memory(
-    engine: str, version: str, weight_format: str, pcie: bool, talking: bool, many: bool
+    engine: str,
+    version: str,
+    weight_format: str,
+    pcie: bool,
+    talking: bool,
+    many: bool,
+    capability: int,
 ) -> EngineMemory:
     link = "pcie" if pcie else "nvlink"
 
@@ -152,6 +164,7 @@ def _engine_memory(
             link=link,
             devices="many" if devices else "one",
             format=weight_format,
+            capability=capability,
         )
         return _term(name, where)
 
@@ -175,6 +188,8 @@ def _engine_memory(
         group_ratio=find("group_ratio"),
         state_pages=int(find("state_pages")),
         prefix_caching=find("prefix_caching") == 1,
+        packs_sparse=find("packs_sparse") == 1,
+        shares_index=find("shares_index") == 1,
         latent_block_tokens=int(find("latent_block_tokens")),
         packs_groups=find("packs_groups") == 1,
         steps_in_flight=int(find("steps_in_flight")),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import lcm
 from typing import Literal
 
@@ -34,6 +35,8 @@ class Paging:
     group_ratio: float = 0.0  # 0: no groups, every layer keeps every token
     state_pages: int = 1  # that a sequence holds of each layer with a state
     state_every_block: bool = False  # a state stays for each block of tokens
+    packs_sparse: bool = False  # 8-bit latents that an indexer chooses from lie with their scales
+    shares_index: bool = False  # layers take over the index of an earlier one
     packing: Packing = "repeats"  # of compressed attention: by layers that repeat, or by groups
 
 
@@ -93,7 +96,7 @@ def make_layout(
     element_bytes: int,
 ) -> KvLayout:
     """Return the cache layout of the device that has most of it."""
-    groups = find_groups(profile)
+    groups = _as_engine(find_groups(profile), paging)
     kinds = [
         _on_device(group, profile, kind, tp_degree, pp_degree, element_bytes) for group in groups
     ]
@@ -103,6 +106,20 @@ def make_layout(
     if not paging.group_ratio or alike:
         return _plain_layout(kinds, paging)
     return _paged_layout(kinds, paging)
+
+
+def _as_engine(groups: tuple[KvGroup, ...], paging: Paging) -> tuple[KvGroup, ...]:
+    """Return the groups of sparse latents and their index as this engine keeps them."""
+    latents = sum(group.layers for group in groups if group.kind == "mla" and group.head_dim)
+    found = groups
+    if not paging.packs_sparse:
+        found = tuple(replace(group, eight_bit_bytes=0) for group in found)
+    if not paging.shares_index and latents:
+        found = tuple(
+            replace(group, layers=latents) if group.kind == "mla" and not group.head_dim else group
+            for group in found
+        )
+    return found
 
 
 def find_groups(profile: ModelProfile) -> tuple[KvGroup, ...]:

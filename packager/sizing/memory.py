@@ -299,7 +299,8 @@ def _paging(setting: _Setting) -> Paging:
     block_tokens = setting.rules.kv_block_tokens
     if paged is None or not paged.hybrid_cache:
         pages = paged.state_pages if paged else 1
-        return Paging(block_tokens=block_tokens, state_pages=pages)
+        shares = paged is not None and paged.shares_index
+        return Paging(block_tokens=block_tokens, state_pages=pages, shares_index=shares)
     caching = paged.prefix_caching if demand.prefix_caching is None else demand.prefix_caching
     pages = paged.state_pages if caching else 1
     if demand.draft:
@@ -308,6 +309,8 @@ def _paging(setting: _Setting) -> Paging:
         block_tokens=block_tokens,
         latent_block_tokens=paged.latent_block_tokens,
         group_ratio=paged.group_ratio,
+        packs_sparse=paged.packs_sparse,
+        shares_index=paged.shares_index,
         state_pages=pages,
         state_every_block=caching
         and keeps_every_state(demand.engine, demand.engine_version, setting.profile.architecture),

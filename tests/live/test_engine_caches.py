@@ -40,7 +40,12 @@ MODELS = [
     "LiquidAI/LFM2-8B-A1B",
 ]
 PAGING = Paging(
-    block_tokens=16, latent_block_tokens=128, group_ratio=1.5, state_pages=2, packing="groups"
+    block_tokens=16,
+    latent_block_tokens=128,
+    group_ratio=1.5,
+    state_pages=2,
+    packing="groups",
+    shares_index=True,
 )
 BLOCK = 32  # tokens: vLLM counts one block more of a window that a request does not fill
 LENGTHS = [(8192, 8192), (131_072, 2048)]

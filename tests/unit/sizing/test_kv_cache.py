@@ -14,7 +14,12 @@ from tests.support.shapes import plain
 cases = cases_of(__file__)
 
 PAGING = Paging(
-    block_tokens=16, latent_block_tokens=128, group_ratio=1.5, state_pages=2, packing="groups"
+    block_tokens=16,
+    latent_block_tokens=128,
+    group_ratio=1.5,
+    state_pages=2,
+    packing="groups",
+    shares_index=True,
 )
 
 
@@ -46,3 +51,24 @@ def test_a_state_for_every_block_grows_with_the_request() -> None:
     assert kept.block_tokens % 128 == 0
     assert kept.bytes_per_token == 5 * 6144
     assert kept.sequence_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("packs", "shares", "bytes"),
+    [
+        (True, True, 78 * 656 + 21 * 132),
+        (False, True, 78 * 576 + 21 * 132),
+        (False, False, 78 * 708),
+    ],
+    ids=["vLLM on Hopper", "vLLM on Blackwell", "SGLang"],
+)
+def test_engines_keep_sparse_latents_in_their_own_ways(
+    packs: bool, shares: bool, bytes: int
+) -> None:
+    """GLM-5.2 with a cache of 8 bits: SGLang logs 464,768 tokens in 23.91 GiB."""
+    profile, _ = make_profile(plain("zai-org/GLM-5.2"))
+    paging = replace(PAGING, packs_sparse=packs, shares_index=shares)
+
+    layout = make_layout(profile, "nvidia", 8, 1, paging, element_bytes=1)
+
+    assert layout.bytes_per_token == bytes
