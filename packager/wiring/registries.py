@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from packager.catalog.registries import traits_of
 from packager.core.image import RemoteRange
-from packager.wiring.settings import Settings, user_rows
+from packager.wiring.settings import Settings, once, user_rows
 
 if TYPE_CHECKING:
     from packager.images.registry.clients import RegistryClients
@@ -23,11 +23,13 @@ def registry_clients(settings: Settings) -> Clients:
     @cache
     def clients() -> RegistryClients:
         from packager.images.registry.clients import RegistryClients
+        from packager.images.registry.credentials import find_credentials
 
         own = user_rows(settings).registries
         return RegistryClients(
             insecure_hosts=settings.insecure_registries,
             ca_file=str(settings.ca_file or ""),
+            find_credentials=partial(find_credentials, on_warning=once(settings.on_warning)),
             traits_of=lambda host: traits_of(host, own),
         )
 

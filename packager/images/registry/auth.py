@@ -25,10 +25,10 @@ from packager.images.registry.failures import (
     CredentialsRefused,
     RegistryBusy,
     UnexpectedAnswer,
-    error_codes,
 )
 from packager.images.registry.origins import origin_of
 from packager.images.registry.transport import TRANSIENT, Response, Transport
+from packager.remote.refusals import read_error
 
 Access = frozenset[tuple[str, str]]  # (repository, action)
 
@@ -134,7 +134,7 @@ class Authenticator:
         self._clock = clock
         self._lock = threading.RLock()
         self._challenge: Challenge | None = None
-        self._credentials: Credentials | None = None
+        self._credentials: dict[str, Credentials | None] = {}  # by name: `HOST/REPOSITORY`
         self._tokens: dict[Access, _Token] = {}
         self._wear_out = False  # tokens are refused before they expire, while a body is sent
 
@@ -153,7 +153,7 @@ class Authenticator:
             if self._challenge is None:
                 return ""
             if self._challenge.scheme == "basic":
-                known = self._current()
+                known = self._current(access)
                 return _basic(known) if known else ""
             is_own = for_body and self._wear_out
             token = None if is_own else self._cached(access)
@@ -180,11 +180,11 @@ class Authenticator:
             if challenge is None:
                 return ""
             if challenge.scheme == "basic":
-                known = self._current()
+                known = self._current(access)
                 if known is None:
                     raise CredentialsMissing(self._host, describe(access))
                 if refused == _basic(known) and known.renew_at < math.inf:
-                    self._credentials = known = self._find(self._host) or known
+                    known = self._look_up(access) or known
                 better = _basic(known)
                 return "" if better == refused else better
             for allowed, old in list(self._tokens.items()):
@@ -212,7 +212,7 @@ class Authenticator:
     def denied(self, access: Access, codes: str) -> CredentialsMissing | CredentialsRefused:
         """The error for a refusal that stays."""
         with self._lock:
-            known = self._credentials
+            known = self._current(access) if self._challenge else None
         if known is None:
             return CredentialsMissing(self._host, describe(access))
         return CredentialsRefused(self._host, describe(access), _who(known), codes)
@@ -221,17 +221,26 @@ class Authenticator:
         offered = {challenge.scheme: challenge for challenge in parse_challenges(header)}
         challenge = offered.get("bearer") or offered.get("basic")
         if challenge is not None:
-            if self._challenge is None:
-                self._credentials = self._find(self._host)
             self._challenge = challenge
         return challenge
 
-    def _current(self) -> Credentials | None:
-        """The credentials; those of AWS do not last for ever."""
-        known = self._credentials
-        if known and known.renew_at <= time.time():
-            self._credentials = known = self._find(self._host)
+    def _current(self, access: Access) -> Credentials | None:
+        """The credentials for a repository; those of AWS do not last for ever."""
+        name = self._name_of(access)
+        known = self._credentials.get(name)
+        if name not in self._credentials or (known and known.renew_at <= time.time()):
+            known = self._look_up(access)
         return known
+
+    def _look_up(self, access: Access) -> Credentials | None:
+        name = self._name_of(access)
+        found = self._credentials[name] = self._find(name)
+        return found
+
+    def _name_of(self, access: Access) -> str:
+        """Return what credentials are looked up for: the repository that is written, or read."""
+        repositories = _by_weight(access)
+        return f"{self._host}/{repositories[0]}" if repositories else self._host
 
     def _cached(self, access: Access) -> _Token | None:
         now = self._clock()
@@ -247,12 +256,15 @@ class Authenticator:
         under another name than we do.
         """
         assert self._challenge is not None
+        known = self._current(access)
+        if known and known.registry_token:
+            return _Token(value=known.registry_token, usable_until=math.inf)
         scopes = list(dict.fromkeys([*_scopes(access), *also]))
-        answer = self._ask_token_service(self._challenge, scopes)
+        answer = self._ask_token_service(self._challenge, scopes, known)
         body = answer.read(_LONGEST_ANSWER)
         service = origin_of(answer.url).authority
         if answer.status in (401, 403):
-            raise self.denied(access, error_codes(body))
+            raise self.denied(access, read_error(body).shown)
         if answer.status in TRANSIENT:
             raise RegistryBusy(service, answer.status, "")
         try:
@@ -272,10 +284,11 @@ class Authenticator:
             self._tokens[access] = token
         return token
 
-    def _ask_token_service(self, challenge: Challenge, scopes: list[str]) -> Response:
+    def _ask_token_service(
+        self, challenge: Challenge, scopes: list[str], known: Credentials | None
+    ) -> Response:
         self._transport.check(challenge.realm, self._host)
         fields = [("service", challenge.service)] if challenge.service else []
-        known = self._current()
         if known and known.identity_token:
             remember_secret(known.identity_token)
             form = [
@@ -285,12 +298,16 @@ class Authenticator:
                 ("scope", " ".join(scopes)),
                 ("refresh_token", known.identity_token),
             ]
-            return self._transport.call(
+            answer = self._transport.call(
                 "POST",
                 challenge.realm,
                 headers={"Content-Type": "application/x-www-form-urlencoded"},
                 body=urlencode(form).encode(),
             )
+            # Not every token service takes a POST: go-containerregistry, transport/bearer.go.
+            if answer.status not in (404, 405, 501) or not known.user:
+                return answer
+            answer.close()
         fields += [("client_id", _CLIENT_ID), *(("scope", scope) for scope in scopes)]
         if known:
             fields.append(("account", known.user))
@@ -328,11 +345,17 @@ def describe(access: Access) -> str:
     return f"to pull from {pulled[0]!r}" if pulled else "to use the registry"
 
 
+def _by_weight(access: Access) -> list[str]:
+    """Return the repositories, the one that is written to first: some services read no further."""
+    return sorted(
+        {repository for repository, _ in access}, key=lambda one: ((one, "push") not in access, one)
+    )
+
+
 def _scopes(access: Access) -> list[str]:
-    repositories = sorted({repository for repository, _ in access})
     return [
         f"repository:{repository}:{','.join(sorted(a for r, a in access if r == repository))}"
-        for repository in repositories
+        for repository in _by_weight(access)
     ]
 
 

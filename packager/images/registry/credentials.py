@@ -1,7 +1,10 @@
 """Credentials that `docker login` and `podman login` have left on this machine, or AWS gives.
 
-The first file that knows the host wins: REGISTRY_AUTH_FILE, the docker
-configuration (DOCKER_CONFIG), then podman's files.  Secrets are in no repr.
+The first file that knows the repository wins: REGISTRY_AUTH_FILE, DOCKER_AUTH_CONFIG, the docker
+configuration (DOCKER_CONFIG), then podman's files, then docker's old one.  In a file the longest
+name wins: `HOST/TEAM/MODEL` before `HOST/TEAM` before `HOST`, as containers/image has it
+(pkg/docker/config); Docker itself writes hosts alone.  What a file names and is not there, or means
+nothing, is passed over with a word, as its own readers do.  Secrets are in no repr.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import binascii
 import os
 import re
 import selectors
+import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from urllib.parse import urlsplit
 
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.documents import field as field_of
+from packager.core.events import ignore
 from packager.errors import UsageError
 from packager.files.atomic import home_dir, read_regular
 from packager.images.registry.credential import Credentials
@@ -34,104 +39,175 @@ _HELPER_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _HELPER_TIMEOUT_S = 30.0
 _LONGEST_ANSWER = 1024 * 1024  # of a helper: tokens have a few KB
 _IDENTITY_TOKEN_USER = "<token>"
+_IN_VARIABLE = "DOCKER_AUTH_CONFIG"  # of Docker's command and GitLab's runners: a file's text
+
+
+class HelperMissing(CredentialHelperFailed):
+    """A file names a credential helper that is not installed: it came from another machine."""
 
 
 class BadCredentialsFile(UsageError):
     """A configuration file of docker or podman cannot be read."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, place: str, reason: str) -> None:
         super().__init__(
-            f"cannot read credentials from {str(path)!r}: {reason}",
+            f"cannot read credentials from {place}: {reason}",
             hint="repair the file, or log in again",
         )
 
 
-def find_credentials(host: str, environment: Mapping[str, str] | None = None) -> Credentials | None:
-    """Return credentials for a host: from Docker's and Podman's files, for ECR from AWS."""
-    for path in _files(os.environ if environment is None else environment):
-        found = _from_file(path, host)
+def find_credentials(
+    name: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    on_warning: Callable[[str], None] = ignore,
+) -> Credentials | None:
+    """Return credentials for `HOST` or `HOST/REPOSITORY`: from files, for ECR from AWS.
+
+    Raises `BadCredentialsFile`, `CredentialHelperFailed` and what AWS's do.
+    """
+    known = os.environ if environment is None else environment
+    for place, document in _documents(known):
+        found = _from_document(place, document, name, on_warning)
         if found:
             return found
+    host = name.partition("/")[0]
     return ecr_credentials(host) if is_ecr(host) else None
+
+
+def _documents(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what each place holds, the first first, and how messages call it."""
+    if explicit := environment.get("REGISTRY_AUTH_FILE"):
+        yield repr(explicit), _read(Path(explicit)) or {}
+    if text := environment.get(_IN_VARIABLE):
+        try:
+            yield _IN_VARIABLE, parse_object(text.encode())
+        except NotStrict as error:
+            raise BadCredentialsFile(_IN_VARIABLE, str(error)) from None
+    for path in _files(environment):
+        if document := _read(path):
+            is_old = path.name == ".dockercfg"  # a table of hosts and nothing else
+            yield repr(str(path)), {"auths": document} if is_old else document
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
     home = Path(environment.get("HOME") or home_dir())
-    if explicit := environment.get("REGISTRY_AUTH_FILE"):
-        yield Path(explicit)
     yield Path(environment.get("DOCKER_CONFIG") or home / ".docker") / "config.json"
-    if runtime := environment.get("XDG_RUNTIME_DIR"):
-        yield Path(runtime) / "containers" / "auth.json"
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    state = Path(runtime or f"/run/containers/{os.getuid()}")
+    yield state / ("containers/auth.json" if runtime else "auth.json")
     yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "containers" / "auth.json"
+    yield home / ".dockercfg"
 
 
-def _from_file(path: Path, host: str) -> Credentials | None:
+def _read(path: Path) -> Mapping[str, Any] | None:
     try:
-        document = parse_object(read_regular(path, MAX_BYTES))
+        return parse_object(read_regular(path, MAX_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise BadCredentialsFile(path, os.strerror(error.errno or 0).lower()) from error
+        reason = os.strerror(error.errno or 0).lower()
+        raise BadCredentialsFile(repr(str(path)), reason) from error
     except NotStrict as error:
         # `from None`: the reason names places and keys, the cause would carry the text.
-        raise BadCredentialsFile(path, str(error)) from None
-    helper = _lookup(document.get("credHelpers"), host) or document.get("credsStore")
+        raise BadCredentialsFile(repr(str(path)), str(error)) from None
+
+
+def _from_document(
+    place: str, document: Mapping[str, Any], name: str, warn: Callable[[str], None]
+) -> Credentials | None:
+    key, helper = _lookup(document.get("credHelpers"), name)
+    if not helper:
+        key, helper = name.partition("/")[0], document.get("credsStore")
     if helper:
         if not isinstance(helper, str):
-            raise BadCredentialsFile(path, "the name of a credential helper is not text")
-        found = _from_helper(helper, host)
-        if found:
+            raise BadCredentialsFile(place, "the name of a credential helper is not text")
+        try:
+            found = _from_helper(helper, key)
+        except HelperMissing as error:
+            warn(f"{error.message}; {place} names it: {error.hint}")
+        else:
+            if found:
+                return found
+    # Docker leaves an empty entry where a helper keeps the password.
+    for key in _keys(name):
+        entry = _find(document.get("auths"), key)
+        if isinstance(entry, dict) and (found := _from_entry(place, key, entry, warn)):
             return found
-    entry = _lookup(document.get("auths"), host)
-    return _from_entry(path, entry) if isinstance(entry, dict) else None
+    return None
 
 
-def _lookup(table: object, host: str) -> Any:
-    """Find a host under any of the spellings that tools have used for it."""
+def _lookup(table: object, name: str) -> tuple[str, Any]:
+    """Return the longest name of a table that covers a repository, and what it holds."""
+    found = ((key, _find(table, key)) for key in _keys(name))
+    return next(((key, value) for key, value in found if value), ("", None))
+
+
+def _keys(name: str) -> Iterator[str]:
+    """Yield a name and the names above it: `h/a/b`, `h/a`, `h`."""
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+def _find(table: object, name: str) -> Any:
+    """Find a host, or a name below one, under any of the spellings that tools have used for it."""
     if not isinstance(table, dict):
         return None
+    if name in table:
+        return table[name]
+    host, slash, below = name.partition("/")
     wanted = _HUB_NAMES if host == DOCKER_HUB else (host,)
+    paths = (f"/{below}",) if slash else ("", "/v1", "/v2")
     for key, value in table.items():
         try:
             bare = urlsplit(key if "://" in key else f"//{key}")
         except ValueError:  # `[::1`
             continue
-        if bare.netloc in wanted and bare.path.rstrip("/") in ("", "/v1", "/v2"):
+        if bare.netloc in wanted and bare.path.rstrip("/") in paths:
             return value
     return None
 
 
-def _from_entry(path: Path, entry: Mapping[str, Any]) -> Credentials | None:
-    names = ("identitytoken", "username", "password", "auth")
+def _from_entry(
+    place: str, key: str, entry: Mapping[str, Any], warn: Callable[[str], None]
+) -> Credentials | None:
+    names = ("identitytoken", "registrytoken", "username", "password", "auth")
     if not all(isinstance(entry.get(name), str | None) for name in names):
-        raise BadCredentialsFile(path, "an entry of it holds something else than text")
-    token, user, password, packed = (entry.get(name) or "" for name in names)
+        raise BadCredentialsFile(place, "an entry of it holds something else than text")
+    token, bearer, user, password, packed = (entry.get(name) or "" for name in names)
     if packed:
         try:
             decoded = base64.b64decode(packed, validate=True).decode()
         except (binascii.Error, ValueError):
             # `from None`: the cause would carry the secret's bytes.
-            raise BadCredentialsFile(path, "an entry's `auth` is not base64") from None
-        user, _, password = decoded.rstrip("\0").partition(":")
-    if not (token or user):
+            raise BadCredentialsFile(place, "an entry's `auth` is not base64") from None
+        user, colon, password = decoded.rstrip("\0").partition(":")
+        if not colon:
+            warn(f"the entry {key!r} of {place} is passed over: its `auth` is not USER:PASSWORD")
+            user = ""
+    if not (token or bearer or user):
         return None
-    return Credentials(user=user, password=password, identity_token=token)
+    return Credentials(user=user, password=password, identity_token=token, registry_token=bearer)
 
 
 class _TooLong(Exception):
     """A helper goes on writing."""
 
 
-def _from_helper(name: str, host: str) -> Credentials | None:
-    """Ask `docker-credential-NAME get`, as docker does; returns None for an unknown host."""
+def _from_helper(name: str, key: str) -> Credentials | None:
+    """Ask `docker-credential-NAME get`, as docker does; returns None for an unknown name.
+
+    Raises `HelperMissing` where there is no such program.
+    """
     helper = f"docker-credential-{name}"
-    server = _HUB_SERVER if host == DOCKER_HUB else host
+    server = _HUB_SERVER if key == DOCKER_HUB else key
     if not _HELPER_NAME.fullmatch(name):
         raise CredentialHelperFailed(helper, server, "it has no valid name")
+    if shutil.which(helper) is None:
+        raise HelperMissing(helper, server, "it is not installed")
     try:
         status, out, err = _run_helper([helper, "get"], server.encode())
-    except FileNotFoundError:
-        raise CredentialHelperFailed(helper, server, "it is not installed") from None
     except _TooLong:
         reason = f"it wrote more than {_LONGEST_ANSWER} bytes"
         raise CredentialHelperFailed(helper, server, reason) from None

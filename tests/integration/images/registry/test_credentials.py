@@ -6,6 +6,8 @@ import pytest
 
 from packager.errors import AccessDenied
 from packager.images.registry.credential import Credentials
+from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry
+from tests.support.made_images import hasty_clients
 from tests.unit.images.registry.test_credentials import ALICE, AUTH, Home
 from tests.unit.images.registry.test_credentials import home as home
 
@@ -52,17 +54,32 @@ def test_an_empty_store_leaves_the_file(home: Home, monkeypatch: pytest.MonkeyPa
     assert home.find("r.example") == ALICE
 
 
-def test_a_missing_helper_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    home.write(".docker/config.json", {"credsStore": "absent"})
-    monkeypatch.setenv("PATH", "/nowhere")
+def test_a_helper_is_asked_for_the_name_that_it_is_set_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.write(".docker/config.json", {"credHelpers": {"r.example/team": "test"}})
+    answer = r"""'{"Username": "%s", "Secret": "s"}' "$name" """
+    helper(home, monkeypatch, f"read name; printf {answer}")
 
-    with pytest.raises(AccessDenied) as failed:
-        home.find("r.example")
+    assert home.find("r.example/team/model") == Credentials(user="r.example/team", password="s")
+    assert home.find("r.example/other") is None
 
-    assert failed.value.message == (
-        "credential helper 'docker-credential-absent' gave nothing for 'r.example': "
-        "it is not installed"
-    )
+
+def test_each_repository_is_opened_by_its_own_login(home: Home) -> None:
+    for user, other in ((USER, "nobody"), ("nobody", USER)):
+        with FakeRegistry(auth="basic") as registry:
+            layer = registry.put("team/a", b"layer")
+            logins = {f"{registry.host}/team": user, registry.host: other}
+            auths = {key: {"username": u, "password": PASSWORD} for key, u in logins.items()}
+            home.write(".docker/config.json", {"auths": auths})
+            client = hasty_clients(find_credentials=home.find).at(registry.host)
+            if user == USER:
+                client.start_upload("team/a")
+                assert client.get_blob("team/a", layer, 5) == b"layer"
+            else:
+                client.start_upload("elsewhere")
+            with pytest.raises(AccessDenied, match="user 'nobody'"):
+                client.start_upload("elsewhere" if user == USER else "team/a")
 
 
 def test_a_failing_helper_spills_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,39 @@ def test_files_in_other_places_are_read(home: Home, variable: str, value: str, f
     assert home.find("r.example") == ALICE
 
 
+@cases("longest")
+def test_the_longest_name_that_covers_a_repository_wins(
+    home: Home, keys: list[str], name: str, found: str
+) -> None:
+    home.write(".docker/config.json", {"auths": {key: {"username": key} for key in keys}})
+
+    login = home.find(name)
+
+    assert (login.user if login else "") == found
+
+
+@cases("passed_over")
+def test_what_means_nothing_is_passed_over_with_a_word(
+    home: Home, first: dict[str, Any], said: str
+) -> None:
+    home.write(".docker/config.json", first)
+    home.write(".config/containers/auth.json", {"auths": {"r.example": AUTH}})
+    told: list[str] = []
+
+    assert find_credentials("r.example/a", home.environment, on_warning=told.append) == ALICE
+    assert re.search(said, " ".join(told)) if said else not told
+
+
+def test_a_variable_and_dockers_old_file_are_read(home: Home) -> None:
+    home.write(".dockercfg", {"https://r.example/v1/": AUTH})
+    assert home.find("r.example/a") == ALICE
+
+    home.environment["DOCKER_AUTH_CONFIG"] = json.dumps(
+        {"auths": {"r.example": {"registrytoken": "ready"}}}
+    )
+    assert home.find("r.example/a") == Credentials(registry_token="ready")
+
+
 def test_an_identity_token_is_taken_over_a_password(home: Home) -> None:
     home.write(".docker/config.json", {"auths": {"r.example": {"identitytoken": "refresh"}}})
 
@@ -77,6 +111,7 @@ def test_a_helper_name_is_no_path(home: Home) -> None:
 
 
 def test_secrets_are_in_no_repr() -> None:
-    shown = repr(Credentials(user="alice", password="s3cret", identity_token="s3cret"))
+    secrets = {"password": "s3cret", "identity_token": "s3cret", "registry_token": "s3cret"}
+    shown = repr(Credentials(user="alice", **secrets))
 
     assert shown == "Credentials(user='alice')"
