@@ -14,7 +14,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from packager.core.image import MEDIA_INDEX, Descriptor
+from packager.core import documents
+from packager.core.image import MEDIA_INDEX, MEDIA_MANIFEST, Descriptor
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.core.values import dataclass
 from packager.errors import AccessDenied, PackagerError, Unavailable
@@ -23,17 +24,27 @@ from packager.images.registry.auth import NOTHING, Access, Authenticator, pull, 
 from packager.images.registry.credential import FindCredentials
 from packager.images.registry.credentials import find_credentials
 from packager.images.registry.failures import (
+    AccessRefused,
     ContentMismatch,
     NotInRegistry,
     RegistryBusy,
     RegistryUnreachable,
     RepositoryMissing,
+    ServiceLimited,
+    SizeMismatch,
+    StorageRefused,
     UnexpectedAnswer,
-    error_codes,
+    WriteRefused,
+)
+from packager.images.registry.leniency import (
+    CLOSE_UPLOAD,
+    OPEN_UPLOAD,
+    STORE_MANIFEST,
+    is_doubtful,
 )
 from packager.images.registry.origins import commit_address, join_address, origin_of
 from packager.images.registry.reference import DOCKER_HUB, is_tag
-from packager.images.registry.resuming import range_start, read_whole
+from packager.images.registry.resuming import range_start, read_whole, whole_size
 from packager.images.registry.transport import (
     ATTEMPTS,
     TRANSIENT,
@@ -44,16 +55,21 @@ from packager.images.registry.transport import (
     retry_after_s,
 )
 from packager.images.registry.upload_strategies import UploadForms
+from packager.remote.refusals import find_refusal, read_error
 
 CHUNK = 1024 * 1024
 LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take
+UNKNOWN_SIZE = -1  # of a blob that is there, where the registry does not say how large it is
 COMMIT_TIMEOUT_S = 900.0  # a registry on object storage copies the blob before it answers
 _CANCEL_TIMEOUT_S = 5.0
 _LONGEST_ERROR = 64 * 1024
 _PING_ATTEMPTS = 2
 _HUB_HOST = "registry-1.docker.io"
-_ACCEPT = {"Accept": ", ".join((*MANIFEST_TYPES, *INDEX_TYPES))}
+_TYPES = (*MANIFEST_TYPES, *INDEX_TYPES)
+_ACCEPT = {"Accept": ", ".join(_TYPES)}
 _MOST_PAGES = 100
+_NO_REFERRERS = (400, 403, 404, 405, 501)  # go-containerregistry takes 400 for "no such list", too
+_RIGHTS = frozenset({"DENIED", "UNAUTHORIZED"})
 _NEXT_PAGE = re.compile(r'<([^<>]*)>[ \t]*;[ \t]*rel="?next"?')
 
 
@@ -108,7 +124,7 @@ class RegistryClient:
             raise UnexpectedAnswer(
                 self.host, what, "404", hint=f"is {self.host!r} a container registry?"
             )
-        raise self.failure(answer.status, body, NOTHING, what)
+        raise self._failure(answer, body, NOTHING, what)
 
     def head_manifest(self, repository: str, pointer: str) -> Descriptor | None:
         """Return what a tag or digest points to; None when there is nothing."""
@@ -118,19 +134,18 @@ class RegistryClient:
         answer.read(_LONGEST_ERROR)
         if answer.status == 404:
             return None
-        what = f"HEAD manifest {pointer!r}"
-        self._expect(answer, (200,), pull(repository), what)
         digest = answer.headers.get("Docker-Content-Digest", "")
-        if not is_digest(digest):  # optional in the specification, so ask in the expensive way
+        media_type = _media_type(answer)
+        length = header_number(answer.headers.get("Content-Length", ""))
+        says_all = is_digest(digest) and media_type in _TYPES and length is not None
+        if answer.status == 200 and says_all and (":" not in pointer or pointer == digest):
+            return Descriptor(media_type=media_type, digest=digest, size=length or 0)
+        # What a HEAD leaves out, or does not get, the manifest itself tells.
+        try:
             found = self.get_manifest(repository, pointer)
-            return Descriptor(
-                media_type=found.media_type, digest=found.digest, size=len(found.data)
-            )
-        return Descriptor(
-            media_type=_media_type(answer),
-            digest=digest,
-            size=self._content_length(answer, what),
-        )
+        except NotInRegistry:
+            return None
+        return Descriptor(media_type=found.media_type, digest=found.digest, size=len(found.data))
 
     def get_manifest(self, repository: str, pointer: str) -> Manifest:
         """Fetch a manifest or index by tag or digest."""
@@ -144,30 +159,105 @@ class RegistryClient:
             return answer
 
         answer, data = read_whole(ask, LONGEST_MANIFEST, self.transport.pause, self.host)
-        digest = sha256(data)
+        digest, stored = sha256(data), answer.headers.get("Docker-Content-Digest", "")
         if ":" in pointer:
             self._check_digest(pointer, digest)
-        else:
-            self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), digest)
-        return Manifest(digest=digest, media_type=_media_type(answer), data=data)
+        elif is_digest(stored) and stored != digest:
+            return self._settle_manifest(repository, digest, stored)
+        return Manifest(digest=digest, media_type=_manifest_type(answer, data), data=data)
+
+    def _settle_manifest(self, repository: str, digest: str, stored: str) -> Manifest:
+        """Return what a tag means whose manifest and digest disagree: what is there by its digest.
+
+        The header is often computed of something else.  A manifest that something on the way
+        changed is nowhere under the digest of what came.
+        """
+        try:
+            return self.get_manifest(repository, digest)
+        except (NotInRegistry, ContentMismatch):
+            pass
+        try:
+            return self.get_manifest(repository, stored)
+        except NotInRegistry:
+            raise ContentMismatch(self.host, stored, digest) from None
 
     def put_manifest(self, repository: str, pointer: str, data: bytes, media_type: str) -> str:
         """Store a manifest under a tag or its digest; idempotent.
 
-        Gives the digest in whose list of referrers the registry has put it, if it has one.
+        Where the answer leaves a doubt, or refuses what an answer that got lost had stored, what is
+        there decides.  Gives the digest in whose list of referrers the registry has put it, if it
+        has one.
         """
-        what = f"PUT manifest {pointer!r}"
-        answer = self._call(
-            "PUT",
-            self._manifest_url(repository, pointer),
-            push(repository),
-            body=data,
-            headers={"Content-Type": media_type},
-        )
-        self._expect(answer, (201,), push(repository), what)
-        answer.read(_LONGEST_ERROR)
-        self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), sha256(data))
+        digest = sha256(data)
+        try:
+            answer = self._store_manifest(repository, pointer, data, media_type)
+        except Unavailable:
+            raise
+        except PackagerError:
+            if not self._keeps_manifest(repository, pointer, digest, attempts=1):
+                raise
+            return ""
+        stored = answer.headers.get("Docker-Content-Digest", "")
+        if is_doubtful(STORE_MANIFEST, answer.status, stored, digest) and not self._keeps_manifest(
+            repository, pointer, digest
+        ):
+            raise UnexpectedAnswer(
+                self.host, f"PUT manifest {pointer!r}", f"{answer.status}, and did not store it"
+            )
         return answer.headers.get("OCI-Subject", "").strip()
+
+    def why_fixed(self, repository: str, tag: str) -> tuple[Manifest, WriteRefused] | None:
+        """Return what an immutable tag points to, and how the registry refuses to move it.
+
+        None for a tag that can be moved, and where nobody knows.  The manifest that it points to is
+        stored under it once more, which changes nothing; registries refuse even that.
+        """
+        try:
+            found = self.get_manifest(repository, tag)
+            self._store_manifest(repository, tag, found.data, found.media_type)
+        except WriteRefused as error:
+            return (found, error) if error.refusal.name == "immutable-tag" else None
+        except PackagerError:
+            pass  # what it is will be told when the tag shall move
+        return None
+
+    def _store_manifest(
+        self, repository: str, pointer: str, data: bytes, media_type: str
+    ) -> Response:
+        """Send a manifest, again where the registry does not see yet what it has just stored."""
+        what = f"PUT manifest {pointer!r}"
+        for attempt in range(1, ATTEMPTS + 1):
+            answer = self._call(
+                "PUT",
+                self._manifest_url(repository, pointer),
+                push(repository),
+                body=data,
+                headers={"Content-Type": media_type},
+            )
+            try:
+                self._expect(answer, STORE_MANIFEST.taken, push(repository), what)
+            except RegistryBusy:
+                if attempt == ATTEMPTS or answer.status in TRANSIENT:
+                    raise
+                self.transport.pause(attempt)
+                continue
+            answer.read(_LONGEST_ERROR)
+            return answer
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _keeps_manifest(
+        self, repository: str, pointer: str, digest: str, attempts: int = ATTEMPTS
+    ) -> bool:
+        """Whether a manifest is there under its name, now or soon."""
+        for attempt in range(1, attempts + 1):
+            try:
+                if self.get_manifest(repository, pointer).digest == digest:
+                    return True
+            except (NotInRegistry, AccessDenied):
+                pass
+            if attempt < attempts:
+                self.transport.pause(attempt)
+        return False
 
     def list_referrers(
         self, repository: str, digest: str, artifact_type: str = ""
@@ -182,12 +272,12 @@ class RegistryClient:
         entries: list[dict[str, Any]] = []
         for _ in range(_MOST_PAGES):
             answer = self._call("GET", url, pull(repository), headers={"Accept": MEDIA_INDEX})
-            if answer.status in (404, 405):
+            if answer.status in _NO_REFERRERS:
                 answer.close()
                 return None
             self._expect(answer, (200,), pull(repository), what)
             data = answer.read(LONGEST_MANIFEST)
-            if _media_type(answer) != MEDIA_INDEX:
+            if _manifest_type(answer, data) != MEDIA_INDEX:
                 return None  # a web page, say
             found = parse_object(data, "list of referrers").get("manifests")
             listed = found if isinstance(found, list) else []
@@ -210,13 +300,55 @@ class RegistryClient:
         return [tag for tag in tags or () if isinstance(tag, str) and is_tag(tag)]
 
     def head_blob(self, repository: str, digest: str) -> int | None:
-        """The size of a blob; None when the repository does not have it."""
+        """Return the size of a blob, or `UNKNOWN_SIZE`; None when the repository does not have it.
+
+        What a HEAD does not tell, the answer to a GET of the first byte does: storage that a
+        registry sends to may take a signature for GET only, and a HEAD tells no reasons.
+        """
         answer = self._call("HEAD", self._blob_url(repository, digest), pull(repository))
         answer.read(_LONGEST_ERROR)
         if answer.status == 404:
             return None
-        self._expect(answer, (200,), pull(repository), f"HEAD blob {digest}")
-        return self._content_length(answer, f"HEAD blob {digest}")
+        length = header_number(answer.headers.get("Content-Length", ""))
+        if answer.status == 200 and length is not None:
+            return length
+        return self._probe_blob(repository, digest)
+
+    def has_blob(self, repository: str, digest: str, size: int) -> bool:
+        """Whether the repository has a blob; raises `SizeMismatch` where it has another size."""
+        found = self.head_blob(repository, digest)
+        if found not in (None, UNKNOWN_SIZE, size):
+            found = self._probe_blob(repository, digest)  # proxies tell other lengths in a HEAD
+        if found not in (None, UNKNOWN_SIZE, size):
+            raise SizeMismatch(self.host, digest, found or 0, size)
+        return found is not None
+
+    def await_blob(self, repository: str, digest: str, size: int) -> bool:
+        """Whether the repository has a blob now or soon: replicas differ for a moment."""
+        for attempt in range(1, ATTEMPTS + 1):
+            if self.has_blob(repository, digest, size):
+                return True
+            if self._probe_blob(repository, digest) is not None:
+                return True  # there are registries that know no HEAD
+            if attempt < ATTEMPTS:
+                self.transport.pause(attempt)
+        return False
+
+    def _probe_blob(self, repository: str, digest: str) -> int | None:
+        what = f"blob {digest} in {repository!r}"
+        answer = self._call(
+            "GET",
+            self._blob_url(repository, digest),
+            pull(repository),
+            headers={"Range": "bytes=0-0"},
+        )
+        if answer.status != 404:
+            self._expect(answer, (200, 206, 416), pull(repository), what)
+        answer.close()
+        if answer.status == 404:
+            return None
+        size = whole_size(answer)
+        return UNKNOWN_SIZE if size is None else size
 
     def get_blob(self, repository: str, digest: str, limit: int) -> bytes:
         """Fetch a small blob whole; a body that breaks off is taken up again where it broke."""
@@ -271,9 +403,9 @@ class RegistryClient:
         answer = self._call("POST", self._uploads_url(repository), push(repository))
         if answer.status == 404:
             create = self.traits.create.format(repository=repository, host=self.host)
-            codes = error_codes(answer.read(_LONGEST_ERROR))
+            codes = read_error(answer.read(_LONGEST_ERROR)).shown
             raise RepositoryMissing(self.host, repository, create, codes)
-        self._expect(answer, (202,), push(repository), what)
+        self._expect(answer, OPEN_UPLOAD.taken, push(repository), what)
         answer.read(_LONGEST_ERROR)
         self.forms.hear(answer.headers)
         return self._location(answer, what)
@@ -289,17 +421,17 @@ class RegistryClient:
             answer = self._call(
                 "POST", f"{self._uploads_url(repository)}?{query}", push(repository) | pull(source)
             )
-        except AccessDenied:
+        except (AccessDenied, Unavailable):
             return self.start_upload(repository)  # it may be `source` that we must not read
         answer.read(_LONGEST_ERROR)
         if answer.status == 201:
             return None
-        if answer.status == 202:
+        if answer.status in OPEN_UPLOAD.taken and answer.headers.get("Location"):
             self.forms.hear(answer.headers)
             return self._location(answer, f"a mount into {repository!r}")
         return self.start_upload(repository)
 
-    def commit_upload(self, repository: str, upload: str, digest: str) -> None:
+    def commit_upload(self, repository: str, upload: str, digest: str, size: int) -> None:
         """Close an upload whose bytes have all been sent."""
         what = f"the end of an upload to {repository!r}"
         answer = self._call(
@@ -309,9 +441,25 @@ class RegistryClient:
             attempts=1,
             read_timeout_s=COMMIT_TIMEOUT_S,
         )
-        self._expect(answer, (200, 201, 204), push(repository), what)
+        self._expect(answer, CLOSE_UPLOAD.taken, push(repository), what)
         answer.read(_LONGEST_ERROR)
-        self.check_stored_digest(answer.headers.get("Docker-Content-Digest", ""), digest)
+        stored = answer.headers.get("Docker-Content-Digest", "")
+        self.settle_upload(repository, digest, size, answer.status, stored)
+
+    def settle_upload(
+        self, repository: str, digest: str, size: int, status: int, stored: str
+    ) -> None:
+        """Read back what the answer to a closing PUT leaves a doubt about.
+
+        Raises `ContentMismatch` where other bytes are there, `RegistryBusy` where none are.
+        """
+        if not is_doubtful(CLOSE_UPLOAD, status, stored, digest):
+            return
+        if not self.await_blob(repository, digest, size):
+            raise RegistryBusy(self.authority, status, ", and does not have the blob")
+        if is_digest(stored) and stored != digest:  # only the bytes tell who is right
+            for _ in self.read_blob(repository, digest, offset=0, length=size):
+                pass
 
     def cancel_upload(self, repository: str, upload: str) -> None:
         """Cancel an upload; registries that cannot will expire it."""
@@ -340,20 +488,28 @@ class RegistryClient:
         self.transport.check(url, self.host)
         return url
 
-    def check_stored_digest(self, stored: str, digest: str) -> None:
-        """Compare what the registry says it has stored, if it does, with what we sent."""
-        if stored.startswith("sha256:"):
-            self._check_digest(digest, stored)
-
-    def failure(self, status: int, body: bytes, access: Access, what: str) -> PackagerError:
-        """The error for an answer that is not the one hoped for."""
-        codes = error_codes(body)
-        if status in (401, 403):
+    def failure(
+        self, status: int, body: bytes, access: Access, what: str, *, method: str, url: str
+    ) -> PackagerError:
+        """The error for an answer from `url` that is not the one hoped for."""
+        error = read_error(body)
+        at, codes = origin_of(url), error.shown
+        elsewhere = at != self._origin
+        refusal = find_refusal("storage" if elsewhere else "registry", method, status, error)
+        if refusal is not None and refusal.kind == "passing":
+            return RegistryBusy(at.authority, status, codes)
+        if elsewhere and status not in (*TRANSIENT, 404):
+            answer = f"{status}{codes}"
+            return StorageRefused(self.host, at.authority, what, answer, refusal)
+        if refusal is not None:
+            made = {"access": AccessRefused, "output": WriteRefused, "busy": ServiceLimited}
+            return made[refusal.kind](self.host, what, refusal, codes)
+        if status in (401, 403) or (status < 500 and not _RIGHTS.isdisjoint(error.codes)):
             return self.auth.denied(access, codes)
         if status == 404:
             return NotInRegistry(self.host, what, codes)
         if status in TRANSIENT:
-            return RegistryBusy(self.authority, status, codes)
+            return RegistryBusy(at.authority, status, codes)
         hint = ""
         if status == 400 and not codes and self._origin.scheme == "http":
             hint = "if it speaks TLS, name its authority's certificate with --ca-file FILE"
@@ -406,17 +562,20 @@ class RegistryClient:
             answer.close()
             return self._open_blob(repository, digest, 0)
         what = f"blob {digest} in {repository!r}"
-        self._expect(answer, (200, 206) if offset else (200,), pull(repository), what)
+        self._expect(answer, (200, 206), pull(repository), what)
         return answer
 
     def _expect(
         self, answer: Response, statuses: Collection[int], access: Access, what: str
     ) -> None:
         if answer.status not in statuses:
-            error = self.failure(answer.status, answer.read(_LONGEST_ERROR), access, what)
+            error = self._failure(answer, answer.read(_LONGEST_ERROR), access, what)
             if isinstance(error, Unavailable):
                 error.retry_after_s = retry_after_s(answer.headers)
             raise error
+
+    def _failure(self, answer: Response, body: bytes, access: Access, what: str) -> PackagerError:
+        return self.failure(answer.status, body, access, what, method=answer.method, url=answer.url)
 
     def _check_digest(self, expected: str, found: str) -> None:
         if expected != found:
@@ -427,12 +586,6 @@ class RegistryClient:
         if not location:
             raise UnexpectedAnswer(self.host, what, f"{answer.status} without a Location")
         return self.resolve(answer.url, location)
-
-    def _content_length(self, answer: Response, what: str) -> int:
-        length = header_number(answer.headers.get("Content-Length", ""))
-        if length is None:
-            raise UnexpectedAnswer(self.host, what, "without a Content-Length")
-        return length
 
     def _manifest_url(self, repository: str, pointer: str) -> str:
         return f"{self._base}/v2/{repository}/manifests/{pointer}"
@@ -446,3 +599,23 @@ class RegistryClient:
 
 def _media_type(answer: Response) -> str:
     return answer.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _manifest_type(answer: Response, data: bytes) -> str:
+    """Return the media type of a manifest: its own where the header names none of a manifest.
+
+    Servers of files say text/plain or application/octet-stream (containers/image, GuessMIMEType).
+    """
+    told = _media_type(answer)
+    if told in _TYPES:
+        return told
+    try:
+        document = documents.parse_object(data, max_bytes=LONGEST_MANIFEST)
+    except documents.NotStrict:
+        return told
+    own = document.get("mediaType")
+    if isinstance(own, str) and own in _TYPES:
+        return own
+    return (
+        MEDIA_INDEX if "manifests" in document else MEDIA_MANIFEST if "layers" in document else told
+    )

@@ -2,21 +2,26 @@
 
     Unavailable
     ├── RegistryUnreachable    no answer: refused, unknown, TLS, time-out, cut off
-    └── RegistryBusy           429 or 5xx, also after trying again
+    ├── ServiceLimited         a limit that holds for hours
+    └── RegistryBusy           429 or 5xx, also after trying again; or it wants another try
     AccessDenied
     ├── CredentialsMissing     credentials are wanted and none were found
     ├── CredentialsRefused     the credentials are wrong, or do not allow this
     ├── CredentialHelperFailed the program that keeps them did not give them
+    ├── AccessRefused          for a reason that is known: expired, a policy, a network rule
+    ├── StorageRefused         the place that the registry sends to for bytes refuses
     └── AwsCredentialsFailed   AWS did not give any for its registry
     NotFound
     └── NotInRegistry
         └── RepositoryMissing  the repository must be made before it can be pushed to
     OutputFailed
+    ├── WriteRefused           for a reason that is known: quota, immutable tag, read-only
     ├── FileSystemsRefused     the registry does not take layers that are EROFS file systems
     ├── OverLimits             known before the first byte: the image does not fit the registry
     └── RefusedBySize          413: the registry, or a proxy before it, has a limit
     ProtocolFailed
     ├── ContentMismatch        the bytes are not those of the digest
+    ├── SizeMismatch           a blob has another size than its descriptor says
     └── UnexpectedAnswer       everything else
 
 Addresses of uploads carry signatures and answers may repeat what we sent, so
@@ -26,10 +31,6 @@ of the specification.
 
 from __future__ import annotations
 
-import re
-
-from packager.core.documents import NotStrict, parse_object
-from packager.core.text import repeats_secret
 from packager.errors import (
     AccessDenied,
     NotFound,
@@ -39,8 +40,7 @@ from packager.errors import (
     Unavailable,
 )
 from packager.findings import Finding
-
-_ERROR_CODE = re.compile(r"[A-Za-z0-9_]{1,64}")
+from packager.remote.refusals import Refusal
 
 
 class RegistryUnreachable(Unavailable):
@@ -63,6 +63,45 @@ class RegistryBusy(Unavailable):
         super().__init__(
             f"the registry at {authority!r} answers {status}{codes}",
             hint="try again later; finished layers are not sent again",
+        )
+
+
+class ServiceLimited(Unavailable):
+    """The registry serves no more for now, and trying again soon does not help."""
+
+    def __init__(self, host: str, what: str, refusal: Refusal, codes: str = "") -> None:
+        super().__init__(f"{host!r} refuses {what}: {refusal.says}{codes}", hint=refusal.hint)
+
+
+class AccessRefused(AccessDenied):
+    """The registry refuses, and says why: a row of the table of refusals."""
+
+    def __init__(self, host: str, what: str, refusal: Refusal, codes: str = "") -> None:
+        super().__init__(f"{host!r} refuses {what}: {refusal.says}{codes}", hint=refusal.hint)
+        self.refusal = refusal
+
+
+class WriteRefused(OutputFailed):
+    """The registry does not store it, and says why: a row of the table of refusals."""
+
+    def __init__(self, host: str, what: str, refusal: Refusal, codes: str = "") -> None:
+        super().__init__(f"{host!r} refuses {what}: {refusal.says}{codes}", hint=refusal.hint)
+        self.refusal = refusal
+
+
+class StorageRefused(AccessDenied):
+    """The registry answered, and the place that it sent us to for the bytes does not let us in."""
+
+    def __init__(
+        self, host: str, storage: str, what: str, answer: str, refusal: Refusal | None
+    ) -> None:
+        reason = f": {refusal.says}" if refusal else ""
+        super().__init__(
+            f"{host!r} sends for {what} to {storage!r}, which answers {answer}{reason}",
+            hint=refusal.hint
+            if refusal
+            else "the registry's password is right: a proxy, a firewall or the policy of a VPC "
+            "endpoint between here and the storage may refuse, or this machine's clock is wrong",
         )
 
 
@@ -173,24 +212,18 @@ class ContentMismatch(ProtocolFailed):
         )
 
 
+class SizeMismatch(ProtocolFailed):
+    """A blob that the registry has is of another size than the image says."""
+
+    def __init__(self, host: str, digest: str, found: int, size: int) -> None:
+        super().__init__(
+            f"{host!r} has blob {digest} with {found} bytes instead of {size}",
+            hint="remove the blob there, and build again",
+        )
+
+
 class UnexpectedAnswer(ProtocolFailed):
     """The registry's response violates the distribution specification."""
 
     def __init__(self, host: str, what: str, answer: str, *, hint: str = "") -> None:
         super().__init__(f"{host!r} answered {answer} to {what}", hint=hint)
-
-
-def error_codes(body: bytes) -> str:
-    """The codes of a registry's error document, ready to be appended: ` (DENIED)`."""
-    try:
-        errors = parse_object(body).get("errors")
-    except NotStrict:
-        return ""
-    named = (
-        [one.get("code") for one in errors if isinstance(one, dict)]
-        if isinstance(errors, list)
-        else []
-    )
-    words = [one for one in named if isinstance(one, str) and _ERROR_CODE.fullmatch(one)]
-    codes = [code for code in words if not repeats_secret(code)][:3]
-    return f" ({', '.join(codes)})" if codes else ""

@@ -37,6 +37,13 @@ def read_whole(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
+def whole_size(answer: Response) -> int | None:
+    """Return the size of all of what an answer holds a part of; None where it does not tell."""
+    if answer.status == 200:
+        return header_number(answer.headers.get("Content-Length", ""))
+    return header_number(answer.headers.get("Content-Range", "").rpartition("/")[2])
+
+
 def range_start(answer: Response, offset: int, host: str) -> tuple[int, int | None]:
     """Return how many bytes of the response to skip, and the size of the whole blob."""
     if answer.status == 200:

@@ -3,7 +3,8 @@
 A layer whose digest is known costs one request when the registry has it, or
 can mount it from a repository where it is, or was when we last looked.  The
 manifest is stored by digest, everything it names is looked for, and only then
-is the tag moved.
+is the tag moved.  Whether an existing tag can be moved is asked before the first
+byte of a layer is sent.
 """
 
 from __future__ import annotations
@@ -29,19 +30,31 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.core.references import DEFAULT_TAG, RegistryTarget
-from packager.errors import PackagerError, ProtocolFailed, UsageError
+from packager.core.values import dataclass
+from packager.errors import (
+    AccessDenied,
+    NotFound,
+    PackagerError,
+    ProtocolFailed,
+    UsageError,
+)
 from packager.findings import errors_in
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
 from packager.images.forms import forms_of
 from packager.images.limits import check_limits
+from packager.images.oci import is_index
 from packager.images.registry.attached import put_attached
 from packager.images.registry.claims import attach_claims, fetch_claims
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import (
     FileSystemsRefused,
+    NotInRegistry,
     OverLimits,
+    RegistryBusy,
+    ServiceLimited,
     UnexpectedAnswer,
+    WriteRefused,
 )
 from packager.images.registry.reader import registry_blob
 from packager.images.registry.reference import DOCKER_HUB
@@ -52,7 +65,17 @@ from packager.images.seen_blobs import SeenBlobs
 _CHECKS_AT_ONCE = 8
 _EARLIER_IMAGES = 4  # beside the tag's own; some registries count what is fetched
 _MOUNTS_TRIED = 3
+_DIGESTS = re.compile(r"sha256:[0-9a-f]{64}")
 _REFERRERS = re.compile(r"sha256-[0-9a-f]{64}")  # signatures and the like, kept as tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FixedTag:
+    """An immutable tag: only the image that it points to can be pushed there."""
+
+    digest: str
+    blobs: frozenset[str]  # digests of everything that the image names
+    error: WriteRefused
 
 
 class RegistrySink:
@@ -91,15 +114,26 @@ class RegistrySink:
         self._warn = on_warning
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
+        self._fixed: _FixedTag | None = None
         self.keeps_index = True
         self.mounted: set[str] = set()  # blobs that the registry took from another repository
         self.bytes_sent = 0
 
     def preflight(self) -> None:
-        """Check that the registry is there and lets us push, by opening an upload."""
-        repository = self._reference.repository
-        self._client.ping()
-        self._client.cancel_upload(repository, self._client.start_upload(repository))
+        """Check that the registry is there and lets us push, by opening an upload.
+
+        Behind proxies `/v2/` alone may answer otherwise: then the upload decides.
+        """
+        repository, doubt = self._reference.repository, None
+        try:
+            self._client.ping()
+        except (AccessDenied, ProtocolFailed, RegistryBusy) as error:
+            doubt = error
+        try:
+            address = self._client.start_upload(repository)
+        except (NotFound, ProtocolFailed) as error:
+            raise doubt or error from None
+        self._client.cancel_upload(repository, address)
 
     def prepare(self, image: ImageSpec) -> None:
         """Refuse what the registry will not take, and check again that it is there."""
@@ -111,11 +145,31 @@ class RegistrySink:
         for finding in found:
             self._warn(f"{finding.message}; {finding.hint}")
         self.preflight()
+        self._fixed = self._find_fixed_tag()
+
+    def _find_fixed_tag(self) -> _FixedTag | None:
+        repository = self._reference.repository
+        found = self._client.why_fixed(repository, self._tag)
+        if found is None:
+            return None
+        manifest, error = found
+        documents = [manifest.data]
+        with suppress(PackagerError):
+            if is_index(self.target, manifest.data):
+                documents += [
+                    self._client.get_manifest(repository, digest).data
+                    for digest in forms_of(manifest.data)
+                ]
+        blobs = frozenset(_DIGESTS.findall(b" ".join(documents).decode("utf-8", "replace")))
+        return _FixedTag(digest=manifest.digest, blobs=blobs, error=error)
 
     def writer(self, layer: Layer) -> BlobUpload | None:
         """Open an upload, unless the registry has the layer or can mount it."""
         if not layer.digest:
-            return self._upload(layer.size if layer.is_sized else None)
+            size = layer.size if layer.is_sized else None
+            return self._upload(size, digest_first=self._fixed is not None)
+        if self._fixed is not None and layer.digest not in self._fixed.blobs:
+            raise self._fixed.error
         return self._offer(layer.digest, layer.size, layer.mount_from)
 
     def earlier_layers(self, *, with_claims: bool) -> RemoteLayerIndex:
@@ -226,6 +280,8 @@ class RegistrySink:
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:  # noqa: ARG002
         """Store configurations and manifests, look for everything, then move the tag."""
         repository, named, document = self._reference.repository, image.named, image.manifest
+        if self._fixed is not None and self._fixed.digest != named.digest:
+            raise self._fixed.error
         for form in image.forms:
             put_blob(self._client, repository, form.config, on_sent=self._count)
             self._check_presence((form.config_descriptor, *form.layers))
@@ -246,16 +302,31 @@ class RegistrySink:
         """Store one of the documents; of one that only the second form needs, say so."""
         try:
             self._put_manifest(descriptor, document)
-        except UnexpectedAnswer as error:
+        except (UnexpectedAnswer, NotInRegistry) as error:
+            if descriptor == image.named and self._by_tag_alone(document, descriptor):
+                return
             if descriptor == image.manifest_descriptor:
                 raise
             raise FileSystemsRefused(self._reference.host, error) from error
+
+    def _by_tag_alone(self, document: bytes, named: Descriptor) -> bool:
+        """Store a manifest under the tag, at registries that take none by its digest."""
+        repository = self._reference.repository
+        try:
+            self._client.put_manifest(repository, self._tag, document, named.media_type)
+            self._client.get_manifest(repository, named.digest)
+        except (UnexpectedAnswer, NotInRegistry):
+            return False
+        return True
 
     def _put_manifest(self, descriptor: Descriptor, document: bytes) -> None:
         """Store a manifest by its digest, and compare what the registry has then."""
         repository, digest = self._reference.repository, descriptor.digest
         self._client.put_manifest(repository, digest, document, descriptor.media_type)
-        self._client.get_manifest(repository, digest)  # raises where it is another
+        try:
+            self._client.get_manifest(repository, digest)  # raises where it is another
+        except (AccessDenied, ServiceLimited) as error:  # who may push need not be let read
+            self._warn(f"manifest {digest} was stored and cannot be read back: {error.message}")
 
     def abandon(self) -> None:
         """Undo nothing: uploads are cancelled, and a rerun finds finished layers."""
@@ -267,9 +338,7 @@ class RegistrySink:
             if self._sizes.get(digest) == size:
                 return None
         repository = self._reference.repository
-        found = self._client.head_blob(repository, digest)
-        if found is not None:
-            self._check_size(digest, size, found)
+        if self._client.has_blob(repository, digest, size):
             self._know(digest, size)
             return None
         address = self._mount(digest, mount_from)
@@ -307,7 +376,9 @@ class RegistrySink:
         others.pop(self._reference.repository, None)
         return list(others)[:_MOUNTS_TRIED]
 
-    def _upload(self, size: int | None, address: str = "", *, digest: str = "") -> BlobUpload:
+    def _upload(
+        self, size: int | None, address: str = "", *, digest: str = "", digest_first: bool = False
+    ) -> BlobUpload:
         repository = self._reference.repository
         upload = BlobUpload(
             self._client,
@@ -315,6 +386,7 @@ class RegistrySink:
             address or self._client.start_upload(repository),
             size,
             digest=digest,
+            digest_first=digest_first,
             on_sent=self._count,
             on_commit=lambda digest: self._know(digest, upload.sent),
         )
@@ -324,24 +396,15 @@ class RegistrySink:
         repository = self._reference.repository
 
         def check(descriptor: Descriptor) -> None:
-            found = self._client.head_blob(repository, descriptor.digest)
-            if found is None:
+            if not self._client.await_blob(repository, descriptor.digest, descriptor.size):
                 raise ProtocolFailed(
                     f"{self._reference.host!r} has lost blob {descriptor.digest}",
                     hint="build again: layers that are there are not sent again",
                 )
-            self._check_size(descriptor.digest, descriptor.size, found)
 
         with ThreadPoolExecutor(_CHECKS_AT_ONCE, thread_name_prefix="check") as pool:
             for _ in pool.map(check, {entry.digest: entry for entry in wanted}.values()):
                 pass
-
-    def _check_size(self, digest: str, size: int, found: int) -> None:
-        if found != size:
-            raise ProtocolFailed(
-                f"{self._reference.host!r} has blob {digest} with {found} bytes instead of {size}",
-                hint="remove the blob there, and build again",
-            )
 
     def _remember(self) -> None:
         """Store which blobs this repository has, for builds into other repositories."""

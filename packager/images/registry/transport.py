@@ -26,7 +26,7 @@ import urllib3.connection
 
 from artifact_cache.timely import PIECE, TimelyResponse
 from packager.core.text import remember_user
-from packager.errors import UsageError
+from packager.errors import PackagerError, UsageError
 from packager.images.registry.connection_failures import CONNECT_TIMEOUT_S, explained_failures
 from packager.images.registry.failures import RegistryUnreachable, UnexpectedAnswer
 from packager.images.registry.origins import (
@@ -37,6 +37,7 @@ from packager.images.registry.origins import (
     split_address,
 )
 from packager.remote.pools import timely
+from packager.remote.refusals import find_refusal, read_error
 from packager.version import __version__
 
 USER_AGENT = f"packager/{__version__}"
@@ -51,6 +52,7 @@ _LONGEST_RETRY_AFTER_S = 60.0
 _REDIRECTS = 5
 _POOL_CONNECTIONS = 8
 
+_LONGEST_ERROR = 64 * 1024  # bytes of an answer that refuses
 _LONGEST_SHOWN = 80  # characters of a stranger's word in a message
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
@@ -59,14 +61,18 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
 class Response:
     """An HTTP response whose body is still on the wire."""
 
-    def __init__(self, raw: urllib3.BaseHTTPResponse, url: str) -> None:
+    def __init__(self, raw: urllib3.BaseHTTPResponse, method: str, url: str) -> None:
         self._raw = raw
+        self._kept: bytes | None = None  # the body, where it was looked at before it was asked for
+        self.method = method
         self.url = url  # after redirects
         self.status = raw.status
         self.headers: Mapping[str, str] = raw.headers
 
     def read(self, limit: int) -> bytes:
         """Return the whole body, release the connection; raises where it exceeds `limit`."""
+        if self._kept is not None:
+            return self._kept
         data = bytearray()
         self.read_into(data, limit)
         return bytes(data)
@@ -96,6 +102,15 @@ class Response:
         """Yield the body in pieces; raises `RegistryUnreachable` where it ends early."""
         with explained_failures(origin_of(self.url).authority):
             yield from self._raw.stream(chunk_bytes, decode_content=False)
+
+    def is_final(self) -> bool:
+        """Whether the server says why it refuses, and another try does not help."""
+        try:
+            self._kept = self.read(_LONGEST_ERROR)
+        except PackagerError:
+            return False
+        found = find_refusal("registry", self.method, self.status, read_error(self._kept))
+        return found is not None and found.kind != "passing"
 
     def close(self) -> None:
         """Drop the body and its connection."""
@@ -184,7 +199,7 @@ class Transport:
                     raise
                 self._sleep(_backoff_s(attempt))
                 continue
-            if last or answer.status not in TRANSIENT:
+            if last or answer.status not in TRANSIENT or answer.is_final():
                 return answer
             answer.close()
             self._sleep(retry_after_s(answer.headers) or _backoff_s(attempt))
@@ -257,7 +272,7 @@ class Transport:
                 preload_content=False,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=read_timeout_s),
             )
-        return Response(raw, url)
+        return Response(raw, method, url)
 
     def _pool(self, origin: Origin) -> urllib3.PoolManager:
         proxy = _proxy_for(origin)

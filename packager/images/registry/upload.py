@@ -19,14 +19,16 @@ from contextlib import suppress
 from packager.core.events import ignore
 from packager.core.registry import UploadForm
 from packager.core.units import MIB, decimal
-from packager.errors import AccessDenied, PackagerError, Unavailable
+from packager.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.images.oci import sha256
 from packager.images.registry.auth import push
 from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
 from packager.images.registry.client import COMMIT_TIMEOUT_S, RegistryClient
-from packager.images.registry.failures import ContentMismatch, RefusedBySize, error_codes
+from packager.images.registry.failures import ContentMismatch, RefusedBySize
+from packager.images.registry.leniency import CLOSE_UPLOAD, SEND_BYTES
 from packager.images.registry.origins import commit_address, origin_of
 from packager.images.registry.transport import ATTEMPTS, TRANSIENT, header_number, retry_after_s
+from packager.remote.refusals import find_refusal, read_error
 
 STALL_TIMEOUT_S = 120.0  # for one piece to leave
 ANSWER_TIMEOUT_S = 300.0  # for the registry to store the last of it
@@ -50,7 +52,7 @@ class BlobUpload:
     """A `BlobWriter` for one upload that the registry has opened.
 
     `size` None means that only the last byte tells it.  With a `digest` the
-    blob can also go out in the closing PUT.
+    blob can also go out in the closing PUT.  `digest_first` sends nothing before it is known.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class BlobUpload:
         size: int | None,
         *,
         digest: str = "",
+        digest_first: bool = False,
         on_sent: Callable[[int], None],
         on_commit: Callable[[str], None],
     ) -> None:
@@ -71,7 +74,7 @@ class BlobUpload:
         self._digest = digest
         self._on_sent = on_sent
         self._on_commit = on_commit
-        self._form: UploadForm = client.forms.choose(size)
+        self._form: UploadForm = "put" if digest_first else client.forms.choose(size)
         self._range_bytes = _range_bytes(client, size)
         self._range_end = 0
         self._body_length = size  # of the request
@@ -205,7 +208,7 @@ class BlobUpload:
         """Wait until the registry has received the body, and store the URL to continue at."""
         try:
             response = request.finish(ANSWER_TIMEOUT_S)
-            if response.status not in (201, 202, 204):
+            if response.status not in SEND_BYTES.taken:
                 raise self._failure(response)
             read_answer(response)
         except Failures as error:
@@ -236,7 +239,7 @@ class BlobUpload:
     def _check_range(self, response: http.client.HTTPResponse) -> None:
         """Find out when the registry took a range for the whole blob, or lost a part of it."""
         finished = self._sent == self._size
-        if response.status == 201 and not finished and self._client.forms.refuse("ranges", 405, ""):
+        if response.status == 201 and not finished and self._client.forms.refuse("ranges", 405, ()):
             raise self._interrupted("the registry takes a range for all of it")
         last = header_number(response.headers.get("Range", "").rpartition("-")[2])
         if last is not None and last + 1 != self._sent:
@@ -246,21 +249,30 @@ class BlobUpload:
         try:
             response = request.finish(COMMIT_TIMEOUT_S)
         except Failures as error:
-            if self._client.head_blob(self._repository, digest) != self._sent:
+            if not self._client.has_blob(self._repository, digest, self._sent):
                 raise self._broken(error) from error
             return
-        if response.status not in (200, 201, 204):
+        if response.status not in CLOSE_UPLOAD.taken:
             raise self._failure(response)
-        self._client.check_stored_digest(response.headers.get("Docker-Content-Digest", ""), digest)
+        stored = response.headers.get("Docker-Content-Digest", "")
+        try:
+            self._client.settle_upload(
+                self._repository, digest, self._sent, response.status, stored
+            )
+        except Unavailable as error:
+            raise self._interrupted(error.message) from error
 
     def _end_upload(self, digest: str) -> None:
         try:
-            self._client.commit_upload(self._repository, self._address, digest)
-        except (AccessDenied, ContentMismatch):
+            self._client.commit_upload(self._repository, self._address, digest, self._sent)
+        except (AccessDenied, OutputFailed, ContentMismatch):
             raise
         except PackagerError as error:
-            if self._client.head_blob(self._repository, digest) != self._sent:
+            if self._client.has_blob(self._repository, digest, self._sent):
+                return
+            if isinstance(error, Unavailable | NotFound):
                 raise self._interrupted(error.message, _wish_s(error)) from error
+            raise
 
     def _explained(self, request: BodyRequest, error: Exception | None = None) -> PackagerError:
         """The registry takes no more. It may have said why before it closed."""
@@ -275,27 +287,30 @@ class BlobUpload:
         with suppress(*Failures):
             body = read_answer(response)
         access = push(self._repository)
-        status, codes = response.status, error_codes(body)
-        if status == 413:
+        status, error = response.status, read_error(body)
+        method = "PUT" if self._form == "put" else "PATCH"
+        refusal = find_refusal("registry", method, status, error)
+        is_final = refusal is not None and refusal.kind != "passing"
+        if status == 413 and not is_final:
             if self._client.forms.refuse_length(self._body_length):
                 return self._interrupted("the registry takes shorter bodies only (413)")
             return RefusedBySize(self._client.host, self._size or self._sent)
-        if status == 401:
+        if status == 401 and not is_final:
             challenge = response.headers.get("WWW-Authenticate", "")
             try:
                 given = self._authorization
                 if self._client.auth.answer(challenge, access, given, for_body=True):
                     return self._interrupted("the registry wants a new token")
-            except PackagerError as error:
-                return error
-        if self._client.forms.refuse(self._form, status, codes):
-            return self._interrupted(f"the registry does not take blobs like this ({status})")
-        if status in TRANSIENT or status in _SESSION_LOST or status < 300:
-            wish_s = retry_after_s(response.headers)
-            return self._interrupted(f"the registry answered {status}{codes}", wish_s)
-        return self._client.failure(
-            status, body, access, f"the bytes of an upload to {self._repository!r}"
-        )
+            except PackagerError as denied:
+                return denied
+        if not is_final:
+            if self._client.forms.refuse(self._form, status, error.codes):
+                return self._interrupted(f"the registry does not take blobs like this ({status})")
+            if refusal or status in TRANSIENT or status in _SESSION_LOST or status < 300:
+                wish_s = retry_after_s(response.headers)
+                return self._interrupted(f"the registry answered {status}{error.shown}", wish_s)
+        what = f"the bytes of an upload to {self._repository!r}"
+        return self._client.failure(status, body, access, what, method=method, url=self._address)
 
     def _broken(self, error: Exception) -> UploadInterrupted:
         """The connection broke while a body was under way, and nothing came that says why."""
@@ -332,7 +347,7 @@ def put_blob(
     """Store a small blob, unless it is there; give its digest."""
     digest = sha256(data)
     for attempt in range(1, ATTEMPTS + 1):
-        if client.head_blob(repository, digest) is not None:
+        if client.has_blob(repository, digest, len(data)):
             break
         upload = BlobUpload(
             client,

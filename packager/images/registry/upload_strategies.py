@@ -7,7 +7,7 @@ tried again in the same run, so that a refusal costs one layer at most.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from packager.core.registry import RegistryTraits, UploadForm
 from packager.core.units import MIB
@@ -74,7 +74,7 @@ class UploadForms:
         with self._lock:
             self._proven.add(form)
 
-    def refuse(self, form: UploadForm, status: int, codes: str) -> bool:
+    def refuse(self, form: UploadForm, status: int, codes: Collection[str]) -> bool:
         """Return whether the response rejects this form of upload and another form is left."""
         with self._lock:
             if status not in _NEVER_TAKEN and (

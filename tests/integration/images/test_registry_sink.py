@@ -23,7 +23,7 @@ from packager.core.image import (
     RuntimeConfig,
 )
 from packager.core.registry import RegistryTraits
-from packager.errors import AccessDenied, ProtocolFailed, Unavailable, UsageError
+from packager.errors import AccessDenied, OutputFailed, ProtocolFailed, Unavailable, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.registry.base import RegistryBase
@@ -43,6 +43,7 @@ cases = cases_of(__file__)
 
 WEIGHTS = os.urandom(5_000_000)
 CONFIG = b"settings" * 100
+KNOWN_OTHER = layer_with(WEIGHTS[::-1], digest=sha256(WEIGHTS[::-1]))
 KNOWN = layer_with(WEIGHTS, digest=sha256(WEIGHTS))
 
 
@@ -155,8 +156,23 @@ def test_a_blob_of_a_wrong_size_is_refused(pushing: Pushing) -> None:
 def test_an_immutable_tag_may_be_pushed_again_unchanged(pushing: Pushing) -> None:
     pushing.registry.quirks.immutable_tags = True
 
-    assert pushing.push() == pushing.push()
-    assert len(pushing.registry.requests("PUT", "/manifests/1")) == 1
+    first, sent = pushing.push(), len(pushing.registry.requests("PATCH"))
+
+    assert pushing.push() == first
+    assert len(pushing.registry.requests("PATCH")) == sent
+
+
+def test_an_immutable_tag_refuses_another_image_before_the_first_byte(pushing: Pushing) -> None:
+    pushing.registry.quirks.immutable_tags = True
+    pushing.push()
+    before = len(pushing.registry.requests("PATCH"))
+
+    for other in (KNOWN_OTHER, replace(KNOWN_OTHER, digest="")):
+        with pytest.raises(OutputFailed, match=r"tags are immutable there \(TAG_INVALID\)"):
+            pushing.push(image=image_with(other))
+
+    assert len(pushing.registry.requests("PATCH")) == before
+    assert pushing.registry.uploads == {}
 
 
 def test_a_base_of_another_registry_is_copied(pushing: Pushing) -> None:

@@ -22,6 +22,7 @@ import ssl
 import struct
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -36,10 +37,39 @@ _TAGS = re.compile(r"/v2/(?P<repository>.+)/tags/list")
 _REFERRERS = re.compile(r"/v2/(?P<repository>.+)/referrers/(?P<digest>sha256:[0-9a-f]{64})")
 _INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<pointer>[^/]+)")
+_KINDS = {
+    "token": re.compile("/token"),
+    "ping": re.compile("/v2/"),
+    "uploads": _UPLOADS,
+    "upload": _UPLOAD,
+    "blob": _BLOB,
+    "tags": _TAGS,
+    "referrers": _REFERRERS,
+    "manifest": _MANIFEST,
+}
 
 
 def sha256(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+@dataclass(kw_only=True)
+class Rule:
+    """What is answered otherwise than it should be to the requests that it is for.
+
+    In headers `{storage}` and `{path}` stand for the storage host and the request's path.
+    """
+
+    on: str  # `METHOD KIND`: ping, uploads, upload, blob, manifest, tags, referrers or token
+    instead: bool = False  # nothing is done, and this is the answer
+    lost: bool = False  # it is done, and the answer is lost
+    storage: bool = False  # only at the storage host, else only at the registry
+    containing: str = ""  # in the path
+    status: int = 0  # 0: as it is
+    headers: dict[str, str] = field(default_factory=dict)
+    drop: list[str] = field(default_factory=list)  # headers
+    body: str = ""
+    times: int = 1 << 30
 
 
 @dataclass(kw_only=True)
@@ -79,6 +109,7 @@ class Quirks:
     damage: bool = False  # blobs come back with a wrong byte
     damage_manifests: bool = False  # those that are asked for by digest come back otherwise
     immutable_tags: bool = False
+    rules: list[Rule] = field(default_factory=list)
 
 
 @dataclass
@@ -97,6 +128,7 @@ class FakeRegistry(Running):
 
     def __init__(self, tls: ssl.SSLContext | None = None, **quirks: object) -> None:
         self.quirks = Quirks(**quirks)  # type: ignore[arg-type]
+        self.quirks.rules = [Rule(**vars(one)) for one in self.quirks.rules]  # times count down
         self.blobs: dict[tuple[str, str], bytes] = {}
         self.manifests: dict[tuple[str, str], tuple[str, bytes]] = {}
         self.seen: list[Seen] = []
@@ -159,6 +191,8 @@ class _Handler(Handler):
     server: _Server
     seen: Seen
     broken = False  # the body ended before its end
+    kind = ""  # of what the path names
+    rule: Rule | None = None  # for the answer
 
     def do_GET(self) -> None:
         self._route()
@@ -173,29 +207,68 @@ class _Handler(Handler):
             fake.seen.append(self.seen)
         if self.server.storage and authorization and path != "/token":
             self._complain("credentials were sent to another host")
-        if path == "/token":
-            self._token()
-        elif fake.quirks.busy:
+        matches = {kind: pattern.fullmatch(path) for kind, pattern in _KINDS.items()}
+        self.kind, match = next(((k, m) for k, m in matches.items() if m), ("", None))
+        self.rule = None
+        if self.kind == "token":
+            return self._answer(match)
+        if fake.quirks.busy:
             fake.quirks.busy -= 1
-            self.say(429, {"Retry-After": "7"})
-        elif not self.server.storage and not self._allowed():
-            pass
-        elif path == "/v2/":
-            self.say(200, {}, b"{}")
-        elif match := _UPLOADS.fullmatch(path):
-            self._start(match["repository"])
-        elif match := _UPLOAD.fullmatch(path):
-            self._upload(match["repository"], match["session"])
-        elif match := _BLOB.fullmatch(path):
-            self._blob(match["repository"], match["digest"])
-        elif match := _TAGS.fullmatch(path):
-            self._tags(match["repository"])
-        elif match := _REFERRERS.fullmatch(path):
-            self._referrers(match["repository"], match["digest"])
-        elif match := _MANIFEST.fullmatch(path):
-            self._manifest(match["repository"], match["pointer"])
-        else:
-            self.say(404)
+            return self.say(429, {"Retry-After": "7"})
+        if self.server.storage or self._allowed():
+            return self._answer(match)
+        return None
+
+    def _answer(self, match: re.Match[str] | None) -> None:
+        """Do what is asked for, unless a rule says otherwise."""
+        fake = self.server.double
+        with fake.lock:
+            self.rule = next(filter(self._is_for_this, fake.quirks.rules), None)
+            if self.rule:
+                self.rule.times -= 1
+        if self.rule and self.rule.instead:
+            self._read_body()
+            return self.say(self.rule.status, {}, self.rule.body.encode())
+        if match is None:
+            return self.say(404)
+        doing = {
+            "token": self._token,
+            "ping": lambda: self.say(200, {}, b"{}"),
+            "uploads": self._start,
+            "upload": self._upload,
+            "blob": self._blob,
+            "tags": self._tags,
+            "referrers": self._referrers,
+            "manifest": self._manifest,
+        }
+        return doing[self.kind](*match.groups())
+
+    def _is_for_this(self, rule: Rule) -> bool:
+        return (
+            rule.on in (f"{self.command} {self.kind}", f"* {self.kind}", "* *")
+            and rule.times > 0
+            and rule.storage == self.server.storage
+            and rule.containing in self.path
+        )
+
+    def head(self, status: int, headers: Mapping[str, str]) -> None:
+        rule = self.rule
+        if rule is None:
+            return super().head(status, headers)
+        if rule.lost:
+            return self._reset()
+        places = {"{storage}": self.server.double.storage_url, "{path}": self.path}
+        told = dict(headers)
+        for name, value in rule.headers.items():
+            for place, what in places.items():
+                value = value.replace(place, what)
+            told[name] = value
+        if "Content-Length" in rule.drop:
+            told["Connection"] = "close"
+            self.close_connection = True
+        return super().head(
+            rule.status or status, {k: v for k, v in told.items() if k not in rule.drop}
+        )
 
     # Credentials
 

@@ -140,14 +140,12 @@ def test_a_manifest_that_is_not_there_is_named(clients: Clients) -> None:
             client.get_manifest("a/b", "1")
 
 
-@pytest.mark.parametrize("header", [False, True], ids=["its name", "its header"])
-def test_a_manifest_under_a_wrong_digest_is_refused(clients: Clients, header: bool) -> None:
+def test_a_manifest_under_a_wrong_digest_is_refused(clients: Clients) -> None:
     other = sha256(b"other")
-    pointer, quirks = ("1", {"digest_header": other}) if header else (other, {})
-    with clients.of(**quirks) as (registry, client):
-        registry.put_manifest("a/b", pointer, b"{}", MEDIA_MANIFEST)
+    with clients.of() as (registry, client):
+        registry.put_manifest("a/b", other, b"{}", MEDIA_MANIFEST)
         with pytest.raises(ProtocolFailed, match=other):
-            client.get_manifest("a/b", pointer)
+            client.get_manifest("a/b", other)
 
 
 # Blobs
