@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from artifact_cache.aws import aws_client
+from artifact_cache.aws import aws_client, aws_session, s3_client_of
 from artifact_cache.errors import CacheError, StoreUnavailable
 
 CONNECTIONS = 32
@@ -218,16 +218,20 @@ def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
         raise Refused("boto3 is not installed; `pip install boto3` does it") from error
-    config = Config(
-        connect_timeout=limits.connect_s,
-        read_timeout=limits.silence_s,
-        max_pool_connections=CONNECTIONS,
-        retries={"mode": "standard", "total_max_attempts": 1},  # we try again ourselves
-        # Other servers than AWS seldom have a host name for each bucket.
-        s3={"addressing_style": "path"} if settings["endpoint_url"] else None,
-    )
+    session = aws_session()
+
+    def make(s3: dict[str, str] | None) -> Any:
+        config = Config(
+            connect_timeout=limits.connect_s,
+            read_timeout=limits.silence_s,
+            max_pool_connections=CONNECTIONS,
+            retries={"mode": "standard", "total_max_attempts": 1},  # we try again ourselves
+            s3=s3,
+        )
+        return aws_client("s3", session, config=config, **settings)
+
     try:
-        return aws_client("s3", config=config, **settings)
+        return s3_client_of(make)
     except (BotoCoreError, ValueError) as error:
         raise Refused("the AWS settings do not work") from error
 

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from artifact_cache.aws import aws_client
+from artifact_cache.aws import REQUEST_PAYER, aws_client, aws_session, s3_client_of
 from packager.core.documents import shorten
 from packager.core.image import RemoteRange
 from packager.errors import (
@@ -27,6 +27,7 @@ from packager.errors import (
     UsageError,
 )
 from packager.remote.addresses import S3, S3Address, parse_s3
+from packager.remote.refusals import Refusal, ServerError, find_refusal
 from packager.remote.resume import (
     TRANSIENT,
     BrokenOff,
@@ -52,6 +53,13 @@ class ObjectChanged(ModelRefused):
             f"'s3://{file.bucket}/{file.key}' changed since it was listed",
             hint="wait until nothing writes to the model's prefix, then build again",
         )
+
+
+class S3Refused(AccessDenied):
+    """S3 refuses, and says why: a row of the table of refusals."""
+
+    def __init__(self, name: str, refusal: Refusal, code: str) -> None:
+        super().__init__(f"S3 refuses {name}: {refusal.says} ({code})", hint=refusal.hint)
 
 
 class S3Reader:
@@ -80,7 +88,8 @@ class S3Reader:
 
     def _open(self, file: S3Address, first: int, end: int) -> Generator[bytes]:
         assert self._client is not None
-        request = {"Bucket": file.bucket, "Key": file.key, "IfMatch": file.etag}
+        etag = file.etag.removeprefix("W/")  # a weak one never matches: RFC 9110, section 13.1.1
+        request = {"Bucket": file.bucket, "Key": file.key, "IfMatch": etag}
         # Of a whole object boto3 checks the checksum, where it has one.
         if (first, end) != (0, file.size):
             request["Range"] = f"bytes={first}-{end - 1}"
@@ -107,20 +116,21 @@ def s3_client(*, patience_s: float | None = None) -> Any:
             "reading from s3:// needs boto3, which is not installed",
             hint="install it with `pip install 'packager[s3]'`",
         ) from error
-    own_endpoint = next(filter(None, map(os.environ.get, _ENDPOINTS)), None)
     with explained("", None):
-        client = aws_client(
-            "s3",
-            config=Config(
+        session = aws_session()
+
+        def make(s3: dict[str, str] | None) -> Any:
+            config = Config(
                 connect_timeout=patience_s or CONNECT_TIMEOUT_S,
                 read_timeout=patience_s or READ_TIMEOUT_S,
                 max_pool_connections=CONNECTIONS,
                 retries={"mode": "standard", "total_max_attempts": 1 if patience_s else 3},
                 user_agent_extra="packager",
-                # Other servers than AWS seldom have a host name for each bucket.
-                s3={"addressing_style": "path"} if own_endpoint else None,
-            ),
-        )
+                s3=s3,
+            )
+            return aws_client("s3", session, config=config)
+
+        client = s3_client_of(make)
     return limit_answers(client)
 
 
@@ -214,6 +224,10 @@ def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> E
     metadata = answer.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
     name = f"'s3://{bucket}/{file.key}'" if file else f"bucket {bucket!r}"
+    told = str(answer.get("Error", {}).get("Message", ""))
+    refusal = find_refusal("storage", "", status, ServerError(codes=(code,), text=told))
+    if refusal is not None and refusal.kind == "access":
+        return S3Refused(name, refusal, code or str(status))
     if file and (status in (404, 412, 416) or code == "PreconditionFailed"):
         return ObjectChanged(file)
     if status == 404 or code == "NoSuchBucket":
@@ -226,14 +240,15 @@ def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> E
         return AccessDenied(
             f"S3 refuses access to {name} ({code or status})",
             hint="the credentials need s3:ListBucket on the bucket and s3:GetObject on its "
-            "objects; an archived object must be restored first",
+            f"objects; where its owner lets readers pay, set {REQUEST_PAYER}=requester",
         )
     return ProtocolFailed(f"S3 answers {code or status} for {name}", hint="check AWS_REGION")
 
 
 def _check_answer(answer: dict[str, Any], file: S3Address, first: int, end: int) -> None:
     """Servers that ignore If-Match or Range exist."""
-    if answer.get("ETag") != file.etag:
+    # Proxies that may compress what they pass on make the ETag a weak one.
+    if str(answer.get("ETag")).removeprefix("W/") != file.etag.removeprefix("W/"):
         raise ObjectChanged(file)
     if answer.get("ContentLength") != end - first:
         raise ProtocolFailed(

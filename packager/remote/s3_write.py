@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from packager.errors import AccessDenied, OutputFailed, ProtocolFailed, Unavailable
-from packager.remote.s3 import explained, s3_client
+from packager.remote.s3 import S3Refused, explained, s3_client
 
 _FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "StorageFull"})
 KMS_KEY = "PACKAGER_S3_KMS_KEY"  # variable: the key that S3 encrypts what is written with
@@ -53,8 +53,8 @@ class WritableBucket:
                     self._raise_own(error.response)
                     raise
         except AccessDenied as error:
-            if not isinstance(error.__cause__, ClientError):
-                raise  # there are no credentials
+            if isinstance(error, S3Refused) or not isinstance(error.__cause__, ClientError):
+                raise  # why is known, or there are no credentials
             raise AccessDenied(error.message, hint=f"the credentials need {_WRITE}") from error
 
     def read(self, key: str, max_bytes: int) -> bytes:

@@ -258,6 +258,7 @@ class Authenticator:
         assert self._challenge is not None
         known = self._current(access)
         if known and known.registry_token:
+            remember_secret(known.registry_token)
             return _Token(value=known.registry_token, usable_until=math.inf)
         scopes = list(dict.fromkeys([*_scopes(access), *also]))
         answer = self._ask_token_service(self._challenge, scopes, known)

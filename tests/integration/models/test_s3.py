@@ -12,6 +12,7 @@ import pytest
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
 from packager.errors import (
+    AccessDenied,
     ModelRefused,
     NotFound,
     PackagerError,
@@ -19,10 +20,14 @@ from packager.errors import (
     Unavailable,
     UsageError,
 )
+from packager.images.trees.objects import put_object
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.s3 import S3Source
+from packager.remote.addresses import S3Address
 from packager.remote.s3 import S3Reader
+from packager.remote.s3_listing import whole_object
+from packager.remote.s3_write import WritableBucket
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of, read_tables
@@ -211,6 +216,61 @@ def test_a_listing_against_the_protocol_is_refused(
     refusals = (ProtocolFailed, Unavailable, UsageError)
     with HostileServer(lambda request: told) as server, pytest.raises(refusals):
         read_from(server, monkeypatch)
+
+
+@cases("refusals", text="")
+def test_a_refusal_is_told_by_its_code(
+    status: int, code: str, text: str, said: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
+    with (
+        HostileServer(lambda request: reply(body, status)) as server,
+        pytest.raises(AccessDenied, match=said) as refused,
+    ):
+        read_from(server, monkeypatch)
+
+    assert hint in refused.value.hint
+    assert not text or text not in refused.value.message
+
+
+@cases("settings", environment={}, checksum=False, payer="")
+def test_the_users_settings_are_kept(
+    environment: dict[str, str], checksum: bool, payer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HostileServer(lambda request: reply(listing_with(), ETag='"e"')) as server:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, **environment}.items():
+            monkeypatch.setenv(name, value)
+        bucket = WritableBucket("bucket")
+        put_object(bucket, "key", b"data")
+        bucket.call("list_objects_v2")
+    written, listed = server.requests
+
+    assert (written.path, listed.path.partition("?")[0]) == ("/bucket/key", "/bucket")
+    assert ("x-amz-checksum" in written.head.lower()) == checksum
+    assert [one.header("x-amz-request-payer") for one in server.requests] == [payer, payer]
+
+
+def test_names_of_hosts_are_used_where_the_user_wants_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\ns3 =\n  addressing_style = virtual\n")
+    told = {**CREDENTIALS, "AWS_CONFIG_FILE": str(tmp_path / "config")}
+    for name, value in {**told, "AWS_ENDPOINT_URL": "http://s3.invalid"}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(Unavailable, match=r"bucket\.s3\.invalid"):
+        WritableBucket("bucket").call("list_objects_v2")
+
+
+def test_an_etag_that_a_proxy_made_weak_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = S3Address(bucket="bucket", key="k", size=4, etag='"e"', modified_us=0)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with HostileServer(lambda request: reply(b"data", ETag='W/"e"')) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        assert b"".join(S3Reader().read(whole_object(file))) == b"data"
+
+    assert [one.header("If-Match") for one in server.requests] == ['"e"']
 
 
 @pytest.mark.parametrize("status", [200, 307, 403, 404])
