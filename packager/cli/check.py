@@ -95,10 +95,11 @@ def check(
     on_sagemaker = bool(instance) and _is_hosted(instance)
     look = partial(judge, asked=asked, facts=facts, on_sagemaker=on_sagemaker, planner=planner)
     _check_fix(files, fix=fix, output=output, in_place=in_place)
-    read = {file: _bytes_of(file) for file in dict.fromkeys(files)}
+    read, too_large = _read(files, skip_others=skip_others)
     if fix:
         _mend(read, lambda file, data: look([read_document(file, data, kind)]), output)
     documents, skipped = _documents(read, kind, skip_others=skip_others)
+    skipped += too_large
     report = look(documents)
     if skip_others:
         others = [one for one in report.unread if is_other(read[one])]
@@ -115,6 +116,20 @@ def check(
     if report.unread:
         return UsageError.exit_code
     return PlanRejected.exit_code if is_bad else 0
+
+
+def _read(files: tuple[str, ...], *, skip_others: bool) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files' bytes, and which are too large to configure anything."""
+    read: dict[str, bytes] = {}
+    too_large: list[str] = []
+    for file in dict.fromkeys(files):
+        try:
+            read[file] = _bytes_of(file)
+        except UsageError:
+            if not skip_others or file == STDIN:
+                raise
+            too_large.append(file)
+    return read, too_large
 
 
 def _documents(

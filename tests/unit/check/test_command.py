@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from packager.check.sarif import uri_of
+from packager.check.text import MAX_BYTES
 from packager.cli.app import run
 from tests.support.cases import cases_of, read_tables
 from tests.support.checked import Check
@@ -36,6 +37,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "wrong.env").write_text(WRONG)
     (tmp_path / "right.env").write_text("SM_VLLM_MODEL=m\n")
     (tmp_path / "other.sh").write_text("make all  # then vllm serve m\n")
+    (tmp_path / "large.bin").write_bytes(b"a" * (MAX_BYTES + 1))
     (tmp_path / "other.md").write_text("vllm serve m\n")
     (tmp_path / "other.yaml").write_text("- colour: green\n")
     (tmp_path / "unread.yaml").write_text("run: {{ vllm serve m }} x\n")
