@@ -59,7 +59,9 @@ def split_large(
         for name, (_, tensors) in zip(names, pieces, strict=True)
         for tensor in tensors
     }
-    index = ModelFile(path=INDEX, role="config", content=Inline(_index(weight_map, total_size)))
+    index = ModelFile(
+        path=INDEX, role="config", content=Inline(weights_index(weight_map, total_size))
+    )
     others = [file for file in files if file.role != "weights" and file.path not in (INDEX, *names)]
     return tuple(sorted((*others, *shards, index), key=lambda file: file.path))
 
@@ -138,7 +140,8 @@ def _entry(tensor: TensorInfo, start: int) -> str:
     return f"{_json(tensor.name)}:{_json(described)}"
 
 
-def _index(weight_map: Mapping[str, str], total_size: int) -> bytes:
+def weights_index(weight_map: Mapping[str, str], total_size: int) -> bytes:
+    """Write the index of shards, from tensor to file: the same bytes for the same shards."""
     document = {"metadata": {"total_size": total_size}, "weight_map": weight_map}
     return (json.dumps(document, ensure_ascii=False, indent=2, sort_keys=True) + "\n").encode()
 

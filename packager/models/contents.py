@@ -25,9 +25,10 @@ from packager.models.refusals import (
     Incomplete,
     IndexDisagrees,
     LfsPointer,
+    OtherKind,
     Unreadable,
 )
-from packager.models.rules import CONFIG, INDEX, find_single
+from packager.models.rules import CONFIG, INDEX, SINGLE, find_unlisted
 from packager.models.safetensors import read_header
 from packager.models.walk import Found
 
@@ -52,6 +53,11 @@ class Shards:
 
     files: tuple[str, ...]
     weight_map: Mapping[str, str] | None  # tensor → file; None without an index
+
+    @property
+    def need_index(self) -> bool:
+        """Whether loaders that go by names would not find the weights."""
+        return self.weight_map is None and self.files != (SINGLE,)
 
 
 def check_small_file(path: str, found: Found) -> None:
@@ -80,6 +86,7 @@ def read_config(small: Mapping[str, Found], *, is_draft: bool = False) -> Mappin
     """
     config = _read_object(CONFIG, small[CONFIG], MAX_CONFIG_BYTES)
     if not is_draft:
+        _refuse_other_quantization(config)
         refuse_own_code(config)
     return config
 
@@ -100,7 +107,7 @@ def find_shards(
     """Decide which weights files are served; with an index, only those it names."""
     if INDEX not in small:
         single = len(candidates) == 1 and is_draft  # `medusa_lm_head.safetensors`
-        return Shards(files=candidates if single else (find_single(candidates),), weight_map=None)
+        return Shards(files=candidates if single else find_unlisted(candidates), weight_map=None)
     index = _read_object(INDEX, small[INDEX], MAX_INDEX_BYTES)
     weight_map = index.get("weight_map")
     if (
@@ -116,8 +123,10 @@ def find_shards(
     return Shards(files=files, weight_map=weight_map)
 
 
-def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...]:
-    """Read every shard's tensors and compare them with the index."""
+def read_tensors(
+    shards: Shards, tensors_of: TensorsOf
+) -> tuple[tuple[TensorInfo, ...], Mapping[str, str]]:
+    """Read every shard's tensors, and the file of each, and compare them with the index."""
     tensors: list[TensorInfo] = []
     files: dict[str, str] = {}
     found = tensors_of(shards.files)
@@ -144,7 +153,7 @@ def read_tensors(shards: Shards, tensors_of: TensorsOf) -> tuple[TensorInfo, ...
             raise IndexDisagrees(f"{shorten(name)} is in no shard; it should be in {file!r}")
         if files[name] != file:
             raise IndexDisagrees(f"{shorten(name)} is in {files[name]!r}; it should be in {file!r}")
-    return tuple(tensors)
+    return tuple(tensors), files
 
 
 def read_shard(found: Found) -> tuple[TensorInfo, ...]:
@@ -207,6 +216,23 @@ def refuse_own_code(config: Mapping[str, Any]) -> None:
         raise CodeNeeded(CONFIG, named)
     if isinstance(model_type, str) and not reads_type(model_type):
         raise CodeNeeded(CONFIG, named, architecture=architecture, model_type=model_type)
+
+
+def _refuse_other_quantization(config: Mapping[str, Any]) -> None:
+    """Refuse weights that tools with engines of their own have written."""
+    mlx, stated = config.get("quantization"), config.get("quantization_config")
+    if isinstance(mlx, Mapping) and {"group_size", "bits"} <= mlx.keys():
+        raise OtherKind(
+            "a model that MLX quantized",
+            "give the model that it was made from, or write it out again: "
+            "`mlx_lm.convert --hf-path DIR --mlx-path NEW_DIR --dequantize`",
+        )
+    method = stated.get("quant_method") if isinstance(stated, Mapping) else None
+    if method in ("exl2", "exl3"):
+        raise OtherKind(
+            f"a model that ExLlama quantized ({method})",
+            "give the model that it was made from; `--quantize awq` or `gptq` packs weights",
+        )
 
 
 def _refuse_needed_code(path: str, config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> None:

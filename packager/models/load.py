@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from packager.core.image import FileRange, RemoteRange
+from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
+from packager.images.reshard import weights_index
 from packager.models.chat import TEMPLATES, TOKENIZER, read_chat_template
 from packager.models.contents import (
     READ,
@@ -28,6 +29,7 @@ from packager.models.contents import (
 )
 from packager.models.paths import check_distinct, check_path
 from packager.models.rules import (
+    INDEX,
     FileSelection,
     ListedFile,
     choose_files,
@@ -79,12 +81,18 @@ def load_model(
     wanted = (*READ, *TEMPLATES)
     small = fetch(tuple(path for path in choice.small if not for_plan or path in wanted))
     for path, found in small.items():
-        check_small_file(path, found)
+        if path.endswith(".safetensors"):
+            read_shard(found)  # of an adapter
+        else:
+            check_small_file(path, found)
     config = read_config(small, is_draft=is_draft)
     tokenizer = read_tokenizer_config(small, has_tokenizer=TOKENIZER in choice.small)
     shards = find_shards(small, choice.candidates, is_draft=is_draft)
 
-    content, tensors = _contents(choice, shards, listing, small, fetch, headers)
+    content, tensors, files = _contents(choice, shards, listing, small, fetch, headers)
+    if shards.need_index and not is_draft:
+        total_size = sum(tensor.size for tensor in tensors)
+        content = {**content, INDEX: Inline(weights_index(files, total_size))}
 
     def read_head(path: str, length: int) -> bytes:
         if path in small:
@@ -101,7 +109,7 @@ def load_model(
                 path=unicodedata.normalize("NFC", path),
                 role=role_of(path),
                 content=content[path],
-                sha256=listing[path].sha256,
+                sha256=listing[path].sha256 if path in listing else "",
             )
             for path in sorted(content)
         ),
@@ -119,15 +127,17 @@ def _contents(
     small: Mapping[str, Found],
     fetch: Fetch,
     headers: Headers | None,
-) -> tuple[Mapping[str, FileRange | RemoteRange], tuple[TensorInfo, ...]]:
-    """Return where the bytes of every served file are, and the tensors of the weights."""
+) -> tuple[
+    Mapping[str, FileRange | RemoteRange | Inline], tuple[TensorInfo, ...], Mapping[str, str]
+]:
+    """Return where every served file's bytes are, the weights' tensors, and the file of each."""
     if headers is not None:
         paths = (*choice.small, *shards.files)
-        return {path: headers.content(path) for path in paths}, read_tensors(
+        return {path: headers.content(path) for path in paths}, *read_tensors(
             shards, headers.tensors_of
         )
     weights = fetch(shards.files)
-    tensors = read_tensors(
+    tensors, files = read_tensors(
         shards, lambda files: {file: read_shard(weights[file]) for file in files}
     )
     content = {
@@ -139,7 +149,7 @@ def _contents(
         )
         for path, found in {**small, **weights}.items()
     }
-    return content, tensors
+    return content, tensors, files
 
 
 def _not_served(choice: FileSelection, shards: Shards) -> Mapping[str, str]:
@@ -147,6 +157,6 @@ def _not_served(choice: FileSelection, shards: Shards) -> Mapping[str, str]:
     reason = (
         "weights that the model's index does not name"
         if shards.weight_map
-        else "weights beside 'model.safetensors', which is the one served"
+        else f"weights beside {shards.files[0]!r}, which is served"
     )
     return {path: reason for path in choice.candidates if path not in shards.files}

@@ -57,10 +57,8 @@ class LocalSource:
 
 
 def _name(reference: str) -> str:
-    """Return the model's name. A link's own counts, since somebody chose it."""
-    path = Path(reference).expanduser()
-    is_named = path.name not in ("", "..")  # `.` has no name either
-    return name_of_directory(path if is_named else Path(os.path.realpath(path)))
+    """Return the model's name, whatever way leads to its directory: links have none."""
+    return name_of_directory(Path(os.path.realpath(Path(reference).expanduser())))
 
 
 def refuse_missing_directory(reference: ModelReference) -> None:

@@ -68,6 +68,13 @@ class OtherFormat(ModelRefused):
         )
 
 
+class OtherKind(ModelRefused):
+    """The directory is something else than a model that an engine's loader reads."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(f"this is {what}, which is not packaged", hint=instead)
+
+
 class Incomplete(ModelRefused):
     """A file that serving needs is missing."""
 

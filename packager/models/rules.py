@@ -12,11 +12,12 @@ from collections.abc import Mapping
 
 from packager.core.model import FileRole
 from packager.core.values import dataclass
-from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat
+from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+TEKKEN = "tekken.json"  # Mistral's own tokenizer
 
 PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle|joblib|dill|npy|npz|mar)")
 OTHER_FORMAT = re.compile(
@@ -51,6 +52,19 @@ MAX_DOCUMENT_BYTES = 1 << 20  # licences and model cards; longer ones are someth
 MAX_SMALL_BYTES = 1 << 28  # the largest released tokenizers have some 40 MB
 
 
+ADAPTER = "adapter_config.json"
+_ADAPTER_WEIGHTS = "adapter_model.safetensors"
+_SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
+_MISTRAL = re.compile(r"consolidated.*")  # weights under the names of Mistral's own code
+# Any of these is a tokenizer that an engine reads without code of the model's own.
+TOKENIZERS = (
+    frozenset({"tokenizer.json"}),
+    frozenset({"tokenizer.model"}),
+    frozenset({TEKKEN}),
+    frozenset({"vocab.json", "merges.txt", "tokenizer_config.json"}),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFile:
     """Size and digest of a file, known before it is opened."""
@@ -64,7 +78,7 @@ class ListedFile:
 class FileSelection:
     """Division of a model's files. The index decides which `candidates` are served."""
 
-    small: tuple[str, ...]  # configuration, tokenizer, documents
+    small: tuple[str, ...]  # configuration, tokenizer, documents; adapters below the root
     candidates: tuple[str, ...]  # safetensors files at the model's root
     left_out: Mapping[str, str]  # path → why
 
@@ -75,18 +89,32 @@ def choose_files(listing: Mapping[str, ListedFile]) -> FileSelection:
     candidates: list[str] = []
     left_out: dict[str, str] = {}
     for path in sorted(listing):
-        reason = why_left_out(path, listing[path].size)
+        directory, _, name = path.rpartition("/")
+        is_adapter = f"{directory}/{ADAPTER}".lstrip("/") in listing
+        reason = why_left_out(path, listing[path].size, in_adapter=is_adapter)
+        if not reason and is_adapter and (directory or name == ADAPTER):
+            reason = _adapter_fault(directory, listing)
         if reason:
             left_out[path] = reason
-        elif path.lower().endswith(".safetensors"):
+        elif not directory and name.lower().endswith(".safetensors"):
             candidates.append(path)
         else:
             small.append(path)
     return FileSelection(small=tuple(small), candidates=tuple(candidates), left_out=left_out)
 
 
-def why_left_out(path: str, size: int = 0) -> str:
-    """Return why a file is not packaged; empty when it is."""
+def _adapter_fault(directory: str, listing: Mapping[str, ListedFile]) -> str:
+    """Return why an adapter is not packaged: all of its files are, or none."""
+    if f"{directory}/{_ADAPTER_WEIGHTS}".lstrip("/") in listing:
+        return ""
+    return f"adapter without {_ADAPTER_WEIGHTS!r}"
+
+
+def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
+    """Return why a file is not packaged; empty when it is.
+
+    The weights of an adapter stay with its configuration, in a sub-directory too.
+    """
     *directories, name = path.lower().split("/")
     if is_hidden(path):
         return "hidden"
@@ -103,7 +131,8 @@ def why_left_out(path: str, size: int = 0) -> str:
     if OTHER_FORMAT.fullmatch(name) or any(map(OTHER_FORMAT_DIRECTORY.fullmatch, directories)):
         return "copy of the model in another format"
     if name.endswith(".safetensors"):
-        return "weights in a sub-directory: engines do not read them" if directories else ""
+        beside = directories and not (in_adapter and name == _ADAPTER_WEIGHTS)
+        return "weights in a sub-directory: engines do not read them" if beside else ""
     if name.endswith(".index.json") and path != INDEX:
         return "index of weights that are not packaged"
     if LEGAL.fullmatch(name) or path.lower() == "readme.md":
@@ -122,7 +151,7 @@ def role_of(path: str) -> FileRole:
     """Return the role of a packaged file."""
     name = path.lower().rpartition("/")[2]
     if name.endswith(".safetensors"):
-        return "weights"
+        return "other" if "/" in path else "weights"  # an adapter's are none of the model's
     if TOKENIZER_FILE.fullmatch(name):
         return "tokenizer"
     return "config" if CONFIG_FILE.fullmatch(name) else "other"
@@ -134,38 +163,111 @@ def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
     A draft shares the tokenizer of the model it drafts for.
     """
     names = frozenset(choice.small)
+    if kind := kind_of_directory(choice):
+        raise OtherKind(*kind)
     if CONFIG not in names:
         raise Incomplete("the model has no 'config.json'", hint=_without_config(choice))
     if not choice.candidates:
         raise _without_weights(choice)
+    if ADAPTER in names and len(choice.candidates) > 1:
+        raise Incomplete(
+            "an adapter lies among the model's own files: 'adapter_config.json'",
+            hint="move it into a directory of its own, which is packaged whole, or merge it: "
+            f"{_MERGE}",
+        )
     if is_draft:
         return
-    has_tokenizer = (
-        "tokenizer.json" in names
-        or "tokenizer.model" in names
-        or {"vocab.json", "merges.txt", "tokenizer_config.json"} <= names
-    )
-    if not has_tokenizer:
-        raise Incomplete(
-            "the model has no tokenizer: neither 'tokenizer.json' nor 'tokenizer.model', nor "
-            "'vocab.json' with 'merges.txt' and 'tokenizer_config.json'",
-            hint="save the tokenizer beside the weights: `tokenizer.save_pretrained(DIR)`",
-        )
+    if not any(files <= names for files in TOKENIZERS):
+        raise _without_tokenizer(names)
 
 
-def find_single(candidates: tuple[str, ...]) -> str:
-    """Find the one weights file of a model without an index."""
+def find_unlisted(candidates: tuple[str, ...]) -> tuple[str, ...]:
+    """Find the weights files of a model without an index: one, or one whole set of shards.
+
+    Raises `Incomplete` where a shard is missing, or it is not sure which files are meant.
+    """
     if SINGLE in candidates:
-        return SINGLE
-    first = candidates[0]
-    if any("adapter" in name for name in candidates):
+        return (SINGLE,)
+    sets: dict[tuple[str, str], set[int]] = {}
+    found = [name for name in candidates if not _MISTRAL.fullmatch(name)] or [*candidates]
+    for name in found:
+        shard = _SHARD.fullmatch(name)
+        which = (shard["set"], shard["count"]) if shard else (name, "")
+        sets.setdefault(which, set()).add(int(shard["number"]) if shard else 1)
+    if len(sets) > 1:
+        named = ", ".join(repr(name) for name, _ in sorted(sets))
         raise Incomplete(
-            f"{first!r} is an adapter, not a model",
-            hint="merge it into its base model and save that: `model.merge_and_unload()`",
+            f"the model has several sets of weights and no {INDEX!r}: {named}",
+            hint="keep the files of one set in the directory, or get the index that says which",
         )
-    raise Incomplete(
-        f"the model has neither 'model.safetensors' nor {INDEX!r}, only {first!r}",
-        hint="save the model again with `save_pretrained`, which writes them",
+    (_, count), numbers = next(iter(sets.items()))
+    missing = sorted(set(range(1, int(count or 1) + 1)) - numbers)
+    if missing:
+        raise Incomplete(
+            f"the model lacks shard {missing[0]} of {int(count)}",
+            hint="finish the download or copy",
+        )
+    return tuple(found)
+
+
+def kind_of_directory(choice: FileSelection) -> tuple[str, str] | None:
+    """Return what a directory is where it is no model of an engine's loader, and what to do."""
+    names = frozenset((*choice.small, *choice.candidates, *choice.left_out))
+    is_model = CONFIG in names
+    if "model_index.json" in names:
+        return ("a pipeline of diffusers", "give a language model: engines here serve no pipelines")
+    if "modules.json" in names and not is_model:
+        inner = next((path for path in sorted(names) if path.endswith("/config.json")), "")
+        where = inner.rpartition("/")[0] or "0_Transformer"
+        return ("a model of sentence-transformers", f"give its model: the directory {where!r}")
+    if ADAPTER in names and (not is_model or choice.candidates == (_ADAPTER_WEIGHTS,)):
+        return ("an adapter, not a model", f"merge it into its base model: {_MERGE}")
+    if (
+        "params.json" in names
+        and choice.candidates
+        and (not is_model or all(map(_MISTRAL.fullmatch, choice.candidates)))
+    ):
+        return (
+            "a model in Mistral's own format ('params.json' with consolidated weights)",
+            "get the files for transformers, too: 'config.json' and 'model-*.safetensors' of the "
+            "same repository",
+        )
+    quantized = [name for name in choice.left_out if name.lower().endswith((".gguf", ".ggml"))]
+    if quantized and not choice.candidates:
+        example = quantized[0].rpartition("/")[2]
+        return (
+            f"a model in GGUF ({example!r})",
+            "give the repository that it was made from, or write safetensors of it: "
+            f"`AutoModelForCausalLM.from_pretrained(DIR, gguf_file={example!r})"
+            ".save_pretrained(NEW_DIR)`",
+        )
+    exported = [name for name in choice.left_out if name.lower().endswith(".onnx")]
+    if exported and not choice.candidates:
+        return (
+            f"a model exported to ONNX ({exported[0]!r})",
+            "give the repository or directory that it was exported from",
+        )
+    return None
+
+
+_MERGE = (
+    "`AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(NEW_DIR)`"
+)
+
+
+def _without_tokenizer(names: frozenset[str]) -> Incomplete:
+    own = sorted(name for name in names if name.endswith(".tiktoken") or name == "tiktoken.model")
+    if own:
+        return Incomplete(
+            f"the model's only tokenizer, {own[0]!r}, is read by code of the model's own",
+            hint="such code is never packaged; convert it once where that is no risk: "
+            "`AutoTokenizer.from_pretrained(DIR, trust_remote_code=True)`, then save "
+            "'tokenizer.json' beside the weights",
+        )
+    return Incomplete(
+        "the model has no tokenizer: neither 'tokenizer.json', 'tokenizer.model' nor "
+        f"{TEKKEN!r}, nor 'vocab.json' with 'merges.txt' and 'tokenizer_config.json'",
+        hint="save the tokenizer beside the weights: `tokenizer.save_pretrained(DIR)`",
     )
 
 
@@ -175,8 +277,6 @@ def _without_config(choice: FileSelection) -> str:
     nested = next((path for path in choice.small if path.endswith("/config.json")), "")
     if nested:
         return f"there is one in {nested.rpartition('/')[0]!r}: is that directory the model?"
-    if "adapter_config.json" in choice.small:
-        return "this is an adapter: merge it into its base model and save that"
     return "give the directory or repository that `save_pretrained` wrote"
 
 

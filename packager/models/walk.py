@@ -14,6 +14,7 @@ from packager.errors import ModelRefused
 from packager.files.opening import Identity, identity_of, open_checked
 from packager.models.paths import check_path
 from packager.models.refusals import NotAFile, Unreadable, UnsafeLink
+from packager.models.rules import why_left_out
 
 MAX_FILES = 100_000
 
@@ -43,8 +44,9 @@ class Found:
 def walk(root: Path) -> Iterator[Found]:
     """Yield every file below `root`. What is hidden is yielded unopened, whatever it is.
 
-    Links to files are followed as long as they stay in `link_roots`; links to
-    directories are refused, so that no loop can arise.
+    So are links whose names alone leave them out, wherever they lead.  Other links to files are
+    followed as long as they stay in `link_roots`; links to directories are refused, so that no loop
+    can arise.
     """
     allowed = link_roots(root)
     pending = [(Path(os.path.realpath(root)), "")]
@@ -60,7 +62,7 @@ def walk(root: Path) -> Iterator[Found]:
                     f"the directory holds more than {MAX_FILES} files",
                     hint="give the directory of one model, not one above it",
                 )
-            if entry.name.startswith("."):
+            if entry.name.startswith(".") or (entry.is_symlink() and _is_left_out(entry, path)):
                 yield Found(path=path, real=Path(entry.path), size=0)
             elif entry.is_symlink():
                 yield resolve_link(Path(entry.path), path, allowed)
@@ -68,6 +70,12 @@ def walk(root: Path) -> Iterator[Found]:
                 yield plain_file(Path(entry.path), path)
             else:
                 pending.append((Path(entry.path), f"{path}/"))
+
+
+def _is_left_out(link: os.DirEntry[str], path: str) -> bool:
+    """Whether nothing that a link leads to would be packaged, by names alone."""
+    within = f"{path}/config.json" if link.is_dir() else path
+    return bool(why_left_out(path, in_adapter=True) and why_left_out(within, in_adapter=True))
 
 
 def link_roots(root: Path) -> tuple[Path, ...]:

@@ -37,6 +37,7 @@ from packager.performance.choice import target_of
 from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves, room_of
+from packager.planning.model_files import check_left_out, check_tokenizer
 from packager.planning.quantizing import check_parts, choose_schemes
 from packager.planning.request_checks import check_facts
 from packager.planning.stacking import check_stack
@@ -244,6 +245,8 @@ def _choose(
     findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
     findings += [*check_prefill(request), *check_utilization(request, instance)]
     findings += check_entries(facts.model, request.quantize_ignore)
+    findings += check_left_out(facts.model)
+    findings += check_tokenizer(facts.model, container.traits, request.engine_options or {})
     dtype, found = choose_dtype(profile, instance, request.dtype)
     compiler = compilers.get(request.compile or "")
     quantized = choose_schemes(facts, profile, quantizer, compiler)

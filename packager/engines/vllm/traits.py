@@ -59,6 +59,7 @@ def vllm_traits(version: str) -> EngineTraits:
     older = is_before(version, ZERO_POINTS_SINCE)
     return EngineTraits(
         parses_by_token=True,
+        tekken_option="tokenizer-mode=mistral",
         when_full="more wait in a queue; when the cache is full, the latest is preempted and "
         "computed again",
         awq_format="awq" if older else "compressed-tensors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from packager.core.image import Blob
+from packager.core.image import Blob, Inline
 from packager.core.model import ModelFiles
 from packager.core.references import DirectoryReference
 from packager.errors import ModelRefused, NotFound, UsageError
@@ -96,6 +97,70 @@ def test_a_relative_path_and_a_link_to_the_directory_work(
     (tmp_path / "link").symlink_to(model)
     monkeypatch.chdir(tmp_path)
     assert LocalSource().facts(parse_model_reference("./link")).files == facts(model).files
+
+
+def test_shards_without_an_index_get_the_one_that_their_headers_say(model: Path) -> None:
+    stated = json.loads((model / INDEX).read_bytes())
+    (model / INDEX).unlink()
+
+    found = facts(model)
+    index = next(file for file in found.files if file.path == INDEX)
+
+    assert isinstance(index.content, Inline)
+    assert json.loads(index.content.data)["weight_map"] == stated["weight_map"]
+    assert facts(model) == found
+    assert json.loads(index.content.data)["metadata"]["total_size"] == found.weight_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "leads"), [("notes.pdf", "/etc/passwd"), ("onnx", "/"), ("a.bin", "nowhere")]
+)
+def test_a_link_that_is_left_out_may_lead_anywhere(model: Path, name: str, leads: str) -> None:
+    (model / name).symlink_to(leads)
+
+    assert name in facts(model).left_out
+
+
+def test_an_adapter_s_weights_are_no_link_out_of_the_model(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"x")
+    (model / "law").mkdir()
+    (model / "law" / "adapter_config.json").write_text("{}")
+    (model / "law" / "adapter_model.safetensors").symlink_to(tmp_path / "secret")
+
+    refused(model, "leads out of")
+
+
+def test_an_adapter_in_a_directory_of_its_own_is_packaged_and_not_counted(model: Path) -> None:
+    plain = facts(model)
+    (model / "law").mkdir()
+    (model / "law" / "adapter_config.json").write_text("{}")
+    write_safetensors(model / "law" / "adapter_model.safetensors", {"w": ("F32", (4,))})
+
+    found = facts(model)
+    added = [
+        (one.path, one.role)
+        for one in found.files
+        if one.path not in {file.path for file in plain.files}
+    ]
+    assert added == [
+        ("law/adapter_config.json", "config"),
+        ("law/adapter_model.safetensors", "other"),
+    ]
+    assert found.tensors == plain.tensors
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
+        ({"quantization_config": {"quant_method": "exl2"}}, "ExLlama"),
+    ],
+)
+def test_weights_of_other_engines_are_named(model: Path, changes: Any, said: str) -> None:
+    config = json.loads((model / "config.json").read_bytes())
+    write_json(model / "config.json", config | changes)
+
+    refused(model, said)
 
 
 def test_a_name_is_stored_composed(model: Path) -> None:

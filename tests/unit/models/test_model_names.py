@@ -40,11 +40,17 @@ def test_bytes_that_are_no_utf_8_are_left_out_of_a_name() -> None:
     assert usable_name("\udcff") == "model"
 
 
-@pytest.mark.parametrize("written", [".", "../tiny-llama", "../tiny-llama/", "../tiny-llama/."])
-def test_the_same_directory_has_one_name(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+@pytest.mark.parametrize(
+    "written",
+    [".", "./", "../tiny-llama", "../tiny-llama/", "../tiny-llama/.", "../../examples/tiny-llama"]
+    + [str(TINY), f"{TINY}/", f"{TINY}/../tiny-llama", f"/{TINY}"],
+)
+def test_the_same_directory_is_one_model(monkeypatch: pytest.MonkeyPatch, written: str) -> None:
     monkeypatch.chdir(TINY)
 
-    assert LocalSource().facts(parse_model_reference(written)).ref.name == "tiny-llama"
+    found = LocalSource().facts(parse_model_reference(written))
+    assert found == LocalSource().facts(parse_model_reference(str(TINY)))
+    assert found.ref.name == "tiny-llama"
 
 
 def test_the_directory_above_is_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,12 +61,14 @@ def test_the_directory_above_is_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert LocalSource().facts(parse_model_reference("..")).ref.name == "real"
 
 
-def test_a_link_is_called_by_its_own_name(tmp_path: Path) -> None:
-    (tmp_path / "production").symlink_to(TINY)
+def test_a_link_is_the_model_that_it_leads_to(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--acme--tiny" / "snapshots" / ("0e9e39f2" * 5)
+    shutil.copytree(TINY, snapshot)
+    (tmp_path / "production").symlink_to(snapshot)
 
-    found = LocalSource().facts(parse_model_reference(str(tmp_path / "production")))
-
-    assert found.ref.name == "production"
+    for written in ("production", f"models--acme--tiny/snapshots/{snapshot.name}/"):
+        found = LocalSource().facts(parse_model_reference(str(tmp_path / written)))
+        assert found.ref.name == "tiny"
 
 
 @cases("only_what_was_published_is_looked_up_by_name")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat
+from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
 from packager.models.rules import (
     FileSelection,
     ListedFile,
     choose_files,
-    find_single,
+    find_unlisted,
     refuse_incomplete,
     role_of,
     why_left_out,
@@ -69,13 +69,51 @@ def test_what_lacks_a_part_is_refused_with_a_hint(
     assert hint in caught.value.hint
 
 
-@cases("single", hint="")
-def test_what_stands_for_weights_alone_is_refused(
+@cases("other_kinds")
+def test_a_directory_of_another_kind_is_named_with_what_to_do(
+    files: tuple[str, ...], said: str, hint: str
+) -> None:
+    with pytest.raises(OtherKind, match=said) as caught:
+        refuse_incomplete(chosen(*files))
+    assert hint in caught.value.hint
+
+
+@cases("weights_without_an_index")
+def test_weights_are_found_without_an_index(
+    files: tuple[str, ...], served: tuple[str, ...]
+) -> None:
+    assert find_unlisted(files) == served
+
+
+@cases("unsure")
+def test_weights_that_are_not_sure_are_refused(
     files: tuple[str, ...], said: str, hint: str
 ) -> None:
     with pytest.raises(Incomplete, match=said) as caught:
-        find_single(files)
+        find_unlisted(files)
     assert hint in caught.value.hint
+
+
+def test_an_adapter_below_a_model_is_packaged_whole_or_not_at_all() -> None:
+    law, pickled = "adapters/law/", "adapters/old/"
+    choice = chosen(
+        *MODEL,
+        f"{law}adapter_config.json",
+        f"{law}adapter_model.safetensors",
+        f"{law}training_args.bin",
+        f"{pickled}adapter_config.json",
+        f"{pickled}adapter_model.bin",
+        f"{pickled}tokenizer.json",
+    )
+
+    assert choice.small[:2] == (f"{law}adapter_config.json", f"{law}adapter_model.safetensors")
+    assert choice.candidates == ("model.safetensors",)
+    assert choice.left_out == {
+        f"{law}training_args.bin": "training state",
+        f"{pickled}adapter_config.json": "adapter without 'adapter_model.safetensors'",
+        f"{pickled}adapter_model.bin": "pickle: can run code when it is loaded",
+        f"{pickled}tokenizer.json": "adapter without 'adapter_model.safetensors'",
+    }
 
 
 @cases("each_form_of_tokenizer_is_enough")
