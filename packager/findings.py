@@ -13,6 +13,8 @@ MEMORY, SPLIT = "memory", "split"
 NEEDED_BYTES, USABLE_BYTES = "needed_bytes", "usable_bytes"  # of one device
 VARIABLE = "variable"  # of an environment
 
+FILES_LEFT_OUT = "files-left-out"  # the code of notes that a build prints, too
+
 Severity = Literal["error", "warning", "note"]
 
 

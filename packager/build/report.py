@@ -14,7 +14,7 @@ from packager.core.serving import MOUNTED_MODEL_DIR, RenderedFile
 from packager.core.text import joined
 from packager.core.units import counted, decimal
 from packager.evaluate.report import quality_lines
-from packager.findings import Finding
+from packager.findings import FILES_LEFT_OUT, Finding
 from packager.images.assemble import is_for_mount
 from packager.reports.text import finding_lines, table_lines
 from packager.steps.report import forecast_documents, forecast_sentences, ran_lines
@@ -42,15 +42,21 @@ def summary_lines(record: BuildRecord) -> list[str]:
 
 
 def brief_lines(record: BuildRecord) -> list[str]:
-    """Return the warnings, the bytes read and sent, and the time it took."""
+    """Return the warnings, what is left out, the bytes read and sent, and the time it took."""
     return [*_warning_lines(record), _moved_line(record)]
 
 
 def _warning_lines(record: BuildRecord) -> list[str]:
+    """Return the warnings, and what of the model is not in the image."""
     return finding_lines(
-        Finding("warning", found.code, found.message, found.hint)
+        Finding(
+            "warning" if found.severity == "warning" else "note",
+            found.code,
+            found.message,
+            found.hint,
+        )
         for found in record.findings
-        if found.severity == "warning"
+        if found.severity == "warning" or found.code == FILES_LEFT_OUT
     )
 
 

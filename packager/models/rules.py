@@ -143,8 +143,8 @@ def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
 
 
 def is_hidden(path: str) -> bool:
-    """`.git`, `.cache/huggingface/…`, `.DS_Store`."""
-    return any(part.startswith(".") for part in path.split("/"))
+    """`.git`, `.cache/huggingface/…`, `.DS_Store`, and what Python keeps of code that ran."""
+    return any(part.startswith(".") or part == "__pycache__" for part in path.split("/"))
 
 
 def role_of(path: str) -> FileRole:

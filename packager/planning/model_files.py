@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from packager.core.model import ModelFiles
 from packager.core.traits import EngineTraits
 from packager.core.units import counted
-from packager.findings import Finding
+from packager.findings import FILES_LEFT_OUT, Finding
 from packager.models.rules import TEKKEN, TOKENIZERS
 
 
@@ -20,7 +20,7 @@ def check_left_out(model: ModelFiles) -> Iterator[Finding]:
     for reason, paths in by_reason.items():
         many = counted(len(paths), "file")
         message = f"{many} of the model left out ({reason}): {', '.join(paths)}"
-        yield Finding("note", "files-left-out", message)
+        yield Finding("note", FILES_LEFT_OUT, message)
 
 
 def check_tokenizer(
