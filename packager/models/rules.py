@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping
 
 from packager.core.model import FileRole
+from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
 from packager.core.values import dataclass
 from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-TEKKEN = "tekken.json"  # Mistral's own tokenizer
 
 PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle|joblib|dill|npy|npz|mar)")
 OTHER_FORMAT = re.compile(
@@ -56,13 +56,6 @@ ADAPTER = "adapter_config.json"
 _ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
 _MISTRAL = re.compile(r"consolidated.*")  # weights under the names of Mistral's own code
-# Any of these is a tokenizer that an engine reads without code of the model's own.
-TOKENIZERS = (
-    frozenset({"tokenizer.json"}),
-    frozenset({"tokenizer.model"}),
-    frozenset({TEKKEN}),
-    frozenset({"vocab.json", "merges.txt", "tokenizer_config.json"}),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from packager.core.model import ModelFiles
+from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
 from packager.core.traits import EngineTraits
 from packager.core.units import counted
 from packager.findings import FILES_LEFT_OUT, Finding
-from packager.models.rules import TEKKEN, TOKENIZERS
 
 
 def check_left_out(model: ModelFiles) -> Iterator[Finding]:

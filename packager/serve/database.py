@@ -104,6 +104,9 @@ class Database:
             self._path.chmod(0o600)  # SQLite gives its other files the same mode
         if found not in (0, version):
             raise StateNewer(self._path, found)
+        (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if state != "ok":
+            raise StateBroken(self._path, state.splitlines()[-1])
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute(f"PRAGMA synchronous={synchronous}")
         self._connection.execute(schema)

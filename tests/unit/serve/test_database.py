@@ -71,3 +71,16 @@ def test_a_full_disk_is_told_as_such_and_leaves_the_state_usable(tmp_path: Path)
     with database.writing() as connection:
         connection.execute("INSERT INTO things VALUES ('a')")
     database.close()
+
+
+def test_a_file_that_was_cut_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "resources.sqlite"
+    schema = "CREATE TABLE IF NOT EXISTS things (name TEXT)"
+    database = Database(path, schema, version=1)
+    with database.writing() as connection:
+        connection.executemany("INSERT INTO things VALUES (?)", [("x" * 4000,)] * 20)
+    database.close()
+    path.write_bytes(path.read_bytes()[:20_000])
+
+    with pytest.raises(StateBroken):
+        Database(path, schema, version=1)
