@@ -28,6 +28,7 @@ from packager.core.values import dataclass
 from packager.drafts.choose import DraftChoice, choose_draft
 from packager.drafts.positions import check_positions
 from packager.drafts.split import check_draft_split, draft_divides
+from packager.engines.given import caches_prefixes
 from packager.engines.load_formats import choose_load_format, suggest_load_format
 from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.stopping import stopping_of
@@ -298,6 +299,7 @@ def _room(
         kv_element_bytes=1 if kv_dtype == "fp8" else 2,
         max_prefill_tokens=request.max_prefill_tokens,
         draft=draft,
+        prefix_caching=caches_prefixes(request.engine_options),
         engine=container.engine,
         engine_version=container.engine_version,
         usable_share=request.gpu_memory_utilization,

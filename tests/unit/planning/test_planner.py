@@ -340,3 +340,15 @@ def test_a_compressed_cache_is_left_more_by_smaller_steps(asked: dict[str, Any],
 
     assert plan.max_prefill_tokens == step
     assert ("step-limited" in codes(plan.findings)) is (not asked)
+
+
+def test_prefix_caching_costs_a_hybrid_model_its_states_twice() -> None:
+    """vLLM caches prefixes of Qwen3.5 by default since 0.26: 3.2 MB a layer more a request."""
+    own, without = (
+        plan_of(
+            plain("Qwen/Qwen3.5-27B"), "p5.48xlarge", family="vllm", tp_degree=1, **asked
+        ).budget
+        for asked in ({}, {"engine_options": {"enable-prefix-caching": "false"}})
+    )
+
+    assert own.request_bytes(8192) - without.request_bytes(8192) == 48 * 784 * 4096
