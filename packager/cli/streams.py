@@ -19,7 +19,7 @@ class _Closed(io.TextIOBase):
 
 
 def open_streams() -> None:
-    """Give the process all three streams; else a file of ours would take the place of one."""
+    """Open the streams that are closed: else a file of ours would take the place of one."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -53,7 +53,7 @@ def flush_streams() -> OSError | None:
 
 
 def _discard(descriptor: int) -> None:
-    """Let what a stream holds go nowhere."""
+    """Redirect what a stream still holds to nowhere."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)

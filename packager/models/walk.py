@@ -74,7 +74,7 @@ def walk(root: Path) -> Iterator[Found]:
 
 def _is_left_out(link: os.DirEntry[str], path: str) -> bool:
     """Whether nothing that a link leads to would be packaged, by names alone."""
-    within = f"{path}/config.json" if link.is_dir() else path
+    within = f"{path}/config.json" if os.path.isdir(link) else path  # noqa: PTH112 - a circle is none
     return bool(why_left_out(path, in_adapter=True) and why_left_out(within, in_adapter=True))
 
 

@@ -187,9 +187,8 @@ class LiveCompose(ComposeDeployer):
                 hint=f"`packager deploy compose status {name}` says why",
             ) from error
         if answer.status != 200:
-            said = quote_answer(answer.data, 300)
             raise SmokeFailed(
-                f"the server answered {answer.status}: {said}",
+                f"the server answered {answer.status}: {quote_answer(answer.data, 300)}",
                 hint="see what `docker logs` says of it, and whether the body is what it takes",
             )
         return answer.data

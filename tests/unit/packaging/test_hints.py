@@ -18,7 +18,7 @@ KINDS = {
     if isinstance(kind, type) and issubclass(kind, errors.PackagerError)
 }
 # Bugs are told to be reported; these make their hint themselves.
-WITHOUT = {"PackagerError", "PlanRejected", "LostFromCache", "CachedFileChanged"}
+WITHOUT = {"PackagerError", "PlanRejected", "LostFromCache", "CachedFileChanged", "SystemLimit"}
 HELD = {  # where the caller adds the hint, or the error is told as part of another
     "packager/run/containers.py",
     "packager/run/serving.py",
