@@ -31,8 +31,17 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return _descend(config)[0]
 
 
-def _descend(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def language_path(config: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Return the keys that lead to the language model's part, () for all of it, and its type."""
+    _, types, path = _descend(config)
+    return path, types[0] if types else ""
+
+
+def _descend(
+    config: Mapping[str, Any],
+) -> tuple[Mapping[str, Any], tuple[str, ...], tuple[str, ...]]:
     types: list[str] = []
+    path: tuple[str, ...] = ()
     implied = ""
     merged = config
     part: Mapping[str, Any] = config
@@ -44,16 +53,16 @@ def _descend(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, .
         if not key:
             break
         implied = known.parts.get(key, "") if known else ""
-        part = part[key]
+        part, path = part[key], (*path, key)
         merged = {**merged, **part}
-    return merged, tuple(one for one in types if one)
+    return merged, tuple(one for one in types if one), path
 
 
 class Config:
     """Reads numbers of config.json and collects what is wrong with them."""
 
     def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, int]) -> None:
-        text, types = _descend(config)
+        text, types, _ = _descend(config)
         inner = {key: text[key] for key in INNER_PARTS if isinstance(text.get(key), Mapping)}
         self._inner = tuple(inner.values())
         self._config = text

@@ -22,6 +22,7 @@ from packager.check.values import Place, Remark, Server, Setting, Target, Word
 from packager.core.values import dataclass
 from packager.core.versions import is_before
 from packager.engines.given import asked_config
+from packager.engines.lengths import judge_length
 from packager.engines.rules import Facts
 from packager.engines.schema import EngineSchema, Option, check_version, find_schema
 from packager.engines.sglang.check import check_options as check_sglang_options
@@ -106,10 +107,19 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
     yield from remarks
     names = _names(settings.values())
     options = _options(settings.values())
+    length = judge_length(
+        f"{who} {target.version}",
+        target.family,
+        target.version,
+        _texts(options),
+        facts,
+        environment=server.variables,
+    )
+    yield from located(length.findings, names, server.place)
     case = _Case(
         options=options,
         schema=schema,
-        facts=facts,
+        facts=length.facts,
         version=target.version,
         one_word=not _command(server, target)[1],
     )

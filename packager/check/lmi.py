@@ -16,7 +16,8 @@ from packager.check.values import Remark, Server, Setting, Target
 from packager.compile.trtllm import ENGINE as TENSORRT
 from packager.core.documents import shorten
 from packager.engines.given import asked_config
-from packager.engines.lmi.check import check_settings
+from packager.engines.lengths import judge_length
+from packager.engines.lmi.check import check_settings, vllm_settings
 from packager.engines.lmi.legacy import ENVIRONMENT, LEGACY_KEYS
 from packager.engines.lmi.options import lmi_options
 from packager.engines.lmi.render import JSON_DRAFT_SINCE
@@ -58,7 +59,7 @@ def check_lmi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
         yield from located(check_trtllm_keys(values), names, server.place)
         return
     schema = find_schema("vllm", target.version)
-    found = [*_findings(values, target, schema, facts)]
+    found = [*_findings(values, target, schema, facts, server.variables)]
     yield from _with_migration(located(found, names, server.place), used, target)
 
 
@@ -83,12 +84,27 @@ def option_of(variable: str) -> str:
 
 
 def _findings(
-    values: Mapping[str, str], target: Target, schema: EngineSchema, facts: Facts
+    values: Mapping[str, str],
+    target: Target,
+    schema: EngineSchema,
+    facts: Facts,
+    environment: Mapping[str, str],
 ) -> Iterator[Finding]:
     options = lmi_options(schema, target.release)
     if options.pass_through:
         yield from check_version("vLLM", target.version, schema)
-    yield from check_settings(values, options, facts, vllm_version=target.version)
+    inside = vllm_settings(values, options)
+    length = judge_length(
+        f"vLLM {target.version}",
+        "vllm",
+        target.version,
+        {name: value for name, (_, value) in inside.items()},
+        facts,
+        environment=environment,
+        spelled=inside.get("max-model-len", ("", ""))[0],
+    )
+    yield from length.findings
+    yield from check_settings(values, options, length.facts, vllm_version=target.version)
     config = asked_config({DRAFT_FIELD: values[DRAFT]}) if DRAFT in values else None
     if config is not None and target.release >= JSON_DRAFT_SINCE:
         yield from check_draft_config("vLLM", config, schema)

@@ -118,6 +118,11 @@ class Server:
     resources: tuple[Setting, ...] = ()
     remarks: tuple[Remark, ...] = ()  # of its command's lines
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the variables whose values are known."""
+        return {one.name: one.value for one in self.env if one.value is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:

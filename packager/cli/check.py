@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from packager.check.verdicts import AskPlanner, judge
 from packager.cli.shared_options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
 from packager.core.text import escape
+from packager.engines.lengths import CONFIG
 from packager.engines.rules import Facts, device_facts, model_facts
 from packager.errors import PlanRejected, UsageError
 from packager.files.atomic import write_atomically
@@ -204,7 +206,7 @@ def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner |
     if errors := errors_in(findings):  # of another kind: its options can be checked all the same
         told = replace(errors[0], severity="note", hint=NOT_ASKED)
         return found, lambda server, _target: iter((Remark(server.place, told),))
-    found = {**found, **model_facts(profile)}
+    found = {**found, **model_facts(profile), CONFIG: json.dumps(dict(files.config))}
     if named is None:
         return found, None
     machine = Machine(

@@ -29,6 +29,8 @@ from packager.drafts.choose import DraftChoice, choose_draft
 from packager.drafts.positions import check_positions
 from packager.drafts.split import check_draft_split, draft_divides
 from packager.engines.given import caches_prefixes
+from packager.engines.given import spelled
+from packager.engines.lengths import LengthLimit, check_limit, length_limit
 from packager.engines.load_formats import choose_load_format, suggest_load_format
 from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.stopping import stopping_of
@@ -189,7 +191,10 @@ def _decide(
     to compute, and without a fit nothing for the family to check.  Rules are always checked, so
     that no conflict hides behind another.
     """
-    chosen = _choose(facts, profile, read, quantizer, compilers)
+    limit = _limit_of(facts, profile)
+    profile = replace(profile, max_positions=limit.tokens or profile.max_positions)
+    beyond = _check_limit(facts, limit)
+    chosen = _choose(facts, profile, (*read, *beyond), quantizer, compilers)
     findings = list(chosen.findings)
     quantization, instance = chosen.quantization, facts.instance
     plan = _first_plan(facts, chosen)
@@ -232,6 +237,22 @@ def _decide(
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     return replace(plan, findings=tuple(findings))
+
+
+def _limit_of(facts: Facts, profile: ModelProfile) -> LengthLimit:
+    """Return how long a sequence the engine takes, with the options that were asked for."""
+    return length_limit(
+        facts.container.engine,
+        facts.container.engine_version,
+        facts.model.config,
+        assumed_tokens=profile.max_positions,
+        options=dict(spelled(facts.request.engine_options)),
+    )
+
+
+def _check_limit(facts: Facts, limit: LengthLimit) -> tuple[Finding, ...]:
+    traits, total = facts.container.traits, facts.request.max_total_tokens
+    return tuple(check_limit(traits.who, limit, total or 0, "max_total_tokens"))
 
 
 def _choose(

@@ -44,7 +44,10 @@ LENGTH_STEP = 1024  # lengths that a workload asks for are multiples of this
 
 
 def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...]:
-    """Find what contradicts itself or the model. `max_positions` 0 means not known."""
+    """Find what contradicts itself, and prompts that fill the model's positions; 0: not known.
+
+    Whether prompt and answer together are too long is the engine's to say: `engines.lengths`.
+    """
     findings = []
     total, prompt = request.max_total_tokens, request.max_input_tokens
     if total is not None and total < 2:
@@ -56,10 +59,6 @@ def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...
         findings.append(Finding("error", "shape-contradiction", message, hint))
     if not max_positions:
         return tuple(findings)
-    if total is not None and total > max_positions:
-        message = f"max_total_tokens {total} is more than the model's {max_positions} positions"
-        hint = f"ask for at most {max_positions}"
-        findings.append(Finding("error", "shape-over-positions", message, hint))
     if prompt is not None and prompt >= max_positions:
         message = f"max_input_tokens {prompt} fills the model's {max_positions} positions"
         hint = f"ask for at most {max_positions - 1}"

@@ -1,0 +1,47 @@
+"""The longest sequences against the engines' own functions, version by version.
+
+`length_verdicts.json` was recorded by `scripts/engine-lengths`, with transformers 4.57.6 or 5.17.0
+as each version requires; `length_cases.json` has the models and overrides.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from packager.engines.lengths import length_limit
+from tests.support.places import DATA
+
+CASES = json.loads((DATA / "engines" / "length_cases.json").read_bytes())
+VERDICTS = json.loads((DATA / "engines" / "length_verdicts.json").read_bytes())
+MOST = 2**31 - 1
+
+
+def limit_of(case: dict[str, Any], engine: str, version: str) -> int | str:
+    name = {"vllm": "hf-overrides", "sglang": "json-model-override-args"}[engine]
+    options = {name: json.dumps(case["overrides"])} if "overrides" in case else {}
+    if case.get("no_window"):
+        options["disable-sliding-window"] = "true"
+    found = length_limit(engine, version, case["config"], options=options)
+    return "refused" if found.refusal else found.tokens or MOST
+
+
+@pytest.mark.parametrize("of", VERDICTS)
+def test_lengths_are_those_that_the_engine_derives(of: str) -> None:
+    engine, _, version = of.partition("-")
+    found = {name: limit_of(CASES[name], engine, version) for name in VERDICTS[of]}
+    assert found == VERDICTS[of]
+
+
+@pytest.mark.parametrize("variable", ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"])
+@pytest.mark.parametrize(("value", "tokens"), [("1", 0), ("0", 40960)])
+def test_a_variable_lifts_the_limit(variable: str, value: str, tokens: int) -> None:
+    config = CASES["qwen3"]["config"]
+    found = length_limit("vllm", "0.33.0", config, environment={variable: value})
+    assert found.tokens == tokens
+
+
+def test_an_engine_without_a_row_takes_what_the_model_states() -> None:
+    assert length_limit("tgi", "3.3.6", {}, assumed_tokens=4096).tokens == 4096
