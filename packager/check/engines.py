@@ -108,7 +108,7 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
     names = _names(settings.values())
     options = _options(settings.values())
     length = judge_length(
-        f"{who} {target.version}",
+        f"{dialect.who} {target.version}",
         target.family,
         target.version,
         _texts(options),

@@ -36,7 +36,9 @@ QUANTIZES = re.compile(r"(?:option\.)?(?:quantization|quantize|torchao-config|QU
 OURS = re.compile(r"--[a-z]|_degree|max_total_tokens|max_batch|kv_dtype", re.ASCII)
 PLAIN_HINT = "`packager plan` with the model and the instance says what is possible"
 # The rules across options tell of these, or nobody asked.
-OF_OTHERS = frozenset({"shape-over-positions", "served-name", "container-version-unknown"})
+OF_OTHERS = frozenset(
+    {"rope-incomplete", "shape-over-positions", "served-name", "container-version-unknown"}
+)
 # The field that a finding is about, by how its code begins.
 ABOUT = {
     "tp": "tp_degree",

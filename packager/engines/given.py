@@ -29,12 +29,3 @@ def spelled(options: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
     for name, value in (options or {}).items():
         bare = name.removeprefix("--").removeprefix("option.")
         yield bare.lower().replace("_", "-"), value
-
-
-def caches_prefixes(options: Mapping[str, str] | None) -> bool | None:
-    """Return what vLLM's options say of prefix caching; None where they leave it to the engine."""
-    given = dict(spelled(options))
-    if "no-enable-prefix-caching" in given:
-        return False
-    value = given.get("enable-prefix-caching")
-    return None if value is None else value.lower() not in {"false", "0", "no", "off"}

@@ -14,6 +14,7 @@ from packager.core.serving import (
     MOUNTED_MODEL_DIR,
     TREE_DRAFT_DIR,
 )
+from packager.engines.effects import owner_of
 from packager.findings import Finding
 from packager.keys.key_options import credential_option
 
@@ -196,9 +197,9 @@ def check_engine_options(
         name = spelled[asked]
         if name in planned:
             message = f"{asked!r} is set by the plan, to {str(planned[name])!r}"
-            yield Finding(
-                "error", "options-conflict", message, "change the request, not the engine's option"
-            )
+            owner = owner_of(plan.container.engine, name)
+            hint = f"use {owner}" if owner else "change the request, not the engine's option"
+            yield Finding("error", "options-conflict", message, hint)
         elif name in seen:
             message = f"{asked!r} and {seen[name]!r} are the same option"
             yield Finding("error", "options-conflict", message, "give it once")

@@ -23,14 +23,13 @@ from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
 from packager.core.split import Split
-from packager.core.techniques import Draft, Quantization, Rejected
+from packager.core.techniques import Quantization, Rejected
 from packager.core.values import dataclass
 from packager.drafts.choose import DraftChoice, choose_draft
 from packager.drafts.positions import check_positions
 from packager.drafts.split import check_draft_split, draft_divides
-from packager.engines.given import caches_prefixes
-from packager.engines.given import spelled
-from packager.engines.lengths import LengthLimit, check_limit, length_limit
+from packager.engines.effects import check_effects
+from packager.engines.lengths import LengthLimit
 from packager.engines.load_formats import choose_load_format, suggest_load_format
 from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.stopping import stopping_of
@@ -39,7 +38,8 @@ from packager.findings import LACKS, MEMORY, Finding, errors_in
 from packager.performance.choice import target_of
 from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
-from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves, room_of
+from packager.planning.asked import asked, check_length, count_asked, derive_limit, make_room
+from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.model_files import check_left_out, check_tokenizer
 from packager.planning.quantizing import check_parts, choose_schemes
 from packager.planning.request_checks import check_facts
@@ -49,7 +49,6 @@ from packager.ports import Compiler, ContainerFamily, Quantizer
 from packager.sizing.blocks import check_misfits, read_blocks
 from packager.sizing.concurrency import most_at_once
 from packager.sizing.left_out import check_entries
-from packager.sizing.memory import MemoryInputs, limit_step
 from packager.sizing.nodes import check_nodes, plan_on_nodes
 from packager.sizing.parallelism import note_split
 from packager.sizing.precision import (
@@ -62,7 +61,6 @@ from packager.sizing.precision import (
 )
 from packager.sizing.processors import check_processor
 from packager.sizing.schemes import (
-    quantized_weight_bytes,
     rejected_methods,
 )
 from packager.sizing.shape import check_prefill, check_shape, check_utilization, note_step
@@ -170,6 +168,7 @@ class _Chosen:
     parsers: Parsers
     layouts: Splits
     room: Room
+    step_tokens: int | None  # that the plan gives the engine; None where it chooses, or was told
     findings: tuple[Finding, ...]
 
 
@@ -191,10 +190,9 @@ def _decide(
     to compute, and without a fit nothing for the family to check.  Rules are always checked, so
     that no conflict hides behind another.
     """
-    limit = _limit_of(facts, profile)
+    limit = derive_limit(facts, profile)
     profile = replace(profile, max_positions=limit.tokens or profile.max_positions)
-    beyond = _check_limit(facts, limit)
-    chosen = _choose(facts, profile, (*read, *beyond), quantizer, compilers)
+    chosen = _choose(facts, profile, limit, read, quantizer, compilers)
     findings = list(chosen.findings)
     quantization, instance = chosen.quantization, facts.instance
     plan = _first_plan(facts, chosen)
@@ -239,25 +237,10 @@ def _decide(
     return replace(plan, findings=tuple(findings))
 
 
-def _limit_of(facts: Facts, profile: ModelProfile) -> LengthLimit:
-    """Return how long a sequence the engine takes, with the options that were asked for."""
-    return length_limit(
-        facts.container.engine,
-        facts.container.engine_version,
-        facts.model.config,
-        assumed_tokens=profile.max_positions,
-        options=dict(spelled(facts.request.engine_options)),
-    )
-
-
-def _check_limit(facts: Facts, limit: LengthLimit) -> tuple[Finding, ...]:
-    traits, total = facts.container.traits, facts.request.max_total_tokens
-    return tuple(check_limit(traits.who, limit, total or 0, "max_total_tokens"))
-
-
 def _choose(
     facts: Facts,
     profile: ModelProfile,
+    limit: LengthLimit,
     read: tuple[Finding, ...],
     quantizer: Quantizer | None,
     compilers: Mapping[str, Compiler],
@@ -265,6 +248,7 @@ def _choose(
     """Choose number formats, draft and parsers, and the layouts that may be tried with them."""
     request, instance, container = facts.request, facts.instance, facts.container
     findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
+    findings += check_length(facts, limit)
     findings += [*check_prefill(request), *check_utilization(request, instance)]
     findings += check_entries(facts.model, request.quantize_ignore)
     findings += check_left_out(facts.model)
@@ -276,7 +260,10 @@ def _choose(
     findings += [*found, *check_format(profile, instance, container.traits)]
     findings += [*check_processor(instance, container.traits), *quantized.findings]
     kv_dtype = choose_kv_dtype(request.kv_dtype, quantized.quantization, instance)
+    if count_asked(facts).cache_dtype.startswith("fp8"):
+        kv_dtype = "fp8"  # `kv-cache-dtype` among the engine's options
     findings += [*check_kv_dtype(kv_dtype, instance, quantized.quantization), *drafted.findings]
+    findings += check_effects(container.traits.who, container, asked(facts), profile)
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
     findings += check_in_engine(facts.model, container.traits, drafts=by_head)
@@ -296,8 +283,9 @@ def _choose(
             )
         )
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
-    room = _room(facts, profile, quantized.quantization, speculates)
-    findings += note_step(request, room.demand.max_prefill_tokens)
+    room = make_room(facts, profile, quantized.quantization, speculates)
+    step = None if count_asked(facts).step_tokens else room.demand.max_prefill_tokens
+    findings += note_step(request, step)
     return _Chosen(
         dtype=dtype,
         quantization=quantized.quantization,
@@ -305,29 +293,9 @@ def _choose(
         parsers=parsers,
         layouts=layouts,
         room=room,
+        step_tokens=step,
         findings=tuple(findings),
     )
-
-
-def _room(
-    facts: Facts, profile: ModelProfile, quantization: Quantization | None, draft: Draft | None
-) -> Room:
-    """Return the inputs of memory budgets."""
-    request, instance, container = facts.request, facts.instance, facts.container
-    kv_dtype = choose_kv_dtype(request.kv_dtype, quantization, instance)
-    demand = MemoryInputs(
-        weight_bytes=quantized_weight_bytes(profile, quantization),
-        kv_element_bytes=1 if kv_dtype == "fp8" else 2,
-        max_prefill_tokens=request.max_prefill_tokens,
-        draft=draft,
-        prefix_caching=caches_prefixes(request.engine_options),
-        engine=container.engine,
-        engine_version=container.engine_version,
-        usable_share=request.gpu_memory_utilization,
-        reserve=reserves(instance),
-    )
-    demand = replace(demand, max_prefill_tokens=limit_step(profile, instance, demand))
-    return room_of(facts, profile, demand)
 
 
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
@@ -348,7 +316,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         budget=sketch.budget,
         findings=(),
         rejected=chosen.layouts.rejected,
-        max_prefill_tokens=chosen.room.demand.max_prefill_tokens,
+        max_prefill_tokens=chosen.step_tokens,
         kv_dtype=choose_kv_dtype(request.kv_dtype, chosen.quantization, facts.instance),
         weights=request.weights,
         one_mount=request.weights == "mounted" and facts.writes_tree,

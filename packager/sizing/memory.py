@@ -8,6 +8,8 @@ below one percent and ignored.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import KvShare, MemoryBudget
@@ -66,6 +68,11 @@ class MemoryInputs:
     reserve: bool = True  # KV cache of the whole batch; False: of one full-length sequence, which
     # is all that engines with paged caches ask for before they start
     prefix_caching: bool | None = None  # of models whose layers keep states; None: the engine's own
+    offloaded_bytes: int = 0  # of the weights on each device, kept in the host's memory
+    eager: bool = False  # without CUDA graphs
+    block_tokens: int = 0  # of the cache; 0: the rules'
+    adapter_slots: int = 0  # LoRA adapters that are held at once
+    adapter_rank: int = 0
     engine: str = ""  # `vllm`; "": the estimate for engines without figures of their own
     engine_version: str = ""
 
@@ -175,7 +182,7 @@ def limit_step(profile: ModelProfile, instance: Instance, demand: MemoryInputs) 
 def _make_setting(
     profile: ModelProfile, instance: Instance, shape: Shape, split: Split, demand: MemoryInputs
 ) -> _Setting:
-    found = None
+    found, rules = None, RULES[instance.kind]
     if instance.kind in GPUS:
         found = engine_memory(
             demand.engine, demand.engine_version, profile.weight_format, instance, split
@@ -186,7 +193,7 @@ def _make_setting(
         shape=shape,
         split=split,
         demand=demand,
-        rules=RULES[instance.kind],
+        rules=replace(rules, kv_block_tokens=demand.block_tokens or rules.kv_block_tokens),
         paged=found,
         engine=found if instance.kind == "nvidia" else None,
         step_tokens=max(_step_tokens(instance, shape, demand), shape.max_batch),
@@ -231,7 +238,7 @@ def _overhead_bytes(setting: _Setting, weights: int) -> int:
 def _graph_bytes(setting: _Setting) -> int:
     """Estimate the memory of CUDA graphs: of their sizes, and of the layers of one stage."""
     engine = setting.engine
-    if engine is None or not engine.graph_layer_bytes:
+    if engine is None or not engine.graph_layer_bytes or setting.demand.eager:
         return 0
     layers = -(-setting.profile.layers // setting.split.pp_degree)
     sizes = graph_sizes(setting.shape.max_batch)
@@ -257,7 +264,23 @@ def _weights_bytes(setting: _Setting) -> int:
     if setting.instance.kind == "nvidia":
         extra = extra_weights(profile.architecture)
         weights += int(weights * extra.share) + extra.extra_bytes
-    return weights
+    return max(0, weights - demand.offloaded_bytes) + _adapter_bytes(setting)
+
+
+def _adapter_bytes(setting: _Setting) -> int:
+    """Return the slots of LoRA adapters: a pair of thin matrices for each linear layer.
+
+    Of the two, one is whole on every device: vLLM 0.33.0, lora/layers.
+    """
+    profile, split, demand = setting.profile, setting.split, setting.demand
+    hidden, tp_degree = profile.hidden_size, split.tp_degree
+    heads = 2 * (profile.heads + profile.kv_heads) * profile.head_dim
+    inner = 3 * (hidden + profile.intermediate_size // tp_degree)
+    if profile.experts:
+        inner = 3 * (hidden + profile.expert_size // tp_degree) * profile.experts
+    layers = -(-profile.layers // split.pp_degree)
+    entries = layers * (4 * hidden + heads // tp_degree + inner)
+    return demand.adapter_slots * demand.adapter_rank * entries * ELEMENT_BYTES
 
 
 def _expert_padding(setting: _Setting) -> float:

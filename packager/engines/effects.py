@@ -1,0 +1,188 @@
+"""What options of an engine do to the memory and the speed that a plan states.
+
+`data/engines/option_effects.toml` classes every option of every version whose table is shipped.
+What a plan does not count is said, and so is an option that nobody has classed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Literal, get_args
+
+from packager.core.facts import ContainerFacts
+from packager.core.model import ModelProfile
+from packager.core.units import GIB
+from packager.core.values import dataclass
+from packager.engines.given import spelled
+from packager.engines.lmi.options import VLLM_NAMES, lmi_options
+from packager.engines.schema import ENGINES, SIZE, find_schema, read_size
+from packager.findings import Finding
+from packager.share import read_shipped
+
+TABLE = ENGINES / "option_effects.toml"
+Effect = Literal["owned", "counted", "states", "memory", "speed", "none"]
+
+CACHE = {"vllm": "kv-cache-dtype", "sglang": "kv-cache-dtype", "tgi": "KV_CACHE_DTYPE"}
+STEP = ("max-num-batched-tokens", "chunked-prefill-size")
+EAGER = ("enforce-eager", "disable-cuda-graph")
+BLOCK = ("block-size", "page-size")
+PREFIXES = "enable-prefix-caching"
+SLOTS = ("max-loras", "max-loras-per-batch")
+# What `--max-loras`, `--max-loras-per-batch` and `--max-lora-rank` are by default: vLLM 0.7.3 to
+# 0.33.0, config/lora.py; SGLang 0.5.5 to 0.5.23, server_args.py, which reads ranks from adapters.
+DEFAULT_SLOTS, DEFAULT_RANK = {"vllm": 1, "sglang": 8}, {"vllm": 16}
+SLOWER = ("cpu-offload-gb", *EAGER, "enable-lora")
+
+MOST = 2.0**40  # of any number here: what is larger is no setting
+
+Texts = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What asked options change of a memory budget; 0 and "" leave it as it is planned."""
+
+    cache_dtype: str = ""  # as the engine calls it
+    cache_element_bytes: int = 0
+    step_tokens: int = 0  # computed at once at most
+    offloaded_bytes: int = 0  # of the weights, on each device
+    eager: bool = False  # without CUDA graphs
+    block_tokens: int = 0  # of the cache
+    prefix_caching: bool | None = None  # None: the engine's own choice
+    adapter_slots: int = 0
+    adapter_rank: int = 0
+
+
+def asked_options(container: ContainerFacts, options: Texts | None) -> dict[str, str]:
+    """Return the options of a request by the names of the engine's own parser.
+
+    A switch that is turned off by its negation is `false` under its own name.
+    """
+    if container.engine not in _table():
+        return dict(spelled(options))
+    found: dict[str, str] = {}
+    schema = find_schema(container.engine, container.engine_version)
+    for name, value in spelled(options):
+        if container.engine == "tgi":
+            found[name.upper().replace("-", "_")] = value
+            continue
+        if container.family == "lmi":
+            name = VLLM_NAMES.get(f"option.{name.replace('-', '_')}", name)
+        option, negated = schema.find(name), schema.find_inverse(name)
+        if option is None and negated is not None:
+            found[negated.name] = "false" if value.lower() == "true" else "true"
+        else:
+            found[option.name if option is not None else name] = value
+    return found
+
+
+def effect_of(engine: str, name: str) -> Effect | None:
+    """Return what an option of an engine does to a plan's figures; None where nobody knows."""
+    table = _table().get(engine, {})
+    return next((effect for effect in get_args(Effect) if name in table.get(effect, ())), None)
+
+
+def owner_of(engine: str, name: str) -> str:
+    """Return packager's own option for what the plan decides: `--tp-degree`; "" for others."""
+    owned: Texts = _table().get(engine, {}).get("owned", {})
+    return owned.get(name, "")
+
+
+def count_options(engine: str, options: Texts) -> Counted:
+    """Return what options, by the engine's own names, change of a memory budget.
+
+    What is no number is refused where the engine's options are.
+    """
+    cache = options.get(CACHE.get(engine, ""), "")
+    slots = rank = 0
+    if options.get("enable-lora", "false").lower() == "true":
+        slots = _first(options, SLOTS) or DEFAULT_SLOTS.get(engine, 0)
+        rank = _first(options, ("max-lora-rank",)) or DEFAULT_RANK.get(engine, 0)
+    return Counted(
+        cache_dtype=cache,
+        cache_element_bytes=_table().get(engine, {}).get("cache", {}).get(cache, 0),
+        step_tokens=_first(options, STEP),
+        offloaded_bytes=int(_number(options.get("cpu-offload-gb", "")) * GIB),
+        eager=any(options.get(name, "").lower() == "true" for name in EAGER),
+        block_tokens=_first(options, BLOCK),
+        prefix_caching={"true": True, "false": False}.get(options.get(PREFIXES, "").lower()),
+        adapter_slots=slots if rank else 0,
+        adapter_rank=rank,
+    )
+
+
+def check_effects(
+    who: str, container: ContainerFacts, options: Texts, profile: ModelProfile
+) -> Iterator[Finding]:
+    """Find options whose effect the plan's figures do not count.
+
+    `options` are by the engine's own names.  Those that the plan owns, and those that the engine
+    does not have, are refused elsewhere.
+    """
+    engine = container.engine
+    if engine not in _table():
+        return
+    known = _known(container)
+    for name, value in options.items():
+        effect = effect_of(engine, name)
+        if effect == "states":
+            effect = "memory" if profile.state_bytes else "none"
+        if effect == "counted":
+            effect = _left_over(engine, name, value, options)
+        if effect == "memory":
+            message = f"{name!r} changes memory in a way that the plan does not count"
+            hint = "what fits may differ: look at the engine's log at its first start"
+            yield Finding("warning", "option-not-counted", message, hint)
+        elif effect == "speed":
+            message = f"{name!r} may change speed, which is predicted without it"
+            yield Finding("note", "option-not-counted", message, "measure it with `packager bench`")
+        elif effect is None and name in known:
+            message = f"nobody has looked at what {name!r} of {who} does to memory and speed"
+            hint = "compare the plan with the engine's log at its first start"
+            yield Finding("warning", "option-not-counted", message, hint)
+
+
+def _left_over(engine: str, name: str, value: str, options: Texts) -> Effect:
+    """Return what of a counted option is not counted."""
+    is_off = value.lower() in ("false", "auto", "0")
+    if name == CACHE[engine]:
+        return "none" if is_off or value in _table()[engine]["cache"] else "memory"
+    if name == "enable-lora" and not is_off and not count_options(engine, options).adapter_rank:
+        return "memory"
+    return "speed" if name in SLOWER and not is_off else "none"
+
+
+def _known(container: ContainerFacts) -> frozenset[str]:
+    schema = find_schema(container.engine, container.engine_version)
+    if container.family != "lmi":
+        return frozenset(schema.options)
+    own = lmi_options(schema, int(container.release or 0)).types.keys()
+    passed = {key.removeprefix("option.").replace("_", "-") for key in own}
+    return frozenset(passed & schema.options.keys())
+
+
+def _first(options: Texts, names: tuple[str, ...]) -> int:
+    found = (int(_number(options.get(name, ""))) for name in names)
+    return next((number for number in found if number > 0), 0)
+
+
+def _number(text: str) -> float:
+    if SIZE.fullmatch(text):
+        text = str(read_size(text))
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if 0 < number < MOST else 0.0
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    read = read_shipped(TABLE)
+    return {
+        engine: {
+            key: rows if isinstance(rows, dict) else frozenset(rows) for key, rows in table.items()
+        }
+        for engine, table in read.items()
+    }
