@@ -21,6 +21,7 @@ from packager.check.targets import UPSTREAM
 from packager.check.values import Place, Remark, Server, Setting, Target, Word
 from packager.core.values import dataclass
 from packager.core.versions import is_before
+from packager.engines.capability import check_capability
 from packager.engines.given import asked_config
 from packager.engines.lengths import judge_length
 from packager.engines.rules import Facts
@@ -126,7 +127,8 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
     draft, config = settings.get(dialect.draft_option), asked_config(_texts(options))
     if draft is not None and config is not None:
         yield from located(check_draft_config(dialect.who, config, schema), {}, draft.place)
-    yield from located(dialect.check(case), names, server.place)
+    able = check_capability(dialect.who, target.family, target.version, options, facts)
+    yield from located((*dialect.check(case), *able), names, server.place)
 
 
 def engine_settings(server: Server, target: Target) -> Mapping[str, Given]:

@@ -27,6 +27,7 @@ FACTS = frozenset(
         # of the model
         *("architecture", "model_type", "heads", "kv_heads", "head_dim", "layers", "vocab_size"),
         *("max_positions", "experts", "attention", "has_states", "has_tower", "model_dtype"),
+        "weight_format",  # in the words of `Instance.formats`
         "quantization",  # method of the checkpoint that is served; "" for whole weights
         # of the machine
         *("device", "devices", "compute_capability"),

@@ -45,6 +45,8 @@ NO_FACTS: Facts = MappingProxyType({})
 NO_OPTIONS: Mapping[str, Option] = MappingProxyType({})
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
+QUANTIZED = {"fp8": "fp8_w8a8"}  # precision of weights that are quantized here → their format
+
 LONGEST_VALUE = 60  # characters of a value in a message
 
 HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])i?", re.ASCII)
@@ -86,6 +88,7 @@ def plan_facts(plan: Plan) -> Facts:
     facts = {**model_facts(plan.profile), **device_facts(plan.instance)}
     if plan.quantization is not None and not plan.quantization.existing:
         facts["quantization"] = plan.quantization.checkpoint_format  # "": as the weights are read
+        facts["weight_format"] = QUANTIZED.get(plan.precision, "")
     return facts
 
 
@@ -109,6 +112,7 @@ def model_facts(profile: ModelProfile) -> Facts:
         "has_tower": profile.tower_bytes > 0,
         "model_dtype": profile.dtype,
         "quantization": profile.quantization,
+        "weight_format": profile.weight_format,
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.core.techniques import cache_option
+from packager.engines.capability import CACHE_DTYPE, check_capability
 from packager.engines.lmi.options import CLOSED_UNTIL, VLLM_NAMES, LmiOptions
 from packager.engines.lmi.render import (
     ASYNC_MODE,
@@ -123,6 +124,8 @@ def check_settings(
         yield from check_rules(
             "vLLM", "vllm", vllm_version, asked, facts=facts, options=vllm, spelled=spelled
         )
+        name = spelled.get(CACHE_DTYPE, CACHE_DTYPE)
+        yield from check_capability("vLLM", "vllm", vllm_version, asked, facts, spelled=name)
 
 
 def _other_handler(meant: Mapping[str, str], release: int) -> Finding | None:

@@ -12,6 +12,7 @@ from packager.core.request import MOST_NODES
 from packager.core.serving import ServingConfig
 from packager.core.stopping import Stopping
 from packager.core.traits import EngineTraits
+from packager.engines.capability import check_capability
 from packager.engines.prequantized import check_arrived
 from packager.engines.rules import plan_facts
 from packager.engines.sagemaker import check_environment
@@ -112,6 +113,8 @@ class SglangFamily:
             one_word=by_environment,
             judged={ALGORITHM} if plan.draft is not None else (),  # above, in the draft's words
         )
+        version = plan.container.engine_version
+        yield from check_capability("SGLang", "sglang", version, options(plan), plan_facts(plan))
         if by_environment:
             yield from check_environment(plan, environment(plan))
 

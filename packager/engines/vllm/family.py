@@ -10,6 +10,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.traits import EngineTraits
+from packager.engines.capability import check_capability
 from packager.engines.compiled_start import with_compiled
 from packager.engines.prequantized import check_arrived
 from packager.engines.rules import plan_facts
@@ -83,6 +84,7 @@ class VllmFamily:
         yield from check_engine_options(plan, own_options(plan), asked_names(plan, schema))
         version, facts = plan.container.engine_version, plan_facts(plan)
         yield from check_options("vLLM", options(plan), schema, facts, version=version)
+        yield from check_capability("vLLM", "vllm", version, options(plan), facts)
         yield from check_draft("vLLM", plan, schema)
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)
