@@ -18,6 +18,7 @@ from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.units import GIB
 from packager.core.values import dataclass
+from packager.sizing.adapters import adapter_bytes
 from packager.sizing.device_rules import RULES, MemoryRules
 from packager.sizing.engine_memory import (
     EngineMemory,
@@ -264,23 +265,8 @@ def _weights_bytes(setting: _Setting) -> int:
     if setting.instance.kind == "nvidia":
         extra = extra_weights(profile.architecture)
         weights += int(weights * extra.share) + extra.extra_bytes
-    return max(0, weights - demand.offloaded_bytes) + _adapter_bytes(setting)
-
-
-def _adapter_bytes(setting: _Setting) -> int:
-    """Return the slots of LoRA adapters: a pair of thin matrices for each linear layer.
-
-    Of the two, one is whole on every device: vLLM 0.33.0, lora/layers.
-    """
-    profile, split, demand = setting.profile, setting.split, setting.demand
-    hidden, tp_degree = profile.hidden_size, split.tp_degree
-    heads = 2 * (profile.heads + profile.kv_heads) * profile.head_dim
-    inner = 3 * (hidden + profile.intermediate_size // tp_degree)
-    if profile.experts:
-        inner = 3 * (hidden + profile.expert_size // tp_degree) * profile.experts
-    layers = -(-profile.layers // split.pp_degree)
-    entries = layers * (4 * hidden + heads // tp_degree + inner)
-    return demand.adapter_slots * demand.adapter_rank * entries * ELEMENT_BYTES
+    weights = max(0, weights - demand.offloaded_bytes)
+    return weights + adapter_bytes(profile, split, demand.adapter_slots, demand.adapter_rank)
 
 
 def _expert_padding(setting: _Setting) -> float:
