@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-from packager.core import documents
-from packager.core.image import MEDIA_INDEX, MEDIA_MANIFEST, Descriptor
-from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
+from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.core.values import dataclass
 from packager.errors import AccessDenied, PackagerError, Unavailable
-from packager.images.oci import INDEX_TYPES, MANIFEST_TYPES, is_digest, parse_object, sha256
-from packager.images.registry.auth import NOTHING, Access, Authenticator, pull, push
-from packager.images.registry.credential import FindCredentials
-from packager.images.registry.credentials import find_credentials
+from packager.images.oci import is_digest, parse_object, sha256
+from packager.images.registry.auth import NOTHING, pull, push
+from packager.images.registry.exchange import LONGEST_ERROR, Exchange
 from packager.images.registry.failures import (
-    AccessRefused,
     ContentMismatch,
     NotInRegistry,
     RegistryBusy,
     RegistryUnreachable,
     RepositoryMissing,
-    ServiceLimited,
     SizeMismatch,
-    StorageRefused,
     UnexpectedAnswer,
     WriteRefused,
 )
@@ -42,34 +36,27 @@ from packager.images.registry.leniency import (
     STORE_MANIFEST,
     is_doubtful,
 )
-from packager.images.registry.origins import commit_address, join_address, origin_of
-from packager.images.registry.reference import DOCKER_HUB, is_tag
+from packager.images.registry.media_types import TYPES, manifest_type, media_type
+from packager.images.registry.origins import commit_address
+from packager.images.registry.reference import is_tag
 from packager.images.registry.resuming import range_start, read_whole, whole_size
 from packager.images.registry.transport import (
     ATTEMPTS,
     TRANSIENT,
-    Method,
     Response,
-    Transport,
     header_number,
-    retry_after_s,
 )
-from packager.images.registry.upload_strategies import UploadForms
-from packager.remote.refusals import find_refusal, read_error
+from packager.remote.refusals import read_error
 
 CHUNK = 1024 * 1024
 LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take
 UNKNOWN_SIZE = -1  # of a blob that is there, where the registry does not say how large it is
 COMMIT_TIMEOUT_S = 900.0  # a registry on object storage copies the blob before it answers
 _CANCEL_TIMEOUT_S = 5.0
-_LONGEST_ERROR = 64 * 1024
 _PING_ATTEMPTS = 2
-_HUB_HOST = "registry-1.docker.io"
-_TYPES = (*MANIFEST_TYPES, *INDEX_TYPES)
-_ACCEPT = {"Accept": ", ".join(_TYPES)}
+_ACCEPT = {"Accept": ", ".join(TYPES)}
 _MOST_PAGES = 100
 _NO_REFERRERS = (400, 403, 404, 405, 501)  # go-containerregistry takes 400 for "no such list", too
-_RIGHTS = frozenset({"DENIED", "UNAUTHORIZED"})
 _NEXT_PAGE = re.compile(r'<([^<>]*)>[ \t]*;[ \t]*rel="?next"?')
 
 
@@ -82,42 +69,21 @@ class Manifest:
     data: bytes
 
 
-class RegistryClient:
+class RegistryClient(Exchange):
     """Talks to one registry. Safe to use from several threads."""
-
-    def __init__(
-        self,
-        host: str,
-        *,
-        transport: Transport | None = None,
-        find_credentials: FindCredentials = find_credentials,
-        traits: RegistryTraits = UNKNOWN_REGISTRY,
-    ) -> None:
-        self.host = host
-        self.traits = traits
-        self.forms = UploadForms(traits)
-        self.transport = transport or Transport()
-        self._base = self.transport.base_url(_HUB_HOST if host == DOCKER_HUB else host)
-        self._origin = origin_of(self._base)
-        self.auth = Authenticator(host, self.transport, find_credentials)
-
-    @property
-    def authority(self) -> str:
-        """`HOST[:PORT]` that is really spoken to."""
-        return self._origin.authority
 
     def ping(self) -> None:
         """Check that a registry is there, and, where it says so already, our password."""
         what = "GET /v2/"
         url = f"{self._base}/v2/"
         answer = self.transport.call("GET", url, headers={}, attempts=_PING_ATTEMPTS)
-        body = answer.read(_LONGEST_ERROR)
+        body = answer.read(LONGEST_ERROR)
         if answer.status == 401:
             self.auth.learn(answer.headers.get("WWW-Authenticate", ""))
             if self.auth.scheme == "bearer":
                 return  # a token needs a purpose
             answer = self._call("GET", url, NOTHING, attempts=_PING_ATTEMPTS)
-            body = answer.read(_LONGEST_ERROR)
+            body = answer.read(LONGEST_ERROR)
         if answer.status == 200:
             return
         if answer.status == 404:
@@ -131,15 +97,15 @@ class RegistryClient:
         answer = self._call(
             "HEAD", self._manifest_url(repository, pointer), pull(repository), headers=_ACCEPT
         )
-        answer.read(_LONGEST_ERROR)
+        answer.read(LONGEST_ERROR)
         if answer.status == 404:
             return None
         digest = answer.headers.get("Docker-Content-Digest", "")
-        media_type = _media_type(answer)
+        told = media_type(answer)
         length = header_number(answer.headers.get("Content-Length", ""))
-        says_all = is_digest(digest) and media_type in _TYPES and length is not None
+        says_all = is_digest(digest) and told in TYPES and length is not None
         if answer.status == 200 and says_all and (":" not in pointer or pointer == digest):
-            return Descriptor(media_type=media_type, digest=digest, size=length or 0)
+            return Descriptor(media_type=told, digest=digest, size=length or 0)
         # What a HEAD leaves out, or does not get, the manifest itself tells.
         try:
             found = self.get_manifest(repository, pointer)
@@ -164,7 +130,7 @@ class RegistryClient:
             self._check_digest(pointer, digest)
         elif is_digest(stored) and stored != digest:
             return self._settle_manifest(repository, digest, stored)
-        return Manifest(digest=digest, media_type=_manifest_type(answer, data), data=data)
+        return Manifest(digest=digest, media_type=manifest_type(answer, data), data=data)
 
     def _settle_manifest(self, repository: str, digest: str, stored: str) -> Manifest:
         """Return what a tag means whose manifest and digest disagree: what is there by its digest.
@@ -241,7 +207,7 @@ class RegistryClient:
                     raise
                 self.transport.pause(attempt)
                 continue
-            answer.read(_LONGEST_ERROR)
+            answer.read(LONGEST_ERROR)
             return answer
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -277,7 +243,7 @@ class RegistryClient:
                 return None
             self._expect(answer, (200,), pull(repository), what)
             data = answer.read(LONGEST_MANIFEST)
-            if _manifest_type(answer, data) != MEDIA_INDEX:
+            if manifest_type(answer, data) != MEDIA_INDEX:
                 return None  # a web page, say
             found = parse_object(data, "list of referrers").get("manifests")
             listed = found if isinstance(found, list) else []
@@ -306,7 +272,7 @@ class RegistryClient:
         registry sends to may take a signature for GET only, and a HEAD tells no reasons.
         """
         answer = self._call("HEAD", self._blob_url(repository, digest), pull(repository))
-        answer.read(_LONGEST_ERROR)
+        answer.read(LONGEST_ERROR)
         if answer.status == 404:
             return None
         length = header_number(answer.headers.get("Content-Length", ""))
@@ -403,10 +369,10 @@ class RegistryClient:
         answer = self._call("POST", self._uploads_url(repository), push(repository))
         if answer.status == 404:
             create = self.traits.create.format(repository=repository, host=self.host)
-            codes = read_error(answer.read(_LONGEST_ERROR)).shown
+            codes = read_error(answer.read(LONGEST_ERROR)).shown
             raise RepositoryMissing(self.host, repository, create, codes)
         self._expect(answer, OPEN_UPLOAD.taken, push(repository), what)
-        answer.read(_LONGEST_ERROR)
+        answer.read(LONGEST_ERROR)
         self.forms.hear(answer.headers)
         return self._location(answer, what)
 
@@ -423,7 +389,7 @@ class RegistryClient:
             )
         except (AccessDenied, Unavailable):
             return self.start_upload(repository)  # it may be `source` that we must not read
-        answer.read(_LONGEST_ERROR)
+        answer.read(LONGEST_ERROR)
         if answer.status == 201:
             return None
         if answer.status in OPEN_UPLOAD.taken and answer.headers.get("Location"):
@@ -442,7 +408,7 @@ class RegistryClient:
             read_timeout_s=COMMIT_TIMEOUT_S,
         )
         self._expect(answer, CLOSE_UPLOAD.taken, push(repository), what)
-        answer.read(_LONGEST_ERROR)
+        answer.read(LONGEST_ERROR)
         stored = answer.headers.get("Docker-Content-Digest", "")
         self.settle_upload(repository, digest, size, answer.status, stored)
 
@@ -468,89 +434,6 @@ class RegistryClient:
                 "DELETE", upload, push(repository), attempts=1, read_timeout_s=_CANCEL_TIMEOUT_S
             ).close()
 
-    def authorization(self, url: str, access: Access, *, for_body: bool = False) -> str:
-        """The `Authorization` value for `url`; nothing for an address on another host."""
-        ours = origin_of(url) == self._origin
-        return self.auth.header(access, for_body=for_body) if ours else ""
-
-    def resolve(self, base: str, location: str) -> str:
-        """The absolute address of a `Location`, if it may be used."""
-        url = join_address(base, location)
-        self.transport.check_form(url, self.host)
-        parts = urlsplit(url)
-        if (
-            parts.scheme == "http"
-            and self._origin.scheme == "https"
-            and parts.hostname == self._origin.host
-        ):
-            # A registry behind a proxy that does not know that the proxy speaks TLS.
-            url = f"{self._base}{url[len(f'http://{parts.netloc}') :]}"
-        self.transport.check(url, self.host)
-        return url
-
-    def failure(
-        self, status: int, body: bytes, access: Access, what: str, *, method: str, url: str
-    ) -> PackagerError:
-        """The error for an answer from `url` that is not the one hoped for."""
-        error = read_error(body)
-        at, codes = origin_of(url), error.shown
-        elsewhere = at != self._origin
-        refusal = find_refusal("storage" if elsewhere else "registry", method, status, error)
-        if refusal is not None and refusal.kind == "passing":
-            return RegistryBusy(at.authority, status, codes)
-        if elsewhere and status not in (*TRANSIENT, 404):
-            answer = f"{status}{codes}"
-            return StorageRefused(self.host, at.authority, what, answer, refusal)
-        if refusal is not None:
-            made = {"access": AccessRefused, "output": WriteRefused, "busy": ServiceLimited}
-            return made[refusal.kind](self.host, what, refusal, codes)
-        if status in (401, 403) or (status < 500 and not _RIGHTS.isdisjoint(error.codes)):
-            return self.auth.denied(access, codes)
-        if status == 404:
-            return NotInRegistry(self.host, what, codes)
-        if status in TRANSIENT:
-            return RegistryBusy(at.authority, status, codes)
-        hint = ""
-        if status == 400 and not codes and self._origin.scheme == "http":
-            hint = "if it speaks TLS, name its authority's certificate with --ca-file FILE"
-        return UnexpectedAnswer(self.host, what, f"{status}{codes}", hint=hint)
-
-    def _call(
-        self,
-        method: Method,
-        url: str,
-        access: Access,
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        attempts: int = ATTEMPTS,
-        read_timeout_s: float | None = None,
-    ) -> Response:
-        """Send a request, and again after a 401: the last time with a token of its own."""
-        sent = dict(headers or {})
-        authorization = self.authorization(url, access)
-        for renewals_left in (2, 1, 0):
-            if authorization:
-                sent["Authorization"] = authorization
-            answer = self.transport.call(
-                method,
-                url,
-                headers=sent,
-                body=body,
-                attempts=attempts,
-                read_timeout_s=read_timeout_s,
-            )
-            ours = origin_of(answer.url) == self._origin
-            if answer.status != 401 or not ours or not renewals_left:
-                break
-            challenge = answer.headers.get("WWW-Authenticate", "")
-            better = self.auth.answer(challenge, access, authorization, own=renewals_left == 1)
-            if not better:
-                break
-            answer.read(_LONGEST_ERROR)
-            authorization = better
-        return answer
-
     def _open_blob(self, repository: str, digest: str, offset: int) -> Response:
         answer = self._call(
             "GET",
@@ -564,58 +447,3 @@ class RegistryClient:
         what = f"blob {digest} in {repository!r}"
         self._expect(answer, (200, 206), pull(repository), what)
         return answer
-
-    def _expect(
-        self, answer: Response, statuses: Collection[int], access: Access, what: str
-    ) -> None:
-        if answer.status not in statuses:
-            error = self._failure(answer, answer.read(_LONGEST_ERROR), access, what)
-            if isinstance(error, Unavailable):
-                error.retry_after_s = retry_after_s(answer.headers)
-            raise error
-
-    def _failure(self, answer: Response, body: bytes, access: Access, what: str) -> PackagerError:
-        return self.failure(answer.status, body, access, what, method=answer.method, url=answer.url)
-
-    def _check_digest(self, expected: str, found: str) -> None:
-        if expected != found:
-            raise ContentMismatch(self.host, expected, found)
-
-    def _location(self, answer: Response, what: str) -> str:
-        location = answer.headers.get("Location", "")
-        if not location:
-            raise UnexpectedAnswer(self.host, what, f"{answer.status} without a Location")
-        return self.resolve(answer.url, location)
-
-    def _manifest_url(self, repository: str, pointer: str) -> str:
-        return f"{self._base}/v2/{repository}/manifests/{pointer}"
-
-    def _blob_url(self, repository: str, digest: str) -> str:
-        return f"{self._base}/v2/{repository}/blobs/{digest}"
-
-    def _uploads_url(self, repository: str) -> str:
-        return f"{self._base}/v2/{repository}/blobs/uploads/"
-
-
-def _media_type(answer: Response) -> str:
-    return answer.headers.get("Content-Type", "").partition(";")[0].strip()
-
-
-def _manifest_type(answer: Response, data: bytes) -> str:
-    """Return the media type of a manifest: its own where the header names none of a manifest.
-
-    Servers of files say text/plain or application/octet-stream (containers/image, GuessMIMEType).
-    """
-    told = _media_type(answer)
-    if told in _TYPES:
-        return told
-    try:
-        document = documents.parse_object(data, max_bytes=LONGEST_MANIFEST)
-    except documents.NotStrict:
-        return told
-    own = document.get("mediaType")
-    if isinstance(own, str) and own in _TYPES:
-        return own
-    return (
-        MEDIA_INDEX if "manifests" in document else MEDIA_MANIFEST if "layers" in document else told
-    )
