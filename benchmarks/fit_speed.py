@@ -28,11 +28,13 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.versions import LOWEST, version_key
 from packager.performance import exchange, speed_table
-from packager.performance.speed_table import Kind
+from packager.performance.devices import figures_named
+from packager.performance.speed_table import Form, Kind
 from packager.performance.speed_terms import (
     FIRST_TERMS,
     PROMPT_TERMS,
     STEP_TERMS,
+    figure_of,
     first_terms,
     prompt_terms,
     step_terms,
@@ -40,30 +42,55 @@ from packager.performance.speed_terms import (
 
 KINDS: tuple[Kind, ...] = ("dense", "moe")
 FOLDS = 5
-PULL = 8.0  # points that a cell's coefficients are held to those of its kind with
-KIND_PULL = 0.05  # share of the points that those of a kind are held to `EXPECTED` with
-ROUNDS = 12
+# Points that coefficients are held with to those of the level above: of an engine's to those of
+# its kind, of a device's to those of its engine; of a kind's, as a share of its points, to
+# `EXPECTED`.  A coefficient that points do not determine stays with its neighbours.
+ENGINE_PULL, DEVICE_PULL, KIND_PULL = 400.0, 20.0, 0.2
+ROUNDS = 8
+MODEL_ROUNDS = 4  # of coefficients and factors of models, in turns
+# What a model misses all coefficients by is its own factor, held to 1 with so many points; the
+# coefficients still have to explain the rest of it.
+MODEL_PULL, MODEL_SHARE = 4.0, 0.8
+# Terms that are measured times by themselves; what else sharing costs is `joined_layer`.
+AS_MEASURED, STIFF = frozenset({"exchange", "prompt_exchange"}), 1000.0
 LEAST_ERROR = 0.02  # below it, a residual weighs no more
 COVERAGE = 0.90
 LEAST_CURVES = 8  # a cell with fewer is no cell of its own
 
+Row = tuple[float, ...]
+Key = tuple[str, str]  # engine and device; ("", "") of a kind, (engine, "") of all its devices
+Place = tuple[str, Form]  # engine, form of the model
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFit:
+    """Coefficients of one time by engine and device, and factors of the models."""
+
+    coefficients: Mapping[Key, Sequence[float]]
+    factors: Mapping[Place, float]
+
+    def time_s(self, point: SpeedPoint, terms: Row) -> float:
+        """Predict a time by the coefficients nearest to the point and the factor of its model."""
+        engine, device = point.setup.engine, point.setup.accelerator.name
+        keys = ((engine, device), (engine, ""), ("", ""))
+        nearest = next(self.coefficients[key] for key in keys if key in self.coefficients)
+        return float(np.dot(nearest, terms)) * self.factors.get(place_of(point), 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Coefficients of both times."""
+    """Both times of one kind of model."""
 
-    tpot: Sequence[float]
-    ttft: Sequence[float]
+    tpot: TimeFit
+    ttft: TimeFit
 
 
 LEAST_SHARE = 0.5  # of what is expected of a term, that its coefficient is at least
 
 # What physics says of the terms, where measurements do not: bandwidth is reached, peaks are not
 # quite; kernels take microseconds.  Where two terms cannot be told apart, neither becomes 0.
-EXPECTED = Fitted(
-    tpot=(1, 1, 1, 0.7, 30e-6, 5e-6, 4e-6, 1, 20e-6, 1.2, 3, 50e-6, 1.2),
-    ttft=(0.03, 1, 1.5, 3, 100e-6, 1.2, 0.12, 0.2, 3e-6, 0.12, 200e-6),
-)
+STEP_EXPECTED = (1, 1, 1, 0.7, 5, 30e-6, 5e-6, 20e-6, 4e-6, 5e-6, 1, 20e-6, 1.2, 3, 50e-6, 1)
+FIRST_EXPECTED = (0.03, 1, 1.5, 3, 100e-6, 1.2, 0.12, 0.2, 3e-6, 0.12, 200e-6)
 
 SOURCE = (
     "silicon_sample.csv of aiconfigurator (github.com/ai-dynamo/aiconfigurator, Apache-2.0, commit "
@@ -85,8 +112,6 @@ MEASURED = (
 )
 SIZES = tuple(128 * 4**power for power in range(11))  # elements of a message
 
-Row = tuple[float, ...]
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -104,7 +129,11 @@ class Missed:
     sample: Sample
     tpot: float
     ttft: float
-    throughput: float
+
+    @property
+    def throughput(self) -> float:
+        """Return the error of tokens a second, which are as many as times are short."""
+        return -self.tpot / (1 + self.tpot)
 
 
 def make_samples(points: Iterable[SpeedPoint]) -> list[Sample]:
@@ -120,35 +149,29 @@ def make_samples(points: Iterable[SpeedPoint]) -> list[Sample]:
     return found
 
 
-def fit_kind(samples: Sequence[Sample]) -> dict[tuple[str, str, Kind] | Kind, Fitted]:
-    """Fit every cell of one kind, and all of them together under the kind's own name."""
-    if not samples:
-        return {}
-    kind = samples[0].point.kind
-    whole = _fit(samples, None)
-    found: dict[tuple[str, str, Kind] | Kind, Fitted] = {kind: whole}
-    for cell in sorted({sample.point.cell for sample in samples}):
-        inside = [sample for sample in samples if sample.point.cell == cell]
-        if len({sample.point.curve for sample in inside}) >= LEAST_CURVES:
-            found[cell] = _fit(inside, whole)
-    return found
-
-
-def missed(fitted: Mapping[tuple[str, str, Kind] | Kind, Fitted], sample: Sample) -> Missed:
-    """Return how far a fit is from a point."""
-    point = sample.point
-    coefficients = fitted.get(point.cell, fitted[point.kind])
-    tpot_s = float(np.dot(coefficients.tpot, sample.tpot))
-    ttft_s = float(np.dot(coefficients.ttft, sample.ttft))
-    tokens = point.output_tokens
-    tokens_s = point.batch * tokens / (ttft_s + (tokens - 1) * tpot_s)
-    # As a reader meets it: how far the measured value is from the predicted one.
-    return Missed(
-        sample,
-        point.tpot_s / tpot_s - 1,
-        point.ttft_s / ttft_s - 1 if point.ttft_s else 0.0,
-        point.tokens_s / tokens_s - 1,
+def fit_kind(samples: Sequence[Sample]) -> Fitted:
+    """Fit both times of samples of one kind."""
+    points = [sample.point for sample in samples]
+    tpot = np.array([(*sample.tpot, sample.point.tpot_s) for sample in samples])
+    seen = [n for n, point in enumerate(points) if point.ttft_s > 0]
+    ttft = np.array([(*samples[n].ttft, points[n].ttft_s) for n in seen])
+    return Fitted(
+        _fit_time(points, tpot, STEP_EXPECTED, STEP_TERMS + PROMPT_TERMS),
+        _fit_time([points[n] for n in seen], ttft, FIRST_EXPECTED, FIRST_TERMS),
     )
+
+
+def place_of(point: SpeedPoint) -> Place:
+    """Return what the factor of a model belongs to: the same on every device, in every format."""
+    return (point.setup.engine, point.form)
+
+
+def missed(fitted: Fitted, sample: Sample) -> Missed:
+    """Return how far a fit is from a point, as a reader meets it: a share of the prediction."""
+    point = sample.point
+    tpot = point.tpot_s / fitted.tpot.time_s(point, sample.tpot) - 1
+    ttft_s = fitted.ttft.time_s(point, sample.ttft)
+    return Missed(sample, tpot, point.ttft_s / ttft_s - 1 if point.ttft_s else 0.0)
 
 
 def left_out(
@@ -162,10 +185,9 @@ def left_out(
     for part in parts:
         names = set(part)
         rest = [sample for sample in samples if group_of(sample.point) not in names]
-        if not rest:
-            continue
-        fitted = fit_kind(rest)
-        found += [missed(fitted, each) for each in samples if group_of(each.point) in names]
+        if rest:
+            fitted = fit_kind(rest)
+            found += [missed(fitted, each) for each in samples if group_of(each.point) in names]
     return found
 
 
@@ -196,71 +218,152 @@ def band(errors: Iterable[float]) -> float:
     return sizes[place]
 
 
-def _fit(samples: Sequence[Sample], whole: Fitted | None) -> Fitted:
-    tpot = np.array([sample.tpot for sample in samples])
-    ttft = np.array([sample.ttft for sample in samples])
-    seen = np.array([sample.point.ttft_s > 0 for sample in samples])
-    prior, pull = (whole, PULL) if whole else (EXPECTED, KIND_PULL * len(samples))
-    tpot_s = np.array([sample.point.tpot_s for sample in samples])
-    ttft_s = np.array([sample.point.ttft_s for sample in samples])
-    return Fitted(
-        _solve(tpot, tpot_s, prior.tpot, pull, EXPECTED.tpot),
-        _solve(ttft[seen], ttft_s[seen], prior.ttft, pull, EXPECTED.ttft),
-    )
+def _fit_time(
+    points: Sequence[SpeedPoint], rows: Any, expected: Row, names: Sequence[str]
+) -> TimeFit:
+    """Fit coefficients and factors of models in turns; the last column of `rows` is the time."""
+    places = [place_of(point) for point in points]
+    terms, times = rows[:, :-1], rows[:, -1]
+    fit = TimeFit({}, {})
+    for _ in range(MODEL_ROUNDS):
+        own = np.array([fit.factors.get(place, 1.0) ** MODEL_SHARE for place in places])
+        shares = terms * (own / times)[:, None]
+        fit = TimeFit(_fit_levels(points, shares, expected, names), {})
+        errors: dict[Place, list[float]] = {}
+        for point, place, row, time in zip(points, places, terms, times, strict=True):
+            if point.cell[:2] in fit.coefficients:  # few curves prove nothing of other devices
+                errors.setdefault(place, []).append(np.log(time / fit.time_s(point, row)))
+        factors = {
+            place: float(np.exp(np.median(found) * len(found) / (len(found) + MODEL_PULL)))
+            for place, found in errors.items()
+        }
+        fit = TimeFit(fit.coefficients, factors)
+    return fit
 
 
-def _solve(
-    terms: Any, times: Any, prior: Sequence[float], pull: float, expected: Sequence[float]
-) -> Sequence[float]:
-    """Fit coefficients above their least to relative errors, towards the least absolute ones."""
+def _fit_levels(
+    points: Sequence[SpeedPoint], rows: Any, expected: Row, names: Sequence[str]
+) -> dict[Key, Sequence[float]]:
+    """Fit coefficients of the kind, of each engine, and of each device under their order."""
     least = LEAST_SHARE * np.asarray(expected)
-    rows = terms / times[:, None]
-    weights = np.ones(len(times))
-    found = np.zeros(rows.shape[1])
-    usual = np.maximum(rows.mean(axis=0), 1e-30)
+    every = np.eye(len(names))
+    stiff = np.array([STIFF if name in AS_MEASURED else 1.0 for name in names])
+    kind = _solve(rows, np.asarray(expected), KIND_PULL * len(rows) * stiff, least, every)
+    found: dict[Key, Sequence[float]] = {("", ""): kind}
+    for engine in sorted({point.setup.engine for point in points}):
+        mine = np.array([point.setup.engine == engine for point in points])
+        found[engine, ""] = _solve(rows[mine], kind, ENGINE_PULL * stiff, least, every)
+        own = [point for point in points if point.setup.engine == engine]
+        curves: dict[str, set[str]] = {}
+        for point in own:
+            curves.setdefault(point.setup.accelerator.name, set()).add(point.curve)
+        devices = sorted(name for name in curves if len(curves[name]) >= LEAST_CURVES)
+        if not devices:
+            continue
+        placed = np.zeros((len(own), len(devices), len(names)))
+        for n, (point, row) in enumerate(zip(own, rows[mine], strict=True)):
+            if point.setup.accelerator.name in devices:
+                placed[n, devices.index(point.setup.accelerator.name)] = row
+        wide = placed.reshape(len(own), -1)
+        solved = _solve(
+            wide[wide.any(axis=1)],
+            np.tile(found[engine, ""], len(devices)),
+            DEVICE_PULL * np.tile(stiff, len(devices)),
+            np.tile(least, len(devices)),
+            ordered_steps(devices, names),
+        )
+        for device, part in zip(devices, np.split(solved, len(devices)), strict=True):
+            found[engine, device] = part
+    return found
+
+
+def ordered_steps(devices: Sequence[str], names: Sequence[str]) -> Any:
+    """Return what coefficients above their least are sums of, so that no term is out of order.
+
+    A time that does not fall from a device to one that it outdoes is a sum of steps: each is
+    1 on devices that lie below together with all that those outdo.  Columns are steps, rows
+    coefficients, which are the times in units of the data sheet.
+    """
+    sheets = [figures_named(device, "", 8) for device in devices]
+    below = [
+        chosen
+        for size in range(1, len(devices) + 1)
+        for chosen in combinations(range(len(devices)), size)
+        if all(
+            other in chosen
+            for one in chosen
+            for other in range(len(devices))
+            if sheets[one].outdoes(sheets[other])
+        )
+    ]
+    steps = np.zeros((len(devices), len(names), len(below), len(names)))
+    for column, chosen in enumerate(below):
+        for device in chosen:
+            for term, name in enumerate(names):
+                scale = figure_of(name, sheets[device]) / figure_of(name, sheets[0])
+                steps[device, term, column, term] = scale
+    return steps.reshape(len(devices) * len(names), -1)
+
+
+def _solve(rows: Any, prior: Any, pull: Any, least: Any, steps: Any) -> Any:
+    """Fit sums of steps above the least to relative errors, towards the least absolute ones.
+
+    `pull` has the points that each coefficient is held to its prior with.
+    """
+    weights = np.ones(len(rows))
+    parts = np.zeros(steps.shape[1])
+    usual = rows.sum(axis=0) / np.maximum((rows > 0).sum(axis=0), 1)
+    usual = np.maximum(usual, 1e-30)
     for _ in range(ROUNDS):
-        held = np.sqrt(pull * np.mean(weights**2)) * np.diag(usual)
+        held = np.diag(np.sqrt(pull * np.mean(weights**2)) * usual)
         matrix = np.vstack([rows * weights[:, None], held])
         right = np.concatenate([weights, held @ np.asarray(prior)]) - matrix @ least
+        matrix = matrix @ steps
         lengths = np.linalg.norm(matrix, axis=0)
         lengths[lengths == 0] = 1.0
-        found = nnls(matrix / lengths, right) / lengths + least
+        parts = nnls(matrix / lengths, right, parts * lengths) / lengths
+        found = steps @ parts + least
         errors = np.abs(rows @ found - 1)
         weights = 1 / np.sqrt(np.maximum(errors, LEAST_ERROR))
-    return [float(value) for value in found]
+    return found
 
 
-def nnls(matrix: Any, right: Any) -> Any:
-    """Solve least squares without negative values, by Lawson and Hanson's active sets."""
+def nnls(matrix: Any, right: Any, start: Any = None) -> Any:
+    """Solve least squares without negative values, by Lawson and Hanson's active sets.
+
+    `start` is a solution of a problem that resembles this one.
+    """
     gram, target = matrix.T @ matrix, matrix.T @ right
     size = len(target)
-    found = np.zeros(size)
-    free = np.zeros(size, dtype=bool)
+    found = np.zeros(size) if start is None else start
+    free = found > 0
     for _ in range(10 * size):
+        while free.any():
+            trial = np.zeros(size)
+            trial[free] = np.linalg.solve(gram[np.ix_(free, free)], target[free])
+            below = free & (trial <= 0)
+            if not below.any():
+                found = trial
+                break
+            steps = found[below] / (found[below] - trial[below])
+            found = found + steps.min() * (trial - found)
+            free &= found > 1e-15
+            found[~free] = 0.0
         slopes = target - gram @ found
         slopes[free] = -np.inf
         best = int(np.argmax(slopes))
         if free.all() or slopes[best] <= 1e-10 * abs(target).max():
             return found
         free[best] = True
-        while True:
-            trial = np.zeros(size)
-            inner = np.ix_(free, free)
-            trial[free] = np.linalg.lstsq(gram[inner], target[free], rcond=None)[0]
-            below = free & (trial <= 0)
-            if not below.any():
-                break
-            steps = found[below] / (found[below] - trial[below])
-            found = found + steps.min() * (trial - found)
-            free &= found > 1e-15
-            found[~free] = 0.0
-        found = trial
     return found
 
 
 def exchange_rows(data: Path) -> list[dict[str, Any]]:
-    """Distil the time of all-reduces: the engine's own in a graph, NCCL's where it has none."""
-    found = []
+    """Distil the time of all-reduces: the engine's own in a graph, NCCL's where it has none.
+
+    A device that outdoes another takes no longer: runs differ by how they were made.
+    """
+    found: list[dict[str, Any]] = []
     for device, instance, folder, version, nccl in MEASURED:
         accelerator = accelerator_of(find_instance(instance))
         times = _times(data / ROOT / f"systems/data/{folder}/comm/vllm/{version}", "vllm_graph")
@@ -285,6 +388,15 @@ def exchange_rows(data: Path) -> list[dict[str, Any]]:
                         "source": named,
                     }
                 )
+    for row in found:
+        same = [
+            one
+            for one in found
+            if (one["tp_degree"], one["elements"]) == (row["tp_degree"], row["elements"])
+            and _outdoes(row, one)
+        ]
+        fastest = min(same, key=lambda one: float(one["microseconds"]))
+        row["microseconds"], row["source"] = fastest["microseconds"], fastest["source"]
     return found
 
 
@@ -314,7 +426,10 @@ def _times(folder: Path, backend: str) -> dict[int, dict[int, float]]:
 
 
 def device_rows(data: Path) -> list[dict[str, Any]]:
-    """Distil what products of matrices in bf16 reach: of the bandwidth, and of the peak."""
+    """Distil what products of matrices in bf16 reach: of the bandwidth, and of the peak.
+
+    A device that outdoes another reaches no less than that: runs differ by how they were made.
+    """
     import pyarrow.parquet
 
     found = []
@@ -336,20 +451,34 @@ def device_rows(data: Path) -> list[dict[str, Any]]:
         found.append(
             {
                 "device": device,
-                "memory_share": round(float(np.median(few)), 3),
-                "compute_share": round(float(np.median(many)), 3),
+                "memory_share": float(np.median(few)),
+                "compute_share": float(np.median(many)),
                 "source": f"vLLM {version}, bf16: medians at most 4 and at least 2,048 tokens",
             }
         )
+    for row in found:
+        for share, figure in (("memory_share", "bandwidth"), ("compute_share", "peak_of_16_bits")):
+            reached = max(
+                one[share] * getattr(figures_named(one["device"], "", 8), figure)
+                for one in found
+                if _outdoes(row, one)
+            )
+            row[share] = round(reached / getattr(figures_named(row["device"], "", 8), figure), 4)
     return found
+
+
+def _outdoes(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    sheets = [figures_named(row["device"], "", 8) for row in (one, other)]
+    return sheets[0].outdoes(sheets[1])
 
 
 def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) -> str:
     """Write the table of coefficients."""
     lines = [
         "# Coefficients of the speed model; written by benchmarks/fit_speed.py, not by hand.",
+        "# A cell is of an engine on a device, of an engine on all devices, or of all engines.",
         "# `tpot`, `ttft`, `throughput`: relative errors that 90 of 100 unseen points stay below;",
-        "# of a cell on curves that were left out, of a kind on models that were.",
+        "# of a cell on curves that were left out, of the others on models that were.",
         f"source = {_toml(SOURCE)}",
         f"date = {_toml(DATE)}",
         "",
@@ -367,33 +496,35 @@ def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) 
         f"share = {share:.3f}",
     ]
     for row in devices:
-        lines += ["", "[[device]]", *(f"{name} = {_toml(value)}" for name, value in row.items())]
+        lines += _lines("device", row)
     for kind in KINDS:
         inside = [sample for sample in samples if sample.point.kind == kind]
         fitted = fit_kind(inside)
-        strangers = left_out(inside, lambda point: point.family, None)
-        lines += ["", "[[kind]]", *_cell_lines(kind, inside, fitted[kind], strangers)]
-        unseen = left_out(inside, lambda point: point.curve)
-        for cell, coefficients in fitted.items():
-            if isinstance(cell, tuple):
-                own = [sample for sample in inside if sample.point.cell == cell]
-                errors = [each for each in unseen if each.sample.point.cell == cell]
-                lines += ["", "[[cell]]", *_cell_lines(kind, own, coefficients, errors, cell)]
+        errors = {
+            False: left_out(inside, lambda point: point.family, None),
+            True: left_out(inside, lambda point: point.curve),
+        }
+        for key in fitted.tpot.coefficients:
+            own = [each for each in errors[bool(key[1])] if _is_of(each.sample.point, key)]
+            lines += _lines("cell", _cell_row(key, fitted, own))
+        for (engine, form), factor in sorted(fitted.tpot.factors.items()):
+            row = {"engine": engine, "form": form, "tpot": round(factor, 4)}
+            row["ttft"] = round(fitted.ttft.factors.get((engine, form), 1.0), 4)
+            lines += _lines("model", row)
     return "\n".join([*lines, ""])
 
 
-def _cell_lines(
-    kind: Kind,
-    samples: Sequence[Sample],
-    fitted: Fitted,
-    errors: Sequence[Missed],
-    cell: tuple[str, str, Kind] | None = None,
-) -> list[str]:
-    points = [sample.point for sample in samples]
-    values: dict[str, Any] = {"engine": cell[0], "device": cell[1]} if cell else {}
-    steps = len(STEP_TERMS)
-    values |= {
-        "kind": kind,
+def _is_of(point: SpeedPoint, key: Key) -> bool:
+    return key[0] in ("", point.setup.engine) and key[1] in ("", point.setup.accelerator.name)
+
+
+def _cell_row(key: Key, fitted: Fitted, errors: Sequence[Missed]) -> dict[str, Any]:
+    points = [each.sample.point for each in errors]
+    coefficients, steps = fitted.tpot.coefficients[key], len(STEP_TERMS)
+    return {
+        "engine": key[0],
+        "device": key[1],
+        "kind": points[0].kind,
         "points": len(points),
         "curves": len({point.curve for point in points}),
         "median": round(float(np.median([abs(each.tpot) for each in errors])), 3),
@@ -401,14 +532,18 @@ def _cell_lines(
         "ttft": round(band(each.ttft for each in errors if each.sample.point.ttft_s), 3),
         "throughput": round(band(each.throughput for each in errors), 3),
         "most_sequences": int(max(point.batch for point in points)),
-        "versions": _versions(points) if cell else [],
+        "most_tokens": max(point.input_tokens + point.output_tokens for point in points),
+        "versions": _versions(points) if key[1] else [],
         "models": sorted({point.model for point in points}),
         "forms": sorted({(*point.form, point.precision) for point in points}),
-        "step": fitted.tpot[:steps],
-        "prompt": fitted.tpot[steps:],
-        "first": fitted.ttft,
+        "step": coefficients[:steps],
+        "prompt": coefficients[steps:],
+        "first": fitted.ttft.coefficients.get(key, fitted.ttft.coefficients["", ""]),
     }
-    return [f"{name} = {_toml(value)}" for name, value in values.items() if value != []]
+
+
+def _lines(name: str, row: Mapping[str, Any]) -> list[str]:
+    return ["", f"[[{name}]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
 
 
 def _versions(points: Iterable[SpeedPoint]) -> list[str]:
@@ -422,8 +557,8 @@ def _toml(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace('"', '\\"') + '"'
     if isinstance(value, float):
-        return f"{value:.4g}" if value else "0.0"
-    if isinstance(value, tuple | list):
+        return f"{value:.10g}" if value else "0.0"
+    if isinstance(value, tuple | list | np.ndarray):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return str(value)
 

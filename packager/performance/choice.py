@@ -1,10 +1,11 @@
 """The choice among the ways to serve a model on one instance.
 
-Every split of the model over the devices is given the requests at once that fit its memory
-and are in time, and is predicted with them; the best for the goal is taken, and each that is
-passed over says why.  A pipeline waits where tensor parallelism works, a shorter length where
-a longer one fits, and idle devices where all can be used.  Without published figures of the
-device nothing is predicted: then the first split that fits is taken, in the order given.
+Every split of the model over the devices is given the longest requests and the most requests at
+once that fit its memory and are in time, and is predicted with them; what holds a request of the
+workload and is the best for the goal is taken, and each that is passed over says why.  Every
+choice is the best of a set that only grows with memory, so that more memory never makes a plan
+worse.  Where two are alike, or nothing is predicted for want of published figures, fewer stages
+win, then longer requests, then more devices, then the order given.
 """
 
 from __future__ import annotations
@@ -79,37 +80,47 @@ class Choice:
 
 def choose_layout(ways: Candidates, target: Objective) -> Choice:
     """Choose the best layout for the target; account for every split that was looked at."""
-    passed_over: list[Rejected] = []
-    for depth in sorted({split.pp_degree for split in ways.splits}):
-        splits = [split for split in ways.splits if split.pp_degree == depth]
-        for shape in ways.shapes:
-            budgets = [(split, ways.budget_at(split, shape)) for split in splits]
-            fitting = [pair for pair in budgets if pair[1].fits]
-            cut = [explain_cut(*pair) for pair in budgets if not pair[1].fits]
-            too_small = {one.what: one for one in cut}.values()
-            if not fitting:
-                continue
-            in_use = max(split.devices for split, _ in fitting)
-            tried = [
-                _serve(ways, split, shape, budget, target)
-                for split, budget in fitting
-                if split.devices == in_use
-            ]
-            best = max(tried, key=lambda layout: worth_of(layout.point, target))
-            slower = [
-                _explain_slower(one, best, target)
-                for one in tried
-                if one is not best and one.point is not None
-            ]
-            return Choice(layout=best, passed_over=(*passed_over, *too_small, *slower))
-        passed_over += too_small
-    return Choice(layout=None, passed_over=tuple(passed_over))
+    tried: list[CandidateLayout] = []
+    too_small: dict[str, Rejected] = {}
+    for split in ways.splits:
+        budgets = ((shape, ways.budget_at(split, shape)) for shape in ways.shapes)
+        shape, budget = next((pair for pair in budgets if pair[1].fits), (None, None))
+        if shape is not None and budget is not None:
+            tried.append(_serve(ways, split, shape, budget, target))
+        else:
+            cut = explain_cut(split, ways.budget_at(split, ways.shapes[-1]))
+            too_small.setdefault(cut.what, cut)
+    if not tried:
+        return Choice(layout=None, passed_over=tuple(too_small.values()))
+    best = max(tried, key=lambda layout: _rank(layout, target))
+    slower = [_explain_slower(one, best, target) for one in tried if one is not best and one.point]
+    return Choice(layout=best, passed_over=(*too_small.values(), *slower))
+
+
+def _rank(layout: CandidateLayout, target: Objective) -> tuple[float | tuple[float, ...], ...]:
+    """Return what is larger for the better layout."""
+    return (
+        _holds_workload(layout, target),
+        worth_of(layout.point, target),
+        -layout.split.pp_degree,
+        layout.shape.max_total_tokens,
+        layout.split.devices,
+    )
+
+
+def _holds_workload(layout: CandidateLayout, target: Objective) -> bool:
+    """Return whether a request of the workload fits its length and its cache."""
+    tokens = target.workload.tokens
+    return layout.shape.max_total_tokens >= tokens and layout.budget.count_requests(tokens) >= 1
 
 
 def _serve(
     ways: Candidates, split: Split, shape: Shape, least: MemoryBudget, target: Objective
 ) -> CandidateLayout:
-    """Find the requests at once for a split that fits, `least` with the shape, and predict it."""
+    """Find the requests at once for a split that fits, `least` with the shape, and predict it.
+
+    More requests at once than the most that help are not taken: they wait instead.
+    """
     copies = split.copies
     setup = ways.setup_at(split, least)
     alone = predict_point(setup, target.workload, 1) if setup else None
@@ -127,10 +138,21 @@ def _serve(
             return True
         return _in_time(predict_point(setup, target.workload, batch * copies), alone, target)
 
+    def helps(batch: int) -> bool:
+        if setup is None or batch < 2:
+            return True
+        fewer, more = (
+            predict_point(setup, target.workload, copies * number).output_tokens_s
+            for number in (batch - 1, batch)
+        )
+        return more >= fewer
+
     batch = ways.batch
     if batch is None:
         wanted = -(-target.workload.concurrency // copies) or ways.most
-        batch = choose_concurrency(min(ways.most, wanted), fits, in_time)
+        batch = choose_concurrency(
+            min(ways.most, wanted), fits, lambda number: in_time(number) and helps(number)
+        )
     budget = ways.budget_at(split, at(batch))
     point = None
     if setup is not None:

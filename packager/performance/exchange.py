@@ -16,6 +16,12 @@ from types import MappingProxyType
 
 from packager.core.catalog import Accelerator
 from packager.core.values import dataclass
+from packager.performance.devices import (
+    DeviceFigures,
+    figures_named,
+    figures_of,
+    held_between,
+)
 
 TABLE = Path(__file__).parent / "data" / "exchange.csv"
 
@@ -42,6 +48,7 @@ class Exchange:
     """All-reduces of one device in a group of one size: logarithms of elements and of seconds."""
 
     device: str
+    tp_degree: int
     sizes: tuple[float, ...]
     seconds: tuple[float, ...]
     factor: float = 1.0  # of the time: slower links than those that were measured
@@ -59,13 +66,18 @@ def exchange_s(accelerator: Accelerator, tp_degree: int, elements: float) -> flo
     """Return the time of one all-reduce over `tp_degree` devices; 0.0 where there is one."""
     if tp_degree < 2:
         return 0.0
-    found = exchange_of(
-        accelerator.name, accelerator.link, accelerator.link_bytes_s or LINK_BYTES_S, tp_degree
-    )
+    link_bytes_s = accelerator.link_bytes_s or LINK_BYTES_S
+    found = exchange_of(accelerator.name, accelerator.link, link_bytes_s, tp_degree)
     if found is None:
         sent_bytes = 4 * (tp_degree - 1) / tp_degree * elements
-        return START_S + sent_bytes / (accelerator.link_bytes_s or LINK_BYTES_S)
-    return found.time_s(elements)
+        time_s = START_S + sent_bytes / link_bytes_s
+    else:
+        time_s = found.time_s(elements)
+    if found and found.device == accelerator.name and found.tp_degree >= tp_degree:
+        return time_s
+    device = figures_of(accelerator, "", tp_degree)
+    others = ((other, times.time_s(elements)) for other, times in _measured(device, tp_degree))
+    return held_between(time_s, device, others)
 
 
 def is_measured(accelerator: Accelerator) -> bool:
@@ -87,7 +99,26 @@ def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> Ex
     degree = min((size for size in rows if size >= tp_degree), default=max(rows))
     sizes, seconds = rows[degree]
     factor = links[known][1] / link_bytes_s if known != name else 1.0
-    return Exchange(device=known, sizes=sizes, seconds=seconds, factor=max(1.0, factor))
+    return Exchange(
+        device=known,
+        tp_degree=degree,
+        sizes=sizes,
+        seconds=seconds,
+        factor=max(1.0, factor),
+    )
+
+
+@cache
+def _measured(device: DeviceFigures, tp_degree: int) -> tuple[tuple[DeviceFigures, Exchange], ...]:
+    """Return the measured devices that outdo a device or are outdone by it."""
+    found = []
+    for name, (link, link_bytes_s) in _links().items():
+        other = figures_named(name, "", tp_degree)
+        times = exchange_of(name, link, link_bytes_s, tp_degree)
+        related = other.outdoes(device) or device.outdoes(other)
+        if times and times.tp_degree >= tp_degree and related:
+            found.append((other, times))
+    return tuple(found)
 
 
 @cache

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from math import log2
 from operator import mul
 from types import MappingProxyType
 
@@ -22,6 +23,12 @@ from packager.core.values import dataclass
 from packager.core.versions import version_key
 from packager.core.workload import WORKLOADS as WORKLOADS
 from packager.core.workload import Workload as Workload
+from packager.performance.devices import (
+    DeviceFigures,
+    figures_named,
+    figures_of,
+    held_between,
+)
 from packager.performance.exchange import exchange_s, is_measured
 from packager.performance.scale import UNSCALED, Fit, Scale
 from packager.performance.served import ACCEPTANCE as ACCEPTANCE
@@ -30,14 +37,29 @@ from packager.performance.served import ServedDraft as ServedDraft
 from packager.performance.served import ServedModel as ServedModel
 from packager.performance.served import Setup as Setup
 from packager.performance.served import concurrencies_of as concurrencies_of
-from packager.performance.served import peak_flops, precision_of, reached_share
+from packager.performance.served import (
+    peak_flops,
+    precision_of,
+    reached_share,
+)
 from packager.performance.served import running_copies as running_copies
 from packager.performance.served import served_draft as served_draft
 from packager.performance.served import setup_of as setup_of
-from packager.performance.speed_table import Cell, Errors, Kind, measured_engines, speed_table
+from packager.performance.speed_table import (
+    Cell,
+    Errors,
+    Kind,
+    ModelFactors,
+    measured_engines,
+    speed_table,
+)
 from packager.performance.speed_terms import (
+    BY_BANDWIDTH,
+    BY_PEAK,
     FIRST_TERMS,
+    PROMPT_TERMS,
     STEP_TERMS,
+    figure_of,
     first_terms,
     prompt_terms,
     step_terms,
@@ -47,6 +69,8 @@ from packager.performance.speed_terms import (
 UNMEASURED_BAND = 0.6  # the device, the engine
 UNKNOWN_BAND = 0.8  # the architecture, or a kind of device of which nothing was
 ASSUMED_BAND = 0.4  # how many tokens a draft yields
+PIPELINE_SLACK = 1.25  # times as long: stages wait for each other; ours, never measured
+BEYOND_BAND = 0.25  # for each doubling beyond what was measured; ours
 MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not shown
 
 # Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
@@ -69,7 +93,6 @@ PRECISION_NAMES = {
 REFERENCE = ("H100", "H200", "B200")
 
 _MEMORY = slice(0, STEP_TERMS.index("arithmetic") + 1)
-_QUEUED = FIRST_TERMS.index("queued_arithmetic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +173,7 @@ def predict(
     points = tuple(
         predict_point(setup, workload, concurrency, scale=scale) for concurrency in concurrencies
     )
-    bands = bands_of(setup)
+    bands = bands_of(setup, workload, max((point.concurrency for point in points), default=1))
     return Prediction(
         workload=workload,
         points=points,
@@ -164,21 +187,25 @@ def predict_point(
     setup: Setup, workload: Workload, concurrency: int, *, scale: Scale = UNSCALED
 ) -> Point:
     """Predict one concurrency. Requests are spread evenly over the copies."""
-    step, prompt, first = coefficients_of(setup)
+    known, model = coefficients_of(setup), factors_of(setup)
     input_tokens, output_tokens = workload.input_tokens, workload.output_tokens
     batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
     asked = prompt_terms(setup, input_tokens)
     cached_tokens = input_tokens + output_tokens / 2
-    step_s = _scaled(step, step_terms(setup, batch, cached_tokens), scale)
+    step_s = _scaled(known.step, step_terms(setup, batch, cached_tokens), scale)
     yielded = 1.0
     if setup.draft:
         yielded = setup.draft.acceptance_length
         step_s += scale.memory * draft_s(setup, setup.draft, batch)
-    prompt_s = scale.prefill * sum(map(mul, prompt, asked))
-    tpot_s = step_s / yielded + (batch - 1) * prompt_s / output_tokens
-    waits = first_terms(setup, asked, batch)
-    prefill_s = scale.prefill * sum(map(mul, first[:_QUEUED], waits))
-    ttft_s = scale.prefill * sum(map(mul, first, waits))
+    prompt_s = scale.prefill * sum(map(mul, known.prompt, asked))
+    others = max(0.0, batch / setup.dp_degree - 1)  # on the same rank
+    tpot_s = model.tpot * (step_s / yielded + others * prompt_s / output_tokens)
+    if setup.pp_degree > 1:
+        tpot_s *= PIPELINE_SLACK
+    alone = first_terms(setup, asked, 1)
+    prefill_s = model.ttft * scale.prefill * sum(map(mul, known.first, alone))
+    # A prompt that comes waits for the step that runs; one in a full server also shares its own.
+    ttft_s = prefill_s + (tpot_s * yielded if batch > 1 else 0.0)
     latency_s = ttft_s + max(0, output_tokens - 1) * tpot_s
     requests_s = concurrency / latency_s
     return Point(
@@ -199,26 +226,28 @@ def can_predict(setup: Setup) -> bool:
     return devices.bandwidth_bytes_s > 0 and peak_flops(devices, setup.model.scheme) > 0
 
 
-def bands_of(setup: Setup) -> Bands:
-    """Return how far off each figure may be, before anything was measured on the set-up itself."""
+def bands_of(setup: Setup, workload: Workload | None = None, concurrency: int = 1) -> Bands:
+    """Return how far off each figure may be, before anything was measured on the set-up itself.
+
+    With a workload and requests at once, the band is wider where those lie beyond what was
+    measured.
+    """
     cell, model = _cell_of(setup), setup.model
-    kind = speed_table().kinds[kind_of(setup)]
-    names = KIND_NAMES[kind.kind]
+    every = speed_table().of_engine(_engine_of(setup), kind_of(setup))
+    names = KIND_NAMES[every.kind]
+    source = f"9 of 10 points of {names} that were left out ({every.points:,})"
+    least = 0.0
     if cell is None:
-        errors = _at_least(kind.errors, UNMEASURED_BAND)
-        source = f"9 of 10 points of {names} that were left out, on other devices ({kind.points:,})"
+        errors, least = every.errors, UNMEASURED_BAND
+        source = (
+            f"9 of 10 points of {names} that were left out, on other devices ({every.points:,})"
+        )
+    elif not _is_in(cell, setup) or setup.dp_degree > 1:
+        errors = cell.errors.at_least(speed_table().cells["", "", every.kind].errors)
     else:
         errors = cell.errors
         where = f"{engine_name(cell.engine)} on {cell.device}"
         source = f"9 of 10 unseen points of {names} with {where} ({cell.points:,})"
-        if not _is_in(cell, setup) or setup.dp_degree > 1:
-            errors = Errors(
-                tpot=max(errors.tpot, kind.errors.tpot),
-                ttft=max(errors.ttft, kind.errors.ttft),
-                throughput=max(errors.throughput, kind.errors.throughput),
-            )
-            source = f"9 of 10 points of {names} that were left out ({kind.points:,})"
-    least = 0.0
     if cell and _is_other_version(cell, setup):
         least = speed_table().drift
     if setup.engine and setup.engine not in measured_engines():
@@ -232,14 +261,24 @@ def bands_of(setup: Setup) -> Bands:
     if setup.draft and setup.draft.source != "measured":
         least = max(least, ASSUMED_BAND)
     if least:
-        errors = _at_least(errors, least)
+        errors = errors.at_least(Errors(tpot=least, ttft=least, throughput=least))
         source += "; widened for what was never measured"
+    if workload and (doublings := _doublings_beyond(cell or every, setup, workload, concurrency)):
+        errors = errors.times((1 + BEYOND_BAND) ** doublings)
+        source += "; widened beyond the measured requests"
     shown = errors.ttft <= MOST_SHOWN
     return Bands(
         tpot=Band(share=errors.tpot, source=source),
         throughput=Band(share=errors.throughput, source=source),
         ttft=Band(share=errors.ttft, source=source) if shown else None,
     )
+
+
+def _doublings_beyond(cell: Cell, setup: Setup, workload: Workload, concurrency: int) -> float:
+    """Return how often the largest measured batch and length double up to those of a plan."""
+    batch = concurrency / (setup.replicas * setup.pp_degree)
+    pairs = ((batch, cell.most_sequences), (workload.tokens, cell.most_tokens))
+    return sum(max(0.0, log2(wanted / most)) for wanted, most in pairs)
 
 
 def error_band(setup: Setup) -> float:
@@ -285,19 +324,36 @@ def kind_of(setup: Setup) -> Kind:
     return "moe" if setup.model.experts else "dense"
 
 
-def coefficients_of(
-    setup: Setup,
-) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return the coefficients of a step, of a prompt's share, of the time to first token."""
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Coefficients of a step, of a prompt's share of it, and of the time to first token."""
+
+    step: tuple[float, ...]
+    prompt: tuple[float, ...]
+    first: tuple[float, ...]
+
+
+def coefficients_of(setup: Setup) -> Coefficients:
+    """Return the coefficients of an engine on a device, measured or between measured ones."""
     cell = _cell_of(setup)
     if cell:
-        return cell.step, cell.prompt, cell.first
-    return _of_all_devices(kind_of(setup), setup.accelerator.name)
+        return Coefficients(cell.step, cell.prompt, cell.first)
+    scheme, degree = setup.model.scheme, min(setup.tp_degree, 2)
+    device = figures_of(setup.accelerator, scheme, degree)
+    place = (_engine_of(setup), kind_of(setup), setup.accelerator.name)
+    return _between_devices(*place, device, scheme, degree)
+
+
+def factors_of(setup: Setup) -> ModelFactors:
+    """Return what the times of the very model were measured to be multiplied by; else 1."""
+    model = setup.model
+    form = (model.hidden_size, model.layers, model.experts)
+    return speed_table().models.get((setup.engine or STAND_IN, form), ModelFactors())
 
 
 def draft_s(setup: Setup, draft: ServedDraft, batch: float) -> float:
     """Return what proposing takes of one step."""
-    step = coefficients_of(setup)[0]
+    step = coefficients_of(setup).step
     idle = setup.model.expert_share * (1 - reached_share(setup.model, batch))
     read_bytes = draft.weight_bytes * (1 - idle if draft.has_experts else 1)
     bandwidth = setup.tp_degree * setup.accelerator.bandwidth_bytes_s
@@ -317,39 +373,76 @@ def _scaled(coefficients: tuple[float, ...], terms: tuple[float, ...], scale: Sc
     return scale.memory * memory + scale.overhead * (whole - memory)
 
 
+def _engine_of(setup: Setup) -> str:
+    return setup.engine if setup.engine in measured_engines() else STAND_IN
+
+
 def _cell_of(setup: Setup) -> Cell | None:
-    engine = setup.engine if setup.engine in measured_engines() else STAND_IN
-    return speed_table().cells.get((engine, setup.accelerator.name, kind_of(setup)))
+    return speed_table().cells.get((_engine_of(setup), setup.accelerator.name, kind_of(setup)))
 
 
 @cache
-def _of_all_devices(
-    kind: Kind, device: str
-) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-    """Correct the coefficients of all devices by what this one was measured to reach."""
+def _between_devices(
+    engine: str, kind: Kind, name: str, device: DeviceFigures, scheme: str, degree: int
+) -> Coefficients:
+    """Correct the coefficients of all devices by what this one was measured to reach.
+
+    Each stays between those of the engine's measured devices that outdo it and that it outdoes.
+    """
     table = speed_table()
-    row = table.kinds[kind]
+    row = table.of_engine(engine, kind)
     memory, compute = (
-        sum(shares[name] for name in REFERENCE) / len(REFERENCE) / shares[_alike(device)]
-        if _alike(device) in shares
-        else 1.0
-        for shares in (table.memory_share, table.compute_share)
+        _usual(shares)
+        * getattr(device, figure)
+        / _reached(shares, name, device, figure, scheme, degree)
+        for shares, figure in (
+            (table.memory_share, "bandwidth"),
+            (table.compute_share, "peak_of_16_bits"),
+        )
     )
-    slower = {
-        "dense_weights": memory,
-        "expert_weights": memory,
-        "cache": memory,
-        "weights": memory,
-        "arithmetic": compute,
-        "queued_arithmetic": compute,
-    }
-    step = tuple(slower.get(name, 1.0) * c for name, c in zip(STEP_TERMS, row.step, strict=True))
-    first = tuple(slower.get(name, 1.0) * c for name, c in zip(FIRST_TERMS, row.first, strict=True))
-    return step, (row.prompt[0] * compute, *row.prompt[1:]), first
+    measured = [
+        (figures_named(cell.device, scheme, degree), cell)
+        for cell in table.cells.values()
+        if (cell.engine, cell.kind) == (engine, kind) and cell.device
+    ]
+
+    def held(part: str, names: tuple[str, ...]) -> tuple[float, ...]:
+        found = []
+        for place, (term, value) in enumerate(zip(names, getattr(row, part), strict=True)):
+            slower = memory if term in BY_BANDWIDTH else compute if term in BY_PEAK else 1.0
+            own = figure_of(term, device)
+            others = (
+                (other, getattr(cell, part)[place] / figure_of(term, other))
+                for other, cell in measured
+            )
+            found.append(own * held_between(slower * value / own, device, others))
+        return tuple(found)
+
+    return Coefficients(
+        held("step", STEP_TERMS), held("prompt", PROMPT_TERMS), held("first", FIRST_TERMS)
+    )
 
 
-def _alike(device: str) -> str:
-    return "A100-80" if device == "A100-40" else device
+def _reached(
+    shares: Mapping[str, float],
+    name: str,
+    device: DeviceFigures,
+    figure: str,
+    scheme: str,
+    degree: int,
+) -> float:
+    """Return what a device reaches of a figure: as measured, else as the devices around it."""
+    own: float = getattr(device, figure)
+    if name in shares:
+        return shares[name] * own
+    others = [(figures_named(one, scheme, degree), share) for one, share in shares.items()]
+    # Of speeds the larger is better: held as the times that they make.
+    times = ((other, 1 / (share * getattr(other, figure))) for other, share in others)
+    return 1 / held_between(1 / (_usual(shares) * own), device, times)
+
+
+def _usual(shares: Mapping[str, float]) -> float:
+    return sum(shares[one] for one in REFERENCE) / len(REFERENCE)
 
 
 def _is_in(cell: Cell, setup: Setup) -> bool:
@@ -365,11 +458,3 @@ def _is_other_version(cell: Cell, setup: Setup) -> bool:
         return False
     version, oldest, newest = map(version_key, (setup.engine_version, *cell.versions))
     return version is None or not (oldest and newest and oldest <= version <= newest)
-
-
-def _at_least(errors: Errors, share: float) -> Errors:
-    return Errors(
-        tpot=max(errors.tpot, share),
-        ttft=max(errors.ttft, share),
-        throughput=max(errors.throughput, share),
-    )

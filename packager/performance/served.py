@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from packager.catalog.accelerators import AcceleratorRow
 from packager.core.catalog import Accelerator
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
@@ -178,11 +179,11 @@ def concurrencies_of(plan: Plan) -> tuple[int, ...]:
     return (*(2**n for n in range(most.bit_length()) if 2**n < most), most)
 
 
-def peak_flops(accelerator: Accelerator, scheme: str) -> float:
+def peak_flops(device: Accelerator | AcceleratorRow, scheme: str) -> float:
     """Return the operations a second that weights of a scheme are computed with; 0.0: not known."""
     for word in PEAKS.get(scheme, ("bf16",)):
-        if accelerator.tflops.get(word):
-            return 1e12 * accelerator.tflops[word]
+        if device.tflops.get(word):
+            return 1e12 * device.tflops[word]
     return 0.0
 
 

@@ -2,9 +2,11 @@
 
 `benchmarks/fit_speed.py` writes the table from measured curves.  A cell holds the coefficients of
 one engine on one device for dense models or mixtures of experts, what they were fitted to, and
-how far they missed curves that were left out of the fit.  The row of a kind holds coefficients of
-all devices together and how far those missed models that were left out: it serves devices without
-a cell, and bounds what may be promised for a model without curves.
+how far they missed curves that were left out of the fit.  The row of an engine holds coefficients
+of all its devices together and how far those missed models that were left out: it serves devices
+without a cell, and bounds what may be promised for a model without curves.  The row of a kind
+does so for all engines.  A model that was measured has a factor of its own, the same on every
+device and in every format, so that no model turns their order around.
 """
 
 from __future__ import annotations
@@ -34,24 +36,49 @@ class Errors:
     ttft: float
     throughput: float
 
+    def at_least(self, other: Errors) -> Errors:
+        """Return the larger of each."""
+        return Errors(
+            tpot=max(self.tpot, other.tpot),
+            ttft=max(self.ttft, other.ttft),
+            throughput=max(self.throughput, other.throughput),
+        )
+
+    def times(self, factor: float) -> Errors:
+        """Return each as many times as large."""
+        return Errors(
+            tpot=factor * self.tpot,
+            ttft=factor * self.ttft,
+            throughput=factor * self.throughput,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """Coefficients for one engine, device and kind of model."""
 
-    engine: str  # "" in the row of a kind
-    device: str
+    engine: str  # "" of all engines
+    device: str  # "" of all devices
     kind: Kind
     step: tuple[float, ...]  # of `STEP_TERMS`
     prompt: tuple[float, ...]  # of `PROMPT_TERMS`
     first: tuple[float, ...]  # of `FIRST_TERMS`
     points: int
     curves: int
-    errors: Errors  # on curves that were left out; in the row of a kind: on models
+    errors: Errors  # on curves that were left out; of all devices: on models
     median: float  # of the times per token, on the same
-    forms: frozenset[tuple[Form, str]] = frozenset()  # and the arithmetic they were measured in
-    most_sequences: int = 0  # at once on one server
+    forms: frozenset[tuple[Form, str]]  # and the arithmetic they were measured in
+    most_sequences: int  # at once on one server
+    most_tokens: int  # of a request with its answer
     versions: tuple[str, str] = ("", "")  # of the engine, the oldest and the newest measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFactors:
+    """What the times of a measured model are multiplied by."""
+
+    tpot: float = 1.0
+    ttft: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +88,14 @@ class SpeedTable:
     source: str
     date: str
     cells: Mapping[tuple[str, str, Kind], Cell]
-    kinds: Mapping[Kind, Cell]
     drift: float  # by how much 9 of 10 points differ between two versions of an engine
     memory_share: Mapping[str, float]  # device → of its bandwidth, what products of matrices reach
     compute_share: Mapping[str, float]  # device → of its peak
+    models: Mapping[tuple[str, Form], ModelFactors]  # by engine
+
+    def of_engine(self, engine: str, kind: Kind) -> Cell:
+        """Return the row of all devices together: of the engine, else of all engines."""
+        return self.cells.get((engine, "", kind), self.cells["", "", kind])
 
 
 @cache
@@ -76,7 +107,7 @@ def speed_table() -> SpeedTable:
 @cache
 def measured_engines() -> frozenset[str]:
     """Return the engines that the shipped table has cells of."""
-    return frozenset(engine for engine, _, _ in speed_table().cells)
+    return frozenset(engine for engine, _, _ in speed_table().cells if engine)
 
 
 def parse_table(document: Mapping[str, Any]) -> SpeedTable:
@@ -90,17 +121,20 @@ def parse_table(document: Mapping[str, Any]) -> SpeedTable:
         source=document["source"],
         date=document["date"],
         cells={(cell.engine, cell.device, cell.kind): cell for cell in cells},
-        kinds={cell.kind: cell for cell in map(_cell, document["kind"])},
         drift=document["drift"]["share"],
         memory_share={row["device"]: row["memory_share"] for row in document["device"]},
         compute_share={row["device"]: row["compute_share"] for row in document["device"]},
+        models={
+            (row["engine"], tuple(row["form"])): ModelFactors(tpot=row["tpot"], ttft=row["ttft"])
+            for row in document["model"]
+        },
     )
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
     return Cell(
-        engine=row.get("engine", ""),
-        device=row.get("device", ""),
+        engine=row["engine"],
+        device=row["device"],
         kind=row["kind"],
         step=tuple(row["step"]),
         prompt=tuple(row["prompt"]),
@@ -113,6 +147,7 @@ def _cell(row: Mapping[str, Any]) -> Cell:
             ((hidden, layers, experts), precision)
             for hidden, layers, experts, precision in row["forms"]
         ),
-        most_sequences=row.get("most_sequences", 0),
-        versions=tuple(row.get("versions", ("", ""))),
+        most_sequences=row["most_sequences"],
+        most_tokens=row["most_tokens"],
+        versions=(*row["versions"], "", "")[:2],
     )

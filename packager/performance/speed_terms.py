@@ -10,18 +10,22 @@ that their coefficients are near 1; the others are counts, and their coefficient
     expert_weights    bytes of the experts that some token reaches / (devices x bandwidth)
     cache             sequences x bytes of K and V that a token looks back at / bandwidth
     arithmetic        2 x active parameters x tokens / (devices x peak)
+    tokens            what a layer reads and writes of each token besides weights and cache
     layer, mla_layer  layers: launching kernels; more of them where attention keeps a latent
+    sparse_layer      the same where attention first chooses the tokens that it looks at
     expert_calls      layers x experts of a token: routing
-    exchange          2 all-reduces a layer, as measured (`exchange`)
+    joined_layer      layers on several devices: waiting for the slowest
+    exchange          2 all-reduces a layer, as measured (`exchange`); of ranks 1 more
     sequence          sequences: scheduler, sampling, answers
     prompt_*          the same of a prompt, for each answer token of every other sequence;
                       attention compares every token of the prompt with those before it
 
-    TTFT = the prompt by itself + what waits before it: the other sequences of a closed loop
+    TTFT = the prompt by itself; the measured ones waited for those that came with them (`queued_*`)
 """
 
 from __future__ import annotations
 
+from packager.performance.devices import DeviceFigures
 from packager.performance.exchange import exchange_s
 from packager.performance.served import (
     ServedModel,
@@ -36,12 +40,16 @@ STEP_TERMS = (
     "expert_weights",
     "cache",
     "arithmetic",
+    "tokens",
     "layer",
     "mla_layer",
+    "sparse_layer",
     "expert_calls",
+    "joined_layer",
     "exchange",
     "sequence",
 )
+PASSES_BYTES = 8  # of a value of the hidden state: read and written twice, in 2 bytes
 PROMPT_TERMS = ("prompt_arithmetic", "prompt_attention", "prompt_layer", "prompt_exchange")
 FIRST_TERMS = (
     "once",
@@ -56,6 +64,20 @@ FIRST_TERMS = (
     "queued_exchange",
     "queued_sequence",
 )
+
+# Which figure of a device a term is divided by; the other terms are counts or measured times.
+BY_BANDWIDTH = frozenset({"dense_weights", "expert_weights", "cache", "tokens", "weights"})
+BY_PEAK = frozenset({"arithmetic", "prompt_arithmetic", "queued_arithmetic"})
+BY_PEAK_OF_16_BITS = frozenset({"prompt_attention", "attention", "queued_attention"})
+
+
+def figure_of(term: str, device: DeviceFigures) -> float:
+    """Return the figure of a device that a term is divided by; 1.0 of counts and measured times."""
+    if term in BY_BANDWIDTH:
+        return device.bandwidth
+    if term in BY_PEAK:
+        return device.peak
+    return device.peak_of_16_bits if term in BY_PEAK_OF_16_BITS else 1.0
 
 
 def step_terms(setup: Setup, batch: float, cached_tokens: float) -> tuple[float, ...]:
@@ -77,26 +99,30 @@ def step_terms(setup: Setup, batch: float, cached_tokens: float) -> tuple[float,
         experts_bytes * reached_share(model, tokens) / (tp * setup.dp_degree * bandwidth),
         own * sequence_bytes / bandwidth,
         _flops(setup, own * proposed, tokens) / (tp * peak),
+        own * proposed * model.layers * PASSES_BYTES * model.hidden_size / bandwidth,
         float(model.layers),
         float(model.layers if model.latent else 0),
+        float(model.layers if model.latent and model.window_tokens else 0),
         float(model.layers * model.experts_per_token),
-        2 * model.layers * exchange_s(devices, tp, own * proposed * model.hidden_size),
+        float(model.layers if tp > 1 else 0),
+        _exchanges_s(setup, own * proposed),
         own,
     )
 
 
 def prompt_terms(setup: Setup, input_tokens: int) -> tuple[float, ...]:
-    """Return the terms of one prompt computed by itself, in the order of `PROMPT_TERMS`."""
+    """Return the terms of one prompt on every rank, in the order of `PROMPT_TERMS`."""
     model, devices, tp = setup.model, setup.accelerator, setup.tp_degree
     layers = model.cached_layers or model.layers
     size = model.attention_size or model.hidden_size
     compared = input_tokens * looked_at_tokens(model, input_tokens / 2)
-    peak = peak_flops(devices, "") or peak_flops(devices, model.scheme)
+    of_weights = peak_flops(devices, model.scheme)
+    peak = peak_flops(devices, "") or of_weights
     return (
-        _flops(setup, input_tokens, input_tokens) / (tp * peak_flops(devices, model.scheme)),
+        _flops(setup, input_tokens, setup.dp_degree * input_tokens) / (tp * of_weights),
         4 * layers * size * compared / (tp * peak),
         float(model.layers),
-        2 * model.layers * exchange_s(devices, tp, input_tokens * model.hidden_size),
+        _exchanges_s(setup, input_tokens),
     )
 
 
@@ -104,8 +130,8 @@ def first_terms(setup: Setup, prompt: tuple[float, ...], batch: float) -> tuple[
     """Return the terms of the time to first token with `batch` sequences on one server."""
     model = setup.model
     weights = model.weight_bytes / setup.tp_degree / setup.accelerator.bandwidth_bytes_s
-    own = batch / setup.dp_degree
-    return (1.0, weights, *prompt, *(own * term for term in prompt), own)
+    others = max(0.0, batch / setup.dp_degree - 1)
+    return (1.0, weights, *prompt, *(others * term for term in prompt), others)
 
 
 def looked_at_tokens(model: ServedModel, tokens: float) -> float:
@@ -114,6 +140,19 @@ def looked_at_tokens(model: ServedModel, tokens: float) -> float:
         return tokens
     inside = min(tokens, float(model.window_tokens))
     return (1 - model.window_share) * tokens + model.window_share * inside
+
+
+def _exchanges_s(setup: Setup, own: float) -> float:
+    """Return the time of a step's all-reduces, `own` tokens on each rank.
+
+    Ranks that share experts gather the tokens of all and scatter the results, once a layer.
+    """
+    model, devices, tp = setup.model, setup.accelerator, setup.tp_degree
+    size = own * model.hidden_size
+    layer_s = 2 * exchange_s(devices, tp, size)
+    if setup.dp_degree > 1:
+        layer_s += exchange_s(devices, tp * setup.dp_degree, setup.dp_degree * size)
+    return model.layers * layer_s
 
 
 def _flops(setup: Setup, own: float, tokens: float) -> float:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+import pytest
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
@@ -21,8 +24,10 @@ from packager.performance.choice import (
     choose_layout,
     keeps_limits,
     target_of,
+    worth_of,
 )
 from packager.performance.predict import Point, ServedModel, Setup, predict_point
+from packager.performance.presets import Goal
 from packager.sizing.concurrency import SIZES, choose_concurrency, most_at_once
 from tests.support.cases import cases_of
 from tests.support.known import known
@@ -39,13 +44,15 @@ LONG, HALF = (
 WHOLE = tuple(Split(tp_degree=tp, dp_degree=8 // tp) for tp in (1, 2, 4, 8))
 
 
-def budget_at(split: Split, shape: Shape, *, weights_gib: float = 16) -> MemoryBudget:
+def budget_at(
+    split: Split, shape: Shape, *, weights_gib: float = 16, usable_gib: float = 72
+) -> MemoryBudget:
     """Budget each device's part of the weights, and one sequence of the length asked for."""
     return MemoryBudget(
         tp_degree=split.tp_degree,
         pp_degree=split.pp_degree,
         device_bytes=80 * GIB,
-        usable_bytes=72 * GIB,
+        usable_bytes=int(usable_gib * GIB),
         weights_bytes=int(weights_gib * GIB) // (split.tp_degree * split.pp_degree),
         activations_bytes=shape.max_batch * 2_000_000,
         overhead_bytes=GIB,
@@ -56,7 +63,7 @@ def budget_at(split: Split, shape: Shape, *, weights_gib: float = 16) -> MemoryB
 
 def setup_at(split: Split, budget: MemoryBudget) -> Setup:
     model = ServedModel(
-        weight_bytes=budget.weights_bytes * split.tp_degree,
+        weight_bytes=budget.weights_bytes * split.tp_degree * split.pp_degree,
         parameters=8_000_000_000,
         layers=32,
         hidden_size=4096,
@@ -67,6 +74,7 @@ def setup_at(split: Split, budget: MemoryBudget) -> Setup:
         accelerator=H100,
         tp_degree=split.tp_degree,
         replicas=split.copies,
+        pp_degree=split.pp_degree,
         engine="vllm",
         engine_version="0.27.1",
     )
@@ -156,12 +164,10 @@ def test_requests_at_once_are_what_fits_at_the_workloads_length() -> None:
 
 def test_a_shorter_length_is_taken_only_where_no_split_holds_the_longer() -> None:
     tight = weighing(70.5)
-    choice = choose_layout(tight, Objective())
+    layout = taken(tight)
 
-    assert choice.layout is not None
-    assert choice.layout.shape.max_total_tokens == 8192
-    assert choice.layout.split.tp_degree > 1
-    assert [one.what for one in choice.passed_over if one.code == "tp-does-not-fit"] == ["tp 1"]
+    assert layout.shape.max_total_tokens == 8192
+    assert layout.split.tp_degree > 1
     alone = taken(replace(tight, splits=(Split(tp_degree=1),)))
     assert alone.shape.max_total_tokens == 4096
 
@@ -170,8 +176,41 @@ def test_a_pipeline_and_idle_devices_wait_for_what_needs_neither() -> None:
     deep, idle = Split(tp_degree=4, pp_degree=2), Split(tp_degree=4)
     copies = Split(tp_degree=1, dp_degree=8)
 
-    assert taken(replace(WAYS, splits=(deep, idle))).split == idle
-    assert taken(replace(WAYS, splits=(idle, copies))).split == copies
+    for ways in (WAYS, without_figures(WAYS)):
+        assert taken(replace(ways, splits=(deep, copies))).split == copies
+        assert taken(replace(ways, splits=(idle, copies))).split == copies
+
+
+def test_what_cannot_hold_a_request_of_the_workload_loses_to_a_pipeline() -> None:
+    """Llama-3.1-70B on 8 x A100-40, TP 4: one request of 512 tokens was planned for 872."""
+    flat, deep = Split(tp_degree=4), Split(tp_degree=4, pp_degree=2)
+    short = replace(LONG, max_input_tokens=384, max_total_tokens=512)
+    ways = weighing(4 * 70.985, replace(WAYS, splits=(flat, deep), shapes=(LONG, short)))
+
+    assert taken(replace(ways, splits=(flat,))).shape.max_total_tokens == 512
+    for each in (ways, without_figures(ways)):
+        assert (taken(each).split, taken(each).shape.max_total_tokens) == (deep, 8192)
+
+
+@pytest.mark.parametrize("goal", [None, "cost", "latency"])
+def test_more_memory_never_gives_a_worse_plan(goal: Goal | None) -> None:
+    splits = tuple(
+        Split(tp_degree=tp, pp_degree=pp, dp_degree=8 // (tp * pp))
+        for pp in (1, 2)
+        for tp in (1, 2, 4, 8)
+        if tp * pp <= 8
+    )
+    ways, target = replace(WAYS, splits=splits, most=1024), Objective(goal=goal)
+    worths: list[tuple[bool, tuple[float, ...]]] = []
+    for usable_gib in (9.1, 9.3, 10, 12, 17.05, 17.1, 17.5, 18, 20, 33.1, 33.5, 40, 80, 140):
+        budget = partial(budget_at, weights_gib=64, usable_gib=usable_gib)
+        layout = choose_layout(replace(ways, budget_at=budget), target).layout
+        if layout is not None:
+            fits = layout.shape.max_total_tokens >= QUESTIONS.tokens
+            worths.append((fits, worth_of(layout.point, target)))
+
+    assert len(worths) == 14
+    assert worths == sorted(worths)
 
 
 def test_without_figures_the_first_split_that_fits_is_taken() -> None:

@@ -69,7 +69,7 @@ def points(speed_data: ModuleType, fit_speed: ModuleType) -> list:
     return made
 
 
-TRUTH = (1.2, 1.4, 0.9, 0.8, 40e-6, 6e-6, 5e-6, 1.5, 30e-6, 1.4, 3.5, 60e-6, 1.6)
+TRUTH = (1.2, 1.4, 0.9, 0.8, 6, 40e-6, 6e-6, 24e-6, 5e-6, 6e-6, 1.5, 30e-6, 1.4, 3.5, 60e-6, 1.6)
 FIRST_TRUTH = (0.04, 1.5, 2.0, 4.0, 150e-6, 1.5, 0.2, 0.3, 4e-6, 0.2, 300e-6)
 
 
@@ -129,7 +129,7 @@ def test_the_written_table_is_the_one_that_is_read(scripts: Scripts) -> None:
     assert cell.forms == {((4096, 32, 0), "fp8"), ((4096, 48, 0), "bf16")}
     assert cell.step[0] == pytest.approx(1.2, rel=0.2)
     assert table.memory_share == {"H200": 0.75}
-    assert table.kinds["moe"].points == 72
+    assert table.of_engine("", "moe").points == 72
 
 
 def test_versions_that_differ_at_a_point_drift(scripts: Scripts) -> None:
