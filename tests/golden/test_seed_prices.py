@@ -51,11 +51,11 @@ def test_four_bits_on_the_small_machine_are_cheaper_at_eight_requests(
 
 
 def test_the_ranking_shows_why_the_large_machine_wins_when_it_is_full() -> None:
-    """It serves thirty times the requests in time: nobody compared that in 2024."""
+    """It serves many times the requests in time: nobody compared that in 2024."""
     first, second = ranked("622:250", None)
 
     assert first.plan.instance.name == SIXTEEN_BITS
-    assert first.point.concurrency > 20 * second.point.concurrency
+    assert first.point.concurrency > 10 * second.point.concurrency
     assert first.in_time
     assert second.in_time
     assert second.plan.typical_requests > second.point.concurrency  # time, not memory, limits it
