@@ -76,8 +76,12 @@ def exchange_s(accelerator: Accelerator, tp_degree: int, elements: float) -> flo
     if found and found.device == accelerator.name and found.tp_degree >= tp_degree:
         return time_s
     device = figures_of(accelerator, "", tp_degree)
-    others = ((other, times.time_s(elements)) for other, times in _measured(device, tp_degree))
-    return held_between(time_s, device, others)
+    measured = [
+        (link, other, times.time_s(elements)) for link, other, times in _measured(tp_degree)
+    ]
+    # A faster link than one that was measured takes no longer than that.
+    time_s = min([time_s, *(other_s for link, _, other_s in measured if link <= link_bytes_s)])
+    return held_between(time_s, device, ((other, other_s) for _, other, other_s in measured))
 
 
 def is_measured(accelerator: Accelerator) -> bool:
@@ -109,15 +113,13 @@ def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> Ex
 
 
 @cache
-def _measured(device: DeviceFigures, tp_degree: int) -> tuple[tuple[DeviceFigures, Exchange], ...]:
-    """Return the measured devices that outdo a device or are outdone by it."""
+def _measured(tp_degree: int) -> tuple[tuple[float, DeviceFigures, Exchange], ...]:
+    """Return the link, the figures and the times of each device measured at such a degree."""
     found = []
     for name, (link, link_bytes_s) in _links().items():
-        other = figures_named(name, "", tp_degree)
         times = exchange_of(name, link, link_bytes_s, tp_degree)
-        related = other.outdoes(device) or device.outdoes(other)
-        if times and times.tp_degree >= tp_degree and related:
-            found.append((other, times))
+        if times and times.tp_degree >= tp_degree:
+            found.append((link_bytes_s, figures_named(name, "", tp_degree), times))
     return tuple(found)
 
 

@@ -221,9 +221,10 @@ def predict_point(
 
 
 def can_predict(setup: Setup) -> bool:
-    """Return whether the device's bandwidth and peak are known."""
+    """Return whether bandwidth and peaks, of the weights and of 16 bits, are known."""
     devices = setup.accelerator
-    return devices.bandwidth_bytes_s > 0 and peak_flops(devices, setup.model.scheme) > 0
+    peaks = (peak_flops(devices, scheme) for scheme in (setup.model.scheme, ""))
+    return devices.bandwidth_bytes_s > 0 and all(peak > 0 for peak in peaks)
 
 
 def bands_of(setup: Setup, workload: Workload | None = None, concurrency: int = 1) -> Bands:
