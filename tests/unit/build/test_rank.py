@@ -92,13 +92,13 @@ def test_a_first_token_in_time_goes_before_faster_tokens_that_come_too_late() ->
     model, name = model_of(LLAMA_3_70B), "ml.g6e.48xlarge"
 
     (free,) = ranked(model, name, **asked).options
-    (kept,) = ranked(model, name, **asked, ttft_limit_ms=7000).options
+    (kept,) = ranked(model, name, **asked, ttft_limit_ms=12000).options
 
     assert (free.plan.split.words, free.in_time) == ("TP 8", True)
     assert kept.plan.split.words == "TP 4 x 2 copies (data parallel)"
     assert kept.in_time
     assert kept.point.tpot_s > free.point.tpot_s
-    assert kept.point.ttft_s <= 7.0 < free.point.ttft_s
+    assert kept.point.ttft_s <= 12.0 < free.point.ttft_s
 
 
 def test_an_instance_in_time_is_ranked_before_one_with_faster_tokens() -> None:
@@ -107,7 +107,7 @@ def test_an_instance_in_time_is_ranked_before_one_with_faster_tokens() -> None:
     model = model_of(LLAMA_3_8B)
 
     free = ranked(model, *names, **asked)
-    kept = ranked(model, *names, **asked, ttft_limit_ms=1000)
+    kept = ranked(model, *names, **asked, ttft_limit_ms=600)
 
     assert (names_of(free), names_of(kept)) == ([*names], [*names[::-1]])
     assert [one.in_time for one in (*free.options, *kept.options)] == [True, True, True, False]
