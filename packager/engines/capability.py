@@ -1,7 +1,7 @@
 """Which kinds of layers a version of an engine has kernels for: caches by attention, experts.
 
 A parser takes every name of a cache's type, and a device may have a format that the engine uses
-in linear layers alone.  `data/engines/capabilities.json` is read from the engines' sources by
+in linear layers alone.  `data/capabilities.json` is read from the engines' sources by
 `scripts/engine-capabilities`; a row holds until the next version there.
 """
 
@@ -17,7 +17,7 @@ from packager.engines.rules import Facts
 from packager.engines.schema import ENGINES, find_schema
 from packager.findings import Finding
 
-TABLE = ENGINES / "capabilities.json"
+TABLE = ENGINES.parent / "capabilities.json"
 CACHE_DTYPE = "kv-cache-dtype"
 WHOLE = frozenset({"auto", "float16", "bfloat16"})  # that every attention keeps
 WORDS = {"heads": "keys and values for each head", "mla": "one latent for all heads"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from packager.engines.lengths import length_limit
+from packager.engines.lengths import CONFIG, judge_length, length_limit
 from tests.support.places import DATA
 
 CASES = json.loads((DATA / "engines" / "length_cases.json").read_bytes())
@@ -45,3 +45,22 @@ def test_a_variable_lifts_the_limit(variable: str, value: str, tokens: int) -> N
 
 def test_an_engine_without_a_row_takes_what_the_model_states() -> None:
     assert length_limit("tgi", "3.3.6", {}, assumed_tokens=4096).tokens == 4096
+
+
+@pytest.mark.parametrize(
+    ("version", "environment", "codes"),
+    [
+        ("0.27.1", {}, []),
+        ("0.33.0", {}, ["shape-over-positions"]),
+        ("0.33.0", {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, []),
+    ],
+)
+def test_a_configuration_with_overrides_is_judged_by_its_version_and_environment(
+    version: str, environment: dict[str, str], codes: list[str]
+) -> None:
+    case = CASES["qwen3, yarn in rope_parameters by overrides"]
+    options = {"max-model-len": "128K", "hf-overrides": json.dumps(case["overrides"])}
+    facts = {CONFIG: json.dumps(case["config"])}
+    found = judge_length("vLLM", "vllm", version, options, facts, environment=environment)
+    assert [one.code for one in found.findings] == codes
+    assert ("max_positions" in found.facts) is (not environment)
