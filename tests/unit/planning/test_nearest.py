@@ -66,9 +66,9 @@ def options_of(error: PlanRejected) -> list[str]:
 def test_the_least_for_tokens_comes_before_the_least_by_the_hour() -> None:
     error = rejected(FP8_MODEL, "ml.p5.48xlarge")
 
-    assert options_of(error) == ["--instance ml.p5en.48xlarge", "--instance ml.g7e.48xlarge"]
+    assert options_of(error) == ["--instance ml.p6-b200.48xlarge", "--instance ml.g7e.48xlarge"]
     tokens, hours = error.nearest
-    assert tokens.endswith(" per million tokens out, $72.79 an hour")
+    assert tokens.endswith(" per million tokens out, $131.02 an hour")
     assert hours.endswith(" per million tokens out, $41.43 an hour")
 
 
@@ -83,7 +83,7 @@ def test_a_plan_over_several_machines_tells_what_one_would_do() -> None:
     notes = {one.code: one.hint for one in plan.findings if one.severity == "note"}
 
     assert plan.nodes == 2
-    assert notes["one-machine"].startswith("planned just now: --instance ml.p5en.48xlarge  # $")
+    assert notes["one-machine"].startswith("planned just now: --instance ml.p6-b200.48xlarge  # $")
     assert notes["smaller-checkpoint"] == "published: QuixiAI/DeepSeek-R1-AWQ (AWQ)"
 
 

@@ -346,7 +346,12 @@ def test_prefix_caching_costs_a_hybrid_model_its_states_twice() -> None:
     """vLLM caches prefixes of Qwen3.5 by default since 0.26: 3.2 MB a layer more a request."""
     own, without = (
         plan_of(
-            plain("Qwen/Qwen3.5-27B"), "p5.48xlarge", family="vllm", tp_degree=1, **asked
+            plain("Qwen/Qwen3.5-27B"),
+            "p5.48xlarge",
+            family="vllm",
+            tp_degree=1,
+            pp_degree=1,
+            **asked,
         ).budget
         for asked in ({}, {"engine_options": {"enable-prefix-caching": "false"}})
     )
