@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from packager.check.shell import Command, inside, read_commands
+from packager.check.shell import Command, read_commands
+from packager.check.text_places import inside
 from packager.check.values import Edit, Place, Remark, Server, Setting, Span, Word
 from packager.core.documents import shorten
 from packager.core.values import dataclass

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from packager.check.commands import container_servers, find_start, may_start, servers_in
-from packager.check.shell import inside, read_commands
+from packager.check.shell import read_commands
 from packager.check.targets import read_image
+from packager.check.text_places import inside
 from packager.check.values import Place, Server, Setting, Word
 from packager.check.yaml_nodes import Node, spans_in
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from packager.check.commands import container_servers, shared_memory
 from packager.check.containers import devices_in, servers_under
 from packager.check.properties import read_settings
-from packager.check.shell import expand_kubernetes, inside, read_commands
+from packager.check.shell import expand_kubernetes, read_commands
+from packager.check.text_places import inside
 from packager.check.values import Edit, Place, Remark, Server, Setting, Word
 from packager.check.yaml_nodes import Node, spans_in
 from packager.core.documents import shorten
@@ -30,7 +31,7 @@ class _Reading:
         return Place(self.file, node.line, node.column)
 
     def add(self, node: Node, finding: Finding) -> None:
-        """Tell of a plain value that has to be a text: quotes around it mend it."""
+        """Remark on a plain value that has to be a text: quotes around it mend it."""
         edit = Edit(place=self.place(node), old=node.text, new=f'"{node.text}"')
         self.remarks.append(Remark(edit.place, finding, edit if node.text else None))
 

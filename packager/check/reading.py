@@ -10,13 +10,15 @@ from pathlib import PurePath
 from packager.check.commands import may_start, servers_in
 from packager.check.configs import read_config
 from packager.check.containers import read_containers
+from packager.check.dialects import POSIX, dialect_of
 from packager.check.dockerfiles import read_dockerfile
 from packager.check.environment import read_env_file
 from packager.check.hcl import parse_hcl
 from packager.check.manifests import read_compose, read_kubernetes
 from packager.check.properties import read_properties
-from packager.check.shell import POSIX, at, dialect_of, read_commands
+from packager.check.shell import read_commands
 from packager.check.text import MAX_BYTES, NotReadable, carriage_returns, control_remarks, decode
+from packager.check.text_places import at
 from packager.check.units import read_unit
 from packager.check.values import Document, Kind, Place, Remark, Server, Setting
 from packager.check.yaml_nodes import Node, parse_yaml

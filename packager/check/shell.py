@@ -8,11 +8,12 @@ differ in the character that continues a line, and in how variables are set and 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from packager.check.values import Edit, Place, Remark, Setting, Span, Word, spans_of
+from packager.check.dialects import CMD, POSIX, Dialect, dialect_of
+from packager.check.text_places import Locate, Parts
+from packager.check.values import Edit, Place, Remark, Setting, Word, spans_of
 from packager.core.documents import shorten
 from packager.findings import Finding
 
@@ -33,50 +34,6 @@ MOST_EXPANDED = 1024 * 1024  # characters of variables' values in one text
 MOST_EXPORTED = 1000
 MOST_ELEMENTS = 4000  # words of all arrays, each time that they are named
 
-Locate = Callable[[int, int], Place]  # of a line and a column, from 0, of the text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """What a shell writes otherwise than POSIX's."""
-
-    escape: str  # takes a character, or a line's end, for itself
-    quotes: str  # begin and end a word of several
-    escaped: str = ""  # what `escape` takes for itself inside double quotes; "": any
-    variable: re.Pattern[str]  # its name is the one group that matched
-    sets: re.Pattern[str] | None = None  # what sets a variable for the commands behind it
-    comment: re.Pattern[str]
-
-
-NAME = r"([A-Za-z_][A-Za-z0-9_]*)"
-POSIX = Dialect(
-    escape="\\",
-    quotes="'\"",
-    escaped='"\\$`',
-    variable=re.compile(rf"\$(?:\{{{NAME}\}}|{NAME})", re.ASCII),
-    comment=re.compile("#"),
-)
-POWERSHELL = Dialect(
-    escape="`",
-    quotes="'\"",
-    variable=re.compile(rf"\$(?:\{{(?:env:)?{NAME}\}}|(?:env:)?{NAME})", re.ASCII | re.I),
-    sets=re.compile(rf"\$(?:env:)?{NAME}[ \t]*=[ \t]*", re.ASCII | re.I),
-    comment=re.compile("#"),
-)
-CMD = Dialect(
-    escape="^",
-    quotes='"',
-    variable=re.compile(rf"%{NAME}%", re.ASCII),
-    sets=re.compile(rf"set[ \t]+\"?{NAME}=", re.ASCII | re.I),
-    comment=re.compile(r"(?:rem\b|::)", re.I),
-)
-CONTINUED = re.compile(r"(?m)\\[ \t]*$")
-CONTINUED_BY: tuple[tuple[re.Pattern[str], Dialect], ...] = (
-    (re.compile(r"(?m)\S[ \t]+`[ \t]*$|^[ \t]*\$env:\w+[ \t]*="), POWERSHELL),
-    (re.compile(r"(?mi)\S[ \t]+\^[ \t]*$|^[ \t]*@?echo off\b"), CMD),
-)
-SUFFIXES = {".ps1": POWERSHELL, ".bat": CMD, ".cmd": CMD}
-
 
 @dataclass(slots=True)
 class Command:
@@ -90,41 +47,6 @@ class Command:
     end: Place = field(default_factory=lambda: Place(""))  # behind its last character
     ends_line: bool = False  # by the line's end, not by an operator
     escape: str = POSIX.escape
-
-
-def dialect_of(text: str, suffix: str = "") -> Dialect:
-    """Return the shell that a text is for: by its file's suffix, else by how lines go on."""
-    if suffix in SUFFIXES:
-        return SUFFIXES[suffix]
-    if CONTINUED.search(text):
-        return POSIX
-    return next((dialect for found, dialect in CONTINUED_BY if found.search(text)), POSIX)
-
-
-def at(file: str, line: int = 1, column: int = 1, further: int | None = None) -> Locate:
-    """Return the places of a text that begins at a column; further lines begin at `further`."""
-    first_of_next = column if further is None else further
-
-    def locate(row: int, character: int) -> Place:
-        return Place(file, line + row, (first_of_next if row else column) + character)
-
-    return locate
-
-
-def inside(word: Word) -> Locate:
-    """Return the places of a word's text: all at the word where its parts are not the file's."""
-    if not word.spans:
-        return lambda _row, _character: word.place
-    rows = [0, *(match.end() for match in re.finditer("\n", word.text))]
-    begins = [span.index for span in word.spans]
-
-    def locate(row: int, character: int) -> Place:
-        index = rows[min(row, len(rows) - 1)] + character
-        span = word.spans[max(bisect_right(begins, index) - 1, 0)]
-        place = span.place
-        return Place(place.file, place.line, place.column + max(index - span.index, 0))
-
-    return locate
 
 
 def read_commands(
@@ -201,7 +123,7 @@ def _export(words: list[Word], known: dict[str, str], exported: dict[str, Settin
 
 
 def _set_parameters(words: list[Word], scanner: _Scanner) -> None:
-    """Take `set -- WORD…` for the words that `"$@"` names."""
+    """Remember the words of `set -- WORD…` as those that `"$@"` names."""
     if words[0].text == "set" and len(words) > 1 and words[1].text == "--":
         scanner.parameters = words[2:]
 
@@ -274,7 +196,7 @@ class _Scanner:
         return found is not None and (self.dialect is not CMD or not command.words)
 
     def _break(self, command: Command, text: str) -> None:
-        """Tell of blanks behind the character that was to continue the line."""
+        """Remark on blanks behind the character that was to continue the line."""
         place, escape = self.here(), self.dialect.escape
         message = (
             f"a blank follows the `{escape}`: the command ends here, and the next line is lost"
@@ -303,7 +225,7 @@ class _Scanner:
         return True
 
     def _is_all(self, command: Command) -> bool:
-        """Put the words of `"${NAME[@]}"` or `"$@"` in, where they are known."""
+        """Insert the words of `"${NAME[@]}"` or `"$@"`, where they are known."""
         found = WORDS.match(self.text, self.position)
         if found is None:
             return False
@@ -316,7 +238,7 @@ class _Scanner:
         return True
 
     def _is_set(self, command: Command) -> bool:
-        """Take what PowerShell and cmd set for an exported variable."""
+        """Read what PowerShell and cmd set as an exported variable."""
         sets = self.dialect.sets
         found = sets.match(self.text, self.position) if sets and not command.words else None
         if found is None:
@@ -377,7 +299,7 @@ class _Scanner:
     def _word(self, command: Command) -> list[Word]:
         """Return the word here; none where an unquoted variable stands for nothing."""
         place, escape, begun = self.here(), self.dialect.escape, self.position
-        parts = _Parts()
+        parts = Parts()
         quoted, bare_unknown = False, False
         while not self.is_done():
             char = self.text[self.position]
@@ -428,7 +350,7 @@ class _Scanner:
             edit = Edit(place=place, old=escape, new=f" {escape}")
             command.remarks.append(Remark(place, found, edit))
 
-    def _single(self, parts: _Parts) -> None:
+    def _single(self, parts: Parts) -> None:
         end = self.text.find("'", self.position + 1)
         end = len(self.text) if end < 0 else end
         self.position += 1
@@ -440,7 +362,7 @@ class _Scanner:
             self.position += len(line)
         self.position = min(end + 1, len(self.text))
 
-    def _double(self, parts: _Parts) -> None:
+    def _double(self, parts: Parts) -> None:
         self.position += 1
         escape, escaped = self.dialect.escape, self.dialect.escaped
         while not self.is_done() and self.text[self.position] != '"':
@@ -468,14 +390,14 @@ class _Scanner:
                 self._add(PLAIN_QUOTED, parts)
         self.position += 1
 
-    def _add(self, plain: re.Pattern[str], parts: _Parts) -> None:
+    def _add(self, plain: re.Pattern[str], parts: Parts) -> None:
         """Add what stands for itself, at least one character of it."""
         found = plain.match(self.text, self.position)
         text = found[0] if found else self.text[self.position]
         parts.add(text, self.here())
         self.position += len(text)
 
-    def _expansion(self, parts: _Parts) -> bool:
+    def _expansion(self, parts: Parts) -> bool:
         """Add what a variable stands for, or its text; report whether it is known."""
         place = self.here()
         found = self.dialect.variable.match(self.text, self.position)
@@ -512,30 +434,3 @@ class _Scanner:
                 depth += 1
             self.position += 1
         return self.text[begun : self.position]
-
-
-class _Parts:
-    """The text of a word as it grows, and where in the file its parts stand."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.places: list[Span] = []
-        self.length, self.known = 0, True
-        self.is_moved = False  # a variable's value is in it, which stands elsewhere
-
-    def add(self, text: str, place: Place, *, is_known: bool = True) -> None:
-        last = self.places[-1] if self.places else None
-        if last is None or (place.line, place.column) != (
-            last.place.line,
-            last.place.column + self.length - last.index,
-        ):
-            self.places.append(Span(self.length, place))
-        self.texts.append(text)
-        self.length += len(text)
-        self.known = self.known and is_known
-
-    def text(self) -> str:
-        return "".join(self.texts)
-
-    def spans(self) -> tuple[Span, ...]:
-        return () if self.is_moved else tuple(self.places)

@@ -9,7 +9,8 @@ from pathlib import PurePath
 
 from packager.check.commands import container_servers, may_start, servers_in
 from packager.check.environment import unquoted
-from packager.check.shell import at, read_commands
+from packager.check.shell import read_commands
+from packager.check.text_places import at
 from packager.check.values import Place, Server, Setting, Word
 
 SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\]")

@@ -65,7 +65,7 @@ def hint_for(schema: EngineSchema, name: str, version: str = "") -> str:
 
 
 def _as_listed(engine: str, name: str) -> str:
-    """Spell a name as the tables do: of TGI a variable, of others an option."""
+    """Write a name as the tables do: of TGI a variable, of others an option."""
     return name.upper().replace("-", "_") if engine == "tgi" else name.lower().replace("_", "-")
 
 

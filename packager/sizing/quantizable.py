@@ -153,7 +153,7 @@ def _reads_apart(container: ContainerFacts | None, architecture: str) -> bool:
 
 
 def _reader(container: ContainerFacts | None, architecture: str) -> str:
-    """Say which engines are not known to read it, and from which version on one does."""
+    """Describe which engines are not known to read it, and from which version on one does."""
     engine = container.engine if container else ""
     since = read_table().experts_apart.get(engine, {}).get(architecture)
     if container is None or since is None:

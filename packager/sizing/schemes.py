@@ -127,15 +127,7 @@ def choose_quantization(
     )
     if problem:
         return QuantizationChoice(quantization, (problem,))
-    others = [
-        name
-        for name, schemes in methods.items()
-        if any(scheme.needs and _serves(scheme, instance, container.traits) for scheme in schemes)
-        and (
-            model is None
-            or not support_of(model, profile, name, ignore=ignore, container=container).refused
-        )
-    ]
+    others = _others(methods, profile, instance, container, model, ignore)
     tried: tuple[Finding, ...] = ()
     if model is not None:
         support = support_of(
@@ -150,6 +142,26 @@ def choose_quantization(
         return QuantizationChoice(quantization, lacking)
     noted = (*_note_kernel(scheme, instance, container.traits), *tried)
     return QuantizationChoice(quantization, noted)
+
+
+def _others(
+    methods: Mapping[str, tuple[Scheme, ...]],
+    profile: ModelProfile,
+    instance: Instance,
+    container: ContainerFacts,
+    model: ModelFiles | None,
+    ignore: tuple[str, ...] | None,
+) -> list[str]:
+    """Return the methods that engine and device serve, and that the model does not refuse."""
+    return [
+        name
+        for name, schemes in methods.items()
+        if any(scheme.needs and _serves(scheme, instance, container.traits) for scheme in schemes)
+        and (
+            model is None
+            or not support_of(model, profile, name, ignore=ignore, container=container).refused
+        )
+    ]
 
 
 def _note_kernel(scheme: Scheme, instance: Instance, traits: EngineTraits) -> tuple[Finding, ...]:

@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from packager.check.shell import at, expand_kubernetes, read_commands
+from packager.check.shell import expand_kubernetes, read_commands
+from packager.check.text_places import at
 from packager.check.values import Place, Word
 from tests.support.cases import cases_of, read_tables
 
