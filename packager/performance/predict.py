@@ -13,7 +13,6 @@ time; the answer then grows by the acceptance length per step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from math import log2
 from operator import mul
 from types import MappingProxyType
@@ -23,12 +22,8 @@ from packager.core.values import dataclass
 from packager.core.versions import version_key
 from packager.core.workload import WORKLOADS as WORKLOADS
 from packager.core.workload import Workload as Workload
-from packager.performance.devices import (
-    DeviceFigures,
-    figures_named,
-    figures_of,
-    held_between,
-)
+from packager.performance.device_coefficients import Coefficients, coefficients_between
+from packager.performance.devices import figures_of
 from packager.performance.exchange import exchange_s, is_measured
 from packager.performance.scale import UNSCALED, Fit, Scale
 from packager.performance.served import ACCEPTANCE as ACCEPTANCE
@@ -54,12 +49,7 @@ from packager.performance.speed_table import (
     speed_table,
 )
 from packager.performance.speed_terms import (
-    BY_BANDWIDTH,
-    BY_PEAK,
-    FIRST_TERMS,
-    PROMPT_TERMS,
     STEP_TERMS,
-    figure_of,
     first_terms,
     prompt_terms,
     step_terms,
@@ -88,9 +78,6 @@ PRECISION_NAMES = {
     "fp4": "4-bit floats",
     "unpacked": "weights that are unpacked before each use",
 }
-
-# The devices whose shares the coefficients of all devices together stand for.
-REFERENCE = ("H100", "H200", "B200")
 
 _MEMORY = slice(0, STEP_TERMS.index("arithmetic") + 1)
 
@@ -325,15 +312,6 @@ def kind_of(setup: Setup) -> Kind:
     return "moe" if setup.model.experts else "dense"
 
 
-@dataclass(frozen=True, slots=True)
-class Coefficients:
-    """Coefficients of a step, of a prompt's share of it, and of the time to first token."""
-
-    step: tuple[float, ...]
-    prompt: tuple[float, ...]
-    first: tuple[float, ...]
-
-
 def coefficients_of(setup: Setup) -> Coefficients:
     """Return the coefficients of an engine on a device, measured or between measured ones."""
     cell = _cell_of(setup)
@@ -342,7 +320,7 @@ def coefficients_of(setup: Setup) -> Coefficients:
     scheme, degree = setup.model.scheme, min(setup.tp_degree, 2)
     device = figures_of(setup.accelerator, scheme, degree)
     place = (_engine_of(setup), kind_of(setup), setup.accelerator.name)
-    return _between_devices(*place, device, scheme, degree)
+    return coefficients_between(*place, device, scheme, degree)
 
 
 def factors_of(setup: Setup) -> ModelFactors:
@@ -380,70 +358,6 @@ def _engine_of(setup: Setup) -> str:
 
 def _cell_of(setup: Setup) -> Cell | None:
     return speed_table().cells.get((_engine_of(setup), setup.accelerator.name, kind_of(setup)))
-
-
-@cache
-def _between_devices(
-    engine: str, kind: Kind, name: str, device: DeviceFigures, scheme: str, degree: int
-) -> Coefficients:
-    """Correct the coefficients of all devices by what this one was measured to reach.
-
-    Each stays between those of the engine's measured devices that outdo it and that it outdoes.
-    """
-    table = speed_table()
-    row = table.of_engine(engine, kind)
-    memory, compute = (
-        _usual(shares)
-        * getattr(device, figure)
-        / _reached(shares, name, device, figure, scheme, degree)
-        for shares, figure in (
-            (table.memory_share, "bandwidth"),
-            (table.compute_share, "peak_of_16_bits"),
-        )
-    )
-    measured = [
-        (figures_named(cell.device, scheme, degree), cell)
-        for cell in table.cells.values()
-        if (cell.engine, cell.kind) == (engine, kind) and cell.device
-    ]
-
-    def held(part: str, names: tuple[str, ...]) -> tuple[float, ...]:
-        found = []
-        for place, (term, value) in enumerate(zip(names, getattr(row, part), strict=True)):
-            slower = memory if term in BY_BANDWIDTH else compute if term in BY_PEAK else 1.0
-            own = figure_of(term, device)
-            others = (
-                (other, getattr(cell, part)[place] / figure_of(term, other))
-                for other, cell in measured
-            )
-            found.append(own * held_between(slower * value / own, device, others))
-        return tuple(found)
-
-    return Coefficients(
-        held("step", STEP_TERMS), held("prompt", PROMPT_TERMS), held("first", FIRST_TERMS)
-    )
-
-
-def _reached(
-    shares: Mapping[str, float],
-    name: str,
-    device: DeviceFigures,
-    figure: str,
-    scheme: str,
-    degree: int,
-) -> float:
-    """Return what a device reaches of a figure: as measured, else as the devices around it."""
-    own: float = getattr(device, figure)
-    if name in shares:
-        return shares[name] * own
-    others = [(figures_named(one, scheme, degree), share) for one, share in shares.items()]
-    # Of speeds the larger is better: held as the times that they make.
-    times = ((other, 1 / (share * getattr(other, figure))) for other, share in others)
-    return 1 / held_between(1 / (_usual(shares) * own), device, times)
-
-
-def _usual(shares: Mapping[str, float]) -> float:
-    return sum(shares[one] for one in REFERENCE) / len(REFERENCE)
 
 
 def _is_in(cell: Cell, setup: Setup) -> bool:
