@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from artifact_cache.secrets import remember_headers
-from artifact_cache.timely import TimelyResponse
 
 _MAKING = threading.Lock()
 REQUEST_PAYER = "AWS_REQUEST_PAYER"  # `requester`: of buckets whose readers pay; GDAL's name for it
@@ -43,6 +42,8 @@ def aws_client(service: str, session: Any = None, **given: Any) -> Any:
     Of a large answer each 64 KiB have as long.
     """
     from botocore import awsrequest
+
+    from artifact_cache.timely import TimelyResponse
 
     class Plain(awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]
         class ConnectionCls(awsrequest.AWSHTTPConnection):  # type: ignore[misc]

@@ -17,7 +17,7 @@ def test_copies_are_planned_and_one_can_be_asked_for(capsys: pytest.CaptureFixtu
     assert run(["plan", *ON_EIGHT]) == 0
     assert "8 devices: TP 1 x 8 copies (data parallel)" in capsys.readouterr().out
 
-    assert run(["plan", *ON_EIGHT, "--tp-degree", "2", "--dp-degree", "1"]) == 0
+    assert run(["plan", *ON_EIGHT, "--tp-degree", "2", "--dp-degree", "1", "--pp-degree", "1"]) == 0
     text = capsys.readouterr().out
     assert "2 of 8 devices: TP 2" in text
     assert "6 stay idle: DP 1 is requested" in " ".join(text.split())

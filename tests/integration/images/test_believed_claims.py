@@ -221,7 +221,7 @@ def test_a_second_build_writes_no_second_claim(place: Place, machine: MachineOf)
 
     assert len(place.documents()) == 1
     stored = [seen.path.rpartition("/")[2] for seen in place.registry.requests("PUT")]
-    assert stored == [place.first.image.digest]
+    assert [name for name in stored if ":" in name] == [place.first.image.digest]
 
 
 def test_the_second_build_of_a_machine_asks_once_for_what_is_attached(

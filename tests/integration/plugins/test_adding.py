@@ -153,7 +153,7 @@ def test_a_build_renders_the_variables_of_a_family(tmp_path: Path, installed: In
         "DEMO_COLOR=blue",
         "DEMO_LENGTH=512",
         "DEMO_MODEL=/opt/packager/model",
-        "DEMO_SPLIT=2x1",
+        "DEMO_SPLIT=2x2",
     ]
 
 

@@ -36,7 +36,7 @@ class Cluster:
     """What the API server keeps."""
 
     version: str = "1.34"
-    token: str = "a-token"
+    token: str = "a-token-of-the-cluster"
     namespaces: set[str] = field(default_factory=lambda: {"default", "models"})
     custom: set[str] = field(default_factory=lambda: set(CUSTOM))
     objects: dict[Key, dict[str, Any]] = field(default_factory=dict)

@@ -21,6 +21,7 @@ WRITERS = {
     "cli/progress.py",  # asks whether stderr is a terminal
     "cli/ticker.py",  # gives the stream to displays
     "cli/app.py",  # flushes
+    "cli/streams.py",  # opens and closes them
     "cli/completion/answer.py",  # what a shell reads has tabs; unprintable words are left out
     "steps/supervise.py",  # a helper process whose stderr is the log of a step
     "models/hub.py",  # asks whether stderr is a terminal
