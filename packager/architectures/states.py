@@ -52,10 +52,14 @@ def _delta_net(config: Config) -> State:
     value_dim = config.number("linear_value_head_dim")
     taps = max(0, config.number("linear_conv_kernel_dim") - 1)
     mixed = (2 * keys * key_dim + values * value_dim) * taps * KV_ELEMENT_BYTES
-    # Qwen3.5 states 32 bits; without the key engines keep it in the type that they compute with.
-    is_long = config.word("mamba_ssm_dtype") == "float32"
-    element = LONG_ELEMENT_BYTES if is_long else KV_ELEMENT_BYTES
+    element = _element_bytes(config, "mamba_ssm_dtype")  # Qwen3.5 states 32 bits
     return State(mixed + values * key_dim * value_dim * element, (keys, values))
+
+
+def _element_bytes(config: Config, *keys: str) -> int:
+    """Return the bytes of an element; without a key, engines keep what they compute with."""
+    is_long = any(config.word(key) == "float32" for key in keys)
+    return LONG_ELEMENT_BYTES if is_long else KV_ELEMENT_BYTES
 
 
 def _kimi_delta(config: Config) -> State:
@@ -80,9 +84,7 @@ def _mamba_2(config: Config, numbers: Mapping[str, int]) -> State:
     states = config.count("mamba_d_state", "ssm_state_size", "state_size")
     taps = max(0, config.count("mamba_d_conv", "conv_kernel") - 1)
     mixed = (inner + 2 * groups * states) * taps * KV_ELEMENT_BYTES
-    # Without the key, engines keep it in the type that they compute with.
-    is_long = "float32" in (config.word("mamba_ssm_cache_dtype"), config.word("mamba_ssm_dtype"))
-    element = LONG_ELEMENT_BYTES if is_long else KV_ELEMENT_BYTES
+    element = _element_bytes(config, "mamba_ssm_cache_dtype", "mamba_ssm_dtype")
     chunk = config.count("mamba_chunk_size", "chunk_size")
     return State(mixed + heads * size * states * element, (heads,), chunk)
 

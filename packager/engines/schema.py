@@ -19,7 +19,7 @@ from typing import Any
 from packager.core.documents import parse_json
 from packager.core.suggestions import guess
 from packager.core.values import dataclass
-from packager.core.versions import LOWEST, version_key
+from packager.core.versions import LOWEST, newest_until, version_key
 from packager.engines.values import (
     MOST_NAMED,
     UNBOUNDED,
@@ -122,14 +122,8 @@ def find_schema(engine: str, version: str) -> EngineSchema:
     shipped = _shipped(engine)
     if version in shipped:
         return _apply_facts(load_schema(shipped[version]), engine, version)
-    keys = {known: version_key(known) for known in shipped}
-    older = [known for known, key in keys.items() if wanted and key and key <= wanted]
-    order = sorted(shipped, key=lambda known: keys[known] or LOWEST)
-    if wanted is None:
-        chosen = order[-1]
-    else:
-        chosen = max(older, key=lambda known: keys[known] or LOWEST) if older else order[0]
-    is_same = wanted is not None and keys[chosen] == wanted  # but for a `v` or a local part
+    chosen = newest_until(shipped, version)
+    is_same = wanted is not None and version_key(chosen) == wanted  # but for a `v`, a local part
     found = replace(load_schema(shipped[chosen]), proven=is_same)
     return _apply_facts(found, engine, version)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from packager.core.facts import Facts
 from packager.core.model import ModelProfile
 from packager.core.techniques import Draft, Quantization
-from packager.engines.effects import Counted, asked_options, count_options
+from packager.engines.effects import Counted, asked_options
 from packager.engines.lengths import LengthLimit, check_limit, length_limit
 from packager.findings import Finding
 from packager.planning.fit import Room, reserves, room_of
@@ -19,11 +19,6 @@ from packager.sizing.schemes import quantized_weight_bytes
 def asked(facts: Facts) -> dict[str, str]:
     """Return the engine options of the request by the engine's own names."""
     return asked_options(facts.container, facts.request.engine_options)
-
-
-def count_asked(facts: Facts) -> Counted:
-    """Return what those options change of a memory budget."""
-    return count_options(facts.container.engine, asked(facts))
 
 
 def derive_limit(facts: Facts, profile: ModelProfile) -> LengthLimit:
@@ -44,12 +39,15 @@ def check_length(facts: Facts, limit: LengthLimit) -> tuple[Finding, ...]:
 
 
 def make_room(
-    facts: Facts, profile: ModelProfile, quantization: Quantization | None, draft: Draft | None
+    facts: Facts,
+    profile: ModelProfile,
+    counted: Counted,
+    quantization: Quantization | None,
+    draft: Draft | None,
 ) -> Room:
-    """Return the inputs of memory budgets."""
+    """Return the inputs of memory budgets; `counted` is what the options change of them."""
     request, instance, container = facts.request, facts.instance, facts.container
     kv_dtype = choose_kv_dtype(request.kv_dtype, quantization, instance)
-    counted = count_asked(facts)
     demand = MemoryInputs(
         weight_bytes=quantized_weight_bytes(profile, quantization),
         kv_element_bytes=counted.cache_element_bytes or (1 if kv_dtype == "fp8" else 2),

@@ -28,9 +28,7 @@ def check_tokenizer(
 ) -> Iterator[Finding]:
     """Refuse a tokenizer that the engine does not read, or not as it is asked to."""
     names = {file.path for file in model.files}
-    if TEKKEN not in names or any(
-        files <= names for files in TOKENIZERS if files != frozenset({TEKKEN})
-    ):
+    if TEKKEN not in names or any(files <= names - {TEKKEN} for files in TOKENIZERS):
         return
     option, _, value = traits.tekken_option.partition("=")
     if not option:

@@ -28,7 +28,7 @@ from packager.core.values import dataclass
 from packager.drafts.choose import DraftChoice, choose_draft
 from packager.drafts.positions import check_positions
 from packager.drafts.split import check_draft_split, draft_divides
-from packager.engines.effects import check_effects
+from packager.engines.effects import check_effects, count_options
 from packager.engines.lengths import LengthLimit
 from packager.engines.load_formats import choose_load_format, suggest_load_format
 from packager.engines.parsers import Parsers, choose_parsers
@@ -38,7 +38,7 @@ from packager.findings import LACKS, MEMORY, Finding, errors_in
 from packager.performance.choice import target_of
 from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
-from packager.planning.asked import asked, check_length, count_asked, derive_limit, make_room
+from packager.planning.asked import asked, check_length, derive_limit, make_room
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.model_files import check_left_out, check_tokenizer
 from packager.planning.quantizing import check_parts, choose_schemes
@@ -260,10 +260,12 @@ def _choose(
     findings += [*found, *check_format(profile, instance, container.traits)]
     findings += [*check_processor(instance, container.traits), *quantized.findings]
     kv_dtype = choose_kv_dtype(request.kv_dtype, quantized.quantization, instance)
-    if count_asked(facts).cache_dtype.startswith("fp8"):
+    options = asked(facts)
+    counted = count_options(container.engine, options)
+    if counted.cache_dtype.startswith("fp8"):
         kv_dtype = "fp8"  # `kv-cache-dtype` among the engine's options
     findings += [*check_kv_dtype(kv_dtype, instance, quantized.quantization), *drafted.findings]
-    findings += check_effects(container.traits.who, container, asked(facts), profile)
+    findings += check_effects(container.traits.who, container, options, profile)
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
     findings += check_in_engine(facts.model, container.traits, drafts=by_head)
@@ -283,8 +285,8 @@ def _choose(
             )
         )
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
-    room = make_room(facts, profile, quantized.quantization, speculates)
-    step = None if count_asked(facts).step_tokens else room.demand.max_prefill_tokens
+    room = make_room(facts, profile, counted, quantized.quantization, speculates)
+    step = None if counted.step_tokens else room.demand.max_prefill_tokens
     findings += note_step(request, step)
     return _Chosen(
         dtype=dtype,

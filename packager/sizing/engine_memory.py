@@ -15,7 +15,7 @@ from packager.core.instance import Instance
 from packager.core.split import Split
 from packager.core.units import GIB, MIB
 from packager.core.values import dataclass
-from packager.core.versions import version_key
+from packager.core.versions import is_before, version_key
 from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "memory.toml"
@@ -121,11 +121,7 @@ def extra_weights(architecture: str) -> ExtraWeights:
 def keeps_every_state(engine: str, version: str, architecture: str) -> bool:
     """Whether a state stays in the cache for each block of tokens while prefixes are cached."""
     row = _rows("every_state").get(architecture)
-    if row is None or row["engine"] != engine:
-        return False
-    until = version_key(row["until"])
-    found = version_key(version)
-    return found is not None and until is not None and found < until
+    return row is not None and row["engine"] == engine and is_before(version, row["until"])
 
 
 def image_tokens(model_type: str) -> int:

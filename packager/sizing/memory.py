@@ -389,9 +389,10 @@ def _activations_bytes(setting: _Setting) -> int:
         split = (inner + qkv) // tp_degree * tokens
         logits = setting.shape.max_batch * profile.vocab_size * LOGIT_BYTES
         return (4 * hidden + split) * ELEMENT_BYTES + logits
-    held = _workspace_bytes(setting) + _index_workspace_bytes(setting)
+    workspace = _workspace_bytes(setting)
+    held = workspace + _index_workspace_bytes(setting)
     held += hidden * ELEMENT_BYTES if profile.tower_bytes else 0
-    dense = 0 if _workspace_bytes(setting) else inner
+    dense = 0 if workspace else inner
     layer = (4 * hidden + tokens * max(dense, qkv) // tp_degree) * ELEMENT_BYTES
     entries = setting.shape.max_batch * profile.vocab_size
     sampling = int(entries * setting.engine.sampler_bytes) + setting.engine.step_bytes
