@@ -160,6 +160,7 @@ def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildSe
     alone = replace(services, instances=None)  # nothing is suggested in place of what is tried
     decide = _decider(facts, reference, alone)
     tried: dict[str, str] = {}
+    works = False  # a plan without a draft
     while True:
         choice = services.known_draft(facts.model, facts.instance, facts.container, tried)
         known = replace(facts, draft_findings=choice.findings, draft_license=choice.license)
@@ -174,7 +175,8 @@ def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildSe
         except (NotFound, AccessDenied, ModelRefused) as error:
             tried[choice.reference] = error.message
         except PlanRejected as rejected:
-            if not _works(decide, facts):
+            works = works or _works(decide, facts)
+            if not works:
                 return known
             tried[choice.reference] = errors_in(rejected.findings)[0].message
         else:

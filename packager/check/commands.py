@@ -81,6 +81,11 @@ def taken_before(family: str) -> frozenset[str]:
     return frozenset(_tables()["taken"].get(family, ()))
 
 
+def start_of(server: Server) -> Started | None:
+    """Find the engine that a server starts, by its command or among an image's arguments."""
+    return find_start(server.command) or find_start(server.arguments)
+
+
 def may_start(text: str) -> bool:
     """Report whether a text may hold a command line that starts an engine, or an image of one."""
     return _may_start().search(text) is not None

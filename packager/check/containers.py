@@ -35,7 +35,10 @@ def servers_under(node: Node, file: str, name: str = "") -> Iterator[Server]:
     if node.type == "list":
         words = _words(node, file)
         if find_start(words) is not None:
-            yield from _container((), words, (), Place(file, node.line, node.column), name, "")
+            place = Place(file, node.line, node.column)
+            yield from container_servers(
+                place=place, image="", entrypoint=(), arguments=words, env=(), name=name
+            )
             return
         for one in node.items:
             yield from servers_under(one, file, name)
@@ -59,25 +62,14 @@ def _mapping(node: Node, file: str, name: str) -> Iterator[Server]:
         # Where a list is no entry point by its name, an image's own command gets it.
         is_entry = command is not None and bool(parts[1])
         entrypoint, words = (parts[0], parts[1]) if is_entry else ((), (*parts[0], *parts[1]))
-        for server in _container(entrypoint, words, env, place, title, image):
+        for server in container_servers(
+            place=place, image=image, entrypoint=entrypoint, arguments=words, env=env, name=title
+        ):
             yield replace(server, resources=tuple(devices_in(node, file)))
         taken = (command, arguments)
         rest = {key: value for key, value in rest if value not in taken}.items()
     for key, value in rest:
         yield from servers_under(value, file, key)
-
-
-def _container(
-    entrypoint: tuple[Word, ...],
-    arguments: tuple[Word, ...],
-    env: tuple[Setting, ...],
-    place: Place,
-    name: str,
-    image: str,
-) -> Iterator[Server]:
-    yield from container_servers(
-        place=place, image=image, entrypoint=entrypoint, arguments=arguments, env=env, name=name
-    )
 
 
 def devices_in(node: Node, file: str) -> Iterator[Setting]:

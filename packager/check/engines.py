@@ -14,7 +14,7 @@ from packager.check.arguments import (
     read_arguments,
     vllm_grammar,
 )
-from packager.check.commands import find_start, taken_before
+from packager.check.commands import start_of, taken_before
 from packager.check.locating import located
 from packager.check.sagemaker import ON_BY_DEFAULT, check_unread, image_options, without_secrets
 from packager.check.targets import UPSTREAM
@@ -163,7 +163,7 @@ def _read(
 
 def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
     """Return the words that the engine's parser gets, and whether it gets a command line."""
-    start = find_start(server.command) or find_start(server.arguments)
+    start = start_of(server)
     if start is not None:
         return start.arguments, True
     if server.config or target.variant == UPSTREAM:
@@ -172,7 +172,7 @@ def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
 
 
 def _grammar(server: Server, target: Target, schema: EngineSchema) -> Grammar:
-    start = find_start(server.command) or find_start(server.arguments)
+    start = start_of(server)
     takes_model = start.takes_model if start is not None else True
     taken = taken_before(target.family) if takes_model else ()
     known = {name: Option(name=name, type="text") for name in taken}

@@ -13,7 +13,7 @@ from packager.check.yaml_nodes import MAX_DEPTH, MAX_NODES, Node
 from packager.core.documents import NotStrict
 
 TOKEN = re.compile(
-    r"(?P<space>[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?\*/)"
+    r"(?P<space>[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?(?:\*/|\Z))"
     r"|<<-?(?P<heredoc>[A-Za-z_]\w*)[ \t]*\n(?P<body>.*?)\n[ \t]*(?P=heredoc)(?=\n|$)"
     r'|"(?P<text>(?:\\.|[^"\\\n])*)"'
     r"|(?P<number>-?\d+(?:\.\d+)?)"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from packager.check.arguments import Given, Grammar, read_arguments
-from packager.check.commands import find_start
+from packager.check.commands import start_of
 from packager.check.locating import located
 from packager.check.sagemaker import SWITCHES, without_secrets
 from packager.check.values import Remark, Server, Setting, Target
@@ -24,7 +24,7 @@ from packager.findings import Finding, Severity
 def check_neuron(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:  # noqa: ARG001
     """Find what `serve`, or the vLLM behind it, refuses, overwrites or reads otherwise."""
     schema = serve_schema(target.version)
-    start = find_start(server.command) or find_start(server.arguments)
+    start = start_of(server)
     if start is not None:
         decided = {name: Option(name=name, type="text") for name in schema.decides}
         known = replace(schema, options={**decided, **schema.options})

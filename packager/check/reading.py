@@ -34,6 +34,7 @@ GPUS = re.compile(r"(?:--gres=gpu:(?:[\w.-]+:)?|--gpus(?:-per-node)?=(?:[\w.-]+:
 NODES = re.compile(r"(?:--nodes=?|-N=?)(?!1$)\d+(?:-\d+)?")
 UNIT = re.compile(r"\s*\[(?:Unit|Service|Container|program:[^\]]+|supervisord)\]")
 HCL = re.compile(r"\s*(?:job|resource|variable|locals|terraform|data|module)\b[^\n{]*\{")
+HCL_SUFFIXES = (".hcl", ".nomad", ".tf")
 SUFFIXES: dict[str, Kind] = {
     ".properties": "properties",
     ".env": "env",
@@ -42,12 +43,11 @@ SUFFIXES: dict[str, Kind] = {
     **dict.fromkeys((".sh", ".bash", ".zsh", ".ps1", ".bat", ".cmd"), "command"),
     **dict.fromkeys((".sbatch", ".slurm", ".mk"), "command"),
     **dict.fromkeys((".service", ".container"), "unit"),
-    **dict.fromkeys((".hcl", ".nomad", ".tf"), "containers"),
+    **dict.fromkeys(HCL_SUFFIXES, "containers"),
 }
 NAMES: dict[str, Kind] = dict.fromkeys(
     ("makefile", "justfile", "jenkinsfile", "procfile"), "command"
 )
-HCL_SUFFIXES = (".hcl", ".nomad", ".tf")
 # What people or programs are told, and no engine.
 OTHERS = frozenset(
     [".md", ".rst", ".adoc", ".html", ".py", ".pyi", ".ipynb", ".js", ".ts", ".go", ".rs", ".java"]
@@ -129,7 +129,7 @@ def _read(
 def slurm_devices(file: str, text: str) -> Iterator[Setting]:
     """Yield the devices that Slurm gives a job on one machine; none of a job on several."""
     asked = [(found, found[1].split()) for found in SBATCH.finditer(text)]
-    if any(NODES.fullmatch(word) for _, words in asked for word in ("".join(words),)):
+    if any(NODES.fullmatch("".join(words)) for _, words in asked):
         return
     for found, words in asked:
         for word in words:

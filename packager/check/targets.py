@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.catalog.containers import containers, find_container, version_names
-from packager.check.commands import find_start
+from packager.check.commands import find_start, start_of
 from packager.check.values import Server, Target
 from packager.core.documents import shorten
 from packager.core.facts import ContainerFacts
@@ -103,7 +103,7 @@ def find_target(server: Server, asked: Sequence[Target]) -> Target | None:
 
 def family_of(server: Server) -> tuple[str, str]:
     """Return the family, and which of its images, that a server's own words tell."""
-    start = find_start(server.command) or find_start(server.arguments)
+    start = start_of(server)
     if start is not None:
         return start.family, UPSTREAM
     if server.properties:

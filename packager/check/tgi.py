@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 
-from packager.check.arguments import Given, Grammar, read_arguments
-from packager.check.commands import find_start
+from packager.check.arguments import Arguments, Given, Grammar, read_arguments
+from packager.check.commands import start_of
 from packager.check.engines import KNOWN_VERSIONS
 from packager.check.locating import located
 from packager.check.plain import holds_secret
@@ -27,13 +27,10 @@ LIKENESS = 0.85  # of a misspelled name; NCCL_DEBUG is like NGROK_EDGE to 0.6
 
 def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     """Find what the launcher refuses, does not read, or is told twice."""
-    start = find_start(server.command) or find_start(server.arguments)
-    words = start.arguments if start is not None else server.arguments
     schema = find_schema("tgi", target.version)
     for unproven in check_version("TGI", target.version, schema):
         yield Remark(server.place, replace(unproven, hint=KNOWN_VERSIONS))
-    grammar = Grammar(who="TGI", schema=_command_line(schema), version=target.version)
-    arguments = read_arguments(words, grammar)
+    arguments = _arguments(server, schema, target.version)
     yield from arguments.remarks
     on_command = arguments.settings()
     settings = {one.name: one for one in _of_environment(server.env, schema)}
@@ -55,7 +52,7 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     names: dict[str, Place] = {}
     for one in settings.values():
         names |= {one.spelled: one.place, one.name: one.place}
-    by_script = target.variant != UPSTREAM and start is None
+    by_script = target.variant != UPSTREAM and start_of(server) is None
     findings = [
         *check_settings(shown, target.version, facts, by_script=by_script),
         *check_cache(shown, facts),
@@ -65,13 +62,17 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
 
 def tgi_settings(server: Server, target: Target) -> Mapping[str, Given]:
     """Return what the launcher ends up with, by its variables: the command line wins."""
-    start = find_start(server.command) or find_start(server.arguments)
-    words = start.arguments if start is not None else server.arguments
     schema = find_schema("tgi", target.version)
-    grammar = Grammar(who="TGI", schema=_command_line(schema), version=target.version)
-    given = read_arguments(words, grammar).settings()
+    given = _arguments(server, schema, target.version).settings()
     in_env = {one.name: one for one in _of_environment(server.env, schema)}
     return {**in_env, **{_variable(name): one for name, one in given.items()}}
+
+
+def _arguments(server: Server, schema: EngineSchema, version: str) -> Arguments:
+    """Read the launcher's options."""
+    start = start_of(server)
+    words = start.arguments if start is not None else server.arguments
+    return read_arguments(words, Grammar(who="TGI", schema=_command_line(schema), version=version))
 
 
 def _variable(name: str) -> str:

@@ -69,21 +69,24 @@ def _variables(value: str, place: Place) -> Iterator[Setting]:
 
 def _sections(file: str, text: str) -> Iterator[tuple[str, list[tuple[str, str, Place]]]]:
     """Yield each section's name, and its keys with values and where these begin."""
-    name, entries = "", list[tuple[str, str, Place]]()
+    name, entries = "", list[tuple[str, list[str], Place]]()
     joint = "\n" if PurePath(file).suffix.lower() in SYSTEMD else " \\\n"
     for number, line in enumerate(text.split("\n"), start=1):
         section, entry = SECTION.match(line), ENTRY.match(line)
-        goes_on = bool(entries) and entries[-1][1].endswith("\\")
+        goes_on = bool(entries) and entries[-1][1][-1].endswith("\\")
         if entries and (goes_on or (line.strip() and section is None and entry is None)):
-            key, value, place = entries[-1]
             is_comment = line.lstrip().startswith(("#", ";"))
             further = "\\" if is_comment and goes_on else line
-            entries[-1] = (key, f"{value}{chr(10) if goes_on else joint}{further}", place)
+            entries[-1][1].append(f"{chr(10) if goes_on else joint}{further}")
         elif section is not None:
             if entries:
-                yield name, entries
+                yield name, _joined(entries)
             name, entries = section[1], []
         elif entry is not None:
-            entries.append((entry[1], line[entry.end() :], Place(file, number, entry.end() + 1)))
+            entries.append((entry[1], [line[entry.end() :]], Place(file, number, entry.end() + 1)))
     if entries:
-        yield name, entries
+        yield name, _joined(entries)
+
+
+def _joined(entries: list[tuple[str, list[str], Place]]) -> list[tuple[str, str, Place]]:
+    return [(key, "".join(parts), place) for key, parts, place in entries]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Literal, get_args
 
 from packager.core.traits import ENGINE_NAMES
 from packager.core.values import dataclass
@@ -26,17 +26,7 @@ Kind = Literal[
     "containers",
     "unit",
 ]
-KINDS: tuple[Kind, ...] = (
-    "properties",
-    "env",
-    "kubernetes",
-    "compose",
-    "dockerfile",
-    "command",
-    "config",
-    "containers",
-    "unit",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)

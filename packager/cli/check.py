@@ -24,6 +24,7 @@ from packager.check.verdicts import AskPlanner, judge
 from packager.cli.shared_options import format_option_of
 from packager.cli.terminal import note_lines, print_json, print_lines
 from packager.core.text import escape
+from packager.core.units import counted
 from packager.engines.lengths import CONFIG
 from packager.engines.rules import Facts, device_facts, model_facts
 from packager.errors import PlanRejected, UsageError
@@ -103,8 +104,7 @@ def check(
     documents, skipped = _documents(read, kind, skip_others=skip_others)
     skipped += too_large
     report = look(documents)
-    if skip_others:
-        others = [one for one in report.unread if is_other(read[one])]
+    if skip_others and (others := [one for one in report.unread if is_other(read[one])]):
         skipped += others
         report = look([one for one in documents if one.file not in others])
     if output_format == "sarif":
@@ -173,8 +173,7 @@ def _mend(
         if output is not None or fixed.edits:
             kept = place.stat().st_mode & 0o7777 if place.exists() else None
             write_atomically(place, fixed.data, mode=kept)
-        counted = f"{fixed.edits} change{'s' if fixed.edits != 1 else ''}"
-        note_lines([f"wrote {escape(str(place))} with {counted}"])
+        note_lines([f"wrote {escape(str(place))} with {counted(fixed.edits, 'change')}"])
         read[file] = fixed.data
 
 

@@ -265,8 +265,6 @@ def _without_tokenizer(names: frozenset[str]) -> Incomplete:
 
 
 def _without_config(choice: FileSelection) -> str:
-    if "model_index.json" in choice.small:
-        return "this is a pipeline of diffusers: language models are covered, and no others"
     nested = next((path for path in choice.small if path.endswith("/config.json")), "")
     if nested:
         return f"there is one in {nested.rpartition('/')[0]!r}: is that directory the model?"
