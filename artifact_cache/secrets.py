@@ -26,6 +26,8 @@ _MOST = 1000  # that are kept: a token of an hour ago is worth nothing
 _SCHEME = re.compile(r"(?i:basic|bearer|token|apikey)[ \t]+")
 _SIGNED = "AWS4-"  # a signature of one request
 _AROUND = "[A-Za-z0-9+/=_-]"  # of base64: the letters at both ends depend on what is beside
+# Not the letters of an escape: `\n` and `\u00e9` of a JSON text stay whole.
+_BEFORE = r"(?:(?<!\\)" + "".join(rf"(?<!\\u[0-9A-Fa-f]{{{n}}})" for n in range(4)) + f"{_AROUND})"
 
 
 class Secrets:
@@ -137,4 +139,4 @@ def _spellings(secret: str) -> Iterator[tuple[str, str]]:
         core = encoded[(0, 2, 3)[before] : -4 if len(data) + before > 4 else None].rstrip("=")
         for one in {core, core.replace("+", "-").replace("/", "_")}:
             if core:
-                yield one, f"{_AROUND}{{0,3}}{re.escape(one)}{_AROUND}{{0,4}}"
+                yield one, f"{_BEFORE}{{0,3}}{re.escape(one)}{_AROUND}{{0,4}}"

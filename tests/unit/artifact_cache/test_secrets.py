@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import pytest
 
 from artifact_cache.printable import QUOTED_BYTES, escape, quote_answer
 from artifact_cache.secrets import (
+    hide_secrets,
     remember_headers,
     remember_secret,
     remember_user,
@@ -62,6 +64,18 @@ def test_with_a_secret_that_other_texts_have_nothing_of_a_server_is_quoted(secre
     assert escape(f"our own {secret}") == f"our own {secret}"
     assert repeats_secret(f"code-{secret}")
     assert secret not in shorten(f"X {secret}")
+
+
+@pytest.mark.parametrize("before", ["\n", "\t", "é", "\u202e", "a", '"'])
+def test_a_document_stays_one_when_a_secret_is_hidden_in_it(before: str) -> None:
+    """The letters before it may be those of an escape, and no letters of base64."""
+    remember_secret(SECRET)
+    encoded = base64.b64encode(SECRET.encode()).decode()
+
+    shown = hide_secrets(json.dumps({"a": before + encoded}))
+
+    assert encoded not in shown
+    assert json.loads(shown)["a"].endswith("***")
 
 
 def test_who_logs_in_by_an_address_has_a_secret() -> None:
