@@ -19,7 +19,7 @@ from packager.core.values import dataclass
 from packager.errors import AccessDenied, PackagerError, Unavailable
 from packager.images.oci import is_digest, parse_object, sha256
 from packager.images.registry.auth import NOTHING, pull, push
-from packager.images.registry.exchange import LONGEST_ERROR, Exchange
+from packager.images.registry.exchange import Exchange
 from packager.images.registry.failures import (
     ContentMismatch,
     NotInRegistry,
@@ -32,7 +32,7 @@ from packager.images.registry.failures import (
 )
 from packager.images.registry.leniency import (
     CLOSE_UPLOAD,
-    OPEN_UPLOAD,
+    OPENED,
     STORE_MANIFEST,
     is_doubtful,
 )
@@ -42,6 +42,7 @@ from packager.images.registry.reference import is_tag
 from packager.images.registry.resuming import range_start, read_whole, whole_size
 from packager.images.registry.transport import (
     ATTEMPTS,
+    LONGEST_ERROR,
     TRANSIENT,
     Response,
     header_number,
@@ -160,9 +161,10 @@ class RegistryClient(Exchange):
         except Unavailable:
             raise
         except PackagerError:
-            if not self._keeps_manifest(repository, pointer, digest, attempts=1):
-                raise
-            return ""
+            with suppress(PackagerError):  # why it was refused is what counts
+                if self._keeps_manifest(repository, pointer, digest, attempts=1):
+                    return ""
+            raise
         stored = answer.headers.get("Docker-Content-Digest", "")
         if is_doubtful(STORE_MANIFEST, answer.status, stored, digest) and not self._keeps_manifest(
             repository, pointer, digest
@@ -178,13 +180,12 @@ class RegistryClient(Exchange):
         None for a tag that can be moved, and where nobody knows.  The manifest that it points to is
         stored under it once more, which changes nothing; registries refuse even that.
         """
-        try:
+        with suppress(PackagerError):  # what else it is will be said when the tag shall move
             found = self.get_manifest(repository, tag)
-            self._store_manifest(repository, tag, found.data, found.media_type)
-        except WriteRefused as error:
-            return (found, error) if error.refusal.name == "immutable-tag" else None
-        except PackagerError:
-            pass  # what it is will be told when the tag shall move
+            try:
+                self._store_manifest(repository, tag, found.data, found.media_type)
+            except WriteRefused as error:
+                return (found, error) if error.refusal.name == "immutable-tag" else None
         return None
 
     def _store_manifest(
@@ -371,7 +372,7 @@ class RegistryClient(Exchange):
             create = self.traits.create.format(repository=repository, host=self.host)
             codes = read_error(answer.read(LONGEST_ERROR)).shown
             raise RepositoryMissing(self.host, repository, create, codes)
-        self._expect(answer, OPEN_UPLOAD.taken, push(repository), what)
+        self._expect(answer, OPENED, push(repository), what)
         answer.read(LONGEST_ERROR)
         self.forms.hear(answer.headers)
         return self._location(answer, what)
@@ -392,7 +393,7 @@ class RegistryClient(Exchange):
         answer.read(LONGEST_ERROR)
         if answer.status == 201:
             return None
-        if answer.status in OPEN_UPLOAD.taken and answer.headers.get("Location"):
+        if answer.status in OPENED and answer.headers.get("Location"):
             self.forms.hear(answer.headers)
             return self._location(answer, f"a mount into {repository!r}")
         return self.start_upload(repository)

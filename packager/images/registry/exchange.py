@@ -24,6 +24,7 @@ from packager.images.registry.origins import join_address, origin_of
 from packager.images.registry.reference import DOCKER_HUB
 from packager.images.registry.transport import (
     ATTEMPTS,
+    LONGEST_ERROR,
     TRANSIENT,
     Method,
     Response,
@@ -33,7 +34,6 @@ from packager.images.registry.transport import (
 from packager.images.registry.upload_strategies import UploadForms
 from packager.remote.refusals import find_refusal, read_error
 
-LONGEST_ERROR = 64 * 1024  # bytes
 _HUB_HOST = "registry-1.docker.io"
 _RIGHTS = frozenset({"DENIED", "UNAUTHORIZED"})
 

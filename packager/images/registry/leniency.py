@@ -3,7 +3,7 @@
 A digest closes every upload and names every manifest, so it decides, and nothing else fails a push
 whose bytes have arrived.  A status that the specification gives is taken at its word.  Another one
 that registries have been seen to give leaves a doubt, as a wrong or missing header does, and the
-caller settles it by reading back: `RegistryClient.has_blob`, `RegistryClient.has_manifest`.
+caller settles it by reading back: `RegistryClient.has_blob`, `RegistryClient.get_manifest`.
 Statuses are as lenient as those of containerd (core/remotes/docker/pusher.go),
 go-containerregistry (pkg/v1/remote/write.go) and containers/image (docker/docker_image_dest.go).
 """
@@ -18,16 +18,16 @@ from packager.images.oci import is_digest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a push: the statuses that count, and those that leave no doubt."""
+    """A step that stores something: the statuses that count, and those that leave no doubt."""
 
     taken: Collection[int]
     sure: Collection[int]
 
 
 # containerd goes on after 200 and 204, too.
-OPEN_UPLOAD = Step(taken=(200, 201, 202, 204), sure=(202,))
+OPENED = (200, 201, 202, 204)
 # containers/image takes all that is no error. Whether the bytes are there, the closing PUT tells.
-SEND_BYTES = Step(taken=range(200, 300), sure=range(200, 300))
+SENT = range(200, 300)
 # containerd: "some registries return 200, 202 or 204"
 CLOSE_UPLOAD = Step(taken=range(200, 300), sure=(201, 204))
 # Quay answered 202 (containers/image#381), distribution too (distribution#142); containers/image

@@ -52,7 +52,7 @@ _LONGEST_RETRY_AFTER_S = 60.0
 _REDIRECTS = 5
 _POOL_CONNECTIONS = 8
 
-_LONGEST_ERROR = 64 * 1024  # bytes of an answer that refuses
+LONGEST_ERROR = 64 * 1024  # bytes of an answer that refuses
 _LONGEST_SHOWN = 80  # characters of a stranger's word in a message
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
@@ -106,7 +106,7 @@ class Response:
     def is_final(self) -> bool:
         """Whether the server says why it refuses, and another try does not help."""
         try:
-            self._kept = self.read(_LONGEST_ERROR)
+            self._kept = self.read(LONGEST_ERROR)
         except PackagerError:
             return False
         found = find_refusal("registry", self.method, self.status, read_error(self._kept))

@@ -25,7 +25,7 @@ from packager.images.registry.auth import push
 from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
 from packager.images.registry.client import COMMIT_TIMEOUT_S, RegistryClient
 from packager.images.registry.failures import ContentMismatch, RefusedBySize
-from packager.images.registry.leniency import CLOSE_UPLOAD, SEND_BYTES
+from packager.images.registry.leniency import CLOSE_UPLOAD, SENT
 from packager.images.registry.origins import commit_address, origin_of
 from packager.images.registry.transport import ATTEMPTS, TRANSIENT, header_number, retry_after_s
 from packager.remote.refusals import find_refusal, read_error
@@ -208,7 +208,7 @@ class BlobUpload:
         """Wait until the registry has received the body, and store the URL to continue at."""
         try:
             response = request.finish(ANSWER_TIMEOUT_S)
-            if response.status not in SEND_BYTES.taken:
+            if response.status not in SENT:
                 raise self._failure(response)
             read_answer(response)
         except Failures as error:
