@@ -58,7 +58,7 @@ def figures_named(name: str, scheme: str, tp_degree: int) -> DeviceFigures:
 def held_between(
     value: float, device: DeviceFigures, others: Iterable[tuple[DeviceFigures, float]]
 ) -> float:
-    """Hold a time between those of the devices that outdo this one and of those that it outdoes."""
+    """Return a time, no shorter than of devices that outdo this one, no longer than of others."""
     known = tuple(others)
     least = max((time for other, time in known if other.outdoes(device)), default=0.0)
     most = min((time for other, time in known if device.outdoes(other)), default=float("inf"))
