@@ -63,15 +63,19 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A request's fields as settings give them, and the names of all settings."""
+    """A request's fields as settings give them, and all settings."""
 
     fields: Mapping[str, Asked]
-    names: frozenset[str]
+    settings: Mapping[str, Asked]  # all of them, by the names of its family
     several: bool = False  # its devices are on several machines
+
+    def value(self, field: str) -> object:
+        """Return what is given of a field; None where nothing is, or only the engine knows."""
+        return self.fields[field].value if field in self.fields else None
 
     def degree(self, field: str) -> int:
         """Return a degree that is given, else 1."""
-        value = self.fields[field].value if field in self.fields else None
+        value = self.value(field)
         return value if isinstance(value, int) else 1
 
     def place(self, *fields: str) -> Place | None:
@@ -92,7 +96,7 @@ def demand_of(server: Server, target: Target) -> Demand | None:
     backend = settings.get("distributed-executor-backend")
     several = any(SEVERAL.fullmatch(name) for name in settings)
     by_ray = backend is not None and backend.value == "ray"
-    return Demand(fields, frozenset(settings), several or by_ray)
+    return Demand(fields, settings, several or by_ray)
 
 
 def devices_of(server: Server) -> Asked | None:

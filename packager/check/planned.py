@@ -8,18 +8,22 @@ open is the engine's default.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from packager.architectures.profile import make_profile
 from packager.catalog.containers import containers, find_container
-from packager.check.demands import DEGREES, Demand, demand_of, devices_of
-from packager.check.values import Remark, Server, Target
+from packager.check.demands import DEGREES, FIELDS, Demand, demand_of, devices_of
+from packager.check.locating import located
+from packager.check.values import Place, Remark, Server, Target
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
+from packager.engines.effects import asked_options, check_effects, effect_of
+from packager.engines.lengths import length_limit
 from packager.errors import PlanRejected, UsageError
 from packager.findings import LACKS, MEMORY, Finding, errors_in
 from packager.planning.planner import make_plan
@@ -28,7 +32,7 @@ from packager.version import __version__
 
 # Settings that put less on the devices than the checkpoint's files have: whether it fits is open.
 UNCOUNTED = re.compile(
-    r"(?:option\.)?(?:load[-_]format|cpu[-_]offload[-_]gb|hf[-_]overrides|model[-_]impl|"
+    r"(?:option\.)?(?:load[-_]format|hf[-_]overrides|model[-_]impl|"
     r"json[-_]model[-_]override[-_]args|offload.*|language[-_]model[-_]only|limit[-_]mm.*)"
 )
 # And of a checkpoint that is not quantized yet.
@@ -37,7 +41,10 @@ OURS = re.compile(r"--[a-z]|_degree|max_total_tokens|max_batch|kv_dtype", re.ASC
 PLAIN_HINT = "`packager plan` with the model and the instance says what is possible"
 # The rules across options tell of these, or nobody asked.
 OF_OTHERS = frozenset(
-    {"rope-incomplete", "shape-over-positions", "served-name", "container-version-unknown"}
+    {
+        *("rope-incomplete", "shape-over-positions", "served-name", "container-version-unknown"),
+        *("value-refused", "options-conflict", "key-dropped"),
+    }
 )
 # The field that a finding is about, by how its code begins.
 ABOUT = {
@@ -64,8 +71,19 @@ class Machine:
     family: Callable[[str], ContainerFamily]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    """A setting as an engine option of a request, and as the engine's own parser has it."""
+
+    name: str
+    text: str
+    own: str
+    value: str
+    place: Place
+
+
 def plan_remarks(server: Server, target: Target, machine: Machine) -> Iterator[Remark]:
-    """Yield the planner's errors at the settings that they are about."""
+    """Yield the planner's errors at the settings that they are about, and what it cannot count."""
     demand = demand_of(server, target)
     container = _container(target, machine.instance)
     if demand is None or demand.several or container is None:
@@ -75,34 +93,66 @@ def plan_remarks(server: Server, target: Target, machine: Machine) -> Iterator[R
     if isinstance(count, int) and 0 < count < machine.instance.devices:
         machine = replace(machine, instance=replace(machine.instance, devices=count))
     profile, _ = make_profile(machine.model)
+    options = [*_options(demand, container)]
     try:
-        _plan(demand, container, machine, profile)
+        _plan(demand, container, machine, profile, options, server.variables)
     except PlanRejected as rejected:
-        is_open = any(UNCOUNTED.fullmatch(name) for name in demand.names) or (
-            not profile.quantization and any(QUANTIZES.fullmatch(name) for name in demand.names)
+        is_open = any(UNCOUNTED.fullmatch(name) for name in demand.settings) or (
+            not profile.quantization and any(QUANTIZES.fullmatch(name) for name in demand.settings)
         )
         for finding in errors_in(rejected.findings):
             field = ABOUT.get(finding.code.partition("-")[0], "")
-            follows = field in OPEN and field not in demand.fields  # from what packager chose
+            follows = field in OPEN and demand.value(field) is None  # from what packager chose
             lacks = finding.data.get(LACKS) == MEMORY
             if finding.code not in OF_OTHERS and not follows and not (lacks and is_open):
                 place = demand.place(field, *DEGREES) or server.place
                 yield Remark(place, _worded(finding))
+    found = check_effects(container.engine, container, _named(options), profile)
+    uncounted = [replace(one, severity="note") for one in found if one.severity == "warning"]
+    yield from located(uncounted, {one.own: one.place for one in options}, server.place)
+
+
+def _options(demand: Demand, container: ContainerFacts) -> Iterator[_Option]:
+    """Yield the settings that are no field of a request."""
+    fields = FIELDS[container.family].values()
+    for key, one in demand.settings.items():
+        if one.value is not None and key not in fields:
+            name = key.removeprefix("option.")
+            text = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
+            for own, value in asked_options(container, {name: text}).items():
+                yield _Option(name=name, text=text, own=own, value=value, place=one.place)
+
+
+def _named(options: Iterable[_Option]) -> dict[str, str]:
+    return {one.own: one.value for one in options}
 
 
 def _plan(
-    demand: Demand, container: ContainerFacts, machine: Machine, profile: ModelProfile
+    demand: Demand,
+    container: ContainerFacts,
+    machine: Machine,
+    profile: ModelProfile,
+    options: Iterable[_Option],
+    environment: Mapping[str, str],
 ) -> None:
     values = {name: one.value for name, one in demand.fields.items() if one.value is not None}
-    longest = profile.max_positions
+    derive = partial(
+        length_limit,
+        container.engine,
+        container.engine_version,
+        machine.model.config,
+        assumed_tokens=profile.max_positions,
+        options=_named(options),
+    )
+    longest = derive().tokens or profile.max_positions
     if container.family == "vllm":  # where nothing is said, one device and the model's length
         defaults = {**dict.fromkeys(DEGREES, 1), "max_total_tokens": longest or None, "ep": False}
-        values = {**defaults, **values}
+        values = {**{name: defaults[name] for name in defaults.keys() - demand.fields}, **values}
         if demand.degree("tp_degree") * demand.degree("dp_degree") == 1:
             values["ep"] = False  # there is nothing to spread experts over
-    total = values.get("max_total_tokens")
-    if isinstance(total, int) and longest:
-        values["max_total_tokens"] = min(total, longest)
+    total, most = values.get("max_total_tokens"), derive(environment=environment)
+    if isinstance(total, int) and most.tokens:
+        values["max_total_tokens"] = min(total, most.tokens)
     request = BuildRequest.model_validate(
         {
             **{name: value for name, value in values.items() if value is not None},
@@ -111,6 +161,9 @@ def _plan(
             "family": container.family,
             "nodes": 1,
             "max_batch": 1,  # an engine starts where one request fits
+            "engine_options": {
+                one.name: one.text for one in options if effect_of(container, one.own) == "counted"
+            },
         }
     )
     facts = Facts(
@@ -121,6 +174,7 @@ def _plan(
         base=None,
         packager_version=__version__,
         containers=containers(),
+        environment=environment,
     )
     make_plan(facts, machine.family(container.family), instances=None)
 

@@ -68,3 +68,5 @@ class Facts:
     containers: tuple[ContainerFacts, ...] = ()  # of the catalog, for hints; newest first
     workload: Workload = QUESTIONS  # the requests that are planned for
     writes_tree: bool = False  # mounted weights are those of a tree that the build writes
+    # The server's variables that engines read; those of a server that others configured.
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

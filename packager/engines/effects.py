@@ -1,7 +1,8 @@
 """What options of an engine do to the memory and the speed that a plan states.
 
-`data/engines/option_effects.toml` classes every option of every version whose table is shipped.
-What a plan does not count is said, and so is an option that nobody has classed.
+`data/engines/option_effects.toml` classes every option of every version whose table is shipped,
+LMI's own keys and fields of NxD Inference's among them.  What a plan does not count is said, and so
+is an option that nobody has classed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, get_args
 
+from packager.core.documents import parse_object
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelProfile
 from packager.core.units import GIB
@@ -33,6 +35,11 @@ SLOTS = ("max-loras", "max-loras-per-batch")
 # 0.33.0, config/lora.py; SGLang 0.5.5 to 0.5.23, server_args.py, which reads ranks from adapters.
 DEFAULT_SLOTS, DEFAULT_RANK = {"vllm": 1, "sglang": 8}, {"vllm": 16}
 SLOWER = ("cpu-offload-gb", *EAGER, "enable-lora")
+
+NAMED = ("vllm", "sglang", "tgi")  # engines whose own names are in tables of versions
+# Of vLLM on Neuron devices: the option whose JSON overrides fields of NxD Inference's NeuronConfig.
+VLLM_NXDI, NXDI, ADDITIONAL = "vllm-nxdi", "nxdi", "additional-config"
+OVERRIDES = "override_neuron_config"
 
 MOST = 2.0**40  # of any number here: what is larger is no setting
 
@@ -59,7 +66,7 @@ def asked_options(container: ContainerFacts, options: Texts | None) -> dict[str,
 
     A switch that is turned off by its negation is `false` under its own name.
     """
-    if container.engine not in _table():
+    if container.engine not in NAMED:
         return dict(spelled(options))
     found: dict[str, str] = {}
     schema = find_schema(container.engine, container.engine_version)
@@ -77,16 +84,35 @@ def asked_options(container: ContainerFacts, options: Texts | None) -> dict[str,
     return found
 
 
-def effect_of(engine: str, name: str) -> Effect | None:
-    """Return what an option of an engine does to a plan's figures; None where nobody knows."""
-    table = _table().get(engine, {})
-    return next((effect for effect in get_args(Effect) if name in table.get(effect, ())), None)
+def effect_of(container: ContainerFacts, name: str) -> Effect | None:
+    """Return what an option of an engine does to a plan's figures; None where nobody knows.
+
+    A field of NxD Inference's is named as it stands in the JSON: `override_neuron_config.buckets`.
+    """
+    outer, _, field = name.partition(".")
+    is_field = outer == OVERRIDES and bool(field)
+    tables, own = ([_table()[NXDI]], field) if is_field else (tables_of(container), name)
+    effects = (effect for table in tables for effect in get_args(Effect) if own in table[effect])
+    return next(effects, None)
 
 
-def owner_of(engine: str, name: str) -> str:
+def owner_of(container: ContainerFacts, name: str) -> str:
     """Return packager's own option for what the plan decides: `--tp-degree`; "" for others."""
-    owned: Texts = _table().get(engine, {}).get("owned", {})
-    return owned.get(name, "")
+    names = asked_options(container, {name: ""})
+    owners = (table["owned"].get(own, "") for table in tables_of(container) for own in names)
+    return next(filter(None, owners), "")
+
+
+def owner_of_field(field: str) -> str:
+    """Return packager's own option for what the plan decides of NxD Inference's NeuronConfig."""
+    owned: Texts = _table()[NXDI]["owned"]
+    return owned.get(field, "")
+
+
+def tables_of(container: ContainerFacts) -> list[Mapping[str, Any]]:
+    """Return the tables that class an image's options: its own, then its engine's."""
+    names = (container.family, container.variant, container.engine)
+    return [_table()[name] for name in dict.fromkeys(names) if name in _table()]
 
 
 def count_options(engine: str, options: Texts) -> Counted:
@@ -120,33 +146,46 @@ def check_effects(
     `options` are by the engine's own names.  Those that the plan owns, and those that the engine
     does not have, are refused elsewhere.
     """
-    engine = container.engine
-    if engine not in _table():
-        return
-    known = _known(container)
-    for name, value in options.items():
-        effect = effect_of(engine, name)
+    known = _known(container) if options else frozenset()
+    for name, value in _expanded(container, options):
+        effect = effect_of(container, name)
         if effect == "states":
             effect = "memory" if profile.state_bytes else "none"
         if effect == "counted":
-            effect = _left_over(engine, name, value, options)
+            effect = _left_over(container.engine, name, value, options)
         if effect == "memory":
-            message = f"{name!r} changes memory in a way that the plan does not count"
+            message = f"{name!r} changes memory in a way that is not counted"
             hint = "what fits may differ: look at the engine's log at its first start"
             yield Finding("warning", "option-not-counted", message, hint)
         elif effect == "speed":
             message = f"{name!r} may change speed, which is predicted without it"
             yield Finding("note", "option-not-counted", message, "measure it with `packager bench`")
-        elif effect is None and name in known:
+        elif effect is None and (name in known or name.startswith(f"{OVERRIDES}.")):
             message = f"nobody has looked at what {name!r} of {who} does to memory and speed"
-            hint = "compare the plan with the engine's log at its first start"
+            hint = "look at the engine's log at its first start"
             yield Finding("warning", "option-not-counted", message, hint)
+
+
+def _expanded(container: ContainerFacts, options: Texts) -> Iterator[tuple[str, str]]:
+    """Yield options with their values; of NxD Inference's JSON each field that it overrides."""
+    for name, value in options.items():
+        if (container.variant, name) != (VLLM_NXDI, ADDITIONAL):
+            yield name, value
+            continue
+        try:
+            given = parse_object(value.encode())
+        except ValueError:  # refused where the option's type is checked
+            continue
+        fields = given.pop(OVERRIDES, {})
+        yield from ((f"{OVERRIDES}.{field}", "") for field in fields if isinstance(fields, dict))
+        if given:
+            yield name, value
 
 
 def _left_over(engine: str, name: str, value: str, options: Texts) -> Effect:
     """Return what of a counted option is not counted."""
     is_off = value.lower() in ("false", "auto", "0")
-    if name == CACHE[engine]:
+    if name == CACHE.get(engine):
         return "none" if is_off or value in _table()[engine]["cache"] else "memory"
     if name == "enable-lora" and not is_off and not count_options(engine, options).adapter_rank:
         return "memory"
@@ -154,12 +193,14 @@ def _left_over(engine: str, name: str, value: str, options: Texts) -> Effect:
 
 
 def _known(container: ContainerFacts) -> frozenset[str]:
+    """Return the options that an image takes, as far as they are known."""
+    if container.engine not in NAMED:
+        return frozenset()
     schema = find_schema(container.engine, container.engine_version)
     if container.family != "lmi":
         return frozenset(schema.options)
-    own = lmi_options(schema, int(container.release or 0)).types.keys()
-    passed = {key.removeprefix("option.").replace("_", "-") for key in own}
-    return frozenset(passed & schema.options.keys())
+    keys = lmi_options(schema, int(container.release or 0)).types
+    return frozenset(asked_options(container, dict.fromkeys(keys, "")))
 
 
 def _first(options: Texts, names: tuple[str, ...]) -> int:
@@ -180,9 +221,9 @@ def _number(text: str) -> float:
 @cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
     read = read_shipped(TABLE)
+    none: dict[str, Any] = {**dict.fromkeys(get_args(Effect), frozenset()), "owned": {}}
     return {
-        engine: {
-            key: rows if isinstance(rows, dict) else frozenset(rows) for key, rows in table.items()
-        }
+        engine: none
+        | {key: rows if isinstance(rows, dict) else frozenset(rows) for key, rows in table.items()}
         for engine, table in read.items()
     }

@@ -197,7 +197,7 @@ def check_engine_options(
         name = spelled[asked]
         if name in planned:
             message = f"{asked!r} is set by the plan, to {str(planned[name])!r}"
-            owner = owner_of(plan.container.engine, name)
+            owner = owner_of(plan.container, name)
             hint = f"use {owner}" if owner else "change the request, not the engine's option"
             yield Finding("error", "options-conflict", message, hint)
         elif name in seen:

@@ -29,6 +29,7 @@ def derive_limit(facts: Facts, profile: ModelProfile) -> LengthLimit:
         facts.model.config,
         assumed_tokens=profile.max_positions,
         options=asked(facts),
+        environment=facts.environment,
     )
 
 

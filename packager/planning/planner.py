@@ -191,7 +191,9 @@ def _decide(
     that no conflict hides behind another.
     """
     limit = derive_limit(facts, profile)
-    profile = replace(profile, max_positions=limit.tokens or profile.max_positions)
+    asked_tokens = facts.request.max_total_tokens or 0  # beyond what is known, if it is lifted
+    longest = limit.tokens or max(profile.max_positions, asked_tokens)
+    profile = replace(profile, max_positions=longest)
     chosen = _choose(facts, profile, limit, read, quantizer, compilers)
     findings = list(chosen.findings)
     quantization, instance = chosen.quantization, facts.instance

@@ -9,21 +9,14 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.core.versions import version_key
+from packager.engines.effects import ADDITIONAL, OVERRIDES, owner_of_field
 from packager.engines.neuron.render import BY_COMMAND, WITH_DRAFTS, vllm_options
 from packager.engines.schema import EngineSchema, check_value, facts, facts_schema, find_schema
 from packager.engines.shared import checkpoint_format, draft_unsupported, load_time_quantization
 from packager.engines.vllm.options import schema_of
 from packager.findings import Finding
 
-ADDITIONAL, OVERRIDES = "additional-config", "override_neuron_config"
 PLUG_IN_READ = "2.27.1"  # the release whose plug-in's source was read
-
-# What NeuronConfig is made of by the plug-in from vLLM's options, and sizes that follow from it.
-PLANNED_OVERRIDES = {
-    *("tp_degree", "pp_degree", "ep_degree", "world_size", "local_ranks_size", "start_rank_id"),
-    *("batch_size", "max_batch_size", "tkg_batch_size", "kv_cache_batch_size"),
-    *("seq_len", "max_length", "max_context_length", "n_positions", "torch_dtype"),
-}
 
 
 def plug_in_schema(plan: Plan) -> EngineSchema:
@@ -53,10 +46,9 @@ def check_overrides(options: Mapping[str, str | bool]) -> Iterator[Finding]:
         return  # said where the option's type is checked
     overrides = given.get(OVERRIDES)
     for name in overrides if isinstance(overrides, dict) else ():
-        if name in PLANNED_OVERRIDES:
+        if owner := owner_of_field(name):
             message = f"{OVERRIDES}.{name} decides what is compiled, which the plan does"
-            hint = "change the request, not the engine's option"
-            yield Finding("error", "options-conflict", message, hint)
+            yield Finding("error", "options-conflict", message, f"use {owner}")
 
 
 def check_unread(plan: Plan) -> Iterator[Finding]:

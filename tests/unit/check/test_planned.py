@@ -27,7 +27,9 @@ FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size
 def model(name: str) -> ModelFiles:
     """Make a released model; `qwen3-30b-a3b-fp8` has experts in blocks of 128, 768 wide."""
     if name.startswith("llama"):
-        return model_of(config_of(name), name=f"org/{name}")
+        plain, _, scaling = name.partition("+")
+        stretched = {"rope_scaling": {"rope_type": scaling, "factor": 16.0}} if scaling else {}
+        return model_of({**config_of(plain), **stretched}, name=f"org/{plain}")
     shapes = {}
     for tensor, (dtype, shape) in headers_of("qwen3-30b-a3b").items():
         shapes[tensor] = (dtype, shape)
@@ -43,9 +45,16 @@ def model(name: str) -> ModelFiles:
     instance="ml.p5.48xlarge",
     target="vllm:0.27.1",
     name="a.sh",
+    noted=[],
 )
 def test_a_server_is_held_against_a_model_and_a_machine(
-    text: str, told: list[str], served: str, instance: str, target: str, name: str
+    text: str,
+    told: list[str],
+    served: str,
+    instance: str,
+    target: str,
+    name: str,
+    noted: list[str],
 ) -> None:
     files, machine = model(served), find_instance(instance)
     held = Machine(model=files, instance=machine, family=lambda one: FAMILIES.find(one).make())
@@ -58,3 +67,4 @@ def test_a_server_is_held_against_a_model_and_a_machine(
     )
 
     assert [line.removeprefix(f"{name}:") for line in lines(report)] == told
+    assert [line.removeprefix(f"{name}:") for line in lines(report, "note")] == noted

@@ -3,36 +3,90 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from packager.architectures.profile import make_profile
+from packager.catalog.containers import containers, find_container
+from packager.compile.trtllm import options as trtllm_options
+from packager.core.instance import DeviceKind
 from packager.core.plan import MemoryBudget
-from packager.engines.effects import _table, count_options, effect_of
+from packager.engines.effects import (
+    ADDITIONAL,
+    OVERRIDES,
+    _table,
+    asked_options,
+    check_effects,
+    count_options,
+    effect_of,
+)
+from packager.engines.lmi.options import lmi_options
+from packager.engines.neuron.check import lmi_schema
 from packager.engines.schema import find_schema, shipped_versions
 from packager.errors import PlanRejected
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
-ENGINES = ("vllm", "sglang", "tgi")
+Image = tuple[str, DeviceKind, str]  # family, kind of device, version
 ROOMY: dict[str, Any] = {"family": "vllm", "container_version": "0.27.1", "max_batch": 8}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_option_of_every_version_has_one_class(engine: str) -> None:
-    lists = {key: rows for key, rows in _table()[engine].items() if key != "cache"}
+def options_of(engine: str) -> set[str]:
+    versions = shipped_versions(engine)
+    return {name for version in versions for name in find_schema(engine, version).options}
+
+
+def lmi_keys() -> set[str]:
+    """Return what LMI's releases read that is no option of the vLLM inside."""
+    images = [one for one in containers() if (one.family, one.engine) == ("lmi", "vllm")]
+    keys: set[str] = set()
+    for image in images:
+        schema = find_schema("vllm", image.engine_version)
+        read = lmi_options(schema, int(image.release)).types
+        keys |= asked_options(image, dict.fromkeys(read, "")).keys()
+    return keys - options_of("vllm")
+
+
+def bare(keys: Iterable[str]) -> set[str]:
+    return {key.removeprefix("option.").lower().replace("_", "-") for key in keys}
+
+
+def nxdi_fields() -> set[str]:
+    fields: set[str] = set()
+    for version in shipped_versions("nxdi"):
+        outer = find_schema("nxdi", version).options[ADDITIONAL].config
+        inner = outer.fields[OVERRIDES].config if outer is not None else None
+        fields |= inner.fields.keys() if inner is not None else set()
+    return fields
+
+
+TABLES: dict[str, Callable[[], set[str]]] = {
+    **{engine: partial(options_of, engine) for engine in ("vllm", "sglang", "tgi")},
+    "lmi": lmi_keys,
+    "tensorrt-llm": lambda: bare(key for of in TRTLLM for key in trtllm_options()[of]),
+    "nxdi": nxdi_fields,
+    "transformers-neuronx": lambda: bare(lmi_schema("0.30.0").options),
+    "tgi-neuronx": lambda: options_of("neuronx-tgi") - options_of("tgi"),
+    "hf-vllm-neuronx": lambda: options_of("optimum-neuron") - options_of("vllm"),
+}
+TRTLLM = ("build", "serving", "pytorch")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_option_of_every_version_has_one_class(table: str) -> None:
+    lists = {key: rows for key, rows in _table()[table].items() if key != "cache"}
     classed = Counter(name for names in lists.values() for name in names)
-    known = {
-        name
-        for version in shipped_versions(engine)
-        for name in find_schema(engine, version).options
-    }
+    known = TABLES[table]()
+
     assert known - classed.keys() == set()
     assert [name for name, times in classed.items() if times > 1] == []
     assert classed.keys() - known == set()
 
 
 def test_an_option_that_nobody_classed_has_no_effect_that_is_known() -> None:
-    assert effect_of("vllm", "an-option-of-tomorrow") is None
+    assert effect_of(find_container("vllm", "nvidia"), "an-option-of-tomorrow") is None
     assert count_options("vllm", {"cpu-offload-gb": "inf", "block-size": "x"}).offloaded_bytes == 0
 
 
@@ -90,6 +144,31 @@ def test_graphs_take_nothing_where_they_are_off() -> None:
 def test_what_is_not_counted_is_said(options: dict[str, str], said: list[str]) -> None:
     plan = plan_of(model_of(LLAMA_3_8B), "g6e.xlarge", **ROOMY, engine_options=options)
     assert [one.severity for one in plan.findings if one.code == "option-not-counted"] == said
+
+
+LMI: Image = ("lmi", "nvidia", "27")
+NXDI: Image = ("neuron", "neuron", "2.28.0")
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "value", "said"),
+    [
+        (LMI, "mpi_mode", "true", ["warning"]),
+        (LMI, "max-batch-delay", "9", ["note"]),
+        (LMI, "tgi_compat", "true", []),
+        (NXDI, ADDITIONAL, '{"override_neuron_config": {"buckets": [9]}}', ["warning"]),
+        (NXDI, ADDITIONAL, '{"override_neuron_config": {"of_tomorrow": 1}}', ["warning"]),
+        (NXDI, ADDITIONAL, '{"override_neuron_config": {"qk_layernorm": 1}}', []),
+        (("neuron", "neuron", "3.3.6"), "CORS_ALLOW_ORIGIN", "*", []),
+    ],
+)
+def test_options_of_an_image_s_own_are_classed(
+    image: Image, name: str, value: str, said: list[str]
+) -> None:
+    container = find_container(*image)
+    named = asked_options(container, {name: value})
+    found = check_effects("it", container, named, make_profile(model_of(LLAMA_3_8B))[0])
+    assert [one.severity for one in found] == said
 
 
 @pytest.mark.parametrize(
