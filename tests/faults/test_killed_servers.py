@@ -68,9 +68,7 @@ def test_what_a_killed_server_answered_is_there(tmp_path: Path) -> None:
                     name = f"m-{round_number}-{number}"
                     expected.pop(name, None)
                     sagemaker.create_model(
-                        ModelName=name,
-                        ExecutionRoleArn=ROLE,
-                        PrimaryContainer={"Image": "tiny:1"},
+                        ModelName=name, ExecutionRoleArn=ROLE, PrimaryContainer={"Image": "tiny:1"}
                     )
                     expected[name] = True
                     if number % 3 == 0:

@@ -71,12 +71,7 @@ class World:
     """All that a build talks to, and one directory for all that it writes."""
 
     def __init__(
-        self,
-        root: Path,
-        hub: FakeHub,
-        bucket: Bucket,
-        registry: FakeRegistry,
-        proxy: FaultProxy,
+        self, root: Path, hub: FakeHub, bucket: Bucket, registry: FakeRegistry, proxy: FaultProxy
     ) -> None:
         self.bucket, self.registry, self.proxy = bucket, registry, proxy
         self.disk = root / "disk"

@@ -34,9 +34,7 @@ def ranked(workload: str, catalog: Path | None) -> list[RankedInstance]:
 
 
 @pytest.mark.parametrize("year", ["2024", "today"])
-def test_four_bits_on_the_small_machine_are_cheaper_at_eight_requests(
-    year: str,
-) -> None:
+def test_four_bits_on_the_small_machine_are_cheaper_at_eight_requests(year: str) -> None:
     first, second = ranked("622:250:8", CATALOG_OF_2024 if year == "2024" else None)
 
     assert first.plan.instance.name == FOUR_BITS

@@ -29,10 +29,7 @@ LONGEST = 300  # characters of a refusal
 # What no checkpoint here has, and the engine does without: scales of attention and its cache, and
 # the order of inputs, which is for weights that were ordered by activation.
 USUAL = re.compile(r"\.attn\.([qkv]_(scale|zero_point)|prob_scale)$|g_idx(_sort_indices)?$")
-FUSED = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}
+FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(w[123]|(?:gate|up|down)_proj)\.(.*)")
 OF_EXPERTS = ({"w13": ("w1", "w3"), "w2": ("w2",)},
               {"w13": ("gate_proj", "up_proj"), "w2": ("down_proj",)})  # fmt: skip

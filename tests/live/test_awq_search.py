@@ -50,11 +50,7 @@ def test_models_are_quantized_as_by_the_librarys_own_search(
     models = tmp_path / "models"
     run_program(quantizing_python, "tiny_architectures.py", str(models), *MODELS)
     cases = [
-        {
-            "name": name,
-            "label": method,
-            "parameters": planned_parameters(models / name, method),
-        }
+        {"name": name, "label": method, "parameters": planned_parameters(models / name, method)}
         for name in MODELS
         for method in (METHODS if name == "llama" or LONG else METHODS[:1])
     ]

@@ -49,7 +49,7 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
     assert "measured   " in inspected.out
 
     planned = packager(
-        *("plan", *LOCAL, "--workload", "64:24", "--measured", "bench.json", "--format", "json"),
+        *("plan", *LOCAL, "--workload", "64:24", "--measured", "bench.json", "--format", "json")
     )
 
     assert planned.status == 0, planned.err
@@ -69,7 +69,7 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
     (cold,) = json.loads((tmp_path / "startup.json").read_text())["startups"]
     (start,) = cold["starts"]
     assert [*start["phases"]] == [
-        *("container", "import", "weights", "compile", "ready", "first_token"),
+        *("container", "import", "weights", "compile", "ready", "first_token")
     ]
     assert start["untold_s"] < 0.5
     assert sum(start["phases"].values()) == pytest.approx(start["seconds"], abs=1.0)

@@ -17,13 +17,7 @@ from packager.bench.metrics import load_figures
 from packager.bench.request_metrics import LIMITED
 from packager.bench.search import Breach, Found, Point, Trial
 from packager.bench.search_history import history_document
-from packager.core.bench import (
-    BenchReport,
-    BenchVariant,
-    BenchWorkload,
-    Boundary,
-    Limits,
-)
+from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Boundary, Limits
 from packager.core.bench_setup import BenchSetup
 from packager.load.values import Chunk, Level, LoadResult, LoadRun
 from tests.live.tool_programs import documents_in, printed_by

@@ -40,11 +40,7 @@ def spec(shards: list[Path]) -> ImageSpec:
 
 @pytest.mark.parametrize(("changed", "moved"), [(-1, 1), (0, SHARDS)], ids=["last", "first"])
 def test_docker_s_own_storage_takes_the_layers_from_the_changed_one_up(
-    engine: str,
-    shards: list[Path],
-    tmp_path: Path,
-    changed: int,
-    moved: int,
+    engine: str, shards: list[Path], tmp_path: Path, changed: int, moved: int
 ) -> None:
     if "containerd" in str(connect_engine().info().get("DriverStatus")):
         pytest.skip(f"{engine} uses the containerd image store")

@@ -61,9 +61,7 @@ def packager_here(docker_host: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def heads(
-    packager_here: Packager,
-    training_fast: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
+    packager_here: Packager, training_fast: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
     """An EAGLE-3 head and Medusa heads for the model, trained on its own answers."""
     place = tmp_path_factory.mktemp("heads")

@@ -163,9 +163,7 @@ def architectures(
     place = tmp_path_factory.mktemp("architectures")
     models = place / "models"
     run_program(
-        quantizing_python,
-        "tiny_architectures.py",
-        *(str(models), "--wide", *CORPUS["models"]),
+        quantizing_python, "tiny_architectures.py", *(str(models), "--wide", *CORPUS["models"])
     )
     kept = {
         f"{model} {asked}": place / "kept" / f"{model}-{number}"

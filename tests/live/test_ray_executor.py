@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_step_on_its_node(laptop: Laptop) -> None:
     pids = laptop.place / "pids"
     build = laptop.begin(f"demo-orphan,pids={pids}")
     wait_until(
-        lambda: (pids.exists() and len(pids.read_text().split()) == 2) or build.poll() is not None,
+        lambda: (pids.exists() and len(pids.read_text().split()) == 2) or build.poll() is not None
     )
 
     build.send_signal(signal.SIGINT)

@@ -149,11 +149,7 @@ def put_talks(bucket: Bucket, key: str, row: Callable[[str, str], dict[str, Any]
 
 
 def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
-    engine: str,
-    serving_base: str,
-    training_fast: dict[str, str],
-    bucket: Bucket,
-    tmp_path: Path,
+    engine: str, serving_base: str, training_fast: dict[str, str], bucket: Bucket, tmp_path: Path
 ) -> None:
     put_talks(bucket, "sharegpt/train.jsonl", sharegpt)
     put_talks(bucket, "captured/endpoint/all/2026/01/01/00/00-00-000.jsonl", captured)

@@ -47,9 +47,7 @@ def test_a_pulled_image_is_timed_from_the_registry_to_its_first_token(
 ) -> None:
     client.images.remove(pushed)
 
-    done = packager(
-        *("bench", pushed, "--startup", "--pull", "--rounds", "2", "--output", "out/"),
-    )
+    done = packager(*("bench", pushed, "--startup", "--pull", "--rounds", "2", "--output", "out/"))
 
     assert done.status == 0, done.err
     report = json.loads((tmp_path / "out" / "startup.json").read_text())

@@ -36,12 +36,7 @@ class Place(MotoBucket):
             sleep=lambda seconds: None,
         )
         blobs = S3Blobs(
-            bucket,
-            "p/v1/",
-            partial,
-            part_bytes=PART,
-            range_bytes=RANGE,
-            single_put_bytes=PART,
+            bucket, "p/v1/", partial, part_bytes=PART, range_bytes=RANGE, single_put_bytes=PART
         )
         return S3Store(bucket, "p", blobs=blobs)
 

@@ -56,9 +56,7 @@ QUALITY = _made(
     data=PARTS["calibration"],
 )
 ANSWERS = _made(
-    documents.ModelAnswersKey,
-    *("weights", "toolchain", "invocation"),
-    data=PARTS["calibration"],
+    documents.ModelAnswersKey, *("weights", "toolchain", "invocation"), data=PARTS["calibration"]
 )
 STEP_INPUT = documents.StepInputKey(sha256=A)
 DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, SHARDED, DRAFT, QUALITY, ANSWERS, STEP_INPUT)

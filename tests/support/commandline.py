@@ -137,11 +137,7 @@ class Preloaded:
     requests: socket.socket
 
     def start(
-        self,
-        arguments: tuple[str, ...],
-        cwd: Path,
-        env: Mapping[str, str],
-        log: Path | None = None,
+        self, arguments: tuple[str, ...], cwd: Path, env: Mapping[str, str], log: Path | None = None
     ) -> Started:
         """Start a command; its stdout is a pipe."""
         out, written = os.pipe()

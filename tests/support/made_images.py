@@ -6,15 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from packager.core.image import (
-    Blob,
-    FileRange,
-    ImageSpec,
-    Inline,
-    Layer,
-    Platform,
-    RuntimeConfig,
-)
+from packager.core.image import Blob, FileRange, ImageSpec, Inline, Layer, Platform, RuntimeConfig
 from packager.images.layout.sink import LayoutSink
 from packager.images.oci import scratch
 from packager.images.registry.clients import RegistryClients

@@ -9,14 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from packager.core.image import (
-    MEDIA_LAYER,
-    BaseImage,
-    Blob,
-    Inline,
-    Layer,
-    Platform,
-)
+from packager.core.image import MEDIA_LAYER, BaseImage, Blob, Inline, Layer, Platform
 from packager.images.oci import sha256
 from tests.support import layer_layouts, tars
 from tests.support.layer_layouts import packed

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.jobs.errors import JobExists, JobMissing, JobRunning
-from packager.jobs.values import (
-    ENDED,
-    Job,
-    JobPage,
-    JobQuery,
-    JobStatus,
-    NewJob,
-    Stage,
-)
+from packager.jobs.values import ENDED, Job, JobPage, JobQuery, JobStatus, NewJob, Stage
 
 BEGAN = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 STATUSES: tuple[JobStatus, ...] = ("completed", "running", "queued", "failed", "stopped")

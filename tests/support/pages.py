@@ -54,10 +54,7 @@ def services_with(model: ModelFiles) -> BuildServices:
         return LOCAL_CPU if name == "local" else found.find_instance(name, **others)
 
     return replace(
-        found,
-        find_model=lambda _: model,
-        peek_model=lambda _: None,
-        find_instance=find_instance,
+        found, find_model=lambda _: model, peek_model=lambda _: None, find_instance=find_instance
     )
 
 

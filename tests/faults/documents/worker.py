@@ -21,12 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from tests.faults.documents.mutations import damage
-from tests.faults.documents.targets import (
-    TARGETS,
-    good_documents,
-    is_typed,
-    quiet_environment,
-)
+from tests.faults.documents.targets import TARGETS, good_documents, is_typed, quiet_environment
 
 LARGEST_RSS = 300_000_000  # bytes, of the whole process
 LONGEST_CPU_S = 10  # for one document; a busy machine does not count

@@ -16,12 +16,7 @@ import pytest
 
 from tests.support.cases import Case, cases_of, read_tables
 from tests.support.workers import TOOLS, run_worker
-from tests.unit.containers.test_tensorrt_llm_worker import (
-    CONFIG,
-    ENGINE,
-    EXPECTED,
-    other_config,
-)
+from tests.unit.containers.test_tensorrt_llm_worker import CONFIG, ENGINE, EXPECTED, other_config
 from tests.unit.containers.test_tensorrt_llm_worker import built as built
 
 cases = cases_of(__file__, "tensorrt_llm")

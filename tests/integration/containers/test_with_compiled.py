@@ -30,9 +30,7 @@ def compiled(tmp_path: Path) -> Path:
     manifest = {
         "schema": 1,
         "for": {"machine": platform.machine()},
-        "files": {
-            "vllm/graph": {"size": 5, "sha256": hashlib.sha256(b"graph").hexdigest()},
-        },
+        "files": {"vllm/graph": {"size": 5, "sha256": hashlib.sha256(b"graph").hexdigest()}},
     }
     (place / "manifest.json").write_text(json.dumps(manifest))
     return place

@@ -117,11 +117,7 @@ def _lookups(place: Path) -> bytes:
     near = Neighbour(made, (Difference("/computed_on", "sm_90", "cpu"),))
     found = Explanation(key=made.key, hit=False, nearest=(near,), failure=failure())
     step = Step(
-        name="quantize",
-        tool="llmcompressor",
-        gives="model",
-        key=STEP_INPUT,
-        labels={"a": "b"},
+        name="quantize", tool="llmcompressor", gives="model", key=STEP_INPUT, labels={"a": "b"}
     )
     LastLookups(place, clock=lambda: 1795000000.0).remember(step, found)
     return (place / "lookups.json").read_bytes()

@@ -47,16 +47,7 @@ from typing import Literal
 from tests.support.doubles.listening import Listener
 
 Action = Literal[
-    "answer",
-    "reset",
-    "stall",
-    "drop",
-    "half-close",
-    "delay",
-    "dribble",
-    "flip",
-    "truncate",
-    "cut",
+    "answer", "reset", "stall", "drop", "half-close", "delay", "dribble", "flip", "truncate", "cut"
 ]
 _PIECE = 64 * 1024
 _LONGEST_WAIT_S = 120.0

@@ -110,10 +110,7 @@ def llama_tensors(
             f"{prefix}.mlp.up_proj.weight": (intermediate_size, hidden_size),
             f"{prefix}.mlp.down_proj.weight": (hidden_size, intermediate_size),
         }
-    shapes |= {
-        "model.norm.weight": (hidden_size,),
-        "lm_head.weight": (vocab_size, hidden_size),
-    }
+    shapes |= {"model.norm.weight": (hidden_size,), "lm_head.weight": (vocab_size, hidden_size)}
     return {name: (dtype, shape) for name, shape in shapes.items()}
 
 

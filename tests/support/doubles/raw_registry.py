@@ -74,12 +74,7 @@ class RawRegistry:
         return []
 
     def attach(
-        self,
-        repository: str,
-        subject: str,
-        document: bytes,
-        artifact_type: str,
-        **annotations: str,
+        self, repository: str, subject: str, document: bytes, artifact_type: str, **annotations: str
     ) -> None:
         """Attach a document to a manifest, so that both ways of listing show it."""
         self.put_blob(repository, b"{}")

@@ -80,12 +80,9 @@ def test_active_parameters_are_those_that_the_publisher_states(
 ) -> None:
     profile = profile_of(name)
     words = profile.vocab_size * profile.hidden_size
-    less = {
-        ALL: 0,
-        LOOKED_UP: words,
-        NO_WORDS: 2 * words,
-        NO_TOWER: profile.tower_bytes // 2,
-    }[left_out]
+    less = {ALL: 0, LOOKED_UP: words, NO_WORDS: 2 * words, NO_TOWER: profile.tower_bytes // 2}[
+        left_out
+    ]
 
     assert profile.known
     assert close(profile.parameters / 1e9, total)

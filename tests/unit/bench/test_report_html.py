@@ -10,12 +10,7 @@ import pytest
 
 from packager.bench.report_html import bench_html, when_words, workload_words
 from packager.core.bench import BenchWorkload
-from tests.support.bench_reports import (
-    REPORTS,
-    hostile,
-    partly_failed,
-    twelve,
-)
+from tests.support.bench_reports import REPORTS, hostile, partly_failed, twelve
 from tests.support.cases import Case, cases_of
 from tests.unit.build.test_html import Outline
 

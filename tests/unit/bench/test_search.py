@@ -163,10 +163,7 @@ def test_points_are_read_from_loads_in_the_statistics_of_aiperf() -> None:
     found = point_of(BenchLoad.model_validate(TABLES["load"]))
 
     assert found == Point(
-        concurrency=4,
-        output_token_throughput=320,
-        latency_ms=1000,
-        observed=TABLES["observed"],
+        concurrency=4, output_token_throughput=320, latency_ms=1000, observed=TABLES["observed"]
     )
 
 

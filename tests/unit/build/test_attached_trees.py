@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from packager.build.attached_record import published
-from packager.core.record import (
-    RecordedImage,
-    RecordedTree,
-)
+from packager.core.record import RecordedImage, RecordedTree
 from packager.core.request import BuildRequest
 from tests.support.lineage_records import build_record
 

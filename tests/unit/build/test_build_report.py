@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from packager.build.report import summary_lines
-from packager.core.record import (
-    RecordedLayer,
-)
+from packager.core.record import RecordedLayer
 from tests.support.cases import cases_of
 from tests.support.lineage_records import build_record
 

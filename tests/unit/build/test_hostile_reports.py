@@ -106,10 +106,7 @@ REPORTS: dict[str, Callable[[], Any]] = {
         [CacheStatus(step=HOSTILE, tool=HOSTILE, state="unknown", reason=HOSTILE)]
     ),
     "steps that ran": lambda: ran_lines([RecordedStep(name=HOSTILE, tool=HOSTILE)]),
-    "entries": lambda: list_text(
-        [EntrySummary(**TABLES["entry"], key="0" * 64)],
-        9.0,
-    ),
+    "entries": lambda: list_text([EntrySummary(**TABLES["entry"], key="0" * 64)], 9.0),
     "statistics": lambda: statistics_text(
         Statistics(**TABLES["statistics"], by_kind={HOSTILE: (1, 1)}, totals=())
     ),

@@ -46,9 +46,7 @@ def names_of(ranking: Ranking) -> list[str]:
     return [option.plan.instance.name for option in ranking.options]
 
 
-def test_nothing_replaces_an_instance_that_is_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_replaces_an_instance_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other shapes and methods were planned for each that is refused, and shown nowhere."""
     sought: list[str] = []
     monkeypatch.setattr(planner, "find_nearest", lambda *_: sought.append("nearest") or ())

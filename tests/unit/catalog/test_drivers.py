@@ -8,14 +8,7 @@ from dataclasses import replace
 import botocore.session
 
 from packager.catalog.containers import containers
-from packager.catalog.drivers import (
-    amis,
-    cuda_drivers,
-    cuda_in,
-    cuda_of,
-    runs_on,
-    with_host_needs,
-)
+from packager.catalog.drivers import amis, cuda_drivers, cuda_in, cuda_of, runs_on, with_host_needs
 from packager.catalog.listing import Filter, list_containers
 from packager.core.user_catalog import UserCatalog
 from tests.support.cases import cases_of

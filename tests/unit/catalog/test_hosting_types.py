@@ -7,13 +7,7 @@ from functools import cache
 import pytest
 from botocore.session import Session
 
-from packager.catalog.instances import (
-    LeftOut,
-    NotHosted,
-    find_instance,
-    instances,
-    left_out,
-)
+from packager.catalog.instances import LeftOut, NotHosted, find_instance, instances, left_out
 from packager.catalog.prices import price_of, shipped_prices
 from tests.support.cases import cases_of
 

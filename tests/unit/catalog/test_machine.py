@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.catalog.machine import (
-    cpu_formats,
-    gpu_formats,
-    memory_bytes,
-)
+from packager.catalog.machine import cpu_formats, gpu_formats, memory_bytes
 from packager.core.units import GIB
 
 

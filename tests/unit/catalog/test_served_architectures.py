@@ -69,9 +69,7 @@ def test_what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config(
 
 
 @cases("an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator")
-def test_an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator(
-    path: str,
-) -> None:
+def test_an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator(path: str) -> None:
     """Qwen3-Embedding names Qwen3ForCausalLM as its architecture."""
     config = LLAMA_3_8B | {"architectures": ["Qwen3ForCausalLM"]}
     plain = zoo.config_only(config)

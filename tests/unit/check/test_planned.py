@@ -48,13 +48,7 @@ def model(name: str) -> ModelFiles:
     noted=[],
 )
 def test_a_server_is_held_against_a_model_and_a_machine(
-    text: str,
-    told: list[str],
-    served: str,
-    instance: str,
-    target: str,
-    name: str,
-    noted: list[str],
+    text: str, told: list[str], served: str, instance: str, target: str, name: str, noted: list[str]
 ) -> None:
     files, machine = model(served), find_instance(instance)
     held = Machine(model=files, instance=machine, family=lambda one: FAMILIES.find(one).make())

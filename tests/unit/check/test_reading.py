@@ -51,7 +51,7 @@ def test_yaml_reads_as_pyyaml_constructs_it() -> None:
     assert {key: value.text for key, value in one.entries().items()} == {"image": "b", "env": ""}
     assert one.value("env", "A") == str(read["one"]["env"]["A"])
     assert [one.type for one in node.listed("list")] == [
-        *("bool", "int", "float", "null", "text", "text", "text"),
+        *("bool", "int", "float", "null", "text", "text", "text")
     ]
     assert node.value("block") == read["block"]
     assert node.value("folded") == read["folded"]

@@ -69,8 +69,7 @@ def test_a_matrix_of_another_type_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "name"),
-    [(PLAIN[1:], "model.embed_tokens.weight"), (PLAIN[:2], "model.norm.weight")],
+    ("kept", "name"), [(PLAIN[1:], "model.embed_tokens.weight"), (PLAIN[:2], "model.norm.weight")]
 )
 def test_a_tensor_that_no_method_touches_must_stay(kept: list[TensorInfo], name: str) -> None:
     lost = lost_tensors(SOURCE, [*kept, *made_by("packed", 256, 128)], COMPRESSED)

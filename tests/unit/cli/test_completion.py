@@ -214,10 +214,7 @@ def test_groups_are_those_of_the_tables() -> None:
 
 @pytest.mark.parametrize("broken", ["no index", "bad index", "no arguments", "another shell"])
 def test_a_failure_says_nothing(
-    broken: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("_PACKAGER_COMPLETE", "ksh" if broken == "another shell" else "bash")
     if broken == "no index":

@@ -99,9 +99,7 @@ def test_an_encoding_without_a_letter_fails_nothing(monkeypatch: pytest.MonkeyPa
     assert json.loads(document) == {"größe": "模型🤗"}
 
 
-def test_what_a_library_logs_stays_in_its_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_a_library_logs_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
     before = logging.getLogRecordFactory()
     try:
         terminal.escape_logs()

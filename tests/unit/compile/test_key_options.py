@@ -11,13 +11,7 @@ from packager.compile.vllm_cache import _engine_args, _key
 from packager.core.artifact import Artifacts
 from packager.engines.schema import ENGINES, load_schema
 from packager.engines.vllm.family import VllmFamily
-from packager.keys.key_options import (
-    DATA,
-    classes,
-    credential_option,
-    keyed_options,
-    option_class,
-)
+from packager.keys.key_options import DATA, classes, credential_option, keyed_options, option_class
 from tests.support.cases import cases_of
 from tests.unit.compile import test_vllm_cache as vllm
 

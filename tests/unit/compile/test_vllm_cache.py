@@ -41,11 +41,7 @@ BASE = as_type(TABLES["base"], BaseImage)
 
 
 def compile_facts(
-    config: dict[str, Any] | None = None,
-    *,
-    name: str = "model",
-    dtype: str = "BF16",
-    **asked: Any,
+    config: dict[str, Any] | None = None, *, name: str = "model", dtype: str = "BF16", **asked: Any
 ) -> Facts:
     model = model_of({**TINY, **(config or {})}, name=name, dtype=dtype)
     facts = facts_of(model, CPU, **{"compile": "vllm_cache", **asked})

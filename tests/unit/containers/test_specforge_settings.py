@@ -125,9 +125,7 @@ def test_layers_are_stated_as_both_engines_count_them(settings: ModuleType) -> N
     assert draft["draft_vocab_size"] == 128256
 
 
-def test_where_the_models_layers_differ_the_head_is_one_that_sees_all(
-    settings: ModuleType,
-) -> None:
+def test_where_the_models_layers_differ_the_head_is_one_that_sees_all(settings: ModuleType) -> None:
     rope = {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}
 
     draft = settings.draft_config({**LLAMA, "rope_parameters": rope}, [2, 16, 29], 0)

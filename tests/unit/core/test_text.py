@@ -9,14 +9,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.core.text import (
-    escape,
-    escape_json,
-    hide_userinfo,
-    joined,
-    json_text,
-    quoted_lines,
-)
+from packager.core.text import escape, escape_json, hide_userinfo, joined, json_text, quoted_lines
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

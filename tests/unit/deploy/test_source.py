@@ -15,13 +15,7 @@ from packager.core.deployment import Deployment
 from packager.core.instance import Instance
 from packager.core.record import BuildRecord
 from packager.deploy.servers import metrics_of
-from packager.deploy.source import (
-    NotDeployable,
-    Subject,
-    dns_label,
-    instance_name,
-    make_deployment,
-)
+from packager.deploy.source import NotDeployable, Subject, dns_label, instance_name, make_deployment
 from packager.errors import UsageError
 from packager.images.stored import StoredImage
 from tests.support.cases import cases_of, read_tables

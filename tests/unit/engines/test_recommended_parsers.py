@@ -54,18 +54,12 @@ def chosen(
 
 
 def names(found: Parsers) -> tuple[str, str]:
-    return (
-        found.tool.name if found.tool else "",
-        found.reasoning.name if found.reasoning else "",
-    )
+    return (found.tool.name if found.tool else "", found.reasoning.name if found.reasoning else "")
 
 
 @cases("chosen", template=None)
 def test_the_parser_is_the_one_of_the_templates_marks(
-    model_type: str,
-    template: str | None,
-    vllm: list[str],
-    sglang: list[str],
+    model_type: str, template: str | None, vllm: list[str], sglang: list[str]
 ) -> None:
     found = model(model_type, template and getattr(t, template))
 

@@ -19,16 +19,7 @@ from artifact_cache import key
 from artifact_cache.key import KeyDocument, KeyPart, key_of, key_of_plain, plain
 from packager.keys import documents, parts
 from packager.keys.documents import parse_document
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    DOCUMENTS,
-    DRAFT,
-    NEURON,
-    TENSORRT,
-    VLLM,
-    A,
-    B,
-)
+from tests.support.cache_entries import CHECKPOINT, DOCUMENTS, DRAFT, NEURON, TENSORRT, VLLM, A, B
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
 
@@ -154,9 +145,7 @@ def test_an_under_keyed_document_is_caught() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.kind)
-def test_a_forgotten_fields_flip_is_what_no_longer_shows(
-    document: KeyDocument,
-) -> None:
+def test_a_forgotten_fields_flip_is_what_no_longer_shows(document: KeyDocument) -> None:
     """The flips above are worth something only if they fail without the field."""
     for place in leaves(document):
         if place in (("kind",), ("schema_version",)):

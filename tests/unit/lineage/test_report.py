@@ -69,7 +69,7 @@ def test_the_drawing_is_xml_that_holds_no_markup_of_strangers() -> None:
     drawing = ElementTree.fromstring(lineage_svg(graph_of(record_fragment(hostile))))
 
     assert {one.tag.removeprefix(SVG) for one in drawing.iter()} <= {
-        *("svg", "title", "desc", "defs", "marker", "path", "rect", "g", "text"),
+        *("svg", "title", "desc", "defs", "marker", "path", "rect", "g", "text")
     }
 
 

@@ -20,12 +20,7 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from tests.support.cases import cases_of, read_tables
 from tests.support.changed_models import Change
-from tests.support.doubles.models import (
-    llama_tensors,
-    write_json,
-    write_model,
-    write_safetensors,
-)
+from tests.support.doubles.models import llama_tensors, write_json, write_model, write_safetensors
 
 cases = cases_of(__file__)
 TABLES = read_tables(__file__, "damaged")
@@ -335,9 +330,7 @@ def test_the_code_in_auto_map_is_no_obstacle_where_an_engine_has_the_class(
     assert found.config["architectures"] == [architecture]
 
 
-def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_theirs(
-    tmp_path: Path,
-) -> None:
+def test_draft_heads_need_no_tokenizer_and_may_have_a_file_name_of_theirs(tmp_path: Path) -> None:
     write_json(tmp_path / "config.json", {"medusa_num_heads": 2})
     write_safetensors(
         tmp_path / "medusa_lm_head.safetensors", {"0.0.linear.weight": ("F16", (4, 4))}

@@ -224,9 +224,7 @@ def test_compression_that_goes_on_and_on_is_refused() -> None:
     assert kind_of(data).startswith("gzip data, compressed 3 times before")
 
 
-def test_what_unpacks_to_more_than_is_looked_at_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_unpacks_to_more_than_is_looked_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MAX_UNPACKED", 2_000_000)
     monkeypatch.setattr(unpacking, "MIB", 1_000_000)
     line = b"V" + base64.b64encode(random.Random(0).randbytes(3_000_000))

@@ -250,9 +250,7 @@ def test_names_and_metadata_are_read_as_json_spells_them(
     assert dict(found.metadata) == {"format": "pt", name: name}
 
 
-def test_a_part_matched_at_once_ends_between_entries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_part_matched_at_once_ends_between_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     header = named(1000) + b"}"
     for most in range(60, 200):
         monkeypatch.setattr("packager.models.safetensors.MAX_REST", most)
@@ -261,9 +259,7 @@ def test_a_part_matched_at_once_ends_between_entries(
         assert len(found[0]) == 1000
 
 
-def test_a_header_that_goes_on_behind_its_end_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_header_that_goes_on_behind_its_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     header = named(20).replace(b'},"9"', b'}},"9"') + b"}"
     for most in (60, 100, 10_000):
         monkeypatch.setattr("packager.models.safetensors.MAX_REST", most)

@@ -139,10 +139,7 @@ def test_more_scales_than_the_limit_are_read_in_part_each(tmp_path: Path) -> Non
 
 def test_a_part_of_nothing_but_0_is_no_proof_and_the_whole_is_read(tmp_path: Path) -> None:
     one = SPELLED["F16"][0]
-    tensors = {
-        "a_scale": ("F16", bytes(90_000) + one * 5_000),
-        "b_scale": ("F16", bytes(100_000)),
-    }
+    tensors = {"a_scale": ("F16", bytes(90_000) + one * 5_000), "b_scale": ("F16", bytes(100_000))}
 
     found = read(written(tmp_path, tensors), max_bytes=200)
 
@@ -150,9 +147,7 @@ def test_a_part_of_nothing_but_0_is_no_proof_and_the_whole_is_read(tmp_path: Pat
     assert found.some_zero == ("a_scale",)
 
 
-def test_a_part_of_nothing_but_0_of_a_tensor_too_large_to_read_is_a_warning(
-    tmp_path: Path,
-) -> None:
+def test_a_part_of_nothing_but_0_of_a_tensor_too_large_to_read_is_a_warning(tmp_path: Path) -> None:
     zeros = bytes(REREAD_BYTES + 2)
 
     found = read(written(tmp_path, {"a_scale": ("F16", zeros)}), max_bytes=200)
@@ -177,10 +172,7 @@ def test_files_that_are_elsewhere_are_asked_a_bounded_number_of_times(tmp_path: 
     file = ModelFile(path="model.safetensors", role="weights", content=content)
     there = ModelFiles(ref=model.ref, files=(file,), config={}, tensors=model.tensors)
     found = read_scale_values(
-        there,
-        there.tensors,
-        read_header=lambda one: read_weights_header(one, fetch),
-        read=fetch,
+        there, there.tensors, read_header=lambda one: read_weights_header(one, fetch), read=fetch
     )
 
     assert len(asked) == MAX_REMOTE_RANGES + 2  # and the header, twice

@@ -11,13 +11,7 @@ import pytest
 from packager.core.image import Blob, RemoteRange
 from packager.errors import Unavailable
 from packager.images.digest_index import fingerprint_of
-from packager.remote.addresses import (
-    HubAddress,
-    S3Address,
-    content_of,
-    parse_hub,
-    parse_s3,
-)
+from packager.remote.addresses import HubAddress, S3Address, content_of, parse_hub, parse_s3
 from packager.remote.resume import CHUNK, BrokenOff, read_resumed, retry_after_s
 from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model

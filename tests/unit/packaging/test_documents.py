@@ -11,16 +11,7 @@ import pytest
 
 from packager.cli.app import app
 from tests.support.cases import cases_of
-from tests.support.documents import (
-    KINDS,
-    OTHERS,
-    RUN,
-    agrees,
-    blocks,
-    elided,
-    is_open,
-    pages,
-)
+from tests.support.documents import KINDS, OTHERS, RUN, agrees, blocks, elided, is_open, pages
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)

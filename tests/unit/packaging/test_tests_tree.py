@@ -15,7 +15,7 @@ TESTS = ROOT / "tests"
 COSTS = {"unit", "integration", "live", "faults", "golden", "mutants"}
 READS = re.compile(r'\b(?:cases_of|read_tables)\(__file__(?:, "(\w+)")?\)')
 OTHER_ROOMS = {
-    *("artifact_cache", "campaign", "containers", "packaging", "schemas", "scripts", "support"),
+    *("artifact_cache", "campaign", "containers", "packaging", "schemas", "scripts", "support")
 }
 
 

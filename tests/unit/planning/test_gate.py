@@ -15,11 +15,7 @@ from packager.architectures.profile import make_profile
 from packager.architectures.quantized import read_quantization
 from packager.catalog.findings import TABLE
 from packager.catalog.instances import find_instance
-from packager.checkpoints.gate import (
-    check_head,
-    inspect_quantized,
-    quantized_scales,
-)
+from packager.checkpoints.gate import check_head, inspect_quantized, quantized_scales
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
 from packager.core.traits import UNKNOWN_ENGINE
 from packager.drafts.models import check_model

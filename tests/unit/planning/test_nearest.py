@@ -90,9 +90,7 @@ def test_a_plan_over_several_machines_tells_what_one_would_do() -> None:
 def test_without_figures_the_price_of_an_hour_decides() -> None:
     with pytest.raises(PlanRejected) as error:
         make_plan(
-            facts_of(FP8_MODEL, "ml.p5.48xlarge", nodes=1),
-            FAMILIES["vllm"],
-            instances=instances(),
+            facts_of(FP8_MODEL, "ml.p5.48xlarge", nodes=1), FAMILIES["vllm"], instances=instances()
         )
 
     assert error.value.nearest == ("--instance ml.g7e.48xlarge  # $41.43 an hour",)

@@ -117,12 +117,7 @@ DRAFTS = {
 
 @cases("planned", model="llama-3-8b", on="g5.12xlarge", brought="", expect={}, also=[])
 def test_what_is_asked_is_planned(
-    model: str,
-    on: str,
-    asked: dict[str, Any],
-    brought: str,
-    expect: dict[str, Any],
-    also: set[str],
+    model: str, on: str, asked: dict[str, Any], brought: str, expect: dict[str, Any], also: set[str]
 ) -> None:
     plan = plan_of(MODELS[model], on, draft_files=DRAFTS.get(brought), **asked)
 

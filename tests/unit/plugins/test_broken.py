@@ -107,9 +107,7 @@ def test_broken_compilers_are_left_out_of_auto(install: Install) -> None:
     assert text.endswith("it is left out")
 
 
-def test_a_broken_quantizer_is_met_only_where_others_have_not_the_method(
-    install: Install,
-) -> None:
+def test_a_broken_quantizer_is_met_only_where_others_have_not_the_method(install: Install) -> None:
     warned: list[str] = []
     install("packager.quantizers", "demo", "nowhere:Demo")
 

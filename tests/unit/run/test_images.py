@@ -28,8 +28,7 @@ LABELS = {
 def engine_with(name: str, labels: dict[str, str] | None, *digests: str) -> Any:
     """An engine with one image, found by one name."""
     image = SimpleNamespace(
-        id="sha256:" + "2" * 64,
-        attrs={"Config": {"Labels": labels}, "RepoDigests": list(digests)},
+        id="sha256:" + "2" * 64, attrs={"Config": {"Labels": labels}, "RepoDigests": list(digests)}
     )
 
     def get(asked: str) -> Any:

@@ -29,13 +29,7 @@ from packager.sagemaker.recommendations import (
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.workloads import WorkloadConfig, read_workload_config
-from tests.support.ai_jobs import (
-    SYNTHETIC,
-    faults_of,
-    recommendation_body,
-    stored,
-    workload_body,
-)
+from tests.support.ai_jobs import SYNTHETIC, faults_of, recommendation_body, stored, workload_body
 from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)

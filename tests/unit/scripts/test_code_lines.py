@@ -148,7 +148,4 @@ def test_a_line_that_changed_is_added_and_removed(tmp_path: Path) -> None:
         read(tmp_path, "packager/build/b.py", "c = 3\n"),
     ]
 
-    assert code.changed_lines(before, after) == {
-        "packager/build": (1, 0),
-        "packager/core": (2, 2),
-    }
+    assert code.changed_lines(before, after) == {"packager/build": (1, 0), "packager/core": (2, 2)}

@@ -10,13 +10,7 @@ from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
 from packager.core.split import Split
 from packager.core.units import GIB
-from packager.sizing.parallelism import (
-    SplitChoice,
-    choose_split,
-    find_degrees,
-    note_split,
-    refusal,
-)
+from packager.sizing.parallelism import SplitChoice, choose_split, find_degrees, note_split, refusal
 from tests.support.cases import cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, model_of
 

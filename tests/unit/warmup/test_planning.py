@@ -114,10 +114,7 @@ def test_a_job_elsewhere_finds_the_file_of_requests(
     ids=str,
 )
 def test_a_job_elsewhere_finds_every_file_that_a_request_names(
-    asked: dict[str, str],
-    job_has: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, str], job_has: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jsonl").touch()

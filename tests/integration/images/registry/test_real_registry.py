@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.core.image import (
-    ImageRef,
-    ImageSpec,
-    Layer,
-    Platform,
-)
+from packager.core.image import ImageRef, ImageSpec, Layer, Platform
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.registry.base import RegistryBase

@@ -11,14 +11,7 @@ import pytest
 
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.settings import JobSettings
-from packager.serve.pages.wish import (
-    Wish,
-    build_job,
-    document_of,
-    faults_of,
-    read_wish,
-    request_of,
-)
+from packager.serve.pages.wish import Wish, build_job, document_of, faults_of, read_wish, request_of
 from tests.support.cases import as_type, cases_of, read_tables, shows
 
 cases = cases_of(__file__)
