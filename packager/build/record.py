@@ -40,7 +40,8 @@ MEASURING = frozenset(
 )
 
 # Fields that decide where steps run, and nothing in the image beside their results.
-PLACES = frozenset(("executor", "address"))  # on which machine: no record repeats them
+# On which machine: no record repeats them.
+PLACES = frozenset(("executor", "address", "trust_roots"))
 RUNNING = frozenset(("gpus", "threads", *PLACES))
 # What is served under one name is one image, whether the name was asked for or is the model's,
 # and the plain form of an image is the same with another form beside it or without.

@@ -107,18 +107,19 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
     from packager.cache.lookups import explanation_document
     from packager.cli.options import make_request
 
-    settings = wiring.Settings(
+    chosen = {
+        "cache_dir": given.pop("cache_dir", None),
+        "use_cache": not given.pop("no_cache", False),
+        "cache": take_cache_options(given),
+    }
+    request = make_request(given.pop("request_file", None), **given)
+    settings = replace(
+        wiring.settings_for(request),
+        **chosen,
         headers_only=True,
         read_local=True,  # a key names digests: weights that nobody has read are read once
         on_event=on_event,
-        cache_dir=given.pop("cache_dir", None),
-        use_cache=not given.pop("no_cache", False),
-        cache=take_cache_options(given),
         on_warning=warn,
-    )
-    request = make_request(given.pop("request_file", None), **given)
-    settings = replace(
-        settings, executor=request.executor or "local", address=request.address or ""
     )
     planned = pipeline.plan(request, wiring.services_for(settings))
     if not planned.recipe.steps:

@@ -163,6 +163,11 @@ def read_request_fields(path: Path) -> dict[str, Any]:
     """Read the fields of a request file; raise `UsageError` for those that no request has."""
     parsed = _read_request_table(path)
     refuse_unknown(parsed, _label(path))
-    if isinstance(parsed.get("outputs"), list):
-        parsed["outputs"] = tuple(parsed["outputs"])
+    if "trust_roots" in parsed:
+        from packager.models.trust_roots import refuse_foreign_trust
+
+        refuse_foreign_trust(path)
+    for name in ("outputs", "trust_roots"):
+        if isinstance(parsed.get(name), list):
+            parsed[name] = tuple(parsed[name])
     return parsed

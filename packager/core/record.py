@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from packager.core.bench import BenchReport
 from packager.core.quality import QualityReport
-from packager.core.request import BuildRequest
+from packager.core.request import BuildRequest, trusting_nothing
 from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
 
-RECORD_SCHEMA = 5
+RECORD_SCHEMA = 6
 # 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems,
-# 4 no `try_untested` and no `quantize_layer` of a request
-READ_SCHEMAS = (1, 2, 3, 4, RECORD_SCHEMA)
+# 4 no `try_untested` and no `quantize_layer` of a request, 5 no `trust_roots`
+READ_SCHEMAS = (1, 2, 3, 4, 5, RECORD_SCHEMA)
 
 
 class _Document(BaseModel):
@@ -141,7 +141,7 @@ class BuildRecord(_Document):
 
     schema_version: int = RECORD_SCHEMA
     packager_version: str
-    request: BuildRequest
+    request: Annotated[BuildRequest, AfterValidator(trusting_nothing)]
     model: RecordedModel
     draft: RecordedDraft | None = None
     base: RecordedBase

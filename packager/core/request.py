@@ -263,6 +263,13 @@ class BuildRequest(BaseModel):
         Annotated[dict[str, str], CommandOption(flag="--engine-option", metavar="KEY=VALUE")] | None
     ) = Field(default=None, description="settings of the engine itself, by its own names")
     region: str | None = Field(default=None, description="AWS region of images and prices")
+    trust_roots: (
+        Annotated[tuple[Reference, ...], CommandOption(flag="--trust-root", metavar="DIR")] | None
+    ) = Field(
+        default=None,
+        description="directory that links of the model may lead into, such as an older download's "
+        "cache",
+    )
     executor: Literal["local", "docker", "ray"] | None = Field(
         default=None,
         description="where steps run: in an environment made here (`local`, the default), in a "
@@ -340,6 +347,11 @@ def refuse_unknown(fields: Iterable[str], where: str = "the request") -> None:
     unknown = [name for name in fields if name not in known]
     if unknown:
         raise UnknownFields(unknown, where, known)
+
+
+def trusting_nothing(request: BuildRequest) -> BuildRequest:
+    """Return a request that somebody else may have written, without the roots that it trusts."""
+    return request.model_copy(update={"trust_roots": None}) if request.trust_roots else request
 
 
 def parse_request(fields: Mapping[str, Any]) -> BuildRequest:

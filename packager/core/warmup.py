@@ -16,7 +16,8 @@ from packager.core.instance import DeviceKind
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 
-PLAN_SCHEMA: Final = 2  # requests of 1 know no `try_untested` and no `quantize_layer`
+# requests of 1 know no `try_untested` and no `quantize_layer`, of 2 no `trust_roots`
+PLAN_SCHEMA: Final = 3
 
 # How `packager warm one` ends: sysexits(3), as schedulers are told them.
 RETRIABLE = 75
@@ -118,7 +119,7 @@ class Refused(_Document):
 class WarmPlan(_Document):
     """Jobs in dependency order, and requests that are cached or refused."""
 
-    schema_version: Literal[1, 2] = Field(default=PLAN_SCHEMA, alias="schema")
+    schema_version: Literal[1, 2, 3] = Field(default=PLAN_SCHEMA, alias="schema")
     packager: str  # version: another one may ask for other keys
     requests: NonNegativeInt  # of the grid
     duplicates: NonNegativeInt = 0  # steps that another request asks for, too

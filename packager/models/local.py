@@ -22,7 +22,7 @@ from packager.models.walk import Found, walk
 class LocalSource:
     """Finds a model in a directory. Its reference has its name, and not where it is.
 
-    Of weights only headers are ever read, so `headers_only` changes nothing here.
+    Of weights only headers are ever read.  Links may lead into `trust_roots`, too.
     """
 
     name = "local"
@@ -30,17 +30,18 @@ class LocalSource:
     def __init__(
         self,
         *,
-        headers_only: bool = False,  # noqa: ARG002
         is_draft: bool = False,
         is_linked: bool = False,
+        trust_roots: tuple[Path, ...] = (),
     ) -> None:
         self._is_draft = is_draft
+        self._trust_roots = trust_roots
         self._is_linked = is_linked  # the files are those of cache entries, which others link too
 
     def facts(self, reference: ModelReference) -> ModelFiles:
         """Check the directory and read headers; nothing is copied and nothing hashed."""
         directory = directory_of(reference).path
-        walked = walk(_directory(directory))
+        walked = walk(_directory(directory), self._trust_roots)
         found = {file.path: replace(file, is_linked=self._is_linked) for file in walked}
         if not found:
             raise Incomplete(
@@ -50,7 +51,7 @@ class LocalSource:
         listing = {path: ListedFile(size=file.size) for path, file in found.items()}
 
         def fetch(paths: tuple[str, ...]) -> Mapping[str, Found]:
-            return {path: found[path] for path in paths}
+            return {path: found[path].checked() for path in paths}
 
         ref = ModelRef(source="local", name=_name(directory))
         return load_model(ref, listing, fetch, is_draft=self._is_draft)

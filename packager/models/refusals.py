@@ -21,11 +21,23 @@ class UnsafeName(ModelRefused):
 class UnsafeLink(ModelRefused):
     """A symbolic link does not lead to a file of the model."""
 
+    otherwise = ""
+
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
             f"the link {shorten(path)} {why}",
-            hint="put the file itself in its place: `cp --dereference` copies what a link means",
+            hint="put the file itself in its place: `cp --dereference` copies what a link means"
+            f"{self.otherwise}",
         )
+
+
+class LinkLeadsOut(UnsafeLink):
+    """A symbolic link leads to a file outside the model's directory and the trusted roots."""
+
+    otherwise = "; where a download's cache of yours holds the files, name it: `--trust-root DIR`"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "leads out of the model's directory")
 
 
 class NotAFile(ModelRefused):

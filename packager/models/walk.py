@@ -13,8 +13,8 @@ from packager.core.values import dataclass
 from packager.errors import ModelRefused
 from packager.files.opening import Identity, identity_of, open_checked
 from packager.models.paths import check_path
-from packager.models.refusals import NotAFile, Unreadable, UnsafeLink
-from packager.models.rules import why_left_out
+from packager.models.refusals import LinkLeadsOut, NotAFile, Unreadable, UnsafeLink
+from packager.models.rules import CONFIG, why_left_out
 
 MAX_FILES = 100_000
 
@@ -35,20 +35,27 @@ class Found:
     size: int
     identity: Identity = ()  # of what is there; nothing else is read later
     is_linked: bool = False  # from elsewhere too: links come and go, and with them its change time
+    fault: ModelRefused | None = None  # of a link that cannot be followed: it matters where needed
+
+    def checked(self) -> Found:
+        """Return the file where it can be read; raise why a link cannot be followed."""
+        if self.fault is not None:
+            raise self.fault
+        return self
 
     def open(self) -> io.FileIO:
         """Open the file that was found; raise `SourceChanged` when another is there now."""
         return open_checked(str(self.real), self.identity, proven=self.is_linked)
 
 
-def walk(root: Path) -> Iterator[Found]:
+def walk(root: Path, trust_roots: tuple[Path, ...] = ()) -> Iterator[Found]:
     """Yield every file below `root`. What is hidden is yielded unopened, whatever it is.
 
-    So are links whose names alone leave them out, wherever they lead.  Other links to files are
-    followed as long as they stay in `link_roots`; links to directories are refused, so that no loop
-    can arise.
+    Links to files are followed as long as they stay in `link_roots` or in `trust_roots`, whose
+    paths have no link; others are yielded with their fault, which counts where the file is needed.
+    Links to directories are refused, so that no loop can arise, unless nothing in them is packaged.
     """
-    allowed = link_roots(root)
+    allowed = (*link_roots(root), *trust_roots)
     pending = [(Path(os.path.realpath(root)), "")]
     count = 0
     while pending:
@@ -62,20 +69,24 @@ def walk(root: Path) -> Iterator[Found]:
                     f"the directory holds more than {MAX_FILES} files",
                     hint="give the directory of one model, not one above it",
                 )
-            if entry.name.startswith(".") or (entry.is_symlink() and _is_left_out(entry, path)):
+            if entry.name.startswith("."):
                 yield Found(path=path, real=Path(entry.path), size=0)
             elif entry.is_symlink():
-                yield resolve_link(Path(entry.path), path, allowed)
+                yield _linked(Path(entry.path), path, allowed)
             elif not entry.is_dir(follow_symlinks=False):
                 yield plain_file(Path(entry.path), path)
             else:
                 pending.append((Path(entry.path), f"{path}/"))
 
 
-def _is_left_out(link: os.DirEntry[str], path: str) -> bool:
-    """Whether nothing that a link leads to would be packaged, by names alone."""
-    within = f"{path}/config.json" if os.path.isdir(link) else path  # noqa: PTH112 - a circle is none
-    return bool(why_left_out(path, in_adapter=True) and why_left_out(within, in_adapter=True))
+def _linked(link: Path, path: str, allowed: tuple[Path, ...]) -> Found:
+    """Return where a link leads; raise for a directory that may hold what is packaged."""
+    try:
+        return resolve_link(link, path, allowed)
+    except ModelRefused as fault:
+        if os.path.isdir(link) and not why_left_out(f"{path}/{CONFIG}"):  # noqa: PTH112 - a circle is none
+            raise
+        return Found(path=path, real=link, size=0, fault=fault)
 
 
 def link_roots(root: Path) -> tuple[Path, ...]:
@@ -102,7 +113,7 @@ def resolve_link(link: Path, path: str, allowed: tuple[Path, ...]) -> Found:
             raise UnsafeLink(path, "leads nowhere") from error
         raise Unreadable(path, os.strerror(error.errno or 0)) from error
     if not any(real.is_relative_to(root) for root in allowed):
-        raise UnsafeLink(path, "leads out of the model's directory")
+        raise LinkLeadsOut(path)
     if real.is_dir():
         raise UnsafeLink(path, "leads to a directory")
     return plain_file(real, path)

@@ -35,6 +35,7 @@ class SourceContext:
 
     headers_only: bool = False  # no weights are read: enough for a plan
     is_draft: bool = False
+    trust_roots: tuple[Path, ...] = ()  # that links of a directory may lead into
     on_bytes: Told | None = None  # is told of downloads; None: nobody listens
 
 

@@ -62,7 +62,7 @@ TreeRow: TypeAlias = "Row[[], TreeReader]"
 def _local_source(context: SourceContext) -> ModelSource:
     from packager.models.local import LocalSource
 
-    return LocalSource(headers_only=context.headers_only, is_draft=context.is_draft)
+    return LocalSource(is_draft=context.is_draft, trust_roots=context.trust_roots)
 
 
 def _hub_source(context: SourceContext) -> ModelSource:

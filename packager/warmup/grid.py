@@ -70,7 +70,7 @@ def expand(grid: Grid) -> Iterator[dict[str, Any]]:
 def _check_names(grid: Grid) -> None:
     """Refuse names that no request has: an `exclude` with one would exclude nothing."""
     tables = [grid.defaults, grid.axes, *grid.shapes, *grid.exclude]
-    ours = {"outputs", "executor", "address"}
+    ours = {"outputs", "executor", "address", "trust_roots"}
     known = tuple(name for name in BuildRequest.model_fields if name not in ours)
     unknown = dict.fromkeys(
         name for name in itertools.chain.from_iterable(tables) if name not in known

@@ -232,6 +232,7 @@ def find_model(
     context = SourceContext(
         headers_only=settings.headers_only,
         is_draft=is_draft,
+        trust_roots=settings.trust_roots,
         on_bytes=None if settings.on_event is ignore else on_bytes,
     )
     source = SOURCES.find(reference.source).make(context)

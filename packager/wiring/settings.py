@@ -47,6 +47,7 @@ class Settings:
     use_cache: bool = True
     cache: CacheOptions = AS_SET_UP
     executor: str = "local"
+    trust_roots: tuple[Path, ...] = ()  # that a model's links may lead into
     address: str = ""  # of the cluster that runs steps, for the executor `ray`
     locks: bool = True  # False: whoever ordered the step holds lock and lease of its key
     log_dir: Path | None = None  # of steps and installers; None: in the state directory
@@ -65,9 +66,15 @@ class Settings:
 
 def settings_for(request: BuildRequest) -> Settings:
     """Return what a request itself chooses of them; nothing else is asked for."""
+    trust_roots: tuple[Path, ...] = ()
+    if request.trust_roots:
+        from packager.models.trust_roots import resolve_trust_roots
+
+        trust_roots = resolve_trust_roots(request.trust_roots)
     return Settings(
         outputs=tuple(map(parse_output, request.outputs)),
         executor=request.executor or "local",
+        trust_roots=trust_roots,
         address=request.address or "",
         compression=request.compression or "none",
         layer_format=request.layer_format or "plain",

@@ -137,7 +137,7 @@ MODELLED: tuple[DocumentKind, ...] = (
     ),
     modelled(
         "request",
-        2,
+        3,
         BuildRequest,
         writer="packager.serve.pages.wish",
         read=lambda data, _place: parse_request(json.loads(data)),

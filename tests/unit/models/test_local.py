@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
+from packager.cli.options import make_request
 from packager.core.image import Blob, Inline
 from packager.core.model import ModelFiles
 from packager.core.references import DirectoryReference
+from packager.core.request import trusting_nothing
 from packager.errors import ModelRefused, NotFound, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
+from packager.models.trust_roots import resolve_trust_roots
 from tests.support.cases import cases_of, read_tables
 from tests.support.changed_models import Change
 from tests.support.doubles.models import llama_tensors, write_json, write_model, write_safetensors
@@ -114,6 +117,59 @@ def test_a_link_that_is_left_out_may_lead_anywhere(model: Path, name: str, leads
     (model / name).symlink_to(leads)
 
     assert name in facts(model).left_out
+
+
+@pytest.mark.parametrize("relevant", [True, False])
+def test_links_into_a_trusted_root_are_taken_where_the_file_is_needed(
+    model: Path, tmp_path: Path, relevant: bool
+) -> None:
+    plain, blobs = facts(model), tmp_path / "older" / "blobs"
+    blobs.mkdir(parents=True)
+    for number, file in enumerate(sorted(model.iterdir()) if relevant else ()):
+        file.rename(blobs / str(number))
+        file.symlink_to(blobs / str(number))
+    (model / "consolidated.safetensors").symlink_to(tmp_path / "elsewhere")  # the index lacks it
+
+    source = LocalSource(trust_roots=resolve_trust_roots([str(blobs)]))
+    found = source.facts(parse_model_reference(str(model)))
+
+    assert [file.path for file in found.files] == [file.path for file in plain.files]
+    assert "consolidated.safetensors" in found.left_out
+    if relevant:
+        refused(model, "leads out of")
+
+
+@pytest.mark.parametrize(
+    ("root", "said"),
+    [
+        ("/", "holds the whole file system"),
+        ("~", "holds a home directory"),
+        ("/proc/self", "is a link"),
+        ("/etc/ssl", "holds files of the system"),
+        ("/dev/null", "is not a directory"),
+        ("/no/such/place", "cannot be used: no such file"),
+        ("a\0b", "not a path"),
+    ],
+)
+def test_places_of_a_system_or_a_person_are_no_trusted_roots(root: str, said: str) -> None:
+    with pytest.raises((UsageError, NotFound), match=said):
+        resolve_trust_roots([root])
+
+
+@pytest.mark.parametrize("place", ["file", "directory", "link"])
+def test_a_request_file_that_others_may_write_names_no_trusted_roots(
+    tmp_path: Path, place: str
+) -> None:
+    file = tmp_path / "request.json"
+    file.write_text('{"model": "m", "instance": "local", "trust_roots": ["blobs"]}')
+    (tmp_path / "link.json").symlink_to(file)
+    assert make_request(file).trust_roots == ("blobs",)
+    assert trusting_nothing(make_request(file)).trust_roots is None
+    if place != "link":
+        (file if place == "file" else tmp_path).chmod(0o777)
+
+    with pytest.raises(UsageError, match="others may have written it"):
+        make_request(tmp_path / "link.json" if place == "link" else file)
 
 
 def test_an_adapter_s_weights_are_no_link_out_of_the_model(model: Path, tmp_path: Path) -> None:
