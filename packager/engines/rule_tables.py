@@ -29,6 +29,7 @@ FACTS = frozenset(
         *("max_positions", "experts", "attention", "has_states", "has_tower", "model_dtype"),
         "weight_format",  # in the words of `Instance.formats`
         "quantization",  # method of the checkpoint that is served; "" for whole weights
+        "planned",  # true: absolute paths in options were compared with what the image holds
         # of the machine
         *("device", "devices", "compute_capability"),
     }

@@ -85,7 +85,7 @@ def check_rules(
 
 def plan_facts(plan: Plan) -> Facts:
     """Return what a plan knows beyond the settings that are rendered from it."""
-    facts = {**model_facts(plan.profile), **device_facts(plan.instance)}
+    facts = {**model_facts(plan.profile), **device_facts(plan.instance), "planned": True}
     if plan.quantization is not None and not plan.quantization.existing:
         facts["quantization"] = plan.quantization.checkpoint_format  # "": as the weights are read
         facts["weight_format"] = QUANTIZED.get(plan.precision, "")

@@ -41,6 +41,7 @@ from packager.performance.token_cost import token_cost
 from packager.planning.asked import asked, check_length, derive_limit, make_room
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
 from packager.planning.model_files import check_left_out, check_tokenizer
+from packager.planning.option_paths import check_option_paths
 from packager.planning.quantizing import check_parts, choose_schemes
 from packager.planning.request_checks import check_facts
 from packager.planning.stacking import check_stack
@@ -222,7 +223,7 @@ def _decide(
     compiling = choose_compiler(facts, plan, compilers)
     findings += compiling.findings
     plan = replace(plan, compiler=compiling.name)
-    findings += check_exported(facts, plan)
+    findings += [*check_exported(facts, plan), *check_option_paths(facts, plan)]
     compiler = compiling.name or facts.request.compile
     stacked = check_parts(
         plan, partial(check_stack, rules=rules, compiler=compiler, base=facts.request.base)
