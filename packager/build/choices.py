@@ -72,7 +72,7 @@ def plan_choices(
         prices=last.prices if last else None,
         monthly=page.outlook.monthly if page.outlook else None,
     )
-    others = [_of_option(option, request, TITLES[goal], shared) for goal, option in page.menu]
+    others = [_of_option(option, request, TITLES[goal], shared) for goal, option in page.menu or ()]
     same = [  # its weights are those that were measured
         replace(choice, quality=words, is_quality_known=is_known)
         if choice.plan.quantization == page.plan.quantization

@@ -36,7 +36,7 @@ from packager.core.request import BuildRequest
 from packager.core.traits import engine_name
 from packager.core.units import decimal, gib, usd
 from packager.errors import PlanRejected
-from packager.findings import NEEDED_BYTES, Finding
+from packager.findings import FILES_LEFT_OUT, NEEDED_BYTES, Finding
 from packager.performance.pricing import LABELS, Formula
 from packager.performance.report_opinion import HEADER as OPINION_HEADER
 from packager.performance.report_opinion import RATIOS, opinion_rows, opinion_sentence, unanswered
@@ -116,7 +116,11 @@ def plan_html(
 def refused_html(request: BuildRequest, name: str, error: PlanRejected, trace: Trace) -> str:
     """The page of a request that no plan satisfies: why, and what fits instead."""
     errors = [found for found in error.findings if found.severity == "error"]
-    rest = [found for found in error.findings if found.severity != "error"]
+    rest = [
+        found
+        for found in error.findings
+        if found.severity != "error" and found.code != FILES_LEFT_OUT  # of an image that is not
+    ]
     found = errors[0].message if errors else error.message
     page = {
         "model": name,

@@ -22,7 +22,7 @@ from packager.core.text import escape, joined
 from packager.core.units import decimal, gib, percent, usd
 from packager.core.values import dataclass
 from packager.errors import PlanRejected
-from packager.findings import Finding, finding_document
+from packager.findings import FILES_LEFT_OUT, Finding, finding_document
 from packager.performance.monthly import monthly_sentence
 from packager.performance.opinion import Opinion
 from packager.performance.predict import Prediction
@@ -68,7 +68,7 @@ class PlanPage:
     recipe: Recipe = NO_STEPS
     forecasts: tuple[CacheStatus, ...] = ()
     outlook: Outlook | None = None  # None: nobody published figures of the device
-    menu: Menu = ()  # of goals; () where nobody asked for it
+    menu: Menu | None = None  # of goals; None: nobody asked for it
     opinion: Opinion | None = None  # None: nobody else was asked
     startup: StartupPrediction | None = None  # None: of a ranking's plans
 
@@ -93,7 +93,8 @@ def page_document(page: PlanPage) -> dict[str, Any]:
         "predicted": outlook_document(page.outlook) if page.outlook else None,
         "second_opinion": opinion_document(page.opinion, page.prediction) if page.opinion else None,
         "startup": startup_document(page.startup) if page.startup else None,
-        "to_try": menu_document(page.menu),
+        # null: nobody asked for it; []: no figures of the device are published
+        "to_try": None if page.menu is None else menu_document(page.menu),
     }
 
 
@@ -186,8 +187,11 @@ def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
 
 
 def rejection_lines(error: PlanRejected) -> list[str]:
-    """Return why there is no plan, and suggested alternatives."""
-    lines = finding_lines(error.findings)
+    """Return why there is no plan, and suggested alternatives.
+
+    What stays out of an image is of no interest where there is none; JSON has it.
+    """
+    lines = finding_lines(found for found in error.findings if found.code != FILES_LEFT_OUT)
     if error.nearest:
         lines += ["", "what fits instead, planned just now:"]
         lines += [f"  {change}" for change in error.nearest]

@@ -35,7 +35,7 @@ from packager.performance.monthly import MOST_REQUESTS_PER_DAY, REQUESTS_PER_DAY
 from packager.performance.opinion import Opinion
 from packager.performance.predict import Prediction, Workload, concurrencies_of
 from packager.performance.report_outlook import make_outlook
-from packager.performance.report_rank import NO_MENU, ranking_document, ranking_text
+from packager.performance.report_rank import Menu, ranking_document, ranking_text
 from packager.performance.startup import bandwidth_of, image_of_plan, predict_startup
 
 if TYPE_CHECKING:
@@ -226,7 +226,8 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
     if asked.second_opinion:
         as_json = asked.output_format == "json"
         opinion = _opinion(planned, found.workload, prediction, asked.settings, as_json=as_json)
-    outlook, to_try = None, NO_MENU
+    outlook = None
+    to_try: Menu | None = () if asked.with_goals else None
     if prediction:
         outlook = make_outlook(
             found,

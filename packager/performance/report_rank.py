@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Menu = tuple[tuple[Goal, RankedInstance], ...]
 
-NO_MENU: Menu = ()
-
 MENU_HEADER = ("goal", "with", "weights", "requests", "per token", "tokens/s", "$/1M out")
 
 MOST_ROWS = 20  # in a terminal; JSON and HTML have all

@@ -149,7 +149,8 @@ def test_what_to_try_instead_is_listed_by_goal() -> None:
 def test_names_of_strangers_cannot_steer_the_terminal() -> None:
     hostile = "Llama\x1b[2J\x1b]0;title\x07\u202egnp"
     plan = replace(PLAN, profile=replace(PLAN.profile, architecture=hostile))
-    error = PlanRejected((Finding("error", "served-name", hostile),))
+    left_out = Finding("note", "files-left-out", "without the reason of the refusal")
+    error = PlanRejected((left_out, Finding("error", "served-name", hostile)))
 
     for text in (page_text(PlanPage(plan=plan)), *rejection_lines(error)):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
