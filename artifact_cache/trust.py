@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from artifact_cache.distribution import install_command
 from artifact_cache.entry import PAYLOAD_TYPE, Entry, Signature, payload_bytes
 from artifact_cache.errors import Untrusted, UnusableKeys
 from artifact_cache.files import bounded_bytes
@@ -212,7 +213,8 @@ def _need_cryptography(path: Path) -> None:
     except ImportError:
         raise UnusableKeys(
             path,
-            "the Python package 'cryptography' is not installed; `packager[signing]` brings it",
+            "the Python package 'cryptography' is not installed; "
+            f"`{install_command('cryptography', 'signing')}` brings it",
         ) from None
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from artifact_cache.aws import aws_client, aws_session, s3_client_of
+from artifact_cache.distribution import install_command
 from artifact_cache.errors import CacheError, StoreUnavailable
 
 CONNECTIONS = 32
@@ -217,7 +218,8 @@ def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError as error:
-        raise Refused("boto3 is not installed; `pip install boto3` does it") from error
+        how = install_command("boto3", "s3")
+        raise Refused(f"boto3 is not installed; `{how}` does it") from error
     session = aws_session()
 
     def make(s3: dict[str, str] | None) -> Any:

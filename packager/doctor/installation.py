@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from artifact_cache.distribution import DISTRIBUTION, extra_requirements
 from packager.catalog.containers import containers
 from packager.catalog.instances import instances
 from packager.catalog.prices import prices
@@ -26,7 +27,6 @@ from packager.reports.text import wrapped
 from packager.share import PACKAGE, share_dir
 from packager.version import __version__
 
-DISTRIBUTION = "packager"
 _FOR_DEVELOPERS = frozenset({"test", "lint", "docs"})
 _SHOWN_DIGITS = 12
 
@@ -196,14 +196,7 @@ def packages_of_extra(distribution: str, extra: str) -> Iterator[tuple[str, str 
 
     An extra of another package, such as docker's `ssh`, is looked up in that package.
     """
-    from packaging.requirements import Requirement
-
-    for line in metadata.requires(distribution) or ():
-        asked = Requirement(line)
-        if asked.marker is None or not asked.marker.evaluate({"extra": extra}):
-            continue
-        if asked.marker.evaluate({"extra": ""}):
-            continue  # asked for without the extra, too
+    for asked in extra_requirements(distribution, extra):
         try:
             yield asked.name, metadata.version(asked.name)
         except metadata.PackageNotFoundError:

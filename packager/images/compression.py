@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from artifact_cache.distribution import install_command
 from packager.core.image import MEDIA_LAYER, Blob, Inline, RemoteRange, Segment
 from packager.core.units import MIB
 from packager.errors import UsageError
@@ -121,6 +122,7 @@ def zstd_library() -> Any:
     except ImportError as error:
         raise UsageError(
             "compressed layers need zstandard, which is not installed",
-            hint="install it with `pip install 'packager[zstd]'`, or leave --compression out",
+            hint=f"install it with `{install_command('zstandard', 'zstd')}`, "
+            "or leave --compression out",
         ) from error
     return zstandard

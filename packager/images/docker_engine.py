@@ -6,6 +6,7 @@ import os
 from typing import Any
 from urllib.parse import urlsplit
 
+from artifact_cache.distribution import install_command
 from packager.errors import Unavailable
 from packager.images.registry.origins import is_loopback
 
@@ -31,7 +32,7 @@ def connect_engine(
         if "paramiko" in str(error):
             raise Unavailable(
                 f"no way to the Docker Engine at {host!r}: docker-py's support of SSH is missing",
-                hint="pip install 'packager[ssh]'",
+                hint=install_command("docker[ssh]", "ssh"),
             ) from error
         raise Unavailable(
             f"no Docker Engine answers at {host!r}",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from artifact_cache.distribution import install_command
 from packager.core.documents import shorten
 from packager.core.units import MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
@@ -73,7 +74,7 @@ def parse_tokenizer(data: bytes, source: str) -> TokenCounter:
     except ImportError as error:
         raise UsageError(
             "counting tokens here needs the tokenizers library",
-            hint='pip install "packager[bench]", or let the server count',
+            hint=f"{install_command('tokenizers', 'bench')}, or let the server count",
         ) from error
     if len(data) > MAX_TOKENIZER_BYTES:
         raise _refused(source, f"it is larger than {decimal(MAX_TOKENIZER_BYTES)}")

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from artifact_cache.aws import REQUEST_PAYER, aws_client, aws_session, s3_client_of
+from artifact_cache.distribution import install_command
 from packager.core.documents import shorten
 from packager.core.image import RemoteRange
 from packager.errors import (
@@ -114,7 +115,7 @@ def s3_client(*, patience_s: float | None = None) -> Any:
     except ImportError as error:
         raise UsageError(
             "reading from s3:// needs boto3, which is not installed",
-            hint="install it with `pip install 'packager[s3]'`",
+            hint=f"install it with `{install_command('boto3', 's3')}`",
         ) from error
     with explained("", None):
         session = aws_session()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from artifact_cache.distribution import install_command
 from packager.core.text import escape
 from packager.errors import Unavailable
 from packager.sagemaker.refusals import SerializationRefused, ValidationRefused
@@ -49,10 +50,10 @@ class ModelMissing(Unavailable):
     def __init__(self, operation: str = "") -> None:
         if operation:
             what = f"botocore {_installed()} does not know the operation {operation!r}"
-            hint = "update it with `pip install -U 'packager[serve]'`"
+            hint = f"update it with `{install_command('boto3', 'serve')}`"
         else:
             what = "documents of SageMaker need botocore, which is not installed"
-            hint = "install it with `pip install 'packager[serve]'`"
+            hint = f"install it with `{install_command('boto3', 'serve')}`"
         super().__init__(what, hint=hint)
 
 

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from artifact_cache.distribution import install_command
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.samples import DEFAULT, Sample, Samples, Skipped
 from packager.core.text import escape
@@ -211,7 +212,7 @@ def _table(name: str, path: Path) -> Iterator[Row]:
         import pyarrow.parquet as parquet
     except ImportError as error:
         raise UsageError(
-            f"{name!r} needs pyarrow to be read", hint="pip install 'packager[parquet]'"
+            f"{name!r} needs pyarrow to be read", hint=install_command("pyarrow", "parquet")
         ) from error
     import pyarrow
 

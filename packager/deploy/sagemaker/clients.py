@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from artifact_cache.aws import aws_client, aws_session
+from artifact_cache.distribution import install_command
 from packager.core.text import escape
 from packager.deploy.deadlines import Bounded, TooLate
 from packager.deploy.sagemaker.route import EndpointRoute, connection_to, signer
@@ -77,7 +78,7 @@ class Clients:
         except ImportError as error:
             raise Unavailable(
                 "deploying to SageMaker needs boto3, which is not installed",
-                hint="install it with `pip install 'packager[serve]'`",
+                hint=f"install it with `{install_command('boto3', 'serve')}`",
             ) from error
         from botocore import exceptions
 

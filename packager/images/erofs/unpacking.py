@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from artifact_cache.distribution import install_command
 from packager.core.units import MIB, decimal
 from packager.errors import PackagerError, UsageError
 
@@ -124,6 +125,6 @@ def _library() -> Any:
     except ImportError as error:
         raise UsageError(
             "a layer is compressed with zstd, and zstandard is not installed",
-            hint="install it with `pip install 'packager[zstd]'`",
+            hint=f"install it with `{install_command('zstandard', 'zstd')}`",
         ) from error
     return zstandard

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from artifact_cache.aws import aws_client
+from artifact_cache.distribution import install_command
 from packager.errors import PackagerError, UsageError
 from packager.images.registry.credential import Credentials
 from packager.images.registry.failures import AwsCredentialsFailed
@@ -65,7 +66,7 @@ def _client(service: str, region: str, host: str) -> Any:
     except ImportError as error:
         raise UsageError(
             f"{host!r} wants AWS credentials, and boto3 is not installed",
-            hint=f"install it with `pip install 'packager[ecr]'`, or docker login {host}",
+            hint=f"install it with `{install_command('boto3', 'ecr')}`, or docker login {host}",
         ) from error
     return aws_client(
         service,

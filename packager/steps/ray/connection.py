@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from artifact_cache.distribution import install_command
 from packager.core.values import dataclass
 from packager.core.warmup import Node
 from packager.errors import Unavailable, UsageError
@@ -115,7 +116,7 @@ def import_ray() -> Any:
     except ImportError as error:
         raise UsageError(
             "this installation of packager does not speak to Ray",
-            hint="pip install 'packager[ray]'",
+            hint=install_command("ray", "ray"),
         ) from error
     return ray
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from artifact_cache.distribution import installed_from
 from packager.core.events import EventSink, StepEvent
 from packager.core.model import ModelFile
 from packager.core.order import NodeLine
@@ -367,5 +368,6 @@ class OtherPackager(Unavailable):
     def __init__(self, node: str, has: str, ours: str) -> None:
         super().__init__(
             f"node {node} of the Ray cluster {has}, here it is {ours}",
-            hint=f"install packager=={ours} with its extras into the Python that Ray runs there",
+            hint=f"install packager {ours} from {installed_from() or 'its wheel'}, "
+            "with its extras, into the Python that Ray runs there",
         )

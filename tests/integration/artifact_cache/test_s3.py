@@ -349,7 +349,7 @@ def test_without_boto3_the_store_is_off(place: Place, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "boto3", None)
 
     assert place.store().capability() == Capability(
-        "off", "boto3 is not installed; `pip install boto3` does it"
+        "off", "boto3 is not installed; `pip install 'boto3>=1.36'` does it"
     )
 
 

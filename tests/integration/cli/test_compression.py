@@ -138,4 +138,4 @@ def test_a_missing_library_is_said_before_any_work(packager: Packager, tmp_path:
         env={"PYTHONPATH": str(tmp_path)},
     status=2)  # fmt: skip
 
-    assert "packager[zstd]" in done.err
+    assert "pip install 'zstandard>=0.23'" in done.err

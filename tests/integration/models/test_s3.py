@@ -183,7 +183,7 @@ def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(UsageError, match="boto3") as caught:
         S3Source().facts(parse_model_reference("s3://models/llama"))
-    assert "packager[s3]" in caught.value.hint
+    assert "pip install 'boto3>=1.36'" in caught.value.hint
 
 
 ROW = {

@@ -25,7 +25,7 @@ from tests.support.wheels import (
     without_settings_of_python,
 )
 
-DATA = f"packager-{__version__}.data/data/"
+DATA = f"model_packager-{__version__}.data/data/"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_an_index_would_show_the_description(made: Distribution) -> None:
 
 def test_the_metadata_names_the_pythons_that_are_tested(made: Distribution) -> None:
     with zipfile.ZipFile(made.wheel) as archive:
-        text = archive.read(f"packager-{__version__}.dist-info/METADATA").decode()
+        text = archive.read(f"model_packager-{__version__}.dist-info/METADATA").decode()
     told = email.message_from_string(text)
 
     named = [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from artifact_cache.distribution import DISTRIBUTION
 from packager import share
 from packager.cli.app import run
 from packager.doctor import installation
@@ -92,7 +93,7 @@ def test_what_is_needed_anyway_belongs_to_no_extra(site: Path) -> None:
 
 
 def test_extras_for_developers_are_not_told() -> None:
-    names = set(metadata.metadata("packager").get_all("Provides-Extra") or ())
+    names = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ())
     assert {"test", "lint"} <= names
 
     found = {extra.name for extra in describe_installation().extras}

@@ -204,7 +204,7 @@ def test_an_engine_behind_ssh_needs_a_library(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Unavailable) as missing:
         connect_engine()
 
-    assert missing.value.hint == "pip install 'packager[ssh]'"
+    assert missing.value.hint == "pip install 'docker[ssh]>=7.1'"
 
 
 def test_an_output_has_no_digest() -> None:

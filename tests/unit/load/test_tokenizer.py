@@ -131,4 +131,4 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError) as refused:
         open_tokenizer(TINY_LLAMA)
 
-    assert refused.value.hint == 'pip install "packager[bench]", or let the server count'
+    assert refused.value.hint == "pip install 'tokenizers>=0.21', or let the server count"

@@ -125,7 +125,7 @@ def test_an_operation_that_botocore_lacks_says_how_to_get_it() -> None:
     with pytest.raises(ModelMissing) as caught:
         read_input("CreateEverything", {})
 
-    assert caught.value.hint == "update it with `pip install -U 'packager[serve]'`"
+    assert caught.value.hint == "update it with `pip install 'boto3>=1.42.93'`"
 
 
 def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         service_model.cache_clear()
 
-    assert caught.value.hint == "install it with `pip install 'packager[serve]'`"
+    assert caught.value.hint == "install it with `pip install 'boto3>=1.42.93'`"
 
 
 def test_a_skeleton_has_every_member() -> None:
@@ -195,4 +195,4 @@ def test_a_model_without_operations_that_are_answered_is_refused_by_name_and_ver
 
     assert "'CreateNothing'" in caught.value.message
     assert botocore.__version__ in caught.value.message
-    assert "packager[serve]" in str(caught.value.hint)
+    assert "boto3>=1.42.93" in str(caught.value.hint)

@@ -168,4 +168,4 @@ def test_without_boto3_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError, match="boto3 is not installed") as failed:
         ecr_credentials(HOST)
 
-    assert "packager[ecr]" in failed.value.hint
+    assert "pip install 'boto3>=1.36'" in failed.value.hint

@@ -315,7 +315,7 @@ def test_nodes_with_another_packager_are_refused_before_anything_runs(
     with pytest.raises(OtherPackager, match=words) as caught:
         node.executor.find_tool("llmcompressor")
 
-    assert f"packager=={__version__}" in caught.value.hint
+    assert f"install packager {__version__} from " in caught.value.hint
     assert node.ray.started == []
 
 
