@@ -66,6 +66,11 @@ def find_refusal(origin: Origin, method: str, status: int, error: ServerError) -
     return next((row for row in refusals() if _holds(row, origin, method, status, error)), None)
 
 
+def refusal_named(name: str) -> Refusal:
+    """Return the row of a name."""
+    return next(row for row in refusals() if row.name == name)
+
+
 @cache
 def refusals() -> tuple[Refusal, ...]:
     """Read the table."""

@@ -143,6 +143,17 @@ class Authenticator:
         """`basic`, `bearer`, or nothing when the registry has not asked yet."""
         return self._challenge.scheme if self._challenge else ""
 
+    @property
+    def service(self) -> str:
+        """The name that the registry has at its token service; "" before it has asked."""
+        return self._challenge.service if self._challenge else ""
+
+    def basic(self, access: Access) -> str:
+        """Return user and password as an `Authorization` value; empty where there are none."""
+        with self._lock:
+            known = self._current(access)
+        return _basic(known) if known and known.user else ""
+
     def header(self, access: Access, *, for_body: bool = False) -> str:
         """Return the `Authorization` value for `access`; empty when none is wanted.
 

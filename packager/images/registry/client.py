@@ -28,7 +28,6 @@ from packager.images.registry.failures import (
     RepositoryMissing,
     SizeMismatch,
     UnexpectedAnswer,
-    WriteRefused,
 )
 from packager.images.registry.leniency import (
     CLOSE_UPLOAD,
@@ -173,20 +172,6 @@ class RegistryClient(Exchange):
                 self.host, f"PUT manifest {pointer!r}", f"{answer.status}, and did not store it"
             )
         return answer.headers.get("OCI-Subject", "").strip()
-
-    def why_fixed(self, repository: str, tag: str) -> tuple[Manifest, WriteRefused] | None:
-        """Return what an immutable tag points to, and how the registry refuses to move it.
-
-        None for a tag that can be moved, and where nobody knows.  The manifest that it points to is
-        stored under it once more, which changes nothing; registries refuse even that.
-        """
-        with suppress(PackagerError):  # what else it is will be said when the tag shall move
-            found = self.get_manifest(repository, tag)
-            try:
-                self._store_manifest(repository, tag, found.data, found.media_type)
-            except WriteRefused as error:
-                return (found, error) if error.refusal.name == "immutable-tag" else None
-        return None
 
     def _store_manifest(
         self, repository: str, pointer: str, data: bytes, media_type: str

@@ -11,6 +11,7 @@ import base64
 import binascii
 import re
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
 from artifact_cache.aws import aws_client
@@ -25,8 +26,10 @@ _PRIVATE = re.compile(
     r"[0-9]{12}\.dkr(?:\.ecr|-ecr)(?:-fips)?\.(?P<region>[a-z0-9-]+)\."
     r"(?:amazonaws\.com(?:\.cn|\.eu)?|on\.aws|on\.amazonwebservices\.com\.cn)"
 )
+_FILTER = re.compile(r"[0-9a-zA-Z._*-]{1,128}")  # of tags, in ECR's settings
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 30
+_ASKING_S = 5  # for what a push can do without
 _RENEW_BEFORE_S = 600.0  # a token must outlive the request that it starts
 
 
@@ -59,7 +62,31 @@ def ecr_credentials(host: str) -> Credentials | None:
         raise AwsCredentialsFailed(host, _reason(error)) from None
 
 
-def _client(service: str, region: str, host: str) -> Any:
+def has_fixed_tag(host: str, repository: str, tag: str) -> bool:
+    """Whether ECR's settings of a repository forbid to move a tag that exists.
+
+    False for other hosts, and where AWS does not say: without boto3, without the right
+    `ecr:DescribeRepositories`, without an answer.  `MUTABLE_WITH_EXCLUSION` and the filters: API
+    reference of Amazon ECR, PutImageTagMutability.
+    """
+    private = _PRIVATE.fullmatch(host)
+    if private is None:
+        return False
+    try:
+        asked = {"registryId": host.partition(".")[0], "repositoryNames": [repository]}
+        client = _client("ecr", private["region"], host, read_s=_ASKING_S, attempts=1)
+        [found] = client.describe_repositories(**asked)["repositories"]
+        setting = str(found.get("imageTagMutability", ""))
+        filters = [one["filter"] for one in found.get("imageTagMutabilityExclusionFilters") or ()]
+    except Exception:  # the registry's own answer to the push will say it
+        return False
+    is_excluded = any(_FILTER.fullmatch(one) and fnmatchcase(tag, one) for one in filters)
+    return is_excluded if setting.startswith("MUTABLE") else setting != "" and not is_excluded
+
+
+def _client(
+    service: str, region: str, host: str, *, read_s: int = _READ_TIMEOUT_S, attempts: int = 3
+) -> Any:
     try:
         import boto3  # noqa: F401
         from botocore.config import Config
@@ -72,9 +99,9 @@ def _client(service: str, region: str, host: str) -> Any:
         service,
         region_name=region,
         config=Config(
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            read_timeout=_READ_TIMEOUT_S,
-            retries={"mode": "standard", "total_max_attempts": 3},
+            connect_timeout=min(read_s, _CONNECT_TIMEOUT_S),
+            read_timeout=read_s,
+            retries={"mode": "standard", "total_max_attempts": attempts},
             user_agent_extra="packager",
         ),
     )

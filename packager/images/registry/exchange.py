@@ -67,6 +67,10 @@ class Exchange:
         ours = origin_of(url) == self._origin
         return self.auth.header(access, for_body=for_body) if ours else ""
 
+    def api_url(self, path: str) -> str:
+        """Return the address of a path at the registry's own origin."""
+        return f"{self._base}{path}"
+
     def resolve(self, base: str, location: str) -> str:
         """The absolute address of a `Location`, if it may be used."""
         url = join_address(base, location)

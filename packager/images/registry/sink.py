@@ -3,8 +3,8 @@
 A layer whose digest is known costs one request when the registry has it, or
 can mount it from a repository where it is, or was when we last looked.  The
 manifest is stored by digest, everything it names is looked for, and only then
-is the tag moved.  Whether an existing tag can be moved is asked before the first
-byte of a layer is sent.
+is the tag moved.  Where the registry has an API that says whether an existing tag
+can be moved, it is asked before the first byte of a layer is sent.
 """
 
 from __future__ import annotations
@@ -58,9 +58,11 @@ from packager.images.registry.failures import (
 )
 from packager.images.registry.reader import registry_blob
 from packager.images.registry.reference import DOCKER_HUB
+from packager.images.registry.tag_rules import is_immutable
 from packager.images.registry.upload import BlobUpload, put_blob
 from packager.images.remote_layers import RemoteLayerIndex, read_earlier
 from packager.images.seen_blobs import SeenBlobs
+from packager.remote.refusals import refusal_named
 
 _CHECKS_AT_ONCE = 8
 _EARLIER_IMAGES = 4  # beside the tag's own; some registries count what is fetched
@@ -148,20 +150,26 @@ class RegistrySink:
         self._fixed = self._find_fixed_tag()
 
     def _find_fixed_tag(self) -> _FixedTag | None:
+        """Return what an immutable tag points to; None where it may be moved, or nobody says."""
         repository = self._reference.repository
-        found = self._client.why_fixed(repository, self._tag)
-        if found is None:
+        if not is_immutable(self._client, repository, self._tag):
             return None
-        manifest, error = found
-        documents = [manifest.data]
+        try:
+            found = self._client.get_manifest(repository, self._tag)
+        except PackagerError:
+            return None  # it is not there yet, or what is wrong will be said when it shall be
+        documents = [found.data]
         with suppress(PackagerError):
-            if is_index(self.target, manifest.data):
+            if is_index(self.target, found.data):
                 documents += [
                     self._client.get_manifest(repository, digest).data
-                    for digest in forms_of(manifest.data)
+                    for digest in forms_of(found.data)
                 ]
         blobs = frozenset(_DIGESTS.findall(b" ".join(documents).decode("utf-8", "replace")))
-        return _FixedTag(digest=manifest.digest, blobs=blobs, error=error)
+        error = WriteRefused(
+            self._reference.host, f"to move the tag {self._tag!r}", refusal_named("immutable-tag")
+        )
+        return _FixedTag(digest=found.digest, blobs=blobs, error=error)
 
     def writer(self, layer: Layer) -> BlobUpload | None:
         """Open an upload, unless the registry has the layer or can mount it."""

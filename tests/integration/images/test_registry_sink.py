@@ -162,17 +162,20 @@ def test_an_immutable_tag_may_be_pushed_again_unchanged(pushing: Pushing) -> Non
     assert len(pushing.registry.requests("PATCH")) == sent
 
 
-def test_an_immutable_tag_refuses_another_image_before_the_first_byte(pushing: Pushing) -> None:
+def test_a_tag_is_written_last_and_its_refusal_leaves_the_layers(pushing: Pushing) -> None:
     pushing.registry.quirks.immutable_tags = True
     pushing.push()
-    before = len(pushing.registry.requests("PATCH"))
+    pushing.registry.seen.clear()
 
     for other in (KNOWN_OTHER, replace(KNOWN_OTHER, digest="")):
         with pytest.raises(OutputFailed, match=r"tags are immutable there \(TAG_INVALID\)"):
             pushing.push(image=image_with(other))
 
-    assert len(pushing.registry.requests("PATCH")) == before
-    assert pushing.registry.uploads == {}
+    writes = [one.path for one in pushing.registry.seen if one.method == "PUT"]
+    moves = [at for at, path in enumerate(writes) if path.endswith("/manifests/1")]
+    assert len(moves) == 2
+    assert any("/manifests/sha256:" in path for path in writes[: moves[0]])
+    assert pushing.registry.blobs["model", KNOWN_OTHER.digest]
 
 
 def test_a_base_of_another_registry_is_copied(pushing: Pushing) -> None:

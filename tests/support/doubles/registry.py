@@ -46,6 +46,7 @@ _KINDS = {
     "tags": _TAGS,
     "referrers": _REFERRERS,
     "manifest": _MANIFEST,
+    "api": re.compile("/api/.*"),  # another than the specification's: only rules answer
 }
 
 
@@ -60,7 +61,7 @@ class Rule:
     In headers `{storage}` and `{path}` stand for the storage host and the request's path.
     """
 
-    on: str  # `METHOD KIND`: ping, uploads, upload, blob, manifest, tags, referrers or token
+    on: str  # `METHOD KIND`: ping, uploads, upload, blob, manifest, tags, referrers, token, api
     instead: bool = False  # nothing is done, and this is the answer
     lost: bool = False  # it is done, and the answer is lost
     storage: bool = False  # only at the storage host, else only at the registry
@@ -78,6 +79,7 @@ class Quirks:
 
     auth: str = ""  # `basic` or `bearer`
     account: tuple[str, str] = (USER, PASSWORD)  # who may come in
+    service: str = "fake"  # its name at its token service
     token_uses: int = 1_000_000  # requests that a token is good for
     refusals_lost: bool = False  # what refuses a token of a PATCH is lost with the connection
     token_moves: bool = False  # the token service redirects to another host
@@ -210,7 +212,9 @@ class _Handler(Handler):
         matches = {kind: pattern.fullmatch(path) for kind, pattern in _KINDS.items()}
         self.kind, match = next(((k, m) for k, m in matches.items() if m), ("", None))
         self.rule = None
-        if self.kind == "token":
+        if self.kind == "api" and authorization not in ("", _basic(fake.quirks.account)):
+            self._complain("an API gets Basic, or nothing")
+        if self.kind in ("token", "api"):
             return self._answer(match)
         if fake.quirks.busy:
             fake.quirks.busy -= 1
@@ -229,7 +233,7 @@ class _Handler(Handler):
         if self.rule and self.rule.instead:
             self._read_body()
             return self.say(self.rule.status, {}, self.rule.body.encode())
-        if match is None:
+        if match is None or self.kind == "api":
             return self.say(404)
         doing = {
             "token": self._token,
@@ -294,7 +298,8 @@ class _Handler(Handler):
             if granted is not None and wanted <= granted and fake.uses_left[token]:
                 fake.uses_left[token] -= 1
                 return True
-        challenge = f'Bearer realm="{self.server.double.storage_url}/token",service="fake"'
+        challenge = f'Bearer realm="{self.server.double.storage_url}/token"'
+        challenge += f',service="{self.server.double.quirks.service}"'
         if wanted:
             repository, actions = next(iter(wanted))[0], ",".join(sorted(a for _, a in wanted))
             challenge += f',scope="repository:{repository}:{actions}"'

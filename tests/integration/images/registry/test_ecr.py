@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
@@ -21,7 +22,7 @@ from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
-from packager.images.registry.ecr import ecr_credentials, is_ecr
+from packager.images.registry.ecr import ecr_credentials, has_fixed_tag, is_ecr
 from packager.images.registry.transport import Transport
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
@@ -160,6 +161,32 @@ def test_an_answer_without_a_password_is_explained_without_it(
 
     said = f"{failed.value.message} {failed.value.hint} {failed.value.__cause__!r}"
     assert SECRET not in said
+
+
+def test_ecr_says_whether_a_tag_may_be_moved(aws: str) -> None:
+    made = boto3.client("ecr", region_name="eu-west-1")
+    made.create_repository(repositoryName="team/fixed", imageTagMutability="IMMUTABLE")
+    made.create_repository(repositoryName="team/moves")
+
+    names = ("team/fixed", "team/moves", "team/absent")
+    assert [has_fixed_tag(HOST, name, "1") for name in names] == [True, False, False]
+    assert not has_fixed_tag("ghcr.io", "team/fixed", "1")
+
+
+@cases("exclusions")  # moto knows none
+def test_tags_are_excluded_from_the_setting(
+    monkeypatch: pytest.MonkeyPatch, setting: str, filters: tuple[str, ...], fixed: tuple[str, ...]
+) -> None:
+    excluded = [{"filterType": "WILDCARD", "filter": one} for one in filters]
+    answer = {"imageTagMutability": setting, "imageTagMutabilityExclusionFilters": excluded}
+
+    class Service:
+        def describe_repositories(self, **asked: object) -> dict[str, object]:
+            return {"repositories": [answer]}
+
+    monkeypatch.setattr(ecr, "_client", lambda *arguments, **more: Service())
+
+    assert tuple(tag for tag in ("dev-1", "1.0") if has_fixed_tag(HOST, "a/b", tag)) == fixed
 
 
 def test_without_boto3_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
