@@ -41,7 +41,7 @@ _LAST_WAIT_S = 0.5  # for threads that are about to end
 # heading → name → (module:function, what `--help` says); it is here so that help imports nothing
 SECTIONS = {
     "Build and serve": {
-        "serve": ("packager.cli.serve:serve", "Answer the SageMaker API on this machine."),
+        "api": ("packager.cli.api:api", "Answer the SageMaker API on this machine."),
         "plan": ("packager.cli.plan:plan", "Plan how MODEL runs on INSTANCE, without building."),
         "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
         "run": ("packager.cli.run:run", "Build and start a model here; print how to ask it."),
@@ -51,6 +51,7 @@ SECTIONS = {
         "smoke": ("packager.cli.smoke:smoke", "Start an image, send a prompt, stop it."),
         "bench": ("packager.cli.bench:bench", "Measure servers under load: speed, price, limits."),
         "deploy": ("packager.cli.deploy:deploy", "Deploy an image: render, apply, watch, delete."),
+        "serve": ("packager.cli.serve:serve", "The same as `packager api start`."),
     },
     "Look up and check": {
         "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),

@@ -1,4 +1,4 @@
-"""`packager serve`."""
+"""`packager api start`, also known as `packager serve`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from packager.cli.job_options import job_options, job_settings
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, note_lines, note_log, print_json, print_line, warn
 from packager.errors import PackagerError, UsageError
+from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import service_model
 from packager.serve.application import Journal, make_application
+from packager.serve.clients import RunningServer
 from packager.serve.hosts import DEFAULT_PORT, Listen, parse_listen
 from packager.serve.keys import ID_VARIABLE, take_keys
 from packager.serve.server import run_server, server_lock, tls_context
@@ -90,12 +92,13 @@ def serve(
     """Answer the SageMaker API on this machine: jobs, models, endpoints.
 
     boto3, the AWS CLI and the SageMaker SDKs use it unchanged, by the variables
-    that are printed. Jobs go on when the server ends, and when it is killed.
+    of `packager api env`. Jobs go on when the server ends, and when it is killed.
 
     Beyond loopback, requests must be signed with configured keys, over TLS.
 
     \b
-    packager serve --instance local --images docker:jobs
+    packager api start --instance local --images docker:jobs
+    packager serve --jobs 2
     AWS_ENDPOINT_URL_SAGEMAKER=http://127.0.0.1:8470 aws sagemaker list-optimization-jobs
     """
     settings = job_settings(given)
@@ -108,7 +111,7 @@ def serve(
         _check_reached(listen, has_keys=bool(keys), is_private=tls is not None or insecure_http)
     service_model()
     with (
-        server_lock(server_state(os.environ)) as note_address,
+        server_lock(server_state(os.environ)) as note_server,
         open_server(
             settings,
             environment=os.environ,
@@ -128,15 +131,16 @@ def serve(
         scheme = "https" if tls else "http"
 
         def ready(bound: Listen) -> None:
-            url = bound.url(scheme)
-            note_address(url)
-            shown = Listen("HOST", bound.port).url(scheme) if bound.is_any else url
-            variables = {
-                "AWS_ENDPOINT_URL_SAGEMAKER": shown,
-                "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": shown,
-                "AWS_DEFAULT_REGION": settings.region,
-            }
-            _introduce(url, variables, signed=bool(keys), ui=ui, as_json=output_format == "json")
+            here = Listen("localhost", bound.port) if bound.is_any else bound
+            note_server(_server_at(here.url(scheme), settings, signed=bool(keys)))
+            shown = Listen("HOST", bound.port) if bound.is_any else bound
+            _introduce(
+                bound.url(scheme),
+                _variables(shown.url(scheme), settings.region),
+                signed=bool(keys),
+                ui=ui,
+                as_json=output_format == "json",
+            )
 
         asyncio.run(run_server(application, at, tls=tls, ready=ready))
     note("the server has ended; jobs that run go on")
@@ -166,6 +170,26 @@ def _check_pages(at: Listen, *, signed: bool) -> None:
         )
 
 
+def _server_at(url: str, settings: JobSettings, *, signed: bool) -> RunningServer:
+    """Return what the server says of itself to `packager api env`."""
+    return RunningServer(
+        url=url,
+        region=settings.region,
+        account=settings.account,
+        is_signed=signed,
+        s3=os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", ""),
+    )
+
+
+def _variables(url: str, region: str) -> dict[str, str]:
+    """Return the variables that boto3 needs for this server alone."""
+    return {
+        "AWS_ENDPOINT_URL_SAGEMAKER": url,
+        "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": url,
+        "AWS_DEFAULT_REGION": region,
+    }
+
+
 def _introduce(
     url: str, variables: Mapping[str, str], *, signed: bool, ui: bool, as_json: bool
 ) -> None:
@@ -180,7 +204,8 @@ def _introduce(
             *([f"pages for people are at {url}/ui"] if ui else ()),
             "the SageMaker API is at this address; set, for boto3, the AWS CLI and the SDKs:",
             *(f"  export {name}={value}" for name, value in variables.items()),
-            f"and {told}. Ctrl-C ends the server; jobs that run go on",
+            f"and {told}; for SageMaker's SDKs, `packager api env` prints what they need.",
+            "Ctrl-C ends the server; jobs that run go on",
         ]
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from packager.core.text import escape
 from packager.core.values import dataclass
+from packager.sagemaker.operations import row_of
 from packager.sagemaker.refusals import ApiRefusal
 from packager.serve import pages, runtime
 from packager.serve.asked import Asked, answer_headers, begin_request, request_id, this_request
@@ -48,6 +50,8 @@ RUNTIME = "/endpoints/"  # paths of the runtime's protocol begin so
 
 _READING = ("Describe", "List", "Get", "Search", "Filter", "Simulate")
 _SERVICES = {"SageMaker": "sagemaker", "Logs_20140328": "logs"}  # of targets: in credentials
+
+_SCOPE = re.compile(r"Credential=[^/,\s]+/[0-9]+/[a-z0-9-]+/([a-z0-9-]{1,64})/aws4_request")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -134,7 +138,7 @@ class _Front:
                 raise TooManyRequests("too many requests are being answered; try again")
             response = await handler(request)
         except web.HTTPException as error:
-            response = error if error.status < 400 else _unknown_path(error)
+            response = error if error.status < 400 else _unknown_path(request, error)
         except Exception as error:
             refusal = refusal_of(error)
             if isinstance(refusal, InternalFailure):
@@ -179,15 +183,21 @@ class _Front:
     async def operation(self, request: web.Request) -> web.Response:
         """Answer an operation of AWS JSON 1.1."""
         if is_query(request.headers.get("Content-Type")):
-            return answer_query(await self._body(request), self._table.settings, request_id())
+            return answer_query(
+                await self._body(request),
+                self._table.settings,
+                request_id(),
+                service=_signed_for(request),
+                caller=this_request().caller,
+            )
         target = read_target(request.headers.get("X-Amz-Target"))
-        check_content_type(request.headers.get("Content-Type"))
         this_request().operation = target.operation
         operation = self._table.find(target)
         if operation is None:
-            raise UnknownOperation(
-                f"packager does not have the operation {target.operation!r} of {target.service}"
-            )
+            service = _SERVICES.get(target.service) or _signed_for(request)
+            says = row_of(service, target.operation).says
+            raise UnknownOperation(f"{target.operation!r} of {target.service}: {says}")
+        check_content_type(request.headers.get("Content-Type"))
         document = self._table.read_input(target, read_body(await self._body(request)))
         answer = wire_document(await operation(document))
         if self._check_answers:
@@ -258,8 +268,21 @@ def _meaning(request: web.Request) -> tuple[frozenset[str], bool]:
     return services, not target.operation.startswith(_READING)
 
 
-def _unknown_path(error: web.HTTPException) -> web.Response:
-    response = refused(UnknownOperation("there is nothing at this path"))
+def _signed_for(request: web.Request) -> str:
+    """Return the service that a request is signed for; "" where it is not signed."""
+    found = _SCOPE.search(request.headers.get("Authorization", ""))
+    return found[1] if found else ""
+
+
+def _unknown_path(request: web.Request, error: web.HTTPException) -> web.Response:
+    """Refuse a path that is none of ours: other services have theirs, such as `/functions`."""
+    service = _signed_for(request)
+    told = "there is nothing at this path"
+    if request.path.endswith("/async-invocations"):
+        told = row_of("sagemaker", "InvokeEndpointAsync").says
+    elif service not in ("", *_SERVICES.values()):
+        told = f"{service!r} is not answered here: {row_of(service, '').says}"
+    response = refused(UnknownOperation(told))
     response.set_status(error.status)
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]

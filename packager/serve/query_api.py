@@ -7,12 +7,13 @@ server's own credentials.  So every role that is named is there, and every actio
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from aiohttp import web
 
+from packager.sagemaker.operations import row_of
 from packager.sagemaker.refusals import ApiRefusal
 from packager.sagemaker.settings import JobSettings
 
@@ -21,6 +22,9 @@ _MAX_FORM = 64 * 1024
 _MAX_FIELDS = 1000
 _ROLE = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 _ACTION = re.compile(r"[A-Za-z0-9:*-]{3,128}")
+_SESSION = re.compile(r"[^A-Za-z0-9+=,.@_-]+")
+_ROLE_ID = "AROA00000000PACKAGER"
+CALLERS_ROLE = "packager"  # that everybody who asks has
 _STS = "https://sts.amazonaws.com/doc/2011-06-15/"
 _IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
 _TRUST = (
@@ -35,8 +39,14 @@ def is_query(content_type: str | None) -> bool:
     return (content_type or "").partition(";")[0].strip().lower() == _FORM
 
 
-def answer_query(body: bytes, settings: JobSettings, request_id: str) -> web.Response:
-    """Answer a request of STS or IAM."""
+def answer_query(
+    body: bytes, settings: JobSettings, request_id: str, *, service: str, caller: str
+) -> web.Response:
+    """Answer a request of STS or IAM, or say what is done with another service's.
+
+    `service` is what the request is signed for, `caller` the name of its key, "" where none is
+    verified.
+    """
     try:
         if len(body) > _MAX_FORM:
             raise ValueError("too long")
@@ -44,23 +54,21 @@ def answer_query(body: bytes, settings: JobSettings, request_id: str) -> web.Res
     except ValueError:
         return _error(400, "MalformedQueryString", "the form cannot be read", request_id)
     fields = {name: values[0] for name, values in form.items()}
-    match fields.get("Action"):
-        case "GetCallerIdentity":
-            return _answer("GetCallerIdentity", _STS, _identity(settings), request_id)
-        case "GetRole":
-            name = fields.get("RoleName", "")
-            if not _ROLE.fullmatch(name):
-                return _error(400, "ValidationError", "the role's name is invalid", request_id)
-            return _answer("GetRole", _IAM, _role(name, settings), request_id)
-        case "SimulatePrincipalPolicy":
-            actions = [v for name, v in fields.items() if name.startswith("ActionNames.member.")]
-            if not all(_ACTION.fullmatch(action) for action in actions):
-                return _error(400, "ValidationError", "an action's name is invalid", request_id)
-            return _answer("SimulatePrincipalPolicy", _IAM, _allowed(actions), request_id)
-        case _:
-            return _error(
-                400, "InvalidAction", "packager does not have this action of STS or IAM", request_id
-            )
+    action = fields.get("Action", "")
+    if action == "GetCallerIdentity":
+        return _answer(action, _STS, _identity(settings, caller), request_id)
+    if action in _OF_ROLES:
+        name = fields.get("RoleName", "")
+        if not _ROLE.fullmatch(name):
+            return _error(400, "ValidationError", "the role's name is invalid", request_id)
+        return _answer(action, _IAM, _OF_ROLES[action](name, settings), request_id)
+    if action == "SimulatePrincipalPolicy":
+        actions = [v for name, v in fields.items() if name.startswith("ActionNames.member.")]
+        if not all(_ACTION.fullmatch(one) for one in actions):
+            return _error(400, "ValidationError", "an action's name is invalid", request_id)
+        return _answer(action, _IAM, _allowed(actions), request_id)
+    says = row_of(service, action).says
+    return _error(400, "InvalidAction", f"{escape(action[:128])}: {says}", request_id)
 
 
 def refused_query(refusal: ApiRefusal, request_id: str) -> web.Response:
@@ -73,16 +81,23 @@ def no_buckets(request_id: str) -> web.Response:
     told = _tags(
         {
             "Code": "NotImplemented",
-            "Message": "packager serve has no buckets: set AWS_ENDPOINT_URL_S3 to where yours are",
+            "Message": row_of("s3", "*").says,
             "RequestId": request_id,
         }
     )
     return web.Response(status=501, text=f"<Error>{told}</Error>", content_type="application/xml")
 
 
-def _identity(settings: JobSettings) -> str:
-    account = settings.account
-    return _tags({"Arn": f"arn:aws:iam::{account}:root", "UserId": account, "Account": account})
+def _identity(settings: JobSettings, caller: str) -> str:
+    """Return an assumed role, of which `get_execution_role()` of the SDKs makes a role."""
+    account, session = settings.account, _SESSION.sub("-", caller)[:64] or "session"
+    return _tags(
+        {
+            "Arn": f"arn:aws:sts::{account}:assumed-role/{CALLERS_ROLE}/{session}",
+            "UserId": f"{_ROLE_ID}:{session}",
+            "Account": account,
+        }
+    )
 
 
 def _role(name: str, settings: JobSettings) -> str:
@@ -90,13 +105,40 @@ def _role(name: str, settings: JobSettings) -> str:
         {
             "Path": "/",
             "RoleName": name,
-            "RoleId": "AROA00000000PACKAGER",
+            "RoleId": _ROLE_ID,
             "Arn": f"arn:aws:iam::{settings.account}:role/{name}",
             "CreateDate": "1970-01-01T00:00:00Z",
             "AssumeRolePolicyDocument": _TRUST,
         }
     )
     return f"<Role>{role}</Role>"
+
+
+def _nothing(_: str, __: JobSettings) -> str:
+    return ""
+
+
+def _none_of(member: str) -> Callable[[str, JobSettings], str]:
+    return lambda _, __: f"<{member}/><IsTruncated>false</IsTruncated>"
+
+
+# What is asked of a role by its name: the answer's result, as XML.
+_OF_ROLES: Mapping[str, Callable[[str, JobSettings], str]] = {
+    "GetRole": _role,
+    "CreateRole": _role,
+    **dict.fromkeys(
+        (
+            "AttachRolePolicy",
+            "PutRolePolicy",
+            "DetachRolePolicy",
+            "DeleteRolePolicy",
+            "DeleteRole",
+        ),
+        _nothing,
+    ),
+    "ListAttachedRolePolicies": _none_of("AttachedPolicies"),
+    "ListRolePolicies": _none_of("PolicyNames"),
+}
 
 
 def _allowed(actions: list[str]) -> str:

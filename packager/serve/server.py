@@ -19,9 +19,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from packager.core.documents import shorten
-from packager.errors import Unavailable, UsageError
+from packager.errors import NotFound, Unavailable, UsageError
 from packager.files.atomic import explain_disk_errors
 from packager.serve.application import IDLE_S
+from packager.serve.clients import MAX_BYTES, RunningServer, parse_server, server_text
 from packager.serve.hosts import Listen
 
 GRACE_S = 10.0  # for requests that are being answered, at the end
@@ -52,10 +53,10 @@ class TlsInvalid(UsageError):
 
 
 @contextmanager
-def server_lock(state: Path) -> Iterator[Callable[[str], None]]:
+def server_lock(state: Path) -> Iterator[Callable[[RunningServer], None]]:
     """Hold the lock of a state directory, which one server has; raises `ServerRuns`.
 
-    Yields what notes the address, which the next one is told.
+    Yields what notes the server there, for the next one and for `find_server`.
     """
     path = state / LOCK_FILE
     with explain_disk_errors(path):
@@ -65,18 +66,42 @@ def server_lock(state: Path) -> Iterator[Callable[[str], None]]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = os.pread(descriptor, 256, 0).decode("utf-8", "replace").strip()
-            raise ServerRuns(state, shorten(told, 80) if told else "") from None
+            other = _told(descriptor)
+            raise ServerRuns(state, shorten(other.url, 80) if other else "") from None
 
-        def note(address: str) -> None:
+        def note(server: RunningServer) -> None:
             with suppress(OSError):
                 os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, address.encode(), 0)
+                os.pwrite(descriptor, server_text(server).encode(), 0)
 
-        note("")
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
         yield note
     finally:
         os.close(descriptor)
+
+
+def find_server(state: Path) -> RunningServer:
+    """Return the server that has a state directory; raises `NotFound` where none runs."""
+    found = None
+    with suppress(OSError):
+        descriptor = os.open(state / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = _told(descriptor)
+        finally:
+            os.close(descriptor)
+    if found is None:
+        raise NotFound(
+            f"no server runs with the state in {str(state)!r}",
+            hint="start one: packager api start",
+        )
+    return found
+
+
+def _told(descriptor: int) -> RunningServer | None:
+    return parse_server(os.pread(descriptor, MAX_BYTES, 0))
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import WaiterError
 
 from tests.live.waiting import wait_until
-from tests.support.commandline import Started, start_packager
+from tests.support.commandline import Started, packager_in, start_packager
 
 REGION = "us-east-1"
 ROLE = "arn:aws:iam::000000000000:role/packager"
@@ -135,6 +135,12 @@ class ApiServer:
         own = {f"AWS_ENDPOINT_URL_{name}": self.url for name in _SERVICES}
         keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
         return {**own, **keys, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}
+
+    def printed_variables(self, *options: str) -> dict[str, str]:
+        """Return the variables that `packager api env` prints, with keys for buckets."""
+        run = packager_in(self._place)
+        found = run("api", "env", "--json", *options, env=self._environment, status=0).document
+        return {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", **found}
 
 
 @contextmanager

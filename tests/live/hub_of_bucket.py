@@ -8,7 +8,6 @@ from typing import Any
 
 import boto3
 
-ROLE = "arn:aws:iam::000000000000:role/packager"
 SAMPLES = ({"inputs": "hi", "parameters": {}}, [{"generated_text": ""}])  # of djl-serving
 ASKED = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
 

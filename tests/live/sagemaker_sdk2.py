@@ -12,8 +12,8 @@ import json
 import sys
 
 import short_pauses
-from hub_of_bucket import ASKED, ROLE, SAMPLES, answer_for_hub
-from sagemaker import Session
+from hub_of_bucket import ASKED, SAMPLES, answer_for_hub
+from sagemaker import Session, get_execution_role
 from sagemaker.serve import ModelBuilder, SchemaBuilder
 from sagemaker.serve.mode.function_pointers import Mode
 
@@ -24,8 +24,8 @@ def main(bucket: str, method: str) -> None:
     builder = ModelBuilder(
         model="example/tiny",
         schema_builder=SchemaBuilder(*SAMPLES),
-        role_arn=ROLE,
-        sagemaker_session=Session(default_bucket=bucket),
+        role_arn=get_execution_role(),
+        sagemaker_session=Session(),
         model_metadata={"CUSTOM_MODEL_PATH": f"s3://{bucket}/models/tiny/"},
         mode=Mode.SAGEMAKER_ENDPOINT,
     )

@@ -88,10 +88,10 @@ def api(
 
 
 def environment(api: ApiServer, bucket: Bucket) -> dict[str, str]:
-    """Return what a user sets; nothing else tells the clients that AWS is elsewhere."""
+    """Return what `packager api env` says; nothing else tells the clients that AWS is elsewhere."""
     own = {name: os.environ[name] for name in ("PATH", "HOME")}
-    s3 = {"AWS_ENDPOINT_URL_S3": bucket.environment["AWS_ENDPOINT_URL"]}
-    return {**own, **api.variables(), **s3, "PYTHONNOUSERSITE": "1"}
+    s3 = bucket.environment["AWS_ENDPOINT_URL"]
+    return {**own, **api.printed_variables("--s3", s3), "PYTHONNOUSERSITE": "1"}
 
 
 def wait_until_gone(api: ApiServer, endpoint: str) -> None:
