@@ -57,6 +57,7 @@ class Candidates:
     batch: int | None  # that was asked for: it is kept
     budget_at: Callable[[Split, Shape], MemoryBudget]
     setup_at: Callable[[Split, MemoryBudget], Setup | None]  # None: nothing can be predicted
+    few_stages: bool = False  # a pipeline only where fewer stages hold no request of the workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +93,18 @@ def choose_layout(ways: Candidates, target: Objective) -> Choice:
             too_small.setdefault(cut.what, cut)
     if not tried:
         return Choice(layout=None, passed_over=tuple(too_small.values()))
-    best = max(tried, key=lambda layout: _rank(layout, target))
+    best = max(tried, key=lambda layout: _rank(ways, layout, target))
     slower = [_explain_slower(one, best, target) for one in tried if one is not best and one.point]
     return Choice(layout=best, passed_over=(*too_small.values(), *slower))
 
 
-def _rank(layout: CandidateLayout, target: Objective) -> tuple[float | tuple[float, ...], ...]:
+def _rank(
+    ways: Candidates, layout: CandidateLayout, target: Objective
+) -> tuple[float | tuple[float, ...], ...]:
     """Return what is larger for the better layout."""
     return (
         _holds_workload(layout, target),
+        -layout.split.pp_degree if ways.few_stages else 0,
         worth_of(layout.point, target),
         -layout.split.pp_degree,
         layout.shape.max_total_tokens,
@@ -203,6 +207,10 @@ def worth_of(point: Point | None, target: Objective) -> tuple[float, ...]:
 
 
 def _explain_slower(one: CandidateLayout, best: CandidateLayout, target: Objective) -> Rejected:
+    if worth_of(one.point, target) > worth_of(best.point, target):
+        reason = f"{one.split.words} has more stages than tp_degree and dp_degree need: "
+        reason += _speed(one, target)
+        return Rejected(what=one.split.words.lower(), code="split-unasked", reason=reason)
     if worth_of(one.point, target) == worth_of(best.point, target):
         reason = f"{one.split.words} is predicted to be as fast as {best.split.words}"
         return Rejected(what=one.split.words.lower(), code="split-alike", reason=reason)

@@ -35,7 +35,7 @@ def explain_misfit(
 ) -> Finding:
     """Return the arithmetic of the closest miss as an error, with a way out in its hint."""
     if budget.lacking_bytes and budget.needed_bytes <= budget.usable_bytes:
-        return _explain_lack(instance, budget)
+        return _explain_lack(instance, shape, budget)
     pipeline = f" PP {budget.pp_degree}" if budget.pp_degree > 1 else ""
     draft_bytes = budget.draft_weights_bytes + budget.draft_kv_bytes
     draft = f", draft {gib(draft_bytes)}" if draft_bytes else ""
@@ -59,7 +59,7 @@ def explain_misfit(
     return Finding("error", "does-not-fit", message, hint, data)
 
 
-def _explain_lack(instance: Instance, budget: MemoryBudget) -> Finding:
+def _explain_lack(instance: Instance, shape: Shape, budget: MemoryBudget) -> Finding:
     """Explain that the engine's share leaves too little for what lies outside of it."""
     message = (
         f"the engine may take {gib(budget.usable_bytes)} of a device of {instance.name}, and "
@@ -68,7 +68,8 @@ def _explain_lack(instance: Instance, budget: MemoryBudget) -> Finding:
     )
     visible = budget.visible_bytes or budget.device_bytes
     share = math.floor(100 * (budget.usable_bytes - budget.lacking_bytes) / visible) / 100
-    hint = f"lower gpu_memory_utilization to {share:.2f}, or ask for fewer requests at once"
+    hint = f"lower gpu_memory_utilization to {share:.2f}"
+    hint += ", or ask for fewer requests at once" if shape.max_batch > 1 else ""
     data: dict[str, int | float | str] = {
         LACKS: MEMORY,
         USABLE_BYTES: budget.usable_bytes,

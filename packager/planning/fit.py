@@ -128,6 +128,8 @@ def find_fit(
             batch=request.max_batch,
             budget_at=room.budget,
             setup_at=setup_at,
+            # Whoever states both says how many devices are meant.
+            few_stages=request.tp_degree is not None and request.dp_degree is not None,
         ),
         target,
     )

@@ -141,12 +141,11 @@ def choose_split(
 def explain_cut(split: Split, budget: MemoryBudget) -> Rejected:
     """Return why a way of cutting the model does not fit, in numbers."""
     cut = f"TP {split.tp_degree}" + (f" PP {split.pp_degree}" if split.pp_degree > 1 else "")
-    return Rejected(
-        what=cut.lower(),
-        code="tp-does-not-fit",
-        reason=f"{cut} needs {gib(budget.needed_bytes)} per device; "
-        f"{gib(budget.usable_bytes)} usable",
-    )
+    reason = f"{cut} needs {gib(budget.needed_bytes)} per device; "
+    reason += f"{gib(budget.usable_bytes)} usable"
+    if budget.lacking_bytes and budget.needed_bytes <= budget.usable_bytes:
+        reason = f"{cut} lacks {gib(budget.lacking_bytes)} beside the engine's share of the memory"
+    return Rejected(what=cut.lower(), code="tp-does-not-fit", reason=reason)
 
 
 def find_pipelines(

@@ -284,6 +284,20 @@ def test_engines_compute_no_more_than_known_at_once(family: str, instance: str, 
     assert most_at_once(find_container(family, found.kind), found) == most
 
 
+@pytest.mark.parametrize(("weights_gib", "stages"), [(16, 1), (160, 2)])
+def test_stages_that_nobody_asked_for_come_where_the_model_does_not_fit_without(
+    weights_gib: float, stages: int
+) -> None:
+    splits = tuple(Split(tp_degree=2, pp_degree=depth) for depth in (1, 2, 4))
+    ways = weighing(weights_gib, replace(WAYS, splits=splits))
+
+    choice = choose_layout(replace(ways, few_stages=True), Objective())
+
+    assert known(choice.layout).split.pp_degree == stages
+    assert choice.passed_over[-1].code == "split-unasked"
+    assert taken(ways).split.pp_degree == 4
+
+
 def test_an_older_engine_keeps_the_smaller_number() -> None:
     found = find_instance("ml.p5.48xlarge")
     old = replace(find_container("vllm", found.kind), engine_version="0.6.3")
