@@ -44,7 +44,7 @@ class WritableBucket:
         from botocore.exceptions import ClientError
 
         if operation in _ENCRYPTED and (kms_key := os.environ.get(KMS_KEY)):
-            request |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key}
+            request = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} | request
         try:
             with explained(self.name, None):
                 try:

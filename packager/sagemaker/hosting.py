@@ -14,6 +14,7 @@ from packager.core.references import parse_bucket_place
 from packager.core.serving import MOUNTED_MODEL_DIR
 from packager.core.values import dataclass
 from packager.engines.sagemaker import check_limits
+from packager.sagemaker.data_capture import check_capture
 from packager.sagemaker.refusals import ValidationRefused
 
 ADDITIONAL_DIR = "/opt/ml/additional-model-data-sources"
@@ -116,8 +117,7 @@ def container_of(body: _Document) -> Mapping[str, Any]:
 def check_endpoint_config(body: _Document) -> None:
     """Refuse an endpoint configuration that cannot be done here."""
     _refuse_any(body, _OF_CONFIGS, "")
-    if (body.get("DataCaptureConfig") or {}).get("EnableCapture"):
-        raise _unsupported("DataCaptureConfig.EnableCapture")
+    check_capture(body.get("DataCaptureConfig"))
     variants = body["ProductionVariants"]
     names = [variant["VariantName"] for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -41,6 +41,7 @@ _WORDS = {
     "double": "a Double",
     "timestamp": "a Timestamp",
 }
+_WIDENED = {"DestinationS3Uri": r"(https|s3|file)://(.*)"}  # captures into directories are ours
 _CATEGORY = re.compile(r"\\p\{(\w+)\}")
 
 
@@ -141,6 +142,9 @@ def service_model() -> Mapping[str, Any]:
         extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False
     )
     read: Mapping[str, Any] = loader.load_service_model("sagemaker", "service-2")
+    shapes: dict[str, Any] = read["shapes"]
+    for name, pattern in _WIDENED.items():
+        shapes[name] = {**shapes[name], "pattern": pattern}
     return read
 
 

@@ -55,7 +55,7 @@ def read_row(row: object) -> tuple[str, Sample]:
     if not isinstance(row, Mapping):
         raise NotASample("it is not a JSON object")
     if "captureData" in row:
-        return "data-capture", _captured(row["captureData"])
+        return "data-capture", _captured(row["captureData"], row.get("eventMetadata"))
     if "conversations" in row:
         return "sharegpt", _chat(row["conversations"])
     if "messages" in row:
@@ -90,6 +90,8 @@ def _chat(turns: object, response: object = None) -> Sample:
     if not isinstance(turns, Sequence) or isinstance(turns, str) or not turns:
         raise NotASample("its conversation is not a list of turns")
     messages = [_message(turn) for turn in turns]
+    if messages[-1].role == "assistant" and not messages[-1].content.strip():
+        messages.pop()  # sets of questions have an empty answer to each
     answer = _answer(response)
     if answer is not None:
         messages.append(Message(role="assistant", content=answer))
@@ -128,13 +130,17 @@ def _completion(row: Mapping[str, Any], response: object) -> Sample:
     completion = row.get("completion")
     if completion is not None:
         completion = _text(completion, "the completion")
+        completion = completion if completion.strip() else None
     else:
         completion = _answer(response)
     return Sample(prompt=prompt, completion=completion)
 
 
 def _answer(response: object) -> str | None:
-    """Return the text of a server's answer from its body; None where it holds none."""
+    """Return the text of a server's answer from its body; None where it holds no whole one.
+
+    Raises `NotASample` where the server refused the request.
+    """
     response = _body(response)
     if isinstance(response, str):
         return _streamed(response)
@@ -143,27 +149,39 @@ def _answer(response: object) -> str | None:
     if not isinstance(response, Mapping):
         return None
     choice = _first_choice(response)
+    ending: object = choice
     if choice is not None:
         message = choice.get("message")
         text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
     else:
         text = response.get("generated_text")
-    return text if isinstance(text, str) else None
+        ending = response.get("details")
+        if text is None and response.get("error"):
+            raise NotASample("its request was refused")
+    if isinstance(ending, Mapping) and ending.get("finish_reason", "") is None:
+        return None  # captured of a stream that broke off
+    return text if isinstance(text, str) and text.strip() else None
 
 
 def _streamed(body: str) -> str | None:
     """Join the pieces of a stream of server-sent events."""
     pieces: list[str] = []
+    ended = False
     for line in body.splitlines():
         payload = line.removeprefix("data:").strip()
-        if not line.startswith("data:") or payload == "[DONE]":
+        if not line.startswith("data:"):
+            continue
+        if payload == "[DONE]":
+            ended = True
             continue
         try:
             event = parse_json(payload.encode(errors="surrogatepass"), allow_infinity=True)
         except NotStrict:
             return None  # cut off: half an answer is none
         pieces.append(_piece(event))
-    return "".join(pieces) or None
+        ended = ended or _is_last(event)
+    text = "".join(pieces)
+    return text if ended and text.strip() else None
 
 
 def _piece(event: object) -> str:
@@ -179,12 +197,23 @@ def _piece(event: object) -> str:
     return text if isinstance(text, str) else ""
 
 
+def _is_last(event: object) -> bool:
+    """Return whether an event ends its answer; one that broke off has none that does."""
+    if not isinstance(event, Mapping):
+        return False
+    choice = _first_choice(event)
+    if choice is not None:
+        return choice.get("finish_reason") is not None
+    return isinstance(event.get("generated_text"), str)
+
+
 def _first_choice(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the first of OpenAI's choices; None without any, as TGI and LMI answer."""
+    """Return OpenAI's choice 0, in whatever order they stand; None where TGI or LMI answers."""
     choices = said.get("choices")
     if not isinstance(choices, Sequence) or not choices or not isinstance(choices[0], Mapping):
         return None
-    return choices[0]
+    numbered = (one for one in choices if isinstance(one, Mapping) and one.get("index") == 0)
+    return next(numbered, choices[0])
 
 
 def _body(response: object) -> object:
@@ -194,12 +223,15 @@ def _body(response: object) -> object:
     return response
 
 
-def _captured(capture: object) -> Sample:
+def _captured(capture: object, metadata: object) -> Sample:
     if not isinstance(capture, Mapping) or not isinstance(capture.get("endpointInput"), Mapping):
         raise NotASample("its captureData holds no endpointInput")
     request = _json_or_text(_payload(capture["endpointInput"]))
     output = capture.get("endpointOutput")
-    answered = _json_or_text(_payload(output)) if isinstance(output, Mapping) else None
+    broke_off = isinstance(metadata, Mapping) and metadata.get("answerBrokeOff")
+    answered = None
+    if isinstance(output, Mapping) and not broke_off:
+        answered = _json_or_text(_payload(output))
     return _exchange(request, answered)[1]
 
 

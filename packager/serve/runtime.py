@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import aiohttp
 from aiohttp import web
 
+from packager.capture.keeping import OPT_OUT, Kept
 from packager.sagemaker.refusals import ValidationRefused
 from packager.serve.asked import answer_headers, request_id
 from packager.serve.bodies import Held, Part, body_of
-from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT
+from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.serve.endpoints.traffic import Server, pick_variant
 from packager.serve.eventstream import CONTENT_TYPE, exception_message, payload_parts
 from packager.serve.invocation_errors import (
@@ -97,6 +98,10 @@ class Runtime:
         if answer.status != 200:
             raise model_error(settings, endpoint, answer.status, data)
         kind = answer.headers.get("Content-Type", "application/octet-stream")
+        kept = self._keep(request, server, body)
+        if kept is not None:
+            kept.take(data)
+            kept.end(request_id(), kind)
         headers = {"Content-Type": kind, **answer_headers(), **_told(server, answer)}
         return web.Response(body=data, headers=headers)
 
@@ -106,6 +111,8 @@ class Runtime:
         headers = _headers(request, accept=request.headers.get(f"{_PREFIX}Accept"))
         settings = self._services.settings
         response: web.StreamResponse | None = None
+        kept: Kept | None = None
+        kind, is_whole = "", False
         try:
             async with self._asked(server, body, headers, STREAM_S) as answer:
                 if answer.status != 200:
@@ -121,13 +128,16 @@ class Runtime:
                     }
                 )
                 response.enable_chunked_encoding()
+                kept = self._keep(request, server, body)
                 with _to_client():
                     await response.prepare(request)
                 async for piece in answer.content.iter_any():
+                    if kept is not None:
+                        kept.take(piece)
                     for message in payload_parts(piece):
                         with _to_client():
                             await response.write(message)
-            last = b""
+            last, is_whole = b"", True
         except TimeoutError:
             if response is None:
                 raise timed_out(settings, endpoint) from None
@@ -139,10 +149,21 @@ class Runtime:
             if response is None:
                 raise model_error(settings, endpoint, 500, _lost(error)) from None
             last = _broken("StreamBroken", _lost(error).decode())
+        finally:
+            if kept is not None:
+                kept.end(request_id(), kind, is_whole=is_whole)
         assert response is not None
         with suppress(ConnectionError):
             await response.write_eof(last)
         return response
+
+    def _keep(self, request: web.Request, server: Server, body: bytes) -> Kept | None:
+        """Return what keeps an answer that has begun; None where it is not captured."""
+        capture = self._services.endpoints.capture(request.match_info["name"], server.variant)
+        if capture is None or _opted_out(request):
+            return None
+        kind = request.headers.get("Content-Type", "application/octet-stream")
+        return capture.begin(body, kind, header_value(request, "Inference-Id"))
 
     async def _server_of(self, request: web.Request) -> Server:
         """Choose the container of a request; raises an `InvocationError`."""
@@ -206,6 +227,15 @@ class Runtime:
             url, data=body, headers=headers, timeout=times, allow_redirects=False
         ) as answer:
             yield answer
+
+
+def _opted_out(request: web.Request) -> bool:
+    """Return whether a client wants no capture; boto3 can only say so in CustomAttributes."""
+    attributes = header_value(request, "Custom-Attributes").lower()
+    return (
+        request.headers.get(OPT_OUT, "").strip().lower() == "off"
+        or f"{OPT_OUT.lower()}=off" in attributes
+    )
 
 
 class _ClientGone(Exception):

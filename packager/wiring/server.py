@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+from packager.capture.redaction import RedactCommand, redact_text
 from packager.core.values import dataclass
-from packager.errors import PackagerError
+from packager.errors import PackagerError, UsageError
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore
 from packager.sagemaker.settings import JobSettings
 from packager.serve.application import Guard
+from packager.serve.captures import Captures, put_file
 from packager.serve.endpoints.containers import Containers
 from packager.serve.endpoints.lifecycle import Endpoints
 from packager.serve.resources import ResourceStore
@@ -19,6 +23,9 @@ from packager.serve.services import ServeServices
 from packager.serve.sigv4 import AccessKey, Verifier
 from packager.wiring.configs import read_config_soon
 from packager.wiring.settings import server_state, state_dir
+
+REDACT = "PACKAGER_CAPTURE_REDACT"  # variable: `off` leaves captures as they are
+REDACT_COMMAND = "PACKAGER_CAPTURE_REDACT_COMMAND"  # variable: what gets every row, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +72,28 @@ def open_server(
                     resources,
                     Containers(state, records=state_dir(environment), gpus=gpus),
                     state / "endpoints",
+                    _captures(state / "captures", environment),
                 ),
             ),
             guard=Guard(on_loopback=on_loopback, verifier=verifier, seen=seen),
         )
+
+
+def _captures(spool: Path, environment: Mapping[str, str]) -> Captures:
+    """Return the captures of a server; raises `UsageError` for settings that are none."""
+    redacts = environment.get(REDACT, "") or "on"
+    if redacts not in ("on", "off"):
+        raise UsageError(f"{REDACT} is {redacts!r}", hint="set it to on or off")
+    try:
+        command = shlex.split(environment.get(REDACT_COMMAND, ""))
+    except ValueError as error:
+        raise UsageError(
+            f"{REDACT_COMMAND} cannot be read: {str(error).lower()}",
+            hint="write the program and its arguments as a shell takes them",
+        ) from None
+    return Captures(
+        spool,
+        redact=redact_text if redacts == "on" else None,
+        command=RedactCommand(command) if command else None,
+        put=put_file,
+    )

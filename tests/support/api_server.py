@@ -29,6 +29,7 @@ from packager.serve.server import UNREAD_S, run_server
 from packager.serve.services import ServeServices
 from packager.serve.sigv4 import AccessKey, Verifier
 from tests.support.sagemaker_bodies import STATED
+from tests.support.serve_services import make_captures
 
 REGION = "us-east-1"
 
@@ -68,6 +69,7 @@ class ApiServer:
                 self.resources,
                 Containers(self.state / "serve", records=self.state, gpus=0, connect=self.connect),
                 self.state / "serve" / "endpoints",
+                make_captures(self.state / "serve"),
             ),
         )
         ready = threading.Event()

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from packager.capture.redaction import redact_text
 from packager.sagemaker.settings import JobSettings
+from packager.serve.captures import Captures, put_file
 from packager.serve.endpoints.containers import Containers
 from packager.serve.endpoints.lifecycle import Endpoints
 from packager.serve.operations import endpoint_configs, endpoints, inference_components, models
@@ -26,8 +28,14 @@ def make_services(state: Path, containers: FakeContainers) -> ServeServices:
         state=state,
         settings=JobSettings(),
         resources=store,
-        endpoints=Endpoints(store, own, state / "endpoints"),
+        endpoints=Endpoints(store, own, state / "endpoints", make_captures(state)),
     )
+
+
+def make_captures(state: Path) -> Captures:
+    """Return captures whose files are complete soon."""
+    spool = state / "captures"
+    return Captures(spool, redact=redact_text, command=None, put=put_file, complete_s=0.1)
 
 
 def hosting_operations(services: ServeServices) -> dict[str, Operation]:

@@ -23,6 +23,7 @@ from packager.serve.pages.site import Site
 from packager.serve.resources import ResourceStore
 from packager.serve.services import Jobs, ServeServices
 from tests.support.loop_threads import LoopThread, listen
+from tests.support.serve_services import make_captures
 
 
 def services_at(folder: Path, jobs: Jobs, **settings: Any) -> ServeServices:
@@ -35,7 +36,7 @@ def services_at(folder: Path, jobs: Jobs, **settings: Any) -> ServeServices:
         state=state,
         settings=JobSettings(**settings),
         resources=resources,
-        endpoints=Endpoints(resources, containers, state / "endpoints"),
+        endpoints=Endpoints(resources, containers, state / "endpoints", make_captures(state)),
     )
 
 

@@ -14,26 +14,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from packager.core.values import dataclass
+from packager.capture.keeping import Capture
 from packager.errors import PackagerError, Unavailable
-from packager.sagemaker.hosting import FAILURE_LENGTH, VariantSpec
+from packager.sagemaker.hosting import FAILURE_LENGTH
 from packager.sagemaker.refusals import ResourceNotFound, ValidationRefused
+from packager.serve.captures import Captures
 from packager.serve.endpoints.containers import Containers
-from packager.serve.endpoints.fleet import Fleet, Wanted, in_thread, reason_of
+from packager.serve.endpoints.deployments import (
+    COMPONENT,
+    ENDPOINT,
+    Deployment,
+    Live,
+    deployments_of,
+    owner_of,
+)
+from packager.serve.endpoints.fleet import Fleet, in_thread, reason_of
 from packager.serve.endpoints.traffic import Pool, Server
 from packager.serve.resources import Resource, ResourceQuery, ResourceStore
 
-ENDPOINT, COMPONENT = "endpoint", "inference-component"
 DRAIN_S = 60.0  # as long as an invocation may take
 _WATCH_S = 5.0
 _LONGEST_PAUSE_S = 60.0  # between two attempts to start a container that keeps ending
@@ -43,70 +49,14 @@ _KEPT = "failed"  # stream of a log whose container is gone
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
-    """What an endpoint or a component is to run."""
-
-    id: str  # its generation; a new one for every change but a number of copies
-    config: str  # name of the endpoint configuration; "" of components
-    variants: tuple[VariantSpec, ...]  # of a component one, with the name of its variant
-    copies: int = 1
-
-    @classmethod
-    def new(cls, config: str, variants: tuple[VariantSpec, ...], copies: int = 1) -> Deployment:
-        """Return a deployment whose containers are new."""
-        return cls(id=secrets.token_hex(5), config=config, variants=variants, copies=copies)
-
-    def document(self) -> dict[str, Any]:
-        """Return the same as JSON has it."""
-        variants = [variant.document() for variant in self.variants]
-        return {"id": self.id, "config": self.config, "copies": self.copies, "variants": variants}
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any] | None) -> Deployment | None:
-        """Return what `document` wrote; None of nothing."""
-        if document is None:
-            return None
-        variants = tuple(VariantSpec.read(one) for one in document["variants"])
-        return cls(**{**document, "variants": variants})
-
-    def wanted(self, kind: str, name: str) -> list[Wanted]:
-        """Return the containers that are to run; none of variants that wait for components."""
-        owner = owner_of(kind, name)
-        return [
-            Wanted(
-                owner=f"{owner}/{variant.name}",
-                variant=variant.name,
-                generation=self.id,
-                spec=variant.server,
-                copies=self.copies,
-            )
-            for variant in self.variants
-            if variant.server is not None
-        ]
-
-
-def owner_of(kind: str, name: str) -> str:
-    """Return how the labels of all containers of an endpoint or component begin."""
-    return f"endpoint/{name}" if kind == ENDPOINT else f"component/{name}"
-
-
-@dataclass(slots=True)
-class Live:
-    """The containers that take requests of one endpoint or component now."""
-
-    pools: dict[str, Pool] = field(default_factory=dict)  # by variant
-
-    def servers(self) -> list[Server]:
-        """Return all of them."""
-        return [server for pool in self.pools.values() for server in pool.servers]
-
-
 class Endpoints:
     """Endpoints and inference components of one server; used in its event loop alone."""
 
-    def __init__(self, store: ResourceStore, containers: Containers, folder: Path) -> None:
+    def __init__(
+        self, store: ResourceStore, containers: Containers, folder: Path, captures: Captures
+    ) -> None:
         self.containers = containers
+        self.captures = captures
         self._store = store
         self._folder = folder
         self._fleet = Fleet(containers, folder)
@@ -117,10 +67,11 @@ class Endpoints:
 
     async def start(self) -> None:
         """Adopt what runs, go on with what was under way, remove what nobody knows."""
+        await asyncio.to_thread(self.captures.start)
         known = set()
         for kind in (ENDPOINT, COMPONENT):
             for resource in await self._all(kind):
-                known |= {one["id"] for one in _deployments(resource)}
+                known |= {one["id"] for one in deployments_of(resource)}
                 if resource.status == "Deleting":
                     self._begin(resource, partial(self._delete, resource), _DELETE)
                 elif resource.status != "Failed":
@@ -136,6 +87,7 @@ class Endpoints:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._fleet.close()
+        await asyncio.to_thread(self.captures.close)
 
     def http(self) -> aiohttp.ClientSession:
         """Return what containers are asked with."""
@@ -145,6 +97,15 @@ class Endpoints:
         """Return the containers that take requests now, by variant."""
         live = self._live.get((kind, name))
         return live.pools if live else {}
+
+    def capture(self, endpoint: str, variant: str) -> Capture | None:
+        """Return what keeps the traffic of a variant; None where it is not captured."""
+        live = self._live.get((ENDPOINT, endpoint))
+        if live is None or live.capture is None:
+            return None
+        if variant not in live.captures:
+            live.captures[variant] = self.captures.of(endpoint, variant, live.capture)
+        return live.captures[variant]
 
     async def logs(self, kind: str, name: str) -> dict[str, str]:
         """Return the logs of containers by their names; each line begins with its time.
@@ -295,6 +256,8 @@ class Endpoints:
         kept = {server.container for server in live.servers()}
         leaving = [one for one in (old.servers() if old else ()) if one.container not in kept]
         await self._fleet.take_down(leaving, DRAIN_S)
+        if old is not None and old.capture != live.capture:
+            self.captures.complete(name, old.capture)
         if before is not None and before.id != asked.id:
             await self._fleet.remove_generation(before.id)
 
@@ -343,9 +306,11 @@ class Endpoints:
         key = (resource.kind, resource.name)
         live = self._live.get(key)
         await self._fleet.take_down(live.servers() if live else (), DRAIN_S)
+        if live is not None:
+            self.captures.complete(resource.name, live.capture)
         self._live.pop(key, None)
         await self._fleet.remove_all_of(owner_of(*key))
-        for deployment in _deployments(resource):
+        for deployment in deployments_of(resource):
             await self._fleet.remove_generation(deployment["id"])
         await asyncio.to_thread(self._log_file(*key).unlink, missing_ok=True)
         with suppress(ResourceNotFound):
@@ -365,7 +330,8 @@ class Endpoints:
                 }
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return Live({name: Pool(weights[name], task.result()) for name, task in tasks.items()})
+        pools = {name: Pool(weights[name], task.result()) for name, task in tasks.items()}
+        return Live(pools, asked.capture)
 
     async def _watch_all(self) -> None:
         """Start containers again that ended by themselves, ever more seldom."""
@@ -403,8 +369,3 @@ class Endpoints:
             token = page.token
             if not token:
                 return found
-
-
-def _deployments(resource: Resource) -> list[Mapping[str, Any]]:
-    document = resource.document
-    return [one for one in (document["active"], document["next"]) if one is not None]

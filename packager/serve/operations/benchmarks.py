@@ -14,7 +14,7 @@ from packager.sagemaker.benchmarks import (
     target_of,
 )
 from packager.sagemaker.refusals import ValidationRefused
-from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT
+from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.serve.operations.ai_jobs import common_operations, workload_of
 from packager.serve.services import Document, Operation, ServeServices
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from packager.core.values import dataclass
 from packager.sagemaker.refusals import ResourceNotFound
-from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT
+from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.serve.operations.log_errors import InvalidParameter, LogMissing
 from packager.serve.services import Document, ServeServices
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from packager.sagemaker.data_capture import summary_of
 from packager.sagemaker.hosting import variants_of
 from packager.sagemaker.refusals import ResourceInUse, ValidationRefused
-from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT, Deployment
+from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT, Deployment
 from packager.serve.operations.common import find, list_resources, tags_of, taken
 from packager.serve.operations.endpoint_configs import CONFIG
 from packager.serve.operations.models import MODEL
@@ -46,8 +47,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
                 one["VariantPropertyType"]
                 for one in body.get("ExcludeRetainedVariantProperties") or ()
             }
-            if "DesiredWeight" not in excluded:
-                asked = _with_weights_of(asked, before)
+            asked = _with_properties_of(asked, before, excluded)
         changed = await services.endpoints.update(ENDPOINT, name, asked)
         return {"EndpointArn": changed.arn}
 
@@ -94,7 +94,11 @@ async def _deployment(services: ServeServices, config_name: str) -> Deployment:
     config = await find(services, CONFIG, config_name)
     names = [one.get("ModelName") for one in config.document["ProductionVariants"]]
     models = {name: (await find(services, MODEL, name)).document for name in names if name}
-    return Deployment.new(config_name, variants_of(config.document, models))
+    return Deployment.new(
+        config_name,
+        variants_of(config.document, models),
+        capture=config.document.get("DataCaptureConfig"),
+    )
 
 
 def _check_deployment(body: Document) -> None:
@@ -107,14 +111,20 @@ def _check_deployment(body: Document) -> None:
         raise ValidationRefused("AutoRollbackConfiguration is not supported by packager serve.")
 
 
-def _with_weights_of(asked: Deployment, before: Resource) -> Deployment:
+def _with_properties_of(asked: Deployment, before: Resource, changed: set[str]) -> Deployment:
+    """Return a deployment with all that the endpoint has now, but for types that are to change."""
     active = before.document["active"] or {"variants": ()}
-    weights = {variant["name"]: variant["weight"] for variant in active["variants"]}
+    had = {variant["name"]: variant for variant in active["variants"]}
+    fields = {"DesiredWeight": "weight", "DesiredInstanceCount": "count"}
+    kept = [field for kind, field in fields.items() if kind not in changed]
     variants = tuple(
-        replace(variant, weight=weights.get(variant.name, variant.weight))
+        replace(variant, **{field: had[variant.name][field] for field in kept})
+        if variant.name in had
+        else variant
         for variant in asked.variants
     )
-    return replace(asked, variants=variants)
+    capture = asked.capture if "DataCaptureConfig" in changed else active.get("capture")
+    return replace(asked, variants=variants, capture=capture)
 
 
 async def _components_of(services: ServeServices, endpoint: str) -> bool:
@@ -146,6 +156,9 @@ def _described(services: ServeServices, found: Resource) -> Document:
         answer["ProductionVariants"] = [
             _variant(services, found, variant) for variant in active["variants"]
         ]
+        capture = active.get("capture")
+        is_stopped = services.endpoints.captures.is_stopped(capture)
+        answer["DataCaptureConfig"] = summary_of(capture, is_stopped=is_stopped)
     if coming is not None and found.status != "Failed":
         answer["PendingDeploymentSummary"] = {
             "EndpointConfigName": coming["config"],

@@ -8,7 +8,7 @@ from typing import Any
 
 from packager.sagemaker.hosting import VariantSpec, check_component
 from packager.sagemaker.refusals import ResourceInUse, ValidationRefused
-from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT, Deployment
+from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT, Deployment
 from packager.serve.operations.common import find, list_resources, tags_of, taken
 from packager.serve.operations.models import MODEL
 from packager.serve.resources import Resource

@@ -12,7 +12,7 @@ import aiohttp
 from packager.core.documents import NotStrict, parse_object
 from packager.core.values import dataclass
 from packager.errors import Unavailable
-from packager.serve.endpoints.lifecycle import ENDPOINT
+from packager.serve.endpoints.deployments import ENDPOINT
 from packager.serve.endpoints.traffic import Server, pick_variant
 from packager.serve.services import ServeServices
 

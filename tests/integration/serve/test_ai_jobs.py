@@ -20,7 +20,8 @@ from packager.sagemaker import refusals
 from packager.sagemaker.refusals import ResourceInUse, ResourceNotFound, ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import answer_faults, read_input
-from packager.serve.endpoints.lifecycle import COMPONENT, ENDPOINT, Endpoints
+from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT
+from packager.serve.endpoints.lifecycle import Endpoints
 from packager.serve.endpoints.traffic import Pool, Server
 from packager.serve.operations import benchmarks, models, recommendations, workload_configs
 from packager.serve.resources import ResourceStore

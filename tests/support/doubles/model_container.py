@@ -8,6 +8,7 @@ misbehaves, and so does the body of a request:
     PING_TO=URL  /ping redirects there
     {"redirect": "http://HOST/"}
     {"sleep": 1, "status": 400, "exit": 3, "size": 7, "stream": 5, "gap": 0.1, "cut": 2}
+    {"answer": {…}}, {"stream": 2, "events": ["…", "…"]}   what it answers
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(asked["status"], b'{"error":"a bad wish"}')
         elif "stream" in asked:
             self.stream(asked)
+        elif "answer" in asked:
+            self.answer(200, json.dumps(asked["answer"]).encode())
         elif "size" in asked:
             self.answer(200, b"x" * asked["size"])
         else:
@@ -81,8 +84,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        events = asked.get("events", range(asked["stream"]))
         for number in range(asked["stream"]):
-            piece = f"data: {number}\n\n".encode()
+            piece = f"data: {events[number]}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
             self.wfile.flush()
             if asked.get("cut") == number:

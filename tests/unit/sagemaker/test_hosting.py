@@ -81,10 +81,6 @@ def test_a_configuration_that_cannot_be_done_is_refused(body: dict[str, Any], sa
         check_endpoint_config(body)
 
 
-def test_data_capture_that_is_off_is_accepted() -> None:
-    check_endpoint_config(config(variant(), DataCaptureConfig={"EnableCapture": False}))
-
-
 @cases("components")
 def test_a_component_that_cannot_run_here_is_refused(
     specification: dict[str, Any], own: dict[str, Any] | None, said: str

@@ -15,7 +15,9 @@ from tests.support.cases import Case, cases_of
 cases = cases_of(__file__)
 
 
-def capture(request: object, answer: object = None, encoding: str = "BASE64") -> dict[str, Any]:
+def capture(
+    request: object, answer: object = None, encoding: str = "BASE64", broke_off: bool = False
+) -> dict[str, Any]:
     def part(value: object, mode: str) -> dict[str, str]:
         data = value if isinstance(value, str) else json.dumps(value)
         if encoding == "BASE64":
@@ -25,7 +27,8 @@ def capture(request: object, answer: object = None, encoding: str = "BASE64") ->
     parts = {"endpointInput": part(request, "INPUT")}
     if answer is not None:
         parts["endpointOutput"] = part(answer, "OUTPUT")
-    return {"captureData": parts, "eventMetadata": {"eventId": "1"}, "eventVersion": "0"}
+    metadata = {"eventId": "1", "answerBrokeOff": broke_off}
+    return {"captureData": parts, "eventMetadata": metadata, "eventVersion": "0"}
 
 
 def sample_of(told: dict[str, str]) -> Sample:
