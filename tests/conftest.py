@@ -138,8 +138,7 @@ def unavailable(what: str) -> NoReturn:
 
 def need(tool: str) -> str:
     """Path of an installed program."""
-    path = shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
-    return path or unavailable(tool)
+    return shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") or unavailable(tool)
 
 
 @pytest.fixture

@@ -89,8 +89,7 @@ class Scene:
             assert self.machine.run(*self.build(self.target.model)) == 0, self.machine.err
 
         with never("sent_again"):
-            record = json.loads(self.machine.out)
-            assert record["transfer"]["bytes_sent"] <= missing + CONFIG
+            assert json.loads(self.machine.out)["transfer"]["bytes_sent"] <= missing + CONFIG
         with never("wrong_bytes"):
             assert tagged(self.registry, self.repository) == self.target.digest
             assert layout_image(self.layout) == self.target.digest

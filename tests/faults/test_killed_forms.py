@@ -76,8 +76,7 @@ def test_a_build_killed_between_two_manifests_leaves_the_tag_of_a_registry_as_it
         assert tagged(registry, repository) == (models.digest if moved else old)
     with never("manual_cleanup"):
         target = f"{registry}/{repository}:1"
-        again = machine.run(*BUILD, "--model", str(models.new), "--output", target)
-        assert again == 0, machine.err
+        assert machine.run(*BUILD, "--model", str(models.new), "--output", target) == 0, machine.err
     assert tagged(registry, repository) == models.digest
     with never("garbage_left"):
         assert machine.garbage() == []

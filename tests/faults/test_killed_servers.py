@@ -37,8 +37,7 @@ def test_a_job_is_completed_once_however_often_its_server_is_killed(tmp_path: Pa
     for _ in range(KILLS):
         with serving(tmp_path) as process:
             url = address(process)
-            told = describe(url)
-            assert told in ("STARTING", "INPROGRESS", "COMPLETED")
+            assert describe(url) in ("STARTING", "INPROGRESS", "COMPLETED")
             time.sleep(chosen.uniform(0.0, 0.6))
             process.kill()
 
@@ -87,8 +86,7 @@ ROLE = "arn:aws:iam::000000000000:role/anyone"
 
 def describe(url: str) -> str:
     asked, what = b'{"OptimizationJobName": "one"}', "SageMaker.DescribeOptimizationJob"
-    told = post(urlsplit(url).port or 0, asked, target=what).document
-    return str(told["OptimizationJobStatus"])
+    return str(post(urlsplit(url).port or 0, asked, target=what).document["OptimizationJobStatus"])
 
 
 def exists(sagemaker: Any, name: str) -> bool:

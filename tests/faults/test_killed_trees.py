@@ -113,8 +113,7 @@ def test_a_bucket_has_a_manifest_only_beside_its_objects(
     with never("wrong_bytes"):
         assert objects(bucket) == models.trees[1]
     with never("garbage_left"):
-        uploads = bucket.client.list_multipart_uploads(Bucket=bucket.name)
-        assert uploads.get("Uploads", []) == []
+        assert bucket.client.list_multipart_uploads(Bucket=bucket.name).get("Uploads", []) == []
 
 
 def objects(bucket: Bucket) -> dict[str, bytes]:

@@ -239,8 +239,6 @@ def test_a_registry_that_claims_another_digest_is_not_believed(at: Bench) -> Non
 def test_no_upload_and_no_secret_is_left_behind(signed: Bench) -> None:
     signed.proxy.add(fault("bytes", "reset", at=1_000_000), fault("upload end", "drop"))
 
-    pushed = signed.push()
-
-    assert pushed.error is None
+    assert signed.push().error is None
     assert signed.registry.uploads == {}
     assert not any(USER in seen.path for seen in signed.registry.requests("PATCH"))

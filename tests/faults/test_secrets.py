@@ -150,9 +150,7 @@ def test_no_secret_reaches_an_image_a_record_a_log_or_a_command_line(
 ) -> None:
     model = {"hub": "hf://acme/tiny", "bucket": f"{world.bucket.url}/llama"}[source]
 
-    status = world.build(model)
-
-    assert status == 0, world.said
+    assert world.build(model) == 0, world.said
     assert world.registry.tokens_given > 0
     assert world.registry.is_complete("acme/tiny", "1")
     with never("secrets_found"):

@@ -170,6 +170,5 @@ def remove_containers() -> None:
 
     from packager.serve.endpoints.containers import SERVER_LABEL
 
-    engine = docker.from_env()
-    for container in engine.containers.list(all=True, filters={"label": SERVER_LABEL}):
+    for container in docker.from_env().containers.list(all=True, filters={"label": SERVER_LABEL}):
         container.remove(force=True)

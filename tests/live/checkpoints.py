@@ -204,8 +204,7 @@ def _half_of_e2m1(values: Array) -> Array:
 
 def _nibbles(words: Array) -> Array:
     """Words to nibbles: nibble i of word j is column 8j + i."""
-    found = np.stack([(words >> (4 * place)) & 15 for place in range(8)], -1)
-    return found.reshape(len(words), -1)
+    return np.stack([(words >> (4 * place)) & 15 for place in range(8)], -1).reshape(len(words), -1)
 
 
 def _interleaved(words: Array) -> Array:

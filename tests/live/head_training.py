@@ -142,8 +142,7 @@ def during(message: str, done: int, notes: list[str] | None = None) -> Callable[
     def reached(event: Event) -> bool:
         if notes is not None and event["event"] == "note":
             notes.append(event["message"])
-        said = event.get("message", "")
-        return bool(said.startswith(message) and event.get("done", 0) >= done)
+        return bool(event.get("message", "").startswith(message) and event.get("done", 0) >= done)
 
     return reached
 

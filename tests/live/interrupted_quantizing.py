@@ -286,8 +286,7 @@ POINTS = {
 
 
 def _largest(work: Path) -> Path:
-    files = (work / "work/kept").glob("*.safetensors")
-    return max(files, key=lambda path: path.stat().st_size)
+    return max((work / "work/kept").glob("*.safetensors"), key=lambda path: path.stat().st_size)
 
 
 def _flip(path: Path) -> None:

@@ -37,8 +37,7 @@ def main(url: str, model: str) -> None:
             model=model, messages=messages, tools=[WEATHER], max_tokens=200, temperature=0, **more
         )
 
-    named = ask([QUESTION], tool_choice=NAMED).choices[0].message
-    call = named.tool_calls[0]
+    call = ask([QUESTION], tool_choice=NAMED).choices[0].message.tool_calls[0]
     required = ask([QUESTION], tool_choice="required").choices[0].message
     answers = [
         QUESTION,

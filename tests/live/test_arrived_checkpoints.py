@@ -57,8 +57,7 @@ def test_a_checkpoint_passes_as_it_was_written(written: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_with_one_scale_of_no_number_is_refused(written: Path, name: str) -> None:
-    model = LocalSource().facts(parse_model_reference(str(written / name)))
-    scale = quantized_scales(model)[-1]
+    scale = quantized_scales(LocalSource().facts(parse_model_reference(str(written / name))))[-1]
     offset = offset_of(written / name / scale.file, scale)
     path = written / name / scale.file
     sound = path.read_bytes()

@@ -33,8 +33,7 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
     )
 
     assert done.status == 0, done.err
-    report = json.loads((tmp_path / "bench.json").read_text())
-    (variant,) = report["variants"]
+    (variant,) = json.loads((tmp_path / "bench.json").read_text())["variants"]
     setup = variant["setup"]
     assert (setup["instance"], setup["draft"], setup["tp_degree"]) == ("local", "none", 1)
     assert setup["engine"].startswith("vllm ")
@@ -78,5 +77,4 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
     assert planned.status == 0, planned.err
     nodes = json.loads(planned.out)["startup"]["nodes"]
     assert nodes[-1]["node"] == "as measured"
-    by_name = {phase["name"]: phase for phase in nodes[0]["phases"]}
-    assert by_name["import"]["basis"] == "measured"
+    assert {phase["name"]: phase for phase in nodes[0]["phases"]}["import"]["basis"] == "measured"

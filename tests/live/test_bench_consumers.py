@@ -239,8 +239,6 @@ def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) 
     )
     files = aws_files(report_of(run), {(0, 0): [run]}, {0: history_document(found)})
 
-    read = read_by_sdk(consumers, Bucket(server), files, "search")
-
-    (told,) = read["results"]
+    (told,) = read_by_sdk(consumers, Bucket(server), files, "search")["results"]
     assert told["search"] == CORPUS["search"]
     assert told["metrics"] == {}

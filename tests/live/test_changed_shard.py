@@ -78,8 +78,7 @@ def load(shards: list[Path], root: Path) -> int:
 
 def pull(shards: list[Path], root: Path, socket: Path) -> int:
     """Let containerd pull the image as `docker:` would; give the bytes that moved."""
-    image = spec(shards)
-    written = write_image(image, [], reader=BlobReader(), index=DigestIndex(root / "index"))
+    written = write_image(spec(shards), [], reader=BlobReader(), index=DigestIndex(root / "index"))
     blobs = {layer.digest: layer.blob for layer in written.layers}
     with EmbeddedRegistry(written.image, blobs, BlobReader()) as served:
         name = f"{served.name}@{written.image.digest}"

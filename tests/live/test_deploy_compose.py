@@ -132,8 +132,7 @@ def test_a_project_is_updated_under_load_without_a_failed_request(
     assert [one["kind"] for one in up["changes"]] == ["create", "create"]
     assert up["smoke"]["model"] == "tiny-llama"
     assert "from a chat" in up["smoke"]["text"]
-    again = compose("apply", f"docker:{FIRST}", *common)
-    assert again.out.startswith("same     project tiny")
+    assert compose("apply", f"docker:{FIRST}", *common).out.startswith("same     project tiny")
 
     load = Load(up["address"])
     with load.running():

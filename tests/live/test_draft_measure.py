@@ -55,8 +55,7 @@ def test_a_draft_model_is_measured_against_the_same_image_without_it(
         # What follows a tie may be of another length.
         assert same["ties"] or ours["output_tokens"] == plain["output_tokens"]
         assert speed["speedup"] > 0
-    record = json.loads(Path(report["record"]).read_text())
-    assert record["speculation"]["acceptance"] == found
+    assert json.loads(Path(report["record"]).read_text())["speculation"]["acceptance"] == found
 
 
 def test_a_variable_of_an_image_can_be_taken_away(

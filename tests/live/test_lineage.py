@@ -45,6 +45,5 @@ def test_a_record_travels_between_registries_without_lists(
         ran(packager, "copy", f"{one}/tiny:1", f"{two}/other/tiny:2", env=elsewhere)
         found = told(packager, "lineage", f"{two}/other/tiny:2", env=elsewhere)
 
-    claimed = {node["kind"] for node in found["nodes"] if node["claimed"]}
-    assert claimed == {"model"}
+    assert {node["kind"] for node in found["nodes"] if node["claimed"]} == {"model"}
     assert found["subjects"] == [f"image:{built.out.strip().rpartition('@')[2]}"]

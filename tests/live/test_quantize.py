@@ -345,9 +345,7 @@ def test_the_layers_are_as_large_as_planned(
 def test_variants_share_the_layer_of_what_is_not_quantized(built: Callable[[str], Built]) -> None:
     layers = [{layer["digest"] for layer in built(name).weights_layers} for name in SCHEMES]
 
-    shared = set.intersection(*layers)
-
-    assert len(shared) == 1
+    assert len(set.intersection(*layers)) == 1
 
 
 def test_the_awq_format_holds_the_same_integers(built: Callable[[str], Built]) -> None:

@@ -30,8 +30,7 @@ def client(engine: str) -> Any:
 def pushed(image: str, client: Any, registry: str) -> str:
     """The image with the tiny engine, as it is in a registry."""
     name = f"{registry}/startup/tiny:1"
-    local = client.images.get(image.partition("@")[0].removeprefix("docker:"))
-    assert local.tag(name)
+    assert client.images.get(image.partition("@")[0].removeprefix("docker:")).tag(name)
     lines = client.api.push(name, stream=True, decode=True)
     assert not [line for line in lines if "error" in line]
     return name
@@ -50,8 +49,7 @@ def test_a_pulled_image_is_timed_from_the_registry_to_its_first_token(
     done = packager(*("bench", pushed, "--startup", "--pull", "--rounds", "2", "--output", "out/"))
 
     assert done.status == 0, done.err
-    report = json.loads((tmp_path / "out" / "startup.json").read_text())
-    (variant,) = report["startups"]
+    (variant,) = json.loads((tmp_path / "out" / "startup.json").read_text())["startups"]
     assert [one["round"] for one in variant["starts"]] == [0, 1]
     for start in variant["starts"]:
         phases = start["phases"]

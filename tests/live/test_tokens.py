@@ -33,8 +33,7 @@ def told(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     rows = read_tables(__file__)["rows"]
     samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = (str(models), str(samples))
-    printed = run_program(quantizing_python, "token_rows.py", *words, tools=TOOLS)
-    (found,) = documents_in(printed)
+    (found,) = documents_in(run_program(quantizing_python, "token_rows.py", *words, tools=TOOLS))
     return found
 
 

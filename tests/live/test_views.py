@@ -64,8 +64,7 @@ def test_a_registry_and_docker_take_the_view_with_dockers_types(
 
     raw = json.loads(inspected(f"docker://{pushed}:docker", raw=True))
     assert raw["mediaType"] == "application/vnd.docker.distribution.manifest.v2+json"
-    pulled = docker.from_env().images.pull(f"{pushed}:docker")
-    assert pulled.id == raw["config"]["digest"]
+    assert docker.from_env().images.pull(f"{pushed}:docker").id == raw["config"]["digest"]
 
 
 @pytest.mark.capability("views")

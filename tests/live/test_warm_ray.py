@@ -123,8 +123,7 @@ def test_every_key_is_there_after_worker_raylet_and_head_were_killed(warmth: War
     with ray_nodes(warmth.place, warmth.environment) as nodes:
         driver = warmth.warm(nodes.address)
         assert driver.wait(300) == 0, warmth.err
-        again = warmth.warm(nodes.address)
-        assert again.wait(300) == 0, warmth.err
+        assert warmth.warm(nodes.address).wait(300) == 0, warmth.err
         assert f"{JOBS} there" in warmth.out
 
     assert JOBS <= warmth.builds <= JOBS + killed
@@ -159,8 +158,7 @@ def test_what_no_node_can_do_is_said_at_once_and_what_fails_for_good_is_not_repe
     place.write_text(json.dumps(plan))
 
     with ray_nodes(warmth.place, warmth.environment, count=2) as nodes:
-        driver = warmth.warm(nodes.address, "--format", "json")
-        assert driver.wait(300) == 6, warmth.err
+        assert warmth.warm(nodes.address, "--format", "json").wait(300) == 6, warmth.err
 
         ended = json.loads(warmth.out)["jobs"]
         assert [one["state"] for one in ended] == ["infeasible", "built", "failed"]

@@ -115,8 +115,7 @@ def test_each_weight_is_the_sources_of_that_name(results: Results, case: str) ->
 
     for module in quantized:
         values, half = dequantized(made, module)
-        error = abs(values - source[f"{module}.weight"].values)
-        assert (error <= 1.125 * half).all(), module
+        assert (abs(values - source[f"{module}.weight"].values) <= 1.125 * half).all(), module
     assert len(quantized) >= 8
 
 
@@ -209,9 +208,7 @@ def test_where_weights_lie_meanwhile_changes_nothing(results: Results) -> None:
 
 
 def test_a_model_of_which_nothing_is_quantized_is_refused(results: Results) -> None:
-    failed = results.report["tied:nothing"]["failed"]
-
-    assert failed.startswith("nothing of the model was quantized")
+    assert results.report["tied:nothing"]["failed"].startswith("nothing of the model was quantized")
 
 
 def test_experts_left_out_by_the_sources_names_stay_the_sources(results: Results) -> None:

@@ -23,8 +23,7 @@ TOKENS = torch.arange(3, 60).reshape(1, -1)
 def error_of(model: str, method: str) -> float:
     """Return how far the candidate's logits are from the base's, relative to these."""
     meant = logits_of(PLACE / "models" / model)
-    made = logits_of(PLACE / f"{model}-{method}")
-    return float((made - meant).norm() / meant.norm())
+    return float((logits_of(PLACE / f"{model}-{method}") - meant).norm() / meant.norm())
 
 
 @functools.cache

@@ -90,8 +90,7 @@ def make(name: str) -> Path:
     sizes = {**CORPUS["sizes"], "pad_token_id": None, **row["sizes"]}
     sizes.pop(row.get("without"), None)
     config = getattr(tf, f"{row['class']}Config")(**sizes)
-    model = getattr(tf, f"{row['class']}ForCausalLM")(config)
-    model.to(torch.bfloat16).save_pretrained(place)
+    getattr(tf, f"{row['class']}ForCausalLM")(config).to(torch.bfloat16).save_pretrained(place)
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (place / file).write_bytes((TOKENIZER / file).read_bytes())
     if "change" in row:

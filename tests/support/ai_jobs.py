@@ -63,8 +63,7 @@ def stored(new: NewJob, status: JobStatus = "queued", **more: Any) -> Job:
 
 def faults_of(operation: str, answer: dict[str, Any], *, way: str = "output") -> str:
     """Return what botocore's own shape of an operation finds wrong with a body or an answer."""
-    model = botocore.session.get_session().get_service_model("sagemaker")
-    found = model.operation_model(operation)
+    found = botocore.session.get_session().get_service_model("sagemaker").operation_model(operation)
     shape = found.output_shape if way == "output" else found.input_shape
     unknown = set(answer) - set(shape.members)
     assert not unknown, unknown

@@ -118,8 +118,7 @@ class Browser:
         from selenium.webdriver.support.wait import WebDriverWait
 
         ignored = (StaleElementReferenceException,)
-        waiting = WebDriverWait(self.driver, seconds, ignored_exceptions=ignored)
-        waiting.until(lambda _: what())
+        WebDriverWait(self.driver, seconds, ignored_exceptions=ignored).until(lambda _: what())
 
     def wait_for_text(self, place: str, text: str) -> None:
         """Wait until the element of an id has a text, seen or only heard."""

@@ -67,8 +67,7 @@ def header(kind: bytes = b"0", **fields: bytes) -> bytes:
         "minor": (337, 8), "prefix": (345, 155),
     }  # fmt: skip
     block = bytearray(512)
-    given = {"name": b"a", "mode": b"644", "magic": b"ustar\x0000", **fields}
-    for name, value in given.items():
+    for name, value in {"name": b"a", "mode": b"644", "magic": b"ustar\x0000", **fields}.items():
         at, length = places[name]
         assert len(value) <= length
         block[at : at + len(value)] = value

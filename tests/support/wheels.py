@@ -59,8 +59,7 @@ def _candidates(version: str) -> Iterator[Path]:
     if found := shutil.which(f"python{version}"):
         yield Path(found)
     for place in USUAL_PLACES:
-        pattern = place.format(version=version, digits=version.replace(".", ""))
-        path = Path(pattern).expanduser()
+        path = Path(place.format(version=version, digits=version.replace(".", ""))).expanduser()
         yield from sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
 
 

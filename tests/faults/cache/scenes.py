@@ -37,8 +37,7 @@ def scene_for(operation: str, at: Path) -> Path:
         case "fetch":
             shutil.rmtree(root / "stamp")
         case "fetch-far":
-            far = open_local(at / "far")
-            far.get_or_build(CHECKPOINT, OldBuild(b"ours"), at / "built")
+            open_local(at / "far").get_or_build(CHECKPOINT, OldBuild(b"ours"), at / "built")
         case "gc":
             local.get_or_build(NEURON, OldBuild(b"young"), at / "young")
             _leave_litter(root, at)

@@ -41,8 +41,7 @@ def mend(
     with never("manual_cleanup"):
         assert second.hit, second.notices
         open_local(root).explain(wanted)
-        collected = collect(LocalStore(root), policy)
-        assert collected.problem == ""
+        assert collect(LocalStore(root), policy).problem == ""
         checked = check(LocalStore(root))
         assert checked.problems == ()
     with never("garbage_left"):

@@ -38,8 +38,7 @@ Situation = Literal["same options", "other compression", "digest index lost"]
 
 
 def taken(root: Path, wanted: KeyDocument, into: Path, *, always_hash: bool) -> CacheResult:
-    cache = open_cache(root, always_hash=always_hash)
-    return cache.get_or_build(wanted, OldBuild(b"ours"), into)
+    return open_cache(root, always_hash=always_hash).get_or_build(wanted, OldBuild(b"ours"), into)
 
 
 def image_of(result: CacheResult, compression: Compression) -> ImageSpec:

@@ -310,8 +310,7 @@ def record_labels() -> Iterator[bytes]:
 
 def saved_archive(data: bytes, place: Path, *, config: bytes | None = None) -> None:
     found = config or image().sealed.config
-    files = {"c.json": found, "l.tar": b"debian", "manifest.json": data}
-    saved_stream(archive_of(files), place)
+    saved_stream(archive_of({"c.json": found, "l.tar": b"debian", "manifest.json": data}), place)
 
 
 def archive_of(files: Mapping[str, bytes]) -> bytes:

@@ -9,7 +9,5 @@ from tests.unit.artifact_cache.test_index import keys, listed
 
 def test_where_nothing_can_be_written_the_index_is_in_memory(site: Site, mounted: Mount) -> None:
     site.build(1)
-    read_only = mounted("--bind", "-o", "ro", str(site.root))
-
-    assert listed(read_only) == keys(1)
+    assert listed(mounted("--bind", "-o", "ro", str(site.root))) == keys(1)
     assert not (site.root / "index.sqlite").exists()

@@ -170,8 +170,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.runs += 1
         into = self.directory / str(self.runs)
         into.mkdir()
-        stored = self.cache.store.get(address_of(document(seed)))
-        known(stored).extract(into)
+        known(self.cache.store.get(address_of(document(seed)))).extract(into)
         files = files_below(into)
         return next(one for one in self.published[seed] if files_of(one) == files)
 

@@ -238,9 +238,7 @@ def test_a_large_blob_comes_in_ranges(place: Place, proxy: FaultProxy, tmp_path:
     cut = Fault("cut", method="GET", path="cas/", at=RANGE // 2, times=3)
     reader = through(place, proxy, cut)
 
-    found = extracted(reader, CHECKPOINT, tmp_path / "out")
-
-    assert found == {"model.bin": bytes_of(12 * RANGE)}
+    assert extracted(reader, CHECKPOINT, tmp_path / "out") == {"model.bin": bytes_of(12 * RANGE)}
     assert proxy.faults[0].hits == 3
     asked = [seen.headers["range"] for seen in proxy.requests("GET", "cas/")]
     assert len(asked) > len(set(asked)) == 12

@@ -29,8 +29,7 @@ def test_openssl_agrees_with_the_signature(tmp_path: Path, root: Path) -> None:
     (tmp_path / "public.pem").write_bytes(keys.public_pem)
 
     words = ("dgst", "-sha256", "-verify", "public.pem", "-signature", "sig", "signed")
-    said = run_program("openssl", *words, cwd=tmp_path).stdout
-    assert said == "Verified OK\n"
+    assert run_program("openssl", *words, cwd=tmp_path).stdout == "Verified OK\n"
 
 
 def test_other_algorithms_are_refused(tmp_path: Path) -> None:

@@ -100,8 +100,7 @@ def test_a_directory_suits_every_reader(bench: Packager, tmp_path: Path, one: Ll
     assert sorted(path.name for path in server.iterdir()) == ["concurrency_1", "concurrency_2"]
     summary = server / "concurrency_2" / "profile_export_aiperf.json"
     assert load_measurements(summary).loads[0].concurrency == 2
-    records = (server / "concurrency_2" / "profile_export.jsonl").read_text().splitlines()
-    assert len(records) == 4
+    assert len((server / "concurrency_2" / "profile_export.jsonl").read_text().splitlines()) == 4
     assert (results / "bench.html").read_text().startswith("<!doctype html>")
     alone = load_measurements(tmp_path / "alone.json")
     assert [load.concurrency for load in alone.loads] == [1, 2]

@@ -56,9 +56,7 @@ def test_every_instance_is_ranked_or_left_out_with_a_reason() -> None:
 def test_methods_that_do_not_work_for_an_architecture_are_not_offered(
     architecture: str, offered: list[str]
 ) -> None:
-    model = model_of(LLAMA_3_70B | {"architectures": [architecture]})
-
-    ranking = ranked(model, "ml.g5.12xlarge")
+    ranking = ranked(model_of(LLAMA_3_70B | {"architectures": [architecture]}), "ml.g5.12xlarge")
 
     assert [option.candidate.options[:14] for option in ranking.options] == offered
 

@@ -122,8 +122,7 @@ def test_a_quantization_that_used_no_gpu_is_not_taken_for_one_that_did(tmp_path:
 
 
 def test_estimates_are_held_within_a_factor_of_two(tmp_path: Path) -> None:
-    settings = Settings(directory=tmp_path, methods=("fp8-static",))
-    one = Campaign(settings)
+    one = Campaign(Settings(directory=tmp_path, methods=("fp8-static",)))
     times = {
         "quantize-fp8-static-device": (10, 20),
         "quantize-fp8-static-host": (10, 4.9),

@@ -57,8 +57,7 @@ def test_compressed_layers_hold_the_same(packager: Packager, model: Path, tmp_pa
     plain, config = documents(tmp_path / "none")
     for how, packed in (("zstd", [True] * 5), ("auto", [True, False, False])):
         manifest, its_config = documents(tmp_path / how)
-        types = [layer["mediaType"] == ZSTD for layer in manifest["layers"]]
-        assert types[: len(packed)] == packed
+        assert [layer["mediaType"] == ZSTD for layer in manifest["layers"]][: len(packed)] == packed
         assert its_config["rootfs"]["diff_ids"][:4] == config["rootfs"]["diff_ids"][:4]
         for one, other in zip(plain["layers"][:4], manifest["layers"][:4], strict=True):
             assert unpacked(tmp_path / how, other) == unpacked(tmp_path / "none", one)
@@ -74,8 +73,7 @@ def test_a_second_build_reads_nothing_and_sends_nothing(packager: Packager, mode
             again = packager(*build, "--compression", how)  # files are no longer racy
             third = packager(*build, "--compression", how, status=0)
 
-            digests = {json.loads(done.out)["digest"] for done in (first, again, third)}
-            assert len(digests) == 1
+            assert len({json.loads(done.out)["digest"] for done in (first, again, third)}) == 1
             transfer = json.loads(third.out)["transfer"]
             assert (transfer["bytes_read"], transfer["layers_streamed"]) == (0, 0)
 

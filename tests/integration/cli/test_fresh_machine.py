@@ -106,9 +106,7 @@ def test_what_was_downloaded_is_recognised_where_it_is_streamed(machines: Machin
     first = machines.build("one", "acme/tiny", *machines.output)
     machines.hub.seen.clear()
 
-    second = machines.build_tiny("two")
-
-    assert second["digest"] == first["digest"]
+    assert machines.build_tiny("two")["digest"] == first["digest"]
     assert shard_requests(machines.hub) == []
 
 
@@ -170,9 +168,7 @@ def test_a_registry_that_refuses_mounts_gets_the_bytes(machines: Machines) -> No
     machines.build_tiny("one")
     machines.registry.quirks.mounts = False
 
-    second = machines.build_tiny("one", name="prod/tiny:1")
-
-    assert second["transfer"]["bytes_sent"] > WEIGHTS
+    assert machines.build_tiny("one", name="prod/tiny:1")["transfer"]["bytes_sent"] > WEIGHTS
     assert machines.registry.uploads == {}
 
 

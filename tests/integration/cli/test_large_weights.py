@@ -64,8 +64,7 @@ def test_every_source_gives_the_same_shards(remote: Remote, bucket: Bucket, mode
     assert digests["hf"] == digests["s3"] == digests["local"]
     assert not remote.weights_on_disk()
     files = files_of(remote.root / "out-local", built["local"])
-    index = json.loads(files["model.safetensors.index.json"])
-    shards = sorted(set(index["weight_map"].values()))
+    shards = sorted(set(json.loads(files["model.safetensors.index.json"])["weight_map"].values()))
     assert len(shards) == 4
     assert "model.safetensors" not in files
     whole = {"model.safetensors": (model / "model.safetensors").read_bytes()}

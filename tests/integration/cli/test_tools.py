@@ -26,8 +26,7 @@ def test_a_tool_is_installed_listed_and_removed(packager: Packager, env: dict[st
     place = packager("tools", "path", "demo-tool", env=env).out.strip()
     assert state() == "not installed"
 
-    python = packager("tools", "install", "demo-tool", env=env)
-    assert python.out.strip() == f"{place}/bin/python"
+    assert packager("tools", "install", "demo-tool", env=env).out.strip() == f"{place}/bin/python"
     assert state() == "installed"
 
     assert packager("tools", "remove", "demo-tool", env=env).out.strip() == place

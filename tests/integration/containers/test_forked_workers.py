@@ -247,9 +247,7 @@ import stat
 modes = (stat.S_IMODE(path.stat().st_mode) for path in (place, address))
 print(dict(zip(("place", "address"), modes)))
 """
-    seen = said(program, code, TMPDIR=str(temporary))
-
-    assert seen == {"place": 0o700, "address": 0o600}
+    assert said(program, code, TMPDIR=str(temporary)) == {"place": 0o700, "address": 0o600}
 
 
 @cases("what_may_be_shared")

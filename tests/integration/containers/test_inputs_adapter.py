@@ -196,9 +196,7 @@ def test_an_answer_has_the_form_that_is_asked_for(
     server = FakeServer([completion(**case.get("choice", {}))])
     body = {"inputs": "hello", "parameters": case.get("parameters", {})}
 
-    reply = ask(server, body, path, root_path=below)
-
-    assert reply.text.decode() == case["expected"]
+    assert ask(server, body, path, root_path=below).text.decode() == case["expected"]
     places = (server.scope["path"], server.scope["raw_path"])
     assert places == (f"{below}/invocations", f"{below}/invocations".encode())
 

@@ -230,9 +230,7 @@ def test_what_a_builder_killed_after_its_last_step_left_is_removed(built: Path) 
 
 
 def test_where_is_told_without_building(tmp_path: Path) -> None:
-    done = run_builder("--where", cache=tmp_path)
-
-    where = Path(done.stdout.strip())
+    where = Path(run_builder("--where", cache=tmp_path).stdout.strip())
     assert where.parent == tmp_path / "packager" / "bases"
     assert where.name.startswith("vllm-cpu-")
     assert not where.exists()

@@ -42,8 +42,7 @@ def cluster(served: tuple[Cluster, str]) -> Cluster:
 
 @pytest.fixture
 def server(cluster: Cluster, served: tuple[Cluster, str]) -> ApiServer:
-    access = ClusterAccess(server=served[1], credentials=Credentials(token=cluster.token))
-    return ApiServer(access)
+    return ApiServer(ClusterAccess(server=served[1], credentials=Credentials(token=cluster.token)))
 
 
 @pytest.fixture
@@ -61,8 +60,7 @@ def test_what_is_applied_twice_changes_once(cluster: Cluster, live: LiveCluster)
     assert kinds(first.changes) == dict.fromkeys(main, "create")
     versions = {key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()}
 
-    again = live.apply(VLLM, WANTED)
-    assert set(kinds(again.changes).values()) == {"same"}
+    assert set(kinds(live.apply(VLLM, WANTED).changes).values()) == {"same"}
     assert versions == {
         key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()
     }
@@ -90,9 +88,7 @@ def test_what_is_no_longer_wanted_is_deleted(cluster: Cluster, live: LiveCluster
     assert ("default", "HorizontalPodAutoscaler", "llama") in cluster.objects
     assert "replicas" not in cluster.objects[MAIN]["spec"]
 
-    changes = live.apply(VLLM, WANTED).changes
-
-    assert kinds(changes)["HorizontalPodAutoscaler"] == "delete"
+    assert kinds(live.apply(VLLM, WANTED).changes)["HorizontalPodAutoscaler"] == "delete"
     assert ("default", "HorizontalPodAutoscaler", "llama") not in cluster.objects
     assert cluster.objects[MAIN]["spec"]["replicas"] == 1
 

@@ -139,8 +139,7 @@ def test_an_endpoint_to_its_end(run: Packager, built: Any, served: dict[str, str
     subject = (built("vllm"), "--role-arn", ROLE, "--name", "tiny")
     first = sagemaker("apply", *subject, "--image", "tiny:1", "--wait", "--smoke")
     created = [("create", name.removeprefix("Create")) for name in OPERATIONS]
-    told = re.findall(r"(?m)^(\w+) +(\w+) ", first.out)
-    assert told == [*created, ("address", "endpoint")]
+    assert re.findall(r"(?m)^(\w+) +(\w+) ", first.out) == [*created, ("address", "endpoint")]
     assert re.search(r"(?m)^answer   \d+\.\d\d s$", first.out)
     lineage = run("lineage", "tiny", env=served).out
     assert "sagemaker tiny" in lineage

@@ -124,9 +124,7 @@ def test_a_component_is_rolled_back_with_what_it_asked_for(live: LiveSageMaker) 
     applied(live, TWO, COMPONENTS, env={"NAME": "two"}, memory_bytes=3 << 30)
     assert answer(live)["name"] == "two"
 
-    changes = live.roll_back("my-model").changes
-
-    assert kinds(changes) == [("update", "InferenceComponent")]
+    assert kinds(live.roll_back("my-model").changes) == [("update", "InferenceComponent")]
     live.status("my-model", wait_s=20)
     assert answer(live)["name"] == "one"
     assert kinds(live.diff(of(ONE, **first), COMPONENTS))[-1] == ("same", "InferenceComponent")

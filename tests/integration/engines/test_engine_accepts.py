@@ -118,8 +118,7 @@ def test_vllm_accepts_every_golden_configuration_and_loses_no_key(judge: Judge) 
 
 @pytest.mark.live
 def test_vllm_reads_the_sizes_of_medusa_heads_from_our_config(judge: Judge) -> None:
-    config = family_of("vllm").render(plan_for("vllm", draft=MEDUSA_V1), Artifacts(model=()))
-    (file,) = config.files
+    (file,) = family_of("vllm").render(plan_for("vllm", draft=MEDUSA_V1), Artifacts(model=())).files
 
     (answer,) = judge([{"medusa": json.loads(file.data)}])
 

@@ -454,9 +454,7 @@ def test_a_lie_beside_a_true_claim_changes_nothing(
     place.attach(json.dumps(LIES[lie](place)).encode())
     fresh = machine()
 
-    written = place.written_by(fresh)
-
-    assert digests(written) == digests(place.first)
+    assert digests(place.written_by(fresh)) == digests(place.first)
     assert fresh.reader.bytes_read == 0
 
 
@@ -478,9 +476,7 @@ def test_an_old_claim_is_still_true(place: Place, machine: MachineOf, shards: Sh
     place.attach(document, tag="2")
     fresh = machine()
 
-    written = place.written_by(fresh, tag="3")
-
-    assert digests(written) == digests(place.first)
+    assert digests(place.written_by(fresh, tag="3")) == digests(place.first)
     assert fresh.reader.bytes_read == 0
 
 
@@ -511,9 +507,7 @@ def test_a_claim_about_a_lost_blob_is_not_believed(place: Place, machine: Machin
         del place.registry.blobs["team/model", digest]
     fresh = machine()
 
-    written = place.written_by(fresh)
-
-    assert digests(written) == digests(place.first)
+    assert digests(place.written_by(fresh)) == digests(place.first)
     assert fresh.sent > 2 * SIZE
 
 

@@ -133,9 +133,7 @@ def test_an_engine_in_a_virtual_machine_gets_an_archive_when_it_cannot_pull(tmp_
     engine = LoadingEngine("http+docker://localhost")
     engine.api.pull = lambda *names, **settings: iter([{"error": said}])
     engine.api.remove_image = lambda image, noprune: None
-    sink = sink_of(engine, "docker:m:1")
-
-    write(sink, spec(shard(tmp_path / "shard")), BlobReader(), tmp_path)
+    write(sink_of(engine, "docker:m:1"), spec(shard(tmp_path / "shard")), BlobReader(), tmp_path)
 
     assert set(engine.files()) >= {"layer-000.tar", "manifest.json"}
 
@@ -229,9 +227,7 @@ def test_a_base_comes_out_of_a_real_engine(engine: str, weights: Blob, tmp_path:
     target = parse_target("docker:packager-base:1")
     write(DockerSink(target, reader=reader), spec(weights), reader, tmp_path)
 
-    base = DockerBase(cache_dir=tmp_path / "cache").facts(target, Platform())
-
-    [layer] = base.layers
+    [layer] = DockerBase(cache_dir=tmp_path / "cache").facts(target, Platform()).layers
     assert layer.size == weights.size
     assert sum(len(chunk) for chunk in reader.chunks(layer.blob)) == weights.size
     connect_engine().api.remove_image("packager-base:1")

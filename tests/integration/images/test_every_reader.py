@@ -287,8 +287,7 @@ def test_a_hub_s_download_is_the_published_model(data: bytes, tmp_path: Path) ->
     with FakeHub() as hub:
         hub.add("org/name", model)
         source = HubSource(endpoint=hub.url, cache_dir=tmp_path / "cache", token=hub.token)
-        found = source.facts(parse_model_reference("org/name"))
-        for file in found.files:
+        for file in source.facts(parse_model_reference("org/name")).files:
             assert isinstance(file.content, FileRange)
             assert BlobReader().read(Blob((file.content,))) == (model / file.path).read_bytes()
 

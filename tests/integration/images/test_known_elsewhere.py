@@ -106,9 +106,7 @@ def test_a_layer_alike_of_other_content_is_sent(host: str, tmp_path: Path) -> No
     target = f"{host}/{repository(tmp_path, 'model')}:1"
     machine(tmp_path, "one", b"a").push(target)
 
-    second = machine(tmp_path, "two", b"b").push(target)
-
-    assert second.bytes_sent > SIZE
+    assert machine(tmp_path, "two", b"b").push(target).bytes_sent > SIZE
 
 
 def test_a_second_repository_mounts(host: str, tmp_path: Path) -> None:
@@ -142,9 +140,7 @@ def test_a_repository_that_may_not_be_read_costs_the_bytes_alone(tmp_path: Path)
         one.push(f"{registry.host}/first:1")
         registry.quirks.mounts = False
 
-        second = one.push(f"{registry.host}/second:1")
-
-        assert second.bytes_sent > SIZE
+        assert one.push(f"{registry.host}/second:1").bytes_sent > SIZE
         assert registry.uploads == {}
 
 

@@ -213,9 +213,7 @@ def test_unmounting_takes_everything_away(machine: Machine) -> None:
     machine.mount()
     assert machine.mount().was_mounted  # a second time changes nothing
 
-    gone = machine.unmount()
-
-    assert gone.image == f"oci:{machine.layout}"
+    assert machine.unmount().image == f"oci:{machine.layout}"
     assert not machine.is_mounted()
     assert list(machine.place.iterdir()) == []
     assert list(machine.records.iterdir()) == []

@@ -95,8 +95,7 @@ def test_who_reads_the_image_gets_its_plain_form(
     packager: Packager, registry: FakeRegistry, tmp_path: Path
 ) -> None:
     target = f"{registry.host}/team/model:1"
-    record = record_of(packager, *EROFS, "--output", target, "--output", "oci:both")
-    plain = record["plain_digest"]
+    plain = record_of(packager, *EROFS, "--output", target, "--output", "oci:both")["plain_digest"]
 
     assert record_of(packager, "--output", "oci:alone")["digest"] == plain
     for source in (target, "oci:both"):

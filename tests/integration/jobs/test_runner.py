@@ -259,9 +259,7 @@ def test_a_command_whose_runner_was_killed_can_be_stopped(store: JobStore, tmp_p
     os.kill(runner_of(job), signal.SIGKILL)
 
     store.stop("optimization", "a")
-    done = run_to_end(store, job)
-
-    assert done.status == "stopped"
+    assert run_to_end(store, job).status == "stopped"
     assert commands_of(job) == []
 
 
@@ -291,9 +289,7 @@ def test_a_command_that_was_killed_is_started_again(store: JobStore, tmp_path: P
     for number in commands_of(job):
         os.kill(number, signal.SIGKILL)
 
-    done = run_to_end(store, job)
-
-    assert done.status == "completed"
+    assert run_to_end(store, job).status == "completed"
     assert lines(ran) == ["began", "began", "ended"]
 
 

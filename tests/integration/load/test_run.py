@@ -55,8 +55,7 @@ def loaded(
     """Run a load against a double that behaves so; return what became of it, on both sides."""
     modes = more.pop("modes", ())
     with LlmDouble(behaviour, modes=modes) as double:
-        done = run_load(double.url, "m", requests, load, **more)
-        return done, double.records()
+        return run_load(double.url, "m", requests, load, **more), double.records()
 
 
 def test_what_was_there_before_a_load_is_not_searched_for_garbage_meanwhile() -> None:

@@ -95,8 +95,7 @@ def test_a_model_of_a_bucket_streams(bucket: Bucket, model: Path, prefix: str, n
     ]
     reader = S3Reader()
     for file in found.files:
-        streamed = b"".join(reader.read(content(found, file.path)))
-        assert streamed == (model / file.path).read_bytes()
+        assert b"".join(reader.read(content(found, file.path))) == (model / file.path).read_bytes()
 
 
 def test_a_neighbouring_prefix_is_another_model(bucket: Bucket, model: Path) -> None:
@@ -141,9 +140,7 @@ def test_a_read_goes_on_where_it_broke(bucket: Bucket, model: Path, proxy: Fault
     proxy.add(Fault("truncate", path=SHARD, at=200_000), Fault("truncate", path=SHARD, at=160_000))
     waits: list[float] = []
 
-    streamed = b"".join(S3Reader(sleep=waits.append).read(shard))
-
-    assert streamed == (model / SHARD).read_bytes()
+    assert b"".join(S3Reader(sleep=waits.append).read(shard)) == (model / SHARD).read_bytes()
     assert len(waits) == 2
     first, *later = ranges(proxy)
     starts = [int(wanted.removeprefix("bytes=").split("-")[0]) for wanted in later]

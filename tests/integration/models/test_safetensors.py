@@ -70,9 +70,7 @@ print(peak() - before, refused)
 def test_a_header_takes_little(tmp_path: Path, header: Callable[[], bytes], why: str) -> None:
     (tmp_path / "header").write_bytes(header())
 
-    done = run_python("-c", PEAK, tmp_path / "header")
-
-    memory, _, refused = done.stdout.partition(" ")
+    memory, _, refused = run_python("-c", PEAK, tmp_path / "header").stdout.partition(" ")
     # The header itself is not counted: it was there before.
     assert int(memory) <= 9 * (tmp_path / "header").stat().st_size
     assert why in refused

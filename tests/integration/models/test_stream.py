@@ -66,9 +66,7 @@ def test_connections_that_drop_are_taken_up_where_they_broke(
     place.hub.seen.clear()
     place.hub.drops[SHARD] = [200_000, 100_000]
 
-    streamed = b"".join(reader.read(shard))
-
-    assert streamed == (place.model / SHARD).read_bytes()
+    assert b"".join(reader.read(shard)) == (place.model / SHARD).read_bytes()
     ranges = [seen.range for seen in place.hub.seen if seen.path.startswith("/blobs/")]
     last = shard.length - 1
     assert ranges == ["", f"bytes=200000-{last}", f"bytes=300000-{last}"]

@@ -100,8 +100,7 @@ def test_mounting_starts_with_what_it_uses() -> None:
 
 
 def test_the_import_contract_holds() -> None:
-    lint = Path(sys.executable).with_name("lint-imports")
-    run_program(lint, "--no-cache")
+    run_program(Path(sys.executable).with_name("lint-imports"), "--no-cache")
 
 
 def test_documents_get_their_validators_when_one_is_read() -> None:

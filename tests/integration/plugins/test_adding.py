@@ -221,8 +221,7 @@ OWN = ("--catalog", "machines.toml")
 
 @pytest.fixture
 def planned(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    files = write_files("instances.md", tmp_path)
-    assert len(files) == stated_count("instances.md") == 1
+    assert len(write_files("instances.md", tmp_path)) == stated_count("instances.md") == 1
     run = packager_in(tmp_path)
 
     def plan(*words: str) -> dict[str, Any]:

@@ -64,9 +64,7 @@ def test_what_was_read_is_accepted_with_its_version_and_what_is_gone_is_not(
     part = tool / "lib/part.py"
     part.write_text(part.read_text().replace("return 1", "return 2").replace("LIMIT = 3", ""))
 
-    status = run(monkeypatch, "--accept")
-
-    assert status == 1
+    assert run(monkeypatch, "--accept") == 1
     assert "lib.part:LIMIT is gone: read in 1.0, here is 2.0" in capsys.readouterr().out
     rows = (tool / "library.py").read_text().splitlines()
     (row,) = (row for row in rows if '"Base._step"' in row)

@@ -127,8 +127,7 @@ def test_an_engine_killed_at_start_is_not_trusted(after_s: float, engine_script:
     assert engine_script.run("start").returncode == 0
     state = json.loads((engine_script.root / "state.json").read_text())
     assert state["works"] is True
-    daemons = [line for line in left_of(engine_script.root) if "containerd.toml" in line]
-    assert len(daemons) == 1
+    assert len([line for line in left_of(engine_script.root) if "containerd.toml" in line]) == 1
 
     assert engine_script.run("stop").returncode == 0
     assert left_of(engine_script.root) == []

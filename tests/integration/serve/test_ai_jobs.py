@@ -288,8 +288,7 @@ def test_a_benchmark_leaves_an_archive_at_the_described_place(api: Api, bucket: 
     assert done.status == "completed", (done.failure, done.log.read_text())
     assert paths == {"/invocations"}
     assert answer["AIBenchmarkJobStatus"] == "Completed"
-    described = answer["OutputConfig"]["S3OutputLocation"]
-    assert described == f"{bucket.url}/benchmarks/bench-1/"
+    assert answer["OutputConfig"]["S3OutputLocation"] == f"{bucket.url}/benchmarks/bench-1/"
     (archive,) = [key for key in bucket.names() if key.endswith("output.tar.gz")]
     assert archive.startswith("benchmarks/bench-1/")
     with tarfile.open(fileobj=io.BytesIO(bucket.get(archive))) as tar:

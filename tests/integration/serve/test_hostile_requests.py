@@ -35,8 +35,7 @@ def body(**changes: object) -> bytes:
 
 
 def nothing_was_done(server: ApiServer) -> bool:
-    jobs = server.client("sagemaker").list_optimization_jobs()["OptimizationJobSummaries"]
-    return jobs == []
+    return server.client("sagemaker").list_optimization_jobs()["OptimizationJobSummaries"] == []
 
 
 def test_a_request_made_by_hand_is_answered(server: ApiServer) -> None:

@@ -185,8 +185,7 @@ def test_the_operator_decides_account_and_region_of_arns(tmp_path: Path) -> None
         arn = client.create_optimization_job(**optimization_body("one"))["OptimizationJobArn"]
 
         assert arn == "arn:aws:sagemaker:us-east-1:123456789012:optimization-job/one"
-        identity = server.client("sts").get_caller_identity()
-        assert identity["Account"] == "123456789012"
+        assert server.client("sts").get_caller_identity()["Account"] == "123456789012"
 
 
 def test_an_operation_that_is_not_offered_is_unknown(client: Any) -> None:

@@ -61,8 +61,7 @@ def jobs(server: ApiServer) -> list[str]:
 
 
 def test_whoever_signs_with_a_configured_key_is_answered(server: ApiServer) -> None:
-    client = server.client("sagemaker", key=ALICE)
-    client.create_optimization_job(**optimization_body("one"))
+    server.client("sagemaker", key=ALICE).create_optimization_job(**optimization_body("one"))
 
     assert jobs(server) == ["one"]
     assert server.client("sts", key=ALICE).get_caller_identity()["Account"] == "000000000000"

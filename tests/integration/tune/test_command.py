@@ -185,9 +185,7 @@ def test_a_specified_rate_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     spec = tmp_path / "workload.json"
     spec.write_text('{"benchmark": {"type": "aiperf"}, "parameters": {"request_rate": 2}}')
 
-    status = app.run([*OPTIONS, "--workload-spec", str(spec), "--dry-run"])
-
-    assert status == 2
+    assert app.run([*OPTIONS, "--workload-spec", str(spec), "--dry-run"]) == 2
     assert (
         "'workload.json' has request_rate: candidates are measured by requests at a time"
         in capsys.readouterr().err

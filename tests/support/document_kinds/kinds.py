@@ -52,8 +52,7 @@ class DocumentKind:
         if isinstance(self.version, int):
             return self.version
         module, _, name = self.version.rpartition(".")
-        value = getattr(importlib.import_module(module), name)
-        return int(str(value).rpartition("/")[2])
+        return int(str(getattr(importlib.import_module(module), name)).rpartition("/")[2])
 
     @property
     def frozen(self) -> Path:

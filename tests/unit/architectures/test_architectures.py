@@ -34,9 +34,7 @@ def test_a_configuration_tells(
 def test_more_experts_a_token_than_there_are_give_no_negative_speed(
     model: str, changed: dict[str, int], said: str
 ) -> None:
-    found = zoo.files(config_of(model) | changed, headers_of(model))
-
-    (error,) = errors_in(make_profile(found)[1])
+    (error,) = errors_in(make_profile(zoo.files(config_of(model) | changed, headers_of(model)))[1])
 
     assert (error.code, error.message) == ("config-value", f"config.json: {said}")
 

@@ -40,8 +40,7 @@ def published_by(tmp_path: Path) -> Elsewhere:
     def by(cache: ArtifactCache, **options: bool) -> Callable[[Path], None]:
         def elsewhere(_: Path) -> None:
             into = tmp_path / "there"
-            made = cache.get_or_build(CHECKPOINT, Build(b"far"), into, **options)
-            assert made.notices == ()
+            assert cache.get_or_build(CHECKPOINT, Build(b"far"), into, **options).notices == ()
             raise PublishedElsewhere
 
         return elsewhere
@@ -58,10 +57,8 @@ def test_what_another_machine_published_for_us_is_taken_and_counts_as_built(
     assert files_below(done.path) == files_of(b"far")
     assert done.notices == ()
     assert ours.failure(CHECKPOINT) is None
-    counted = {one.event for one in StatsLog(tmp_path / "ours/stats.jsonl").totals()}
-    assert counted == {"miss"}
-    again = ours.get_or_build(CHECKPOINT, Build(b"near"), tmp_path / "again")
-    assert again.hit
+    assert {one.event for one in StatsLog(tmp_path / "ours/stats.jsonl").totals()} == {"miss"}
+    assert ours.get_or_build(CHECKPOINT, Build(b"near"), tmp_path / "again").hit
 
 
 def test_an_unpublished_entry_is_no_result(tmp_path: Path, ours: ArtifactCache) -> None:

@@ -134,9 +134,7 @@ def test_a_lost_blob_leaves_no_half_files(cache: ArtifactCache, root: Path, tmp_
     def build(directory: Path) -> None:
         (directory / "only").write_bytes(b"new")
 
-    result = cache.get_or_build(NEURON, build, tmp_path / "b")
-
-    assert files_below(result.path) == {"only": b"new"}
+    assert files_below(cache.get_or_build(NEURON, build, tmp_path / "b").path) == {"only": b"new"}
 
 
 def test_an_entry_only_newer_versions_read_is_left_and_the_build_goes_on(
@@ -172,9 +170,7 @@ def test_a_store_in_which_everything_fails_fails_no_build(tmp_path: Path, error:
 
 def test_a_cache_that_cannot_exist_fails_no_build(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    cache = open_local(tmp_path / "file/cache")
-
-    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    result = open_local(tmp_path / "file/cache").get_or_build(CHECKPOINT, Build(), tmp_path / "a")
 
     assert files_below(result.path) == files_of(b"tensors")
     assert result.notices == (Notice("store", "the cache is off: not a directory"),)

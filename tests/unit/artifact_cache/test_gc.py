@@ -188,9 +188,7 @@ def test_a_pin_set_meanwhile_is_heeded(site: Site, monkeypatch: pytest.MonkeyPat
         return collecting(self, wait_s)
 
     monkeypatch.setattr(local.LocalStore, "collecting", pin_first)
-    report = site.collect()
-
-    assert report.removed == ()
+    assert site.collect().removed == ()
     assert site.seeds() == [1]
     assert site.is_whole()
 

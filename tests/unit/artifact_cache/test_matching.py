@@ -51,8 +51,7 @@ def test_a_larger_artifact_reports_its_values(either: ArtifactCache, tmp_path: P
     assert result.match is not None
     expected = as_type(TABLES["differences"], tuple[Difference, ...])
     assert result.match.effective == expected
-    told = [[notice.code, notice.message] for notice in result.notices]
-    assert told == TABLES["notices"]
+    assert [[notice.code, notice.message] for notice in result.notices] == TABLES["notices"]
 
 
 def test_the_exact_artifact_comes_first(either: ArtifactCache, tmp_path: Path) -> None:

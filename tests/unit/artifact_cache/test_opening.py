@@ -53,9 +53,7 @@ def test_an_unsigned_entry_here_does_not_hide_a_signed_one_there(tmp_path: Path)
     )
 
     reader = open_cache(tmp_path / "A", [shared], trust=trust)
-    result = reader.get_or_build(CHECKPOINT, Build(b"never"), tmp_path / "c")
-
-    assert result.hit
+    assert reader.get_or_build(CHECKPOINT, Build(b"never"), tmp_path / "c").hit
     assert files_below(tmp_path / "c") == files_of(b"signed")
 
 

@@ -135,9 +135,7 @@ def test_a_stamped_blob_of_tensors_is_not_read_again(local: LocalStore, tmp_path
     """Shown by a change that only a full read can see: the very same size and time."""
     damage_unseen(stamped(local, tmp_path))
 
-    again = extracted(local, CHECKPOINT, tmp_path / "again")
-
-    assert again["rank0/model.bin"] == b"TENSORS" * 100
+    assert extracted(local, CHECKPOINT, tmp_path / "again")["rank0/model.bin"] == b"TENSORS" * 100
 
 
 def test_a_blob_that_holds_code_is_read_every_time(local: LocalStore, tmp_path: Path) -> None:
@@ -173,8 +171,7 @@ def test_tensors_are_stamped_at_once_when_they_were_done_well_before_their_build
     assert len(stamps(root)) == expected  # and not the program: it was copied just now
     damage_unseen(the_blob(root))
     if expected:
-        found = extracted(local, CHECKPOINT, tmp_path / "out")
-        assert found["rank0/model.bin"] == b"TENSORS" * 100
+        assert extracted(local, CHECKPOINT, tmp_path / "out")["rank0/model.bin"] == b"TENSORS" * 100
 
 
 def test_a_store_that_always_hashes_believes_no_stamp(root: Path, tmp_path: Path) -> None:

@@ -83,8 +83,7 @@ def test_what_is_published_goes_to_every_tier(
 def test_nothing_goes_to_a_tier_that_is_only_read(
     local: LocalStore, far: MemoryStore, tmp_path: Path
 ) -> None:
-    store = TieredStore(local, [Tier("far", far, "read-only")])
-    published(store, tmp_path / "a", CHECKPOINT)
+    published(TieredStore(local, [Tier("far", far, "read-only")]), tmp_path / "a", CHECKPOINT)
 
     assert far.entries == {}
     assert local.get(ADDRESS) is not None
@@ -118,8 +117,7 @@ def test_the_first_entry_written_through_wins_everywhere(local: LocalStore, tmp_
     """Two hosts must not serve a mix: the loser takes the winner's files."""
     shared = Late()
     published(shared, tmp_path / "theirs", CHECKPOINT, b"first")
-    store = TieredStore(local, [Tier("far", shared)])
-    cache = ArtifactCache(store, KeyLocks(tmp_path / "locks"))
+    cache = ArtifactCache(TieredStore(local, [Tier("far", shared)]), KeyLocks(tmp_path / "locks"))
 
     def build(directory: Path) -> None:
         Build(b"second")(directory)

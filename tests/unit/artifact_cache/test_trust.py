@@ -131,8 +131,7 @@ def test_a_forged_stamp_does_not_let_other_bytes_pass_where_signatures_are_requi
 
 
 def test_a_change_to_a_signed_entry_is_a_miss(root: Path, tmp_path: Path, ours: Keys) -> None:
-    cache = strict(root, ours)
-    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    strict(root, ours).get_or_build(CHECKPOINT, Build(), tmp_path / "a")
     good, trust = the_entry(root).read_bytes(), ours.trust()
     for place in range(0, len(good), 7):
         flipped = good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :]
@@ -144,9 +143,7 @@ def test_a_change_to_a_signed_entry_is_a_miss(root: Path, tmp_path: Path, ours: 
 
 
 def test_without_a_signing_key_nothing_is_stored(root: Path, tmp_path: Path, ours: Keys) -> None:
-    cache = open_local(root, trust=ours.trust())
-
-    result = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
+    result = open_local(root, trust=ours.trust()).get_or_build(CHECKPOINT, Build(), tmp_path / "a")
 
     assert (result.stored, codes(result)) == (False, ["not-stored"])
     assert result.notices[0].message.endswith("it is not signed")
@@ -173,9 +170,7 @@ def test_a_known_key_must_prove_itself_even_where_signatures_are_not_required(
     path = the_entry(root)
     damage(path, path.read_bytes().replace(theirs.keyid.encode(), ours.keyid.encode()))
 
-    lenient = open_local(root, trust=ours.trust(require_signed=False))
-
-    assert lenient.find(CHECKPOINT) is None
+    assert open_local(root, trust=ours.trust(require_signed=False)).find(CHECKPOINT) is None
 
 
 def test_a_reader_without_keys_uses_signed_entries(root: Path, tmp_path: Path, ours: Keys) -> None:

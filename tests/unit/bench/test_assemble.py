@@ -138,9 +138,7 @@ def test_a_report_notes_from_where_on_a_dearer_machine_pays() -> None:
     quick = run_of(FOUR, *(answer(number) for number in range(8)))
     results.loads[1] = replace(results.loads[1], run=quick)
 
-    report = make_report([target("a"), target("b")], results, about(price_of=price_of))
-
-    (note,) = report.notes
+    (note,) = make_report([target("a"), target("b")], results, about(price_of=price_of)).notes
     assert note.startswith("above ")
     assert note.endswith(
         "1 machine of 'b' ($1.50 an hour each) costs less than 2 machines of 'a' ($1.00)"

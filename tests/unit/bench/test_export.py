@@ -187,9 +187,7 @@ def test_every_load_has_an_archive_of_its_own() -> None:
     figures = load_figures([RUN])
     two = figures.model_copy(update={"concurrency": 16})
     variant = BenchVariant(name="http://host:8080/v1", loads=(figures, two))
-    report = report_of(variants=(variant,))
-
-    found = aws_files(report, {(0, 0): [RUN]}, {})
+    found = aws_files(report_of(variants=(variant,)), {(0, 0): [RUN]}, {})
 
     assert sorted(found) == TABLES["paths_of_an_address"]
     inside = members(found["http_host_8080_v1/concurrency_8/output.tar.gz"])

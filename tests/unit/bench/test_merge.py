@@ -166,8 +166,7 @@ def test_a_record_without_measurements_is_one_variant_without_loads() -> None:
 
 
 def test_a_build_that_was_not_measured_stands_beside_any_workload() -> None:
-    bare = report_of_record(record())
-    found = merge(named(bare, even()))
+    found = merge(named(report_of_record(record()), even()))
 
     assert found.workload == even().workload
     assert len(found.variants) == 3

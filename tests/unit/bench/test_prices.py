@@ -57,9 +57,7 @@ def test_a_larger_machine_that_answers_too_little_is_never_cheaper() -> None:
 
 
 def test_of_two_machines_of_one_price_the_faster_one_wins_beyond_the_slower_one() -> None:
-    fast = Capacity(name="fast", requests_hour=2000, usd_hour=7.09)
-
-    found = known(break_even(fast, SMALL))
+    found = known(break_even(Capacity(name="fast", requests_hour=2000, usd_hour=7.09), SMALL))
 
     assert (found.requests_hour, found.larger) == (1000, "fast")
 

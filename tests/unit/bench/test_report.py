@@ -25,8 +25,7 @@ def test_every_report_has_text(name: str) -> None:
 def test_of_one_server_the_tables_need_no_names() -> None:
     lines = list(bench_lines(reports.tiny()))
 
-    header = lines[lines.index("Latency") + 1]
-    assert header.split()[0] == "concurrency"
+    assert lines[lines.index("Latency") + 1].split()[0] == "concurrency"
 
 
 @cases("texts")

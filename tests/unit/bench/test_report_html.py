@@ -48,8 +48,7 @@ def test_every_link_leads_to_a_part_of_the_page(name: str) -> None:
 
     assert len(places) == len(set(places))
     assert {value for key, value in attributes if key == "href"} <= {f"#{one}" for one in places}
-    labels = {value for key, value in attributes if key == "aria-labelledby"}
-    assert labels <= set(places)
+    assert {value for key, value in attributes if key == "aria-labelledby"} <= set(places)
 
 
 @pytest.mark.parametrize("name", REPORTS)

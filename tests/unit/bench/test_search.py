@@ -149,9 +149,7 @@ def test_with_noise_both_sides_of_the_answer_are_near_the_limit(capacity: int, s
     def true_ttft(concurrency: int) -> float:
         return 500 * concurrency / capacity
 
-    measure = server(true_ttft, noise=0.03, seed=seed)
-
-    found = find_max_concurrency(measure, LIMITS)
+    found = find_max_concurrency(server(true_ttft, noise=0.03, seed=seed), LIMITS)
 
     assert found.reason == "boundary"
     assert found.boundary.feasible is not None

@@ -151,9 +151,7 @@ def test_a_server_that_has_enough_does_not_end_the_ramp_of_another() -> None:
         slow = server.shown == "a" and level.concurrency != 1
         return run_of(level, answer(0, 9.0 if slow else 0.1))
 
-    results = session(send, "a", "b", rounds=2).measure()
-
-    found = order_of(results)
+    found = order_of(session(send, "a", "b", rounds=2).measure())
     assert sorted(level or 0 for name, level, _ in found if name == "a") == [1, 1, 2, 2]
     assert sum(name == "b" for name, _, _ in found) == 14
 
@@ -234,15 +232,12 @@ def test_a_search_finds_the_boundary_of_each_server_and_keeps_its_loads() -> Non
     assert results.searches["a"].boundary.feasible == 5
     assert results.searches["a"].boundary.infeasible == 6
     assert results.searches["b"].boundary.feasible == 2
-    levels = [level.concurrency for level, _ in results.by_level("a")]
-    assert levels == [1, 2, 4, 5, 6, 8]
+    assert [level.concurrency for level, _ in results.by_level("a")] == [1, 2, 4, 5, 6, 8]
     assert results.rounds == 1  # points are measured again, but not by turns
 
 
 def test_of_answers_only_what_figures_are_made_of_is_kept() -> None:
-    results = session(good, "a", concurrency=(1,)).measure()
-
-    (kept, _) = results.loads[0].run.results
+    (kept, _) = session(good, "a", concurrency=(1,)).measure().loads[0].run.results
     assert (kept.text, kept.token_ids, kept.output_tokens) == ("a", (), TOKENS)
 
 

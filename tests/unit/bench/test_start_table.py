@@ -71,9 +71,7 @@ def test_starts_are_of_the_server_that_is_the_record_s_image() -> None:
     setup = second.setup.model_copy(update={"digest": a_record().digest})
     variants = (first, second.model_copy(update={"setup": setup}))
     loads = even().model_copy(update={"variants": variants})
-    record = a_record(bench=loads, starts=starts_of_one())
-
-    found = report_of_record(record).variants
+    found = report_of_record(a_record(bench=loads, starts=starts_of_one())).variants
 
     assert [one.name for one in found] == [first.name, second.name]
     assert [one.started is not None for one in found] == [False, True]

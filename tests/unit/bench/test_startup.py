@@ -96,8 +96,7 @@ def test_an_image_that_does_not_start_is_a_result_and_not_started_again() -> Non
             raise SmokeFailed("the container ended with status 1", hint="its log is above")
         return start_of(number)
 
-    results = measure_starts([target("bad"), target("good")], 3, start)
-    report = report_of(results, "bad", "good")
+    report = report_of(measure_starts([target("bad"), target("good")], 3, start), "bad", "good")
 
     assert asked.count("bad") == 1
     assert asked.count("good") == 3

@@ -86,9 +86,7 @@ def test_there_is_no_table_of_drafts_without_a_draft() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_what_failed_is_counted() -> None:
-    table = latency_table(failed())
-
-    assert table.rows[0].cells == ("bf16", "1", *["–"] * 8, "32", "32", "0", "0")
+    assert latency_table(failed()).rows[0].cells == ("bf16", "1", *["–"] * 8, "32", "32", "0", "0")
 
 
 def test_a_column_is_called_by_what_its_loads_are() -> None:

@@ -53,9 +53,7 @@ def test_a_choice_that_is_the_plan_itself_is_named_once() -> None:
 
 def test_choices_of_a_ranking_are_the_goals_best_the_lowest_bill_and_the_fastest() -> None:
     names = ("ml.g5.xlarge", "ml.g5.12xlarge", "ml.p5.48xlarge")
-    ranking = rank([option_on(name, "cost") for name in names], [], "cost")
-
-    choices = ranking_choices(ranking, HUB)
+    choices = ranking_choices(rank([option_on(name, "cost") for name in names], [], "cost"), HUB)
 
     assert {choice.plan.instance.name: choice.title for choice in choices} == {
         "ml.p5.48xlarge": "Fewest dollars per token, fastest for one reader",
@@ -160,9 +158,7 @@ def test_a_page_is_traced_by_revision_or_by_what_was_read() -> None:
 
 @cases("a_model_that_was_not_read_has_its_own_name")
 def test_a_model_that_was_not_read_has_its_own_name(model: str, name: str) -> None:
-    asked = HUB.model_copy(update={"model": model})
-
-    assert name_of(asked, parse_model_reference(model)) == name
+    assert name_of(HUB.model_copy(update={"model": model}), parse_model_reference(model)) == name
 
 
 def test_choices_of_the_same_weights_share_their_measured_quality() -> None:

@@ -48,8 +48,7 @@ def test_a_record_is_found_by_the_manifest_or_the_configuration(tmp_path: Path) 
 
 def test_a_measured_quality_is_found_by_the_key_of_the_step(tmp_path: Path) -> None:
     step = RecordedStep(name="quantize", tool="llmcompressor", key=64 * "1")
-    measured = record(steps=(step,), quality=quality_report())
-    save_record(measured, state_dir=tmp_path, copy_to=None)
+    save_record(record(steps=(step,), quality=quality_report()), state_dir=tmp_path, copy_to=None)
     save_record(record(steps=(step,), digest=OTHER), state_dir=tmp_path, copy_to=None)
 
     assert find_quality(tmp_path, {64 * "1"}) == quality_report()

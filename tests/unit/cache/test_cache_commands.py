@@ -283,9 +283,7 @@ def test_a_damaged_archive_is_refused_whole(cache: Cache, tmp_path: Path) -> Non
     data[place] ^= 1
     (tmp_path / "entries.tar").write_bytes(bytes(data))
 
-    said = cache("import", "entries.tar", "--cache-dir", "other")
-
-    assert said.status == 65
+    assert cache("import", "entries.tar", "--cache-dir", "other").status == 65
     assert cache("ls", "--cache-dir", "other").out == "the cache is empty\n"
     assert cache("import", "no-such.tar").status == 66
 
@@ -311,8 +309,7 @@ def test_one_tag_cannot_name_two_entries(cache: Cache) -> None:
 
 
 def test_graphs_of_other_tools_are_imported(cache: Cache, tmp_path: Path) -> None:
-    tree = optimum_tree(tmp_path / "tree")
-    (tree / "MODULE_00000000000000000009+00000000").mkdir()
+    (optimum_tree(tmp_path / "tree") / "MODULE_00000000000000000009+00000000").mkdir()
 
     said = cache("import", "--from", "optimum-neuron", "tree", "--quiet")
 

@@ -49,9 +49,7 @@ def test_the_amis_are_those_of_sagemakers_api() -> None:
 
 def test_what_an_image_says_of_itself_wins() -> None:
     stated = {"version": "mine-cu130", "cuda": "12.6", "least_driver": "", "inference_ami": ""}
-    image = replace(plan_for("vllm").container, **stated)
-
-    found = with_host_needs(image)
+    found = with_host_needs(replace(plan_for("vllm").container, **stated))
 
     assert (found.cuda, found.least_driver) == ("12.6", "525")
     assert found.inference_ami == "al2-ami-sagemaker-inference-gpu-3-1"

@@ -134,9 +134,7 @@ def test_csv_has_every_field_and_reads_back(home: dict[str, str]) -> None:
 
 
 def test_text_fits_a_terminal_line(home: dict[str, str]) -> None:
-    lines = run(home, "instances", "ml.g5.12xlarge").stdout.splitlines()
-
-    assert lines == TABLES["printed"]
+    assert run(home, "instances", "ml.g5.12xlarge").stdout.splitlines() == TABLES["printed"]
 
 
 def test_nothing_found_is_an_empty_list_not_an_error(home: dict[str, str]) -> None:

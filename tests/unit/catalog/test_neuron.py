@@ -41,9 +41,7 @@ def test_cores_are_those_of_the_instances_family(instance: str, arch: str, joine
 
 
 def test_every_shipped_instance_has_cores_that_are_known() -> None:
-    unknown = [one.name for one in instances() if one.cores_per_device is None]
-
-    assert unknown == []
+    assert [one.name for one in instances() if one.cores_per_device is None] == []
     assert core_of_instance("ml.g5.xlarge") is None
     assert find_core("v9") is None
 
@@ -96,6 +94,4 @@ def test_a_machine_of_ones_own_with_new_cores_is_planned_by_its_own_row() -> Non
     facts = facts_of(model_of(LLAMA_3_8B), own, family="neuron", tp_degree=8)
     image = replace(facts.container, targets=())
 
-    plan = make_plan(replace(facts, container=image), FAMILIES["neuron"])
-
-    assert plan.tp_degree == 8
+    assert make_plan(replace(facts, container=image), FAMILIES["neuron"]).tp_degree == 8

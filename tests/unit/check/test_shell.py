@@ -56,17 +56,14 @@ def test_variables_in_front_of_a_command_and_exported_ones_are_its_environment()
 
     [command] = read_commands(text, at("a.sh"))
 
-    exported = {setting.name: setting.value for setting in command.exported}
-    assert exported == {"A": "1", "B": "x y"}
+    assert {setting.name: setting.value for setting in command.exported} == {"A": "1", "B": "x y"}
     assert [(one.name, one.value) for one in command.variables] == [("C", "3"), ("D", None)]
 
 
 def test_a_variable_that_grows_from_itself_ends() -> None:
     doubled = "A=xxxxxxxxxxxxxxxx\n" + "A=$A$A\n" * 20 + "run $A"
 
-    command = read_commands(doubled, at("a.sh"))[-1]
-
-    assert not command.words[1].known
+    assert not read_commands(doubled, at("a.sh"))[-1].words[1].known
 
 
 @pytest.mark.parametrize("text", ["a 'b", 'a "b', "a $(b", "a ${b", "a `b", "a \\", "a <<", "a >"])

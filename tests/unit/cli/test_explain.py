@@ -103,8 +103,7 @@ def test_a_wrong_code_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> No
 def test_without_a_code_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain"]) == 0
 
-    listed = capsys.readouterr().out.splitlines()
-    assert len(listed) == 1 + len(explanations())
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(explanations())
 
 
 def test_the_table_is_sorted() -> None:

@@ -121,8 +121,7 @@ def sample(**given: Any) -> None:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(sample, arguments)
-    return done.output.strip()
+    return CliRunner().invoke(sample, arguments).output.strip()
 
 
 def test_without_options_the_fields_have_their_defaults() -> None:

@@ -79,9 +79,7 @@ def test_jobs_whose_results_could_not_come_back_are_not_made(
 def test_a_cluster_without_the_executor_that_uses_it_is_refused(
     capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    status = app.run([*COMMANDS[command], "--address", "10.0.0.1:6379"])
-
-    assert status == 2
+    assert app.run([*COMMANDS[command], "--address", "10.0.0.1:6379"]) == 2
     assert "add --executor ray" in capsys.readouterr().err
 
 
@@ -102,8 +100,7 @@ def test_a_file_names_who_runs_steps(
 def test_where_steps_run_is_in_no_label_and_no_record() -> None:
     assert sorted(PLACES) == ["address", "executor"]
     assert PLACES < RUNNING
-    fields = set(BuildRequest.model_fields)
-    assert fields >= RUNNING
+    assert set(BuildRequest.model_fields) >= RUNNING
 
 
 @cases("another_sort_of_address_is_refused")

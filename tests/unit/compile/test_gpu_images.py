@@ -72,8 +72,7 @@ def key_for(facts: Facts) -> VllmCompileKey:
 
 @pytest.mark.parametrize(("family", "version"), IMAGES)
 def test_the_images_own_entrypoint_follows_ours(family: str, version: str) -> None:
-    facts = compile_facts(family, version)
-    plan = plan_for(facts)
+    plan = plan_for(compile_facts(family, version))
     config = FAMILIES.find(family).make().render(plan, Artifacts(model=()))
 
     assert [*config.entrypoint] == [*PREPARE, *OWN[family]]

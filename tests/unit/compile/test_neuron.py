@@ -154,8 +154,7 @@ def test_an_imported_optimum_tree_is_a_hit_for_its_plan(tmp_path: Path, place: C
 
     import_tree(OptimumNeuronReader(), tree, place, stated_for(facts, tmp_path))
 
-    result = place.cache.get_or_build(key_for(facts), lambda _: pytest.fail(), tmp_path / "into")
-    assert result.hit
+    assert place.cache.get_or_build(key_for(facts), lambda _: pytest.fail(), tmp_path / "into").hit
     assert len(list((tmp_path / "into").glob("neuronxcc-*/MODULE_*/model.neff"))) == 2
 
 
@@ -223,8 +222,7 @@ def test_an_imported_neo_tree_is_a_hit_for_lmi(tmp_path: Path, place: CachePlace
 
     import_tree(NeoReader(), tmp_path / "tree", place, stated_for(facts, tmp_path))
 
-    result = place.cache.get_or_build(key_for(facts), lambda _: pytest.fail(), tmp_path / "into")
-    assert result.hit
+    assert place.cache.get_or_build(key_for(facts), lambda _: pytest.fail(), tmp_path / "into").hit
     smaller = compile_facts(
         "lmi-neuronx", config={"torch_dtype": "float16"}, dtype="F16", max_batch=2
     )

@@ -150,8 +150,7 @@ def test_models_of_every_kind_are_split(name: str, degree: int) -> None:
 
 @pytest.mark.parametrize(("family", "version"), [("vllm", "0.19.0"), ("lmi", "18")])
 def test_the_server_is_told_the_format_in_its_own_words(family: str, version: str) -> None:
-    facts = in_version(sharded_facts(family=family), version)
-    plan = plan_for(facts)
+    plan = plan_for(in_version(sharded_facts(family=family), version))
 
     serving = FAMILIES[family].render(plan, Artifacts(model=FILES, draft=()))
 
@@ -235,9 +234,7 @@ def test_without_digests_or_a_base_there_is_no_key() -> None:
 
 
 def test_what_a_step_quantized_is_named_by_that_step_s_key() -> None:
-    facts = sharded_facts(quantize="awq", calibration="default")
-
-    quantize, shard = steps_for(facts)
+    quantize, shard = steps_for(sharded_facts(quantize="awq", calibration="default"))
 
     assert shard.inputs["model"].result_of == quantize.name
     assert isinstance(shard.key, ShardedCheckpointKey)
@@ -274,8 +271,7 @@ def test_the_image_has_the_ranks_in_place_of_the_weights() -> None:
 
 
 def test_a_processor_is_as_many_ranks_as_are_asked_for_and_no_more_than_threads() -> None:
-    facts = sharded_facts(model_of(TINY), CPU)
-    plan = plan_for(facts)
+    plan = plan_for(sharded_facts(model_of(TINY), CPU))
 
     assert (plan.tp_degree, plan.instance.devices) == (2, 2)
     assert plan.budget.device_bytes == CPU.device_bytes // 2

@@ -144,8 +144,7 @@ def test_the_step_runs_the_finished_configuration_where_the_image_has_it() -> No
     assert step.parameters["command"] == ["python3", "/opt/packager/serving/launch.py"]
     assert step.parameters["directory"] == "/home"
     assert step.places == TABLES["places"]
-    rendered = {file.path for file in step.inputs["serving"].files}
-    assert rendered == set(TABLES["rendered"])
+    assert {file.path for file in step.inputs["serving"].files} == set(TABLES["rendered"])
     env = step.parameters["env"]
     assert env["PATH"] == "/opt/vllm/bin"
     assert env["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/packager-compiled/inductor"

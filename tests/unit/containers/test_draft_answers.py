@@ -119,9 +119,7 @@ def test_answers_fit_behind_their_questions(limits: ModuleType) -> None:
 def test_the_longest_questions_are_answered_first(limits: ModuleType) -> None:
     bounds = limits.Limits(text=2000, answer=10, context=4096)
 
-    groups = bounds.groups({0: 5, 1: 0, 2: 9, 3: 5})
-
-    assert groups == [[2, 0, 3]]
+    assert bounds.groups({0: 5, 1: 0, 2: 9, 3: 5}) == [[2, 0, 3]]
 
 
 def test_a_group_is_bounded_in_number_tokens_and_context(limits: ModuleType) -> None:

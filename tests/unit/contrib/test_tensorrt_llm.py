@@ -128,8 +128,7 @@ def test_quantizing_is_part_of_the_build() -> None:
 
 
 def test_fp8_takes_tensorrts_own_products_and_may_take_the_cache_along() -> None:
-    facts = engine_facts("ml.p5.48xlarge", quantize="fp8,kv", tp_degree=8)
-    told = step_for(facts).parameters
+    told = step_for(engine_facts("ml.p5.48xlarge", quantize="fp8,kv", tp_degree=8)).parameters
     words = told["build"]
 
     assert words[words.index("--gemm_plugin") + 1] == "disable"

@@ -83,8 +83,7 @@ def test_two_nodes_become_groups_with_ranks() -> None:
     assert worker["command"] == [*leader["command"], "--headless"]
     assert "readinessProbe" in leader
     assert not {"startupProbe", "readinessProbe", "livenessProbe", "ports"} & worker.keys()
-    selector = objects["Service"]["spec"]["selector"]
-    assert selector["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+    assert objects["Service"]["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
 
 
 @cases("devices")
@@ -120,8 +119,7 @@ def expanded(text: str) -> str:
 @cases("variables_are_not_expanded_by_kubernetes")
 def test_variables_are_not_expanded_by_kubernetes(value: str) -> None:
     found = server(replace(VLLM, command=("serve", value)), KubernetesWanted(env={"A": value}))
-    given = {one["name"]: one["value"] for one in found["env"]}
-    assert expanded(given["A"]) == value
+    assert expanded({one["name"]: one["value"] for one in found["env"]}["A"]) == value
     assert expanded(found["command"][1]) == value
 
 

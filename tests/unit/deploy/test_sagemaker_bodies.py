@@ -70,8 +70,7 @@ def test_equal_content_has_one_name_and_other_content_another() -> None:
 
     assert json.dumps(once) == json.dumps(again)
     assert once["CreateModel"]["ModelName"] != other["CreateModel"]["ModelName"]
-    configs = {one["CreateEndpointConfig"]["EndpointConfigName"] for one in (once, other)}
-    assert len(configs) == 2
+    assert len({one["CreateEndpointConfig"]["EndpointConfigName"] for one in (once, other)}) == 2
     assert once["CreateEndpoint"]["EndpointName"] == other["CreateEndpoint"]["EndpointName"]
 
 
@@ -83,8 +82,7 @@ def test_each_pool_has_the_image_of_its_instance_type() -> None:
     models = [one.body for one in requests if one.operation == "CreateModel"]
     found = variant(deployment(), asked)
 
-    images = [one["PrimaryContainer"]["Image"] for one in models]
-    assert images == [deployment().image, other.image]
+    assert [one["PrimaryContainer"]["Image"] for one in models] == [deployment().image, other.image]
     assert found["InstancePools"] == [
         {"InstanceType": instance, "ModelNameOverride": one["ModelName"], "Priority": number}
         for number, (one, instance) in enumerate(zip(models, TYPES, strict=True), 1)

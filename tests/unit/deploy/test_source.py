@@ -119,8 +119,7 @@ def test_a_name_is_a_dns_label(text: str, label: str) -> None:
 
 def test_names_in_other_letters_are_deployments_of_their_own() -> None:
     names = ("模型-7b", "型模-7b", "модель-7b", "7b", "模型", "модель")
-    labels = {dns_label(name) for name in names}
-    assert len(labels) == len(names)
+    assert len({dns_label(name) for name in names}) == len(names)
 
 
 def test_two_long_names_are_two_deployments() -> None:

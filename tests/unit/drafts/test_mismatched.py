@@ -89,8 +89,7 @@ def test_what_engines_stand_is_remarked_on_or_passed(case: dict[str, Any]) -> No
     except PlanRejected as rejected:  # for something else
         found = rejected.findings
 
-    severity = next((one.severity for one in found if one.code == case["code"]), "")
-    assert severity == case["severity"]
+    assert next((one.severity for one in found if one.code == case["code"]), "") == case["severity"]
 
 
 def warned(kind: str, draft: ModelFiles, model: ModelFiles, family: str = "vllm") -> list[str]:

@@ -176,8 +176,7 @@ def three_layers(model: ModelFiles) -> ModelFiles:
         for layer in (1, 2)
         for one in head
     )
-    grown = replace(model, tensors=(*model.tensors, *more))
-    return with_config(grown, num_nextn_predict_layers=3)
+    return with_config(replace(model, tensors=(*model.tensors, *more)), num_nextn_predict_layers=3)
 
 
 def test_as_many_tokens_as_layers_are_proposed_where_nothing_is_said() -> None:

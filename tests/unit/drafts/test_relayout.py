@@ -99,9 +99,7 @@ def test_a_head_in_its_authors_format_is_served_as_it_is() -> None:
 
 
 def test_layers_that_sglang_counts_otherwise_are_stated_for_both_engines() -> None:
-    nested = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
-
-    for changed in (nested, LAYERS):
+    for changed in ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}, LAYERS):
         head = heads.eagle3(LLAMA_3_8B, **changed)
         config = config_of(laid_out(head, eagle3(head), "vllm", "model.safetensors")["config.json"])
         assert config["eagle_aux_hidden_state_layer_ids"] == [2, 16, 29]

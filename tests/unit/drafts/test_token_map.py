@@ -40,9 +40,7 @@ def test_a_map_is_judged_by_its_values(
 def test_the_map_of_medusa_heads_has_ids(
     ids: tuple[int, ...], ends: tuple[int, ...], found: tuple[tuple[str, str], ...]
 ) -> None:
-    values = HeadValues(token_map=ids, end_tokens=ends)
-
-    told(list(check_medusa_map(values, MODEL_TOKENS)), found)
+    told(list(check_medusa_map(HeadValues(token_map=ids, end_tokens=ends), MODEL_TOKENS)), found)
 
 
 def test_values_that_nobody_could_read_are_named() -> None:

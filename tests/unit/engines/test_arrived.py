@@ -243,8 +243,7 @@ def test_tgi_is_asked_for_formats_inside_compressed_tensors(form: str, expected:
         arrived=read_arrived(model.config, model.tensors),
     )
 
-    found = [one.code for one in TgiFamily().check(plan) if "quantization" in one.code]
-    assert found == expected
+    assert [one.code for one in TgiFamily().check(plan) if "quantization" in one.code] == expected
 
 
 def test_every_version_of_the_lists_answers_for_every_writer() -> None:

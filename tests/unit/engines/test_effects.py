@@ -43,8 +43,7 @@ def lmi_keys() -> set[str]:
     images = [one for one in containers() if (one.family, one.engine) == ("lmi", "vllm")]
     keys: set[str] = set()
     for image in images:
-        schema = find_schema("vllm", image.engine_version)
-        read = lmi_options(schema, int(image.release)).types
+        read = lmi_options(find_schema("vllm", image.engine_version), int(image.release)).types
         keys |= asked_options(image, dict.fromkeys(read, "")).keys()
     return keys - options_of("vllm")
 

@@ -31,16 +31,14 @@ def limit_of(case: dict[str, Any], engine: str, version: str) -> int | str:
 @pytest.mark.parametrize("of", VERDICTS)
 def test_lengths_are_those_that_the_engine_derives(of: str) -> None:
     engine, _, version = of.partition("-")
-    found = {name: limit_of(CASES[name], engine, version) for name in VERDICTS[of]}
-    assert found == VERDICTS[of]
+    assert {name: limit_of(CASES[name], engine, version) for name in VERDICTS[of]} == VERDICTS[of]
 
 
 @pytest.mark.parametrize("variable", ["VLLM_ALLOW_LONG_MAX_MODEL_LEN"])
 @pytest.mark.parametrize(("value", "tokens"), [("1", 0), ("0", 40960)])
 def test_a_variable_lifts_the_limit(variable: str, value: str, tokens: int) -> None:
     config = CASES["qwen3"]["config"]
-    found = length_limit("vllm", "0.33.0", config, environment={variable: value})
-    assert found.tokens == tokens
+    assert length_limit("vllm", "0.33.0", config, environment={variable: value}).tokens == tokens
 
 
 def test_an_engine_without_a_row_takes_what_the_model_states() -> None:

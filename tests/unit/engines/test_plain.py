@@ -53,9 +53,7 @@ def test_the_environment_is_then_that_of_the_image_without_a_draft() -> None:
 
 def test_mounted_medusa_heads_cannot_be_switched_off() -> None:
     """The mount's root is the heads; no variable of the image says so."""
-    plan = plan_for("tgi", draft=MEDUSA_V1, weights="mounted")
-
-    assert without_draft(config_of(plan)) is None
+    assert without_draft(config_of(plan_for("tgi", draft=MEDUSA_V1, weights="mounted"))) is None
 
 
 @cases("the_kind_of_draft_is_read_from_the_label")

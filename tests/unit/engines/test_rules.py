@@ -76,8 +76,7 @@ def test_a_fact_that_nobody_has_holds_nothing() -> None:
 
 @cases("a_rule_is_of_its_versions")
 def test_a_rule_is_of_its_versions(version: str, expected: bool) -> None:
-    rule = read_rule({**ROW, "since": "0.14.0", "before": "0.18.0"})
-    assert rule.is_of(version) is expected
+    assert read_rule({**ROW, "since": "0.14.0", "before": "0.18.0"}).is_of(version) is expected
 
 
 def test_what_is_no_version_is_judged_as_the_newest() -> None:
@@ -113,8 +112,7 @@ def test_a_plan_says_what_rules_ask_for() -> None:
 def test_a_length_that_a_model_does_not_limit_is_no_fact(
     positions: int, stated: int | None
 ) -> None:
-    facts = model_facts(replace(MIXTRAL, max_positions=positions))
-    assert facts.get("max_positions") == stated
+    assert model_facts(replace(MIXTRAL, max_positions=positions)).get("max_positions") == stated
 
 
 def test_facts_of_a_mixture_count_all_its_experts() -> None:

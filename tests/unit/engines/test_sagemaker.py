@@ -45,9 +45,7 @@ def test_what_sagemaker_does_not_take_is_an_error(name: str, value: str, count: 
 
 
 def test_more_than_an_inference_component_takes_is_a_warning() -> None:
-    env = {f"A{number}": "x" for number in range(17)}
-
-    assert found(env) == [("warning", "sagemaker-limit")]
+    assert found({f"A{number}": "x" for number in range(17)}) == [("warning", "sagemaker-limit")]
     assert found({f"A{number}": "x" for number in range(16)}) == []
 
 

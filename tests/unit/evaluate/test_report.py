@@ -16,9 +16,7 @@ def test_everything_that_matters_is_in_one_line() -> None:
 
 
 def test_what_the_noise_explains_is_said_to_be_none() -> None:
-    same = quality_report(kld_mean=1e-9, kld_p99=1e-8, top1_agreement=1.0)
-
-    line, *more = quality_lines(same)
+    line, *more = quality_lines(quality_report(kld_mean=1e-9, kld_p99=1e-8, top1_agreement=1.0))
 
     assert "no measurable change" in line
     assert "KLD mean" not in line

@@ -72,9 +72,7 @@ def test_a_key_is_for_its_owner_alone(environment: Environment, own: Path) -> No
 
 
 def test_keys_differ(tmp_path: Path) -> None:
-    made = {make_key({"XDG_CONFIG_HOME": str(tmp_path / name)}).id for name in ("a", "b")}
-
-    assert len(made) == 2
+    assert len({make_key({"XDG_CONFIG_HOME": str(tmp_path / name)}).id for name in ("a", "b")}) == 2
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o602, 0o777], ids=oct)

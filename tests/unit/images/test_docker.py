@@ -48,8 +48,7 @@ def spec(*blobs: Blob) -> ImageSpec:
 
 
 def write(sink: DockerSink, image: ImageSpec, reader: BlobReader, root: Path) -> ImageRef:
-    written = write_image(image, [sink], reader=reader, index=DigestIndex(root / "index"))
-    return written.refs[0]
+    return write_image(image, [sink], reader=reader, index=DigestIndex(root / "index")).refs[0]
 
 
 class FakeEngine:
@@ -129,8 +128,7 @@ def test_two_loads_of_one_image_hold_the_same_files(tmp_path: Path) -> None:
 def test_an_engine_that_does_not_take_the_archive_is_explained(
     tmp_path: Path, said: dict[str, str], exit_code: int, hint: str
 ) -> None:
-    engine = LoadingEngine("http://10.0.0.1:2375", says=(said,))
-    sink = sink_of(engine, "docker:m:1")
+    sink = sink_of(LoadingEngine("http://10.0.0.1:2375", says=(said,)), "docker:m:1")
     blobs = [shard(tmp_path / f"shard-{number}") for number in range(3)]
 
     with pytest.raises(PackagerError) as failed:
@@ -179,8 +177,7 @@ def test_the_failure_is_told_and_not_what_it_cost_another_layer(tmp_path: Path) 
         threading.Event().wait(0.1)
         raise SourceChanged("shard")
 
-    engine = LoadingEngine("http://10.0.0.1:2375")
-    sink = sink_of(engine, "docker:m:1")
+    sink = sink_of(LoadingEngine("http://10.0.0.1:2375"), "docker:m:1")
     sink.writer = writer  # type: ignore[method-assign, assignment]
     names = ("first", "second")
     layers = [layer_with(shard(tmp_path / name), created_by=name) for name in names]
@@ -340,9 +337,7 @@ def test_a_broken_archive_is_refused_and_leaves_nothing(tmp_path: Path, broken: 
 
 def test_names_in_the_archive_never_become_paths(tmp_path: Path) -> None:
     layer = {"../../../escape": CONFIG_LAYERS[0]}
-    engine = SavingEngine(saved(layer, **{"/absolute": b"x"}))
-
-    base_of(engine, tmp_path / "deep" / "cache")
+    base_of(SavingEngine(saved(layer, **{"/absolute": b"x"})), tmp_path / "deep" / "cache")
 
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 

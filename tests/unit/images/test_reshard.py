@@ -94,9 +94,7 @@ def single(tmp_path: Path) -> Path:
 
 
 def test_the_shards_hold_the_same_tensors_and_metadata(single: Path, tmp_path: Path) -> None:
-    files = split_large([weights_of(single)], header_of, limit=MIB)
-
-    out = written(files, tmp_path / "out")
+    out = written(split_large([weights_of(single)], header_of, limit=MIB), tmp_path / "out")
     shards = sorted(out.glob("*.safetensors"))
     assert [path.name for path in shards] == [
         f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)
@@ -117,9 +115,7 @@ def test_the_shards_hold_the_same_tensors_and_metadata(single: Path, tmp_path: P
 
 
 def test_layers_of_shards_stay_within_the_limit_and_are_alike_in_size(single: Path) -> None:
-    shards = split_large([weights_of(single)], header_of, limit=MIB)[:-1]
-
-    sizes = layer_sizes(shards)
+    sizes = layer_sizes(split_large([weights_of(single)], header_of, limit=MIB)[:-1])
     assert max(sizes) <= MIB
     assert min(sizes) > max(sizes) * 0.8
 
@@ -263,8 +259,6 @@ def test_headers_of_many_small_tensors_count_for_the_limit(tmp_path: Path) -> No
     write_safetensors(path, {f"layer.{number:05}.bias": ("U8", (16,)) for number in range(5_000)})
     limit = 128 * 1024
 
-    shards = split_large([weights_of(path)], header_of, limit=limit)[:-1]
-
-    sizes = layer_sizes(shards)
+    sizes = layer_sizes(split_large([weights_of(path)], header_of, limit=limit)[:-1])
     assert len(sizes) > 1
     assert max(sizes) <= limit

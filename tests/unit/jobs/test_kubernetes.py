@@ -55,8 +55,7 @@ def documents(
 @pytest.mark.parametrize("version", VERSIONS)
 @cases("the_manifests_are_valid_size")
 def test_the_manifests_are_valid(version: str, size: PodSize, changes: dict[str, Any]) -> None:
-    limited = job(limits=Limits(run_s=3600))
-    for given, files in ((limited, FILES), (job(), {})):
+    for given, files in ((job(limits=Limits(run_s=3600)), FILES), (job(), {})):
         for one in documents(given, files, size, **changes):
             kubernetes_validate.validate(one, version, strict=True)
 

@@ -117,9 +117,7 @@ def test_the_log_has_steps_that_begin_and_end(event: dict[str, object], lines: l
 
 
 def test_a_log_line_has_time_and_stage_and_stays_one_line(tmp_path: Path) -> None:
-    log = Log(tmp_path / "log.txt")
-
-    log.write(AT, "build", ["a\rb", "https://me:secret@hub/x"])
+    Log(tmp_path / "log.txt").write(AT, "build", ["a\rb", "https://me:secret@hub/x"])
 
     assert (tmp_path / "log.txt").read_text() == (
         "2026-03-01T12:00:00.123Z build a\\rb\n2026-03-01T12:00:00.123Z build https://***@hub/x\n"

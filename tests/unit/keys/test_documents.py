@@ -139,9 +139,7 @@ def test_an_under_keyed_document_is_caught() -> None:
     class UnderKeyed(documents.DraftHeadKey):
         tokens: Annotated[int, Field(exclude=True)]  # vllm#53366: the field that was forgotten
 
-    forgetful = UnderKeyed(**dict(DRAFT), tokens=5)
-
-    assert without_effect(forgetful) == [("tokens",)]
+    assert without_effect(UnderKeyed(**dict(DRAFT), tokens=5)) == [("tokens",)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.kind)
@@ -189,8 +187,7 @@ def test_one_text_in_two_unicode_forms_gives_one_key(document: KeyDocument) -> N
             forms = [("caf\u00e9", "cafz"), ("cafe\u0301", "cafz")]
         else:
             continue
-        keys = {key_if_allowed(put_at(document, place, form)) for form in forms}
-        assert len(keys) == 1, place
+        assert len({key_if_allowed(put_at(document, place, form)) for form in forms}) == 1, place
 
 
 def key_if_allowed(document: KeyDocument) -> str | None:
@@ -244,8 +241,7 @@ def test_fine_tunes_share_graphs_that_hold_no_weights() -> None:
 
 
 def test_equal_content_of_two_kinds_has_two_keys() -> None:
-    other = TENSORRT.model_copy(update={"kind": "neuron"})
-    assert key_of(other) != key_of(TENSORRT)
+    assert key_of(TENSORRT.model_copy(update={"kind": "neuron"})) != key_of(TENSORRT)
 
 
 @cases("refused")

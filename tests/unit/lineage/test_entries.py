@@ -61,8 +61,7 @@ def test_a_result_comes_from_data_and_a_model_by_their_digests() -> None:
     found = entry_fragment(QUANTIZED)
 
     assert edges(found) == {("data", "step"), ("model", "step"), ("step", "artifact")}
-    labels = {node.kind: node.label for node in found.nodes}
-    assert labels == TABLES["labels"]
+    assert {node.kind: node.label for node in found.nodes} == TABLES["labels"]
 
 
 def test_the_model_of_a_step_is_the_artifact_of_the_step_before() -> None:

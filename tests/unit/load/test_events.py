@@ -12,8 +12,7 @@ cases = cases_of(__file__)
 
 def read(*pieces: bytes, lines: bool = False) -> list[object]:
     reader = EventReader(lines=lines)
-    found = [event for piece in pieces for event in reader.feed(piece)]
-    return [*found, *reader.end()]
+    return [*[event for piece in pieces for event in reader.feed(piece)], *reader.end()]
 
 
 @cases("streams")

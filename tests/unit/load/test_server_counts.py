@@ -53,9 +53,7 @@ def other(answer: bytes, status: int = 200) -> Any:
 
 @pytest.mark.parametrize("post", [vllm, tgi])
 def test_a_text_is_counted_without_what_the_server_puts_around_it(post: Any) -> None:
-    counter = ServerCounter(post, "a model")
-
-    assert counter.count("one two three") == 3
+    assert ServerCounter(post, "a model").count("one two three") == 3
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,7 @@ def test_each_endpoint_has_its_path_and_its_body(kind: Any, path: str, field: st
 
 
 def test_a_conversation_has_its_turns_and_answers_longer_than_questions() -> None:
-    request = one("multi_turn_chat")
-    messages = request.body["messages"]
+    messages = one("multi_turn_chat").body["messages"]
 
     assert [one["role"] for one in messages] == 3 * ["user", "assistant"] + ["user"]
     lengths = [estimate_tokens(one["content"]) for one in messages]
@@ -228,8 +227,7 @@ def test_all_requests_of_all_loads_share_the_system_prompt() -> None:
 
 
 def test_documents_come_before_the_question_about_them() -> None:
-    request = one("rag_document_qa")
-    (text,) = texts(request)
+    (text,) = texts(one("rag_document_qa"))
     parts = text.split("\n\n")
 
     heads = [part.splitlines()[0] for part in parts[:-1]]

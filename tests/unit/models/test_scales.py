@@ -75,9 +75,7 @@ def read(model: ModelFiles, **limits: int) -> ScaleValues:
 def test_a_scale_that_is_not_finite_is_found(tmp_path: Path, kind: str, value: bytes) -> None:
     one = SPELLED[kind][0]
     own = one * (COUNT - 1) + value
-    model = written(tmp_path, {"a_scale": (kind, one * COUNT), "b_scale": (kind, own)})
-
-    found = read(model)
+    found = read(written(tmp_path, {"a_scale": (kind, one * COUNT), "b_scale": (kind, own)}))
 
     assert (found.not_finite, found.zero, found.some_zero) == (("b_scale",), (), ())
     assert found.read_bytes == found.total_bytes == 2 * COUNT * len(one)
@@ -96,9 +94,7 @@ def test_a_scale_that_is_0_throughout_is_found(tmp_path: Path, kind: str, value:
 @pytest.mark.parametrize("kind", ["F32", "F64", "F16", "BF16"])
 def test_a_single_0_among_scales_is_told_from_a_scale_of_0(tmp_path: Path, kind: str) -> None:
     one, _, (zero, *_) = SPELLED[kind]
-    model = written(tmp_path, {"a_scale": (kind, one * (COUNT - 1) + zero)})
-
-    found = read(model)
+    found = read(written(tmp_path, {"a_scale": (kind, one * (COUNT - 1) + zero)}))
 
     assert (found.zero, found.some_zero) == ((), ("a_scale",))
 

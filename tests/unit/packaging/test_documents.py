@@ -80,9 +80,7 @@ def test_commands_and_options_that_a_page_names_are_there(path: Path) -> None:
         line.strip() for shown in help_texts for line in shown if "  packager " in f"  {line}"
     ]
 
-    wrong = [f"{line}: {told}" for line in lines if (told := misspelt(line))]
-
-    assert wrong == []
+    assert [f"{line}: {told}" for line in lines if (told := misspelt(line))] == []
 
 
 def misspelt(line: str) -> str:
@@ -98,8 +96,7 @@ def misspelt(line: str) -> str:
             break
         below = command.get_command(context, rest[0])
         if below is None:
-            default = getattr(command, "default", None)
-            return "" if default else f"no command {rest[0]!r}"
+            return "" if getattr(command, "default", None) else f"no command {rest[0]!r}"
         command, rest = below, rest[1:]
     if "--" in rest:  # what a job runs is a command, too
         later = rest[rest.index("--") + 1 :]

@@ -146,8 +146,7 @@ def test_after_a_benchmark_each_load_is_within_its_new_band(tmp_path: Path, plan
     told = {point.concurrency: point for point in fitted.points}
     for concurrency, (tpot_ms, _) in MEASURED.items():
         point = told[concurrency]
-        off = abs(tpot_ms / (1e3 * point.tpot_s) - 1)
-        assert off <= fitted.band_at(concurrency), concurrency
+        assert abs(tpot_ms / (1e3 * point.tpot_s) - 1) <= fitted.band_at(concurrency), concurrency
 
 
 def test_loads_at_a_rate_and_loads_without_a_time_per_token_say_nothing(tmp_path: Path) -> None:

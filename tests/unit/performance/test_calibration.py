@@ -72,9 +72,7 @@ def test_one_measured_point_never_narrows_a_band(found: Setup) -> None:
 @cases("fits")
 def test_a_fit_to_measurements(case: Case) -> None:
     scale = Scale(**case["by"]) if "by" in case else UNSCALED
-    measured = times(ON_L40S, case["at"], scale, *case.get("off", ()))
-
-    found = calibrate(measured, case["general"])
+    found = calibrate(times(ON_L40S, case["at"], scale, *case.get("off", ())), case["general"])
 
     assert {name: getattr(found, name) for name in case["fit"]} == case["fit"]
     for concurrency, band in case.get("bands", {}).items():
@@ -86,9 +84,7 @@ def test_a_fit_to_measurements(case: Case) -> None:
 
 
 def test_a_fit_inside_a_narrow_general_band_keeps_what_that_covered_elsewhere() -> None:
-    points = times(ON_L40S, (1, 4, 16), UNSCALED, 1.05, 1.05, 1.05)
-
-    fit = calibrate(points, 0.06)
+    fit = calibrate(times(ON_L40S, (1, 4, 16), UNSCALED, 1.05, 1.05, 1.05), 0.06)
 
     far = predict_point(ON_L40S, QUESTIONS, 512).tpot_s
     moved = predict_point(ON_L40S, QUESTIONS, 512, scale=fit.scale).tpot_s
@@ -113,9 +109,7 @@ def test_factors_that_made_the_measurements_are_found() -> None:
 
 
 def test_points_that_contradict_each_other_widen_the_band() -> None:
-    alternating = times(ON_L40S, (1, 2, 4, 8, 16, 32), UNSCALED, 1, 2.2, 1, 2.2, 1, 2.2)
-
-    fit = calibrate(alternating, 0.2)
+    fit = calibrate(times(ON_L40S, (1, 2, 4, 8, 16, 32), UNSCALED, 1, 2.2, 1, 2.2, 1, 2.2), 0.2)
 
     assert fit.band > 0.4
     assert fit.outside == fit.band

@@ -168,8 +168,7 @@ def test_a_shorter_length_is_taken_only_where_no_split_holds_the_longer() -> Non
 
     assert layout.shape.max_total_tokens == 8192
     assert layout.split.tp_degree > 1
-    alone = taken(replace(tight, splits=(Split(tp_degree=1),)))
-    assert alone.shape.max_total_tokens == 4096
+    assert taken(replace(tight, splits=(Split(tp_degree=1),))).shape.max_total_tokens == 4096
 
 
 def test_a_pipeline_and_idle_devices_wait_for_what_needs_neither() -> None:
@@ -260,9 +259,7 @@ def test_without_limits_each_token_must_come_within_a_tenth_of_a_second() -> Non
 
 @cases("sizes")
 def test_the_largest_that_fits_in_time(most: int, fits: int, in_time: int, expected: int) -> None:
-    found = choose_concurrency(most, lambda n: n <= fits, lambda n: n <= in_time)
-
-    assert found == expected
+    assert choose_concurrency(most, lambda n: n <= fits, lambda n: n <= in_time) == expected
 
 
 def test_few_questions_find_the_size() -> None:
@@ -309,8 +306,6 @@ def test_a_layout_that_is_predicted_alike_is_not_called_slower() -> None:
     """Experts cut or given out whole read the same bytes: 27,024 was "slower" than 27,024."""
     twin = replace(WHOLE[0], expert_parallel=True)
 
-    choice = choose_layout(replace(WAYS, splits=(WHOLE[0], twin)), Objective())
-
-    (alike,) = choice.passed_over
+    (alike,) = choose_layout(replace(WAYS, splits=(WHOLE[0], twin)), Objective()).passed_over
     assert alike.code == "split-alike"
     assert alike.reason == f"{twin.words} is predicted to be as fast as {WHOLE[0].words}"

@@ -184,8 +184,7 @@ def test_experts_are_all_calibrated() -> None:
 def test_a_small_model_has_one_thread_and_a_large_one_the_cores_of_the_machine(
     instance: str, env: dict[str, str], threads: int
 ) -> None:
-    step = step_of(EIGHT_B, USUAL, "awq", env=env)
-    assert threads_of(step, find_instance(instance)) == threads
+    assert threads_of(step_of(EIGHT_B, USUAL, "awq", env=env), find_instance(instance)) == threads
 
 
 @cases("described")
@@ -294,8 +293,7 @@ def test_without_amounts_past_runs_of_about_the_size_tell() -> None:
 
 def test_a_run_is_read_back_as_it_was_labelled() -> None:
     machine = machine_for(STEP, HERE, None)
-    label = label_of_run(STEP, machine)["effort"]
-    found = past_run(label, 77.0)
+    found = past_run(label_of_run(STEP, machine)["effort"], 77.0)
 
     assert found == past(round(ESTIMATED, 1), 77.0)
     assert timing_of(STEP, machine, (found,)).seconds == pytest.approx(ESTIMATED / 5)

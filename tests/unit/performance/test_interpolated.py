@@ -50,9 +50,7 @@ def test_three_measurements_on_a_line_narrow_the_band_to_what_benchmarks_repeat_
 ) -> None:
     measured = [point(setup, n, 0.010 * n) for n in (1, 2, 4)]
 
-    found = known(predict_between(SHORT, (1, 2, 4), measured))
-
-    assert found.band == 0.1
+    assert known(predict_between(SHORT, (1, 2, 4), measured)).band == 0.1
 
 
 def test_the_band_is_as_wide_as_the_error_at_a_measurement_that_is_left_out(setup: Setup) -> None:
@@ -82,9 +80,7 @@ def test_measurements_of_other_lengths_say_nothing(setup: Setup) -> None:
 
 
 def test_without_first_tokens_none_are_told(setup: Setup) -> None:
-    found = known(predict_between(SHORT, (1,), [point(setup, 1, 0.010, None)]))
-
-    bands = known(found.bands)
+    bands = known(known(predict_between(SHORT, (1,), [point(setup, 1, 0.010, None)])).bands)
     assert (bands.ttft, bands.throughput.share) == (None, 0.4)
 
 

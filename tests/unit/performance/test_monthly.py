@@ -49,9 +49,7 @@ def test_the_band_makes_a_range_of_machines() -> None:
 
 
 def test_a_discount_is_taken_off() -> None:
-    cost = known(monthly_cost(PLAN, predicted(ONE), 1, discount=0.25))
-
-    assert cost.usd == 1095.0
+    assert known(monthly_cost(PLAN, predicted(ONE), 1, discount=0.25)).usd == 1095.0
 
 
 def test_tokens_that_come_too_late_do_not_count() -> None:

@@ -118,9 +118,7 @@ def test_an_unknown_gpu_or_engine_is_named(instance: str, family: str, reason: s
     plan = plan_of(model_of(LLAMA_3_8B), instance, family="vllm")
     plan = replace(plan, container=replace(plan.container, engine=family))
 
-    found = ask(plan, QUESTIONS, (1,), CONFIG)
-
-    assert found == Opinion(source="aiconfigurator", reason=reason)
+    assert ask(plan, QUESTIONS, (1,), CONFIG) == Opinion(source="aiconfigurator", reason=reason)
 
 
 def test_a_model_without_a_config_is_not_asked_about(dense: Plan) -> None:

@@ -52,25 +52,20 @@ def test_the_fastest_comes_first_for_latency() -> None:
 
 
 def test_most_tokens_come_first_for_throughput() -> None:
-    ranking = rank([CHEAP, FAST], [], "throughput")
-
-    assert ranking.options[0].plan.instance.name == "ml.p5.48xlarge"
+    assert rank([CHEAP, FAST], [], "throughput").options[0].plan.instance.name == "ml.p5.48xlarge"
 
 
 def test_an_option_that_breaks_the_latency_limit_comes_last_for_throughput() -> None:
     slow = replace(FAST, in_time=False)
     assert FAST.point.output_tokens_s > CHEAP.point.output_tokens_s
 
-    ranking = rank([slow, CHEAP], [], "throughput")
-
-    assert ranking.options == (CHEAP, slow)
+    assert rank([slow, CHEAP], [], "throughput").options == (CHEAP, slow)
 
 
 def test_an_instance_keeps_its_best_option_only() -> None:
     slow = option_on("ml.g5.xlarge", "cost", max_batch=1)
 
-    ranking = rank([slow, CHEAP], [], "cost")
-    assert ranking.options == (CHEAP,)
+    assert rank([slow, CHEAP], [], "cost").options == (CHEAP,)
 
 
 def test_an_instance_without_a_price_comes_last() -> None:

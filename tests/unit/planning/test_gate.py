@@ -104,9 +104,7 @@ def test_a_scale_of_another_shape_is_refused_by_name(form: str, part: str) -> No
 
 
 def test_scales_for_other_groups_than_declared_are_refused() -> None:
-    model = arriving("awq", group_size=64)
-
-    assert one(model).code == "quantization-shape"
+    assert one(arriving("awq", group_size=64)).code == "quantization-shape"
 
 
 def test_experts_without_the_scales_of_their_blocks_are_refused() -> None:
@@ -151,8 +149,7 @@ def test_groups_in_different_formats_are_each_held_against_their_own() -> None:
     model = replace(both, config=TINY | {"quantization_config": stated}, tensors=tensors)
 
     assert codes(model) == []
-    damaged = one(without(model, f"{Q_PROJ}.weight_scale"))
-    assert damaged.code == "quantization-scale-missing"
+    assert one(without(model, f"{Q_PROJ}.weight_scale")).code == "quantization-scale-missing"
 
 
 def test_groups_of_one_format_and_different_sizes_are_each_held_against_their_own() -> None:
@@ -205,9 +202,7 @@ def test_a_weight_that_is_not_what_its_list_says_is_refused(
 
 @cases("plain_weights_on_the_list_of_ignored_ones_pass")
 def test_plain_weights_on_the_list_of_ignored_ones_pass(ignore: list[str]) -> None:
-    model = arriving("ct-w4a16", plain=("o_proj",), ignore=["lm_head", *ignore])
-
-    assert codes(model) == []
+    assert codes(arriving("ct-w4a16", plain=("o_proj",), ignore=["lm_head", *ignore])) == []
 
 
 @cases("each_writers_own_list_of_ignored_modules_is_read")
@@ -320,9 +315,7 @@ def test_awq_of_real_sizes_passes() -> None:
 
 def test_nvfp4_weights_alone_are_planned_for_gpus_without_fp4_arithmetic() -> None:
     weights = quantized.arguments(4, "float", "tensor_group", group_size=16)
-    model = arriving("ct-nvfp4", **compressed("nvfp4-pack-quantized", weights))
-
-    plan = plan_of(model, "g6.xlarge")
+    plan = plan_of(arriving("ct-nvfp4", **compressed("nvfp4-pack-quantized", weights)), "g6.xlarge")
 
     assert plan.precision == "nvfp4a16"
     assert plan.quantization is not None

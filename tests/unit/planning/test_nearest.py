@@ -98,9 +98,7 @@ def test_without_figures_the_price_of_an_hour_decides() -> None:
 
 @cases("machines_of_the_same_cloud_are_suggested")
 def test_machines_of_the_same_cloud_are_suggested(asked: str, moves_to: list[str]) -> None:
-    found = options_of(rejected(FP8_MODEL, asked))
-
-    assert found == [f"--instance {name}" for name in moves_to]
+    assert options_of(rejected(FP8_MODEL, asked)) == [f"--instance {name}" for name in moves_to]
 
 
 def test_equal_machines_of_one_price_are_planned_once() -> None:

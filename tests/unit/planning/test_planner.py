@@ -316,8 +316,7 @@ def test_a_split_that_the_server_refuses_leaves_the_others() -> None:
                 yield Finding("error", "heads-not-divisible", "such heads do not divide")
             yield from super().check(plan)
 
-    facts = facts_of(model, "g5.12xlarge")
-    plan = make_plan(facts, Refusing(), accelerator_of=accelerator_of)
+    plan = make_plan(facts_of(model, "g5.12xlarge"), Refusing(), accelerator_of=accelerator_of)
 
     assert plan.split != best
     assert plan.split.devices == 4

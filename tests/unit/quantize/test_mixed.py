@@ -105,9 +105,7 @@ def test_every_part_is_counted_by_its_own_scheme(
     quantize: str | None, layers: list[str], size: int, precision: str
 ) -> None:
     """Llama-3-8B: 16.06 GB, of which 1.34 are attention's, 5.64 billion weights the MLPs'."""
-    given = facts(MODELS["llama"], quantize=quantize, quantize_layer=tuple(layers) or None)
-
-    plan = planned(given)
+    plan = planned(facts(MODELS["llama"], quantize=quantize, quantize_layer=tuple(layers) or None))
 
     assert quantized_weight_bytes(plan.profile, plan.quantization) == size
     assert plan.precision == precision
@@ -166,9 +164,7 @@ def test_goals_and_tuning_leave_the_schemes_of_parts_as_they_are() -> None:
 def test_figures_of_one_scheme_are_not_taken_for_a_mix() -> None:
     asked = facts(MODELS["llama"], quantize="fp8", quantize_layer=("re:.*mlp.*=nvfp4",))
 
-    plan = planned(asked)
-
-    assert _quantizations(plan) == ("nvfp4a16+fp8",)
+    assert _quantizations(planned(asked)) == ("nvfp4a16+fp8",)
 
 
 def test_a_quantizer_that_cannot_mix_schemes_refuses_them() -> None:

@@ -296,8 +296,7 @@ def test_awq_is_written_in_its_own_format_where_the_engine_reads_only_that() -> 
 
 
 def test_tgi_is_told_that_the_weights_are_awq() -> None:
-    given = facts(model_of(LLAMA_3_8B), "ml.g5.xlarge", "tgi", quantize="awq")
-    plan = planned(given)
+    plan = planned(facts(model_of(LLAMA_3_8B), "ml.g5.xlarge", "tgi", quantize="awq"))
 
     assert plan.quantization is not None
     assert (plan.quantization.checkpoint_format, plan.container.family) == ("awq", "tgi")

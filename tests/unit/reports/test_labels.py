@@ -119,8 +119,7 @@ def test_a_stroke_crosses_nothing_beside_it(stroke: tuple[int, int, int, int]) -
 
 
 def test_a_label_leaves_the_line_free_where_it_can() -> None:
-    marks = [Mark(x=10.0**n, y=10.0**n, label=f"name{n}", title="") for n in range(4)]
-    chart = chart_of(marks)
+    chart = chart_of([Mark(x=10.0**n, y=10.0**n, label=f"name{n}", title="") for n in range(4)])
     points = [tuple(map(float, pair.split(","))) for pair in chart.line.split()]
     strokes = [Stroke(*start, *end) for start, end in itertools.pairwise(points)]
 

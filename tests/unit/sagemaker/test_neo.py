@@ -25,8 +25,7 @@ CONTEXT = read_context(VARIABLES)
 
 
 def request(text: str, **variables: str) -> dict[str, Any]:
-    wish = read_wish(text, {**VARIABLES, **variables})
-    fields = request_of(wish, CONTEXT, "ml.g5.12xlarge", 4)
+    fields = request_of(read_wish(text, {**VARIABLES, **variables}), CONTEXT, "ml.g5.12xlarge", 4)
     assert fields.pop("model") == "/opt/ml/model/input"
     assert fields.pop("instance") == "ml.g5.12xlarge"
     assert fields.pop("family") == "lmi"
@@ -41,9 +40,7 @@ def result(text: str, **variables: str) -> dict[str, str]:
 
 
 def test_the_directories_are_those_of_the_variables() -> None:
-    found = read_context(VARIABLES)
-
-    assert found == as_type(read_tables(__file__)["whole_context"], NeoContext)
+    assert read_context(VARIABLES) == as_type(read_tables(__file__)["whole_context"], NeoContext)
 
 
 @pytest.mark.parametrize("name", list(VARIABLES)[:4])

@@ -14,9 +14,7 @@ def pool(weight: float, *names: str) -> Pool:
 
 @cases("variants_share_requests_by_their_weights")
 def test_variants_share_requests_by_their_weights(draw: float, variant: str) -> None:
-    pools = {"one": pool(3, "a"), "two": pool(1, "b")}
-
-    assert pick_variant(pools, lambda: draw) == variant
+    assert pick_variant({"one": pool(3, "a"), "two": pool(1, "b")}, lambda: draw) == variant
 
 
 def test_a_variant_without_weight_gets_no_request() -> None:

@@ -11,9 +11,7 @@ from packager.serving.openai import Server
 
 
 def test_time_for_a_token_counts_tokens_and_not_chunks() -> None:
-    answer = ProbeResponse(tokens=6, chunks=2, first_s=1.0, last_s=1.5)
-
-    assert answer.tpot_s == 0.1
+    assert ProbeResponse(tokens=6, chunks=2, first_s=1.0, last_s=1.5).tpot_s == 0.1
     assert ProbeResponse(tokens=1, chunks=1, first_s=1.0, last_s=1.0).tpot_s is None
 
 
@@ -26,6 +24,4 @@ def test_an_address_that_is_none_is_refused_without_being_repeated(address: str)
 
 
 def test_a_question_says_which_it_was() -> None:
-    asked = probe_request(Sample(prompt="word " * 40), 4)
-
-    assert asked.shown == f"…{'word ' * 12}".rstrip()
+    assert probe_request(Sample(prompt="word " * 40), 4).shown == f"…{'word ' * 12}".rstrip()

@@ -44,9 +44,7 @@ def test_a_start_is_split_at_what_its_engine_says(
 def test_a_duration_tells_when_reading_began_where_no_line_does() -> None:
     log = "2026-11-27T10:00:50Z (Worker pid=5) INFO [x.py:1] Loading weights took 20.00 seconds\n"
 
-    marks = read_marks(log)
-
-    assert marks.weights_begin == at("2026-11-27T10:00:30")
+    assert read_marks(log).weights_begin == at("2026-11-27T10:00:30")
 
 
 def test_the_launchers_word_of_compiled_files_is_kept() -> None:
@@ -75,9 +73,7 @@ def test_an_answer_that_a_late_clock_has_before_the_engines_end_came_after_it() 
 def test_marks_before_the_start_or_swapped_are_no_parts() -> None:
     marks = StartMarks(weights_begin=50.0, weights_end=40.0, engine_end=120.0)
 
-    found = split_start(marks, started=60.0, ready=130.0)
-
-    assert parts(found) == (None, None, 80.0, 10.0, 0.0)
+    assert parts(split_start(marks, started=60.0, ready=130.0)) == (None, None, 80.0, 10.0, 0.0)
 
 
 @cases("times_are_read_as_docker_writes_them")

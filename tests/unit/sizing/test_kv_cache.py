@@ -69,6 +69,4 @@ def test_engines_keep_sparse_latents_in_their_own_ways(
     profile, _ = make_profile(plain("zai-org/GLM-5.2"))
     paging = replace(PAGING, packs_sparse=packs, shares_index=shares)
 
-    layout = make_layout(profile, "nvidia", 8, 1, paging, element_bytes=1)
-
-    assert layout.bytes_per_token == bytes
+    assert make_layout(profile, "nvidia", 8, 1, paging, element_bytes=1).bytes_per_token == bytes

@@ -206,11 +206,9 @@ def test_stages_of_a_pipeline_span_the_machines_and_nothing_is_copied() -> None:
 
 def test_experts_whose_number_does_not_divide_are_not_given_out() -> None:
     """Qwen1.5-MoE has 60 experts: not the same number on each of 8 devices."""
-    sixty = replace(MIXTRAL, experts=60, expert_size=1408)
-    splits = found(sixty, "ml.p5.48xlarge", "vllm").splits
+    splits = found(replace(MIXTRAL, experts=60, expert_size=1408), "ml.p5.48xlarge", "vllm").splits
 
-    spread = {split.expert_degree for split in splits if split.expert_parallel}
-    assert spread == {2, 4}
+    assert {split.expert_degree for split in splits if split.expert_parallel} == {2, 4}
 
 
 @cases("a_draft_is_laid_out_only_where_its_heads_divide")

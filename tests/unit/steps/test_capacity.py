@@ -36,9 +36,7 @@ def test_a_container_that_met_its_limit_is_not_counted_as_ours(
 
 @pytest.mark.parametrize("groups", ["0::/\n", "", "4:memory\n", "nonsense"])
 def test_without_a_counter_of_our_own_the_machine_s_is_read(tmp_path: Path, groups: str) -> None:
-    root = machine(tmp_path, proc__vmstat=VMSTAT, proc__self__cgroup=groups)
-
-    assert kernel_killed(root) == 7
+    assert kernel_killed(machine(tmp_path, proc__vmstat=VMSTAT, proc__self__cgroup=groups)) == 7
 
 
 def test_a_machine_that_counts_nothing_has_killed_nothing(tmp_path: Path) -> None:

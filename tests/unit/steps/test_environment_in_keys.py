@@ -84,9 +84,7 @@ def test_another_version_in_the_environment_is_another_key(changed: dict[str, st
 
 
 def test_packages_that_a_tool_names_stand_once() -> None:
-    tool = real("llmcompressor")
-
-    found = toolchain_of(tool.facts(None, python="3.11"))
+    found = toolchain_of(real("llmcompressor").facts(None, python="3.11"))
 
     assert "torch" not in found.environment
     assert "compressed-tensors" not in found.environment

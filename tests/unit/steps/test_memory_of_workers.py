@@ -15,9 +15,7 @@ def environment(tool: str, tmp_path: Path) -> dict[str, str]:
 
 def test_large_tensors_of_a_quantizer_are_given_back_when_they_are_freed(tmp_path: Path) -> None:
     """In heaps of threads they lay fallow: 2.77 GB were resident once, the bound was 2.35."""
-    seen = environment("llmcompressor", tmp_path)
-
-    assert seen["MALLOC_MMAP_THRESHOLD_"] == "1048576"
+    assert environment("llmcompressor", tmp_path)["MALLOC_MMAP_THRESHOLD_"] == "1048576"
 
 
 def test_other_workers_keep_what_they_allocate_again_and_again(tmp_path: Path) -> None:

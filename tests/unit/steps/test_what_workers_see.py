@@ -193,8 +193,7 @@ def test_what_only_travels_along_makes_nothing_anew(kind: str) -> None:
 
 
 def test_a_key_names_the_file_and_the_field_that_changed() -> None:
-    key = known(quantized("awq")({}, {"hidden_act": "gelu"}).key)
-    document = plain(key)
+    document = plain(known(quantized("awq")({}, {"hidden_act": "gelu"}).key))
 
     assert document["graph"]["architecture"]["hidden_act"] == '"gelu"'
     assert document["weights"]["files"] == {

@@ -153,8 +153,7 @@ def test_a_hopeless_candidate_that_the_user_named_is_measured() -> None:
 
 
 def test_a_candidate_has_the_same_id_on_machines_of_the_kind_and_another_by_its_build() -> None:
-    model = model_of(LLAMA_3_8B, name="org/llama")
-    one = plan_of(model, "ml.g5.12xlarge")
+    one = plan_of(model_of(LLAMA_3_8B, name="org/llama"), "ml.g5.12xlarge")
 
     assert identity_of(one, ASKED) == identity_of(replace(one, findings=()), ASKED)
     assert identity_of(one, ASKED) != identity_of(replace(one, kv_dtype="fp8"), ASKED)

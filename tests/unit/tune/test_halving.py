@@ -78,9 +78,7 @@ def test_standings_begin_with_the_best_and_say_who_was_dropped_when() -> None:
 
 
 def test_a_candidate_that_may_be_as_good_stays() -> None:
-    close = {"a": 100.0, "b": 99.0, "c": 98.5, "d": 98.0, "e": 50.0}
-
-    _, order = race(close)
+    _, order = race({"a": 100.0, "b": 99.0, "c": 98.5, "d": 98.0, "e": 50.0})
 
     assert sorted(order[5:9]) == ["a", "b", "c", "d"]  # the better half is two
 
@@ -96,9 +94,7 @@ def test_a_budget_drops_those_that_may_be_as_good() -> None:
 
 
 def test_candidates_that_cannot_be_told_apart_tie() -> None:
-    close = {"a": 100.0, "b": 99.9, "c": 60.0, "d": 50.0}
-
-    done, _ = race(close)
+    done, _ = race({"a": 100.0, "b": 99.9, "c": 60.0, "d": 50.0})
 
     assert [one.candidate for one in done.standings if one.ties_with_best] == ["b"]
 

@@ -94,9 +94,7 @@ def test_no_candidate_at_all_is_said() -> None:
 
 
 def test_names_of_candidates_cannot_write_lines_of_their_own() -> None:
-    hostile = BEST.model_copy(update={"name": "a\nbest       b\x1b[31m"})
-
-    lines = list(tune_lines(report(hostile)))
+    lines = list(tune_lines(report(BEST.model_copy(update={"name": "a\nbest       b\x1b[31m"}))))
 
     assert not [line for line in lines if line == "best       b" or "\x1b" in line]
 

@@ -37,9 +37,7 @@ def run(journal: Journal, workshop: FakeWorkshop, race: Race = RACE) -> Done:
 def test_it_finds_the_best_in_at_most_60_percent_of_all_rounds(journal: Journal, seed: int) -> None:
     workshop = FakeWorkshop(seed=seed)
 
-    done = run(journal, workshop)
-
-    assert done.best == BEST.replace(" ", "")
+    assert run(journal, workshop).best == BEST.replace(" ", "")
     assert len(workshop.measured) <= 14  # of 8 candidates in 3 rounds: 24
 
 

@@ -77,8 +77,7 @@ def test_an_authority_that_docker_has_for_the_host_is_trusted(
 ) -> None:
     (tmp_path / tls_registry).mkdir()
     shutil.copy(authority.file, tmp_path / tls_registry)
-    clients = RegistryClients(transport=Transport(certificates=tmp_path))
-    client = clients.at(tls_registry)
+    client = RegistryClients(transport=Transport(certificates=tmp_path)).at(tls_registry)
 
     digest = put_blob(client, "a/b", b"by docker's directory")
 

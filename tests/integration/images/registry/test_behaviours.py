@@ -52,8 +52,7 @@ class Contract:
 
     def __init__(self, registry: FakeRegistry, root: Path, size: int) -> None:
         self.registry, self.root, self.size = registry, root, size
-        quirks = registry.quirks
-        login = Credentials(user=USER, password=PASSWORD) if quirks.auth else None
+        login = Credentials(user=USER, password=PASSWORD) if registry.quirks.auth else None
         self.clients: RegistryClients = hasty_clients(find_credentials=lambda name: login)
 
     def name(self, repository: str) -> str:

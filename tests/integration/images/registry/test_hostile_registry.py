@@ -40,8 +40,7 @@ Answer = Callable[[Request], Reply]
 
 
 def at(server: HostileServer, user: str = "") -> RegistryClient:
-    clients = Clients()
-    return clients(user=user, password="pass-canary").at(server.host)
+    return Clients()(user=user, password="pass-canary").at(server.host)
 
 
 @contextmanager
@@ -235,8 +234,7 @@ def test_a_referrer_of_a_wrong_type_is_left_out(entry: str) -> None:
 @cases("head")
 def test_a_head_that_breaks_http_is_refused(text: bytes) -> None:
     with HostileServer(lambda request: text) as server, pytest.raises(REFUSED):
-        target = parse_registry_target(f"{server.host}/a/b:1")
-        read_documents(target, Platform(), hasty_clients())
+        read_documents(parse_registry_target(f"{server.host}/a/b:1"), Platform(), hasty_clients())
 
 
 @cases("a_length_that_cannot_be_read_is_none")

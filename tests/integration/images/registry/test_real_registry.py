@@ -36,8 +36,7 @@ def weights(tmp_path: Path) -> Layer:
 
 def push(sink: RegistrySink, clients: RegistryClients, image: ImageSpec, root: Path) -> ImageRef:
     reader = BlobReader([RegistryReader(clients=clients)])
-    written = write_image(image, [sink], reader=reader, index=DigestIndex(root / "index"))
-    return written.refs[0]
+    return write_image(image, [sink], reader=reader, index=DigestIndex(root / "index")).refs[0]
 
 
 def test_skopeo_checks_what_was_pushed(registry: str, weights: Layer, tmp_path: Path) -> None:
@@ -90,8 +89,7 @@ def test_credentials_of_docker_login_are_used(
 def test_an_upload_that_was_aborted_in_mid_body_is_really_cancelled(
     tmp_path_factory: pytest.TempPathFactory, registry: str, weights: Layer
 ) -> None:
-    sink = registry_sink(f"{registry}/real/cancelled:1", RegistryClients())
-    writer = sink.writer(weights)
+    writer = registry_sink(f"{registry}/real/cancelled:1", RegistryClients()).writer(weights)
     assert writer is not None
     for number, chunk in enumerate(BlobReader().chunks(weights.blob)):
         if number == 3:

@@ -95,8 +95,7 @@ def test_attaching_twice_changes_nothing(
 
     assert first == second
     assert len(found(client)) == 1
-    puts = fake.requests("PUT", f"/manifests/{TAG}")
-    assert len(puts) == (0 if listing else 1)
+    assert len(fake.requests("PUT", f"/manifests/{TAG}")) == (0 if listing else 1)
 
 
 def test_the_index_under_the_tag_is_the_one_of_the_specification(

@@ -122,8 +122,7 @@ def test_a_short_blob_is_a_bug_of_ours(clients: Clients) -> None:
 
 def test_abort_cancels_the_upload(clients: Clients) -> None:
     with FakeRegistry() as registry:
-        upload = uploading(registry, clients())
-        upload.writer.abort()
+        uploading(registry, clients()).writer.abort()
 
     assert registry.uploads == {}
     assert len(registry.requests("DELETE")) == 1

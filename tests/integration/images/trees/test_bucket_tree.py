@@ -82,8 +82,7 @@ def test_a_bucket_holds_the_files_of_a_directory(bucket: TreeInBucket, tmp_path:
     assert {tree.digest for tree in record.trees} == {record.digest}
     digest = hashlib.sha256(there["packager-tree.json"]).hexdigest()
     assert record.digest == f"sha256:{digest}"
-    names = [tree.name for tree in record.trees]
-    assert names == [f"{bucket.url}/m", f"dir:{tmp_path}/out"]
+    assert [tree.name for tree in record.trees] == [f"{bucket.url}/m", f"dir:{tmp_path}/out"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "on another machine"])

@@ -129,9 +129,7 @@ def test_a_node_that_fails_says_why(node: Node, way: str, kind: str, code: int, 
 
 
 def test_the_log_of_the_tool_comes_back_whole(node: Node) -> None:
-    done = node.run(node.step("status"))
-
-    said = lines(done)
+    said = lines(node.run(node.step("status")))
     assert "last words\n" in "".join(one.get("log", "") for one in said)
     assert said[-1]["error"]["log"].endswith("last words")
 

@@ -73,8 +73,7 @@ def test_a_registered_model_becomes_an_entry_that_its_key_document_finds(
         "optimum-neuron": "0.4.5",
     }
     into = tmp_path / "into"
-    result = place.cache.get_or_build(parse_document(document), lambda _: pytest.fail(), into)
-    assert result.hit
+    assert place.cache.get_or_build(parse_document(document), lambda _: pytest.fail(), into).hit
     for path in cache.glob("MODULE_*/*"):
         assert (into / path.relative_to(tmp_path / "tree")).read_bytes() == path.read_bytes()
 

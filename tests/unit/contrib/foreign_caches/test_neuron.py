@@ -105,8 +105,7 @@ def nest(module: Path) -> None:
 def test_a_graph_of_which_something_does_not_fit_is_left_out(
     tmp_path: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    cache = optimum_tree(tmp_path)
-    module = add_module(cache, 3)
+    module = add_module(optimum_tree(tmp_path), 3)
     spoil(module)
 
     [found] = find_compiler_caches(tmp_path)

@@ -149,8 +149,7 @@ def test_the_api_is_told_the_same_as_compose(tmp_path: Any) -> None:
     deployment = a_deployment(
         instance=find_instance("ml.g5.xlarge"), devices=1, read_only_root=True, grace_s=45
     )
-    files = ComposeDeployer().render(deployment, wanted).files
-    document = parse_document(files[0].text)
+    document = parse_document(ComposeDeployer().render(deployment, wanted).files[0].text)
 
     server = container_options(document, "server-a1", "tiny", tmp_path, {"GIVEN": "x$y"})
     front = container_options(document, "front", "tiny", tmp_path, {})

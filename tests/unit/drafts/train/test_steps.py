@@ -109,9 +109,7 @@ def test_the_head_that_is_trained_on_is_part_of_the_key() -> None:
     one = pinned(medusa_of_vllm(256, 2048), "e")
     other = pinned(medusa_of_vllm(256, 2048), "f")
 
-    keys = {key(step(MEDUSA)), key(step(MEDUSA, head=one)), key(step(MEDUSA, head=other))}
-
-    assert len(keys) == 3
+    assert len({key(step(MEDUSA)), key(step(MEDUSA, head=one)), key(step(MEDUSA, head=other))}) == 3
     made = step(MEDUSA, head=one)
     assert isinstance(made.key, DraftHeadKey)
     assert made.key.weights.draft is not None
@@ -148,9 +146,7 @@ def test_large_models_compute_in_the_precision_that_they_have() -> None:
 
 
 def test_a_head_trained_on_more_gpus_is_another() -> None:
-    keys = [key(step(gpus=gpus)) for gpus in (0, 1, 4)]
-
-    assert len(set(keys)) == 3
+    assert len({key(step(gpus=gpus)) for gpus in (0, 1, 4)}) == 3
 
 
 def test_gpus_are_asked_for_and_use_as_many_threads_as_they_like() -> None:

@@ -76,8 +76,7 @@ def test_an_index_names_the_tar_as_its_device_behind_its_own_blocks() -> None:
 
 def test_blocks_have_4096_bytes_where_all_data_allow_it() -> None:
     def made(offset: int, size: int, tar_size: int) -> tuple[int, int]:
-        node = Node(kind="file", mode=0o644, size=size, offset=offset)
-        tree = tree_with(node, tar_size)
+        tree = tree_with(Node(kind="file", mode=0o644, size=size, offset=offset), tar_size)
         return make_blob(tree).block_size, 1 << make_index(tree)[1024 + 12]
 
     assert made(4096, 8192, 16384) == (4096, 4096)
@@ -97,9 +96,7 @@ def test_our_weight_layers_have_blocks_of_4096_bytes() -> None:
 
 def test_hard_links_are_names_of_one_inode() -> None:
     node = Node(kind="file", mode=0o644)
-    tree = tree_with(node, 1024, (b"a", b"b"))
-
-    metadata = make_blob(tree).tail[3072:]
+    metadata = make_blob(tree_with(node, 1024, (b"a", b"b"))).tail[3072:]
 
     assert struct.unpack_from("<I", metadata, 128 + 44) == (2,)
     assert metadata[4096 : 4096 + 12 * 4].count(struct.pack("<Q", 4)) == 2
@@ -116,9 +113,7 @@ def test_links_of_a_directory_count_those_below_it() -> None:
 
 def test_extended_attributes_lie_behind_their_inode() -> None:
     noted = Node(kind="directory", mode=0o755, xattrs=((b"user.note", b"hi"),))
-    tree = LayerTree(nodes=(noted,), directories={0: {}}, tar_size=1024)
-
-    metadata = make_blob(tree).tail[3072:]
+    metadata = make_blob(LayerTree(nodes=(noted,), directories={0: {}}, tar_size=1024)).tail[3072:]
 
     assert struct.unpack_from("<HH", metadata, 64) == (1, 4)  # 12 bytes and three times 4
     assert metadata[128:152] == bytes(12) + b"\x04\x01\x02\x00notehi".ljust(12, b"\0")
@@ -149,8 +144,7 @@ def test_equal_trees_give_equal_bytes_whatever_the_order_of_names() -> None:
 
 @pytest.mark.parametrize("size", [2**32 * 512, 2**45])
 def test_what_its_addresses_cannot_reach_is_refused(size: int) -> None:
-    node = Node(kind="file", mode=0o644, size=1, offset=512)
-    tree = tree_with(node, size)
+    tree = tree_with(Node(kind="file", mode=0o644, size=1, offset=512), size)
 
     for make in (make_blob, make_index):
         with pytest.raises(LayerNotMountable, match="larger than its file system can address"):

@@ -38,9 +38,7 @@ def tree_of(*members: Member, format: int = tarfile.GNU_FORMAT) -> dict[bytes, N
 
 
 def test_a_file_has_its_header_and_the_place_of_its_data() -> None:
-    info = file("a/b.txt", b"hello", mode=0o4750, uid=5, gid=6, mtime=12345)
-
-    found = tree_of(info)
+    found = tree_of(file("a/b.txt", b"hello", mode=0o4750, uid=5, gid=6, mtime=12345))
 
     assert found == {
         b"": Node(kind="directory", mode=0o755),
@@ -126,9 +124,7 @@ def test_an_opaque_directory_is_marked_and_so_is_one_that_was_removed_and_is_the
 
 
 def test_records_of_aufs_are_passed_over() -> None:
-    found = tree_of(file(".wh..wh.plnk/1.2"), file(".wh..wh.aufs"), file("f"))
-
-    assert [*found] == [b"", b"f"]
+    assert [*tree_of(file(".wh..wh.plnk/1.2"), file(".wh..wh.aufs"), file("f"))] == [b"", b"f"]
 
 
 def test_pax_records_win_over_the_header() -> None:

@@ -112,6 +112,4 @@ def test_a_helper_name_is_no_path(home: Home) -> None:
 
 def test_secrets_are_in_no_repr() -> None:
     secrets = {"password": "s3cret", "identity_token": "s3cret", "registry_token": "s3cret"}
-    shown = repr(Credentials(user="alice", **secrets))
-
-    assert shown == "Credentials(user='alice')"
+    assert repr(Credentials(user="alice", **secrets)) == "Credentials(user='alice')"

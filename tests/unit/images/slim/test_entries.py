@@ -28,8 +28,7 @@ def header(flag: bytes, name: bytes = b"a", size: bytes = b"0") -> bytes:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_entry_is_found_and_its_bytes_are_the_archives(form: int) -> None:
     table = read_tables(__file__)
-    members = [member(*entry) for entry in table["members"]]
-    data = tar_of(members, form)
+    data = tar_of([member(*entry) for entry in table["members"]], form)
     stream, kept = TarStream(chunked(data)), b""
     found = []
     for entry in stream:

@@ -259,8 +259,7 @@ def labelled(base: BaseImage, text: str) -> BaseImage:
 def test_the_label_says_from_what_by_which_rules_and_for_which_machines(tmp_path: Path) -> None:
     vllm = "opt/lib/python3.11/site-packages/vllm"
     base = base_with([file(f"{vllm}/_C_AVX2.abi3.so", LARGE), file(f"{MAN}/a", b"a"), KEPT])
-    slim = made(base, tmp_path, WITH_BF16)
-    config = documents(slim)["config"]
+    config = documents(made(base, tmp_path, WITH_BF16))["config"]
 
     expected = {"from": base.digest, **read_tables(__file__)["label"]}
     assert json.loads(config["Labels"][LABEL]) == expected
@@ -335,8 +334,7 @@ def test_what_is_attached_names_no_directory_of_this_machine(tmp_path: Path) -> 
 
 
 def test_entries_of_devices_stay(tmp_path: Path) -> None:
-    device = file(f"{MAN}/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
-    base = base_with([device, PAGE])
+    base = base_with([file(f"{MAN}/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3), PAGE])
 
     [layer] = tars(base, slimmed(base, tmp_path))
 

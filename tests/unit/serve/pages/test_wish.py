@@ -64,9 +64,7 @@ def test_a_directory_means_the_same_wherever_the_job_runs(
     (tmp_path / "model").mkdir()
     monkeypatch.chdir(tmp_path)
 
-    request = request_of(here(Path("./model")), SETTINGS)
-
-    assert request["model"] == str(tmp_path / "model")
+    assert request_of(here(Path("./model")), SETTINGS)["model"] == str(tmp_path / "model")
 
 
 def test_a_form_that_is_right_has_no_faults() -> None:

@@ -93,9 +93,7 @@ HEADED = Blob((Inline(b"head"), FileRange(path="/m", offset=0, length=3)))
 def test_a_file_is_named_by_what_it_holds_unless_its_bytes_travel(
     file: ModelFile, place: str, origin: str, travels: bool
 ) -> None:
-    step = replace(STEP, inputs={"model": StepInput(files=(file,))})
-
-    [named] = sent(step).inputs["model"]
+    [named] = sent(replace(STEP, inputs={"model": StepInput(files=(file,))})).inputs["model"]
 
     assert (named.place, named.origin) == (place, origin)
     assert (named.path, named.size, named.sha256) == (file.path, file.size, file.sha256)

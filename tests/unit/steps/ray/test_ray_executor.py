@@ -171,8 +171,7 @@ def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(world: Run, end: li
 
 
 def test_what_is_lost_again_and_again_ends_with_a_failure_that_says_so(world: Run) -> None:
-    lost = [WorkerCrashedError("the node had no memory")]
-    node = world(*[lost] * 4)
+    node = world(*[[WorkerCrashedError("the node had no memory")]] * 4)
 
     with pytest.raises(StepLost, match=r"was lost 4 times .*the node had no memory") as caught:
         node.run()
