@@ -15,7 +15,6 @@ from botocore.validate import ParamValidator
 from packager.jobs.values import Job, JobStatus, NewJob
 from tests.support.sagemaker_bodies import STATED
 
-ROLE = STATED["benchmark"]["RoleArn"]
 CREATED = datetime(2026, 11, 23, 10, 0, 0, 123456, tzinfo=UTC)
 
 SYNTHETIC = STATED["synthetic"]

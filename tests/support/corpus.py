@@ -42,9 +42,6 @@ VERDICTS = ("accepted", "refused", "dropped", "undecided")
 POLICIES = frozenset(("remote-code", "credential-in-image"))
 
 # Models as the engines get them: config.json of the real size, without weights.
-CONFIGS: Mapping[str, Mapping[str, Any]] = json.loads(
-    (CORPUS / "configs.json").read_text(encoding="utf-8")
-)
 PROFILES = {
     "llama": replace(LLAMA_8B, model_type="llama"),
     "mixtral": replace(

@@ -13,7 +13,6 @@ from tests.support.places import DATA
 _STATED: dict[str, Any] = tomllib.loads(
     (DATA / "deploy" / "deployment.toml").read_text(encoding="utf-8")
 )
-DIGEST = _STATED["digest"]
 ROLE = "arn:aws:iam::123456789012:role/service-role/serve"
 CU13, CU12 = "al2023-ami-sagemaker-inference-gpu-4-1", "al2-ami-sagemaker-inference-gpu-3-1"
 GIB = 1024**3

@@ -16,7 +16,6 @@ from tests.support.cache_entries import CHECKPOINT, files_below, files_of
 from tests.support.cache_opening import open_local
 from tests.support.cache_places import Mount
 
-KIB = 1024
 LARGE = b"ours" * 1024  # its build leaves 400 KiB
 
 

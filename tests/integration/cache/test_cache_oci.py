@@ -106,16 +106,6 @@ def exchange(tmp_path: Path) -> Iterator[Exchange]:
         yield Exchange(tmp_path, fake)
 
 
-def test_an_entry_goes_through_a_registry(exchange: Exchange) -> None:
-    exchange.push()
-    tag = f"quantized-checkpoint-{exchange.entry.key[:16]}"
-
-    done = exchange.pull(f"{exchange.registry.host}/team/cache:{tag}")
-
-    assert done == Imported(published=(exchange.entry,), known=())
-    assert exchange.arrived() == files_of(b"tensors")
-
-
 def test_the_artifact_is_as_specified(exchange: Exchange) -> None:
     exchange.push()
 

@@ -13,16 +13,6 @@ from tests.support.commandline import TINY
 ON_EIGHT = ["--model", str(TINY), "--instance", "ml.p5.48xlarge", "--family", "vllm"]
 
 
-def test_copies_are_planned_and_one_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", *ON_EIGHT]) == 0
-    assert "8 devices: TP 1 x 8 copies (data parallel)" in capsys.readouterr().out
-
-    assert run(["plan", *ON_EIGHT, "--tp-degree", "2", "--dp-degree", "1", "--pp-degree", "1"]) == 0
-    text = capsys.readouterr().out
-    assert "2 of 8 devices: TP 2" in text
-    assert "6 stay idle: DP 1 is requested" in " ".join(text.split())
-
-
 def test_an_image_of_several_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     on_two = [*ON_EIGHT, "--nodes", "2"]
     output = f"oci:{tmp_path / 'two'}"

@@ -150,13 +150,6 @@ def test_a_failed_job_is_described(optimize: Packager, bucket: Bucket, store: Jo
     assert store.get("optimization", AWQ["OptimizationJobName"]).status == "failed"
 
 
-def test_a_name_is_used_once(optimize: Packager, bucket: Bucket) -> None:
-    body = json.dumps(_without_model(bucket))
-    optimize("--cli-input-json", body, *HERE, status=6)
-
-    assert "modelbuilderjob-3f2a" in optimize("--cli-input-json", body, *HERE, status=2).err
-
-
 def test_a_detached_job_runs_alone(optimize: Packager, bucket: Bucket, store: JobStore) -> None:
     done = optimize("--cli-input-json", json.dumps(_without_model(bucket)), *HERE, "--detach")
 

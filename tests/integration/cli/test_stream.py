@@ -106,14 +106,6 @@ def test_only_what_a_new_commit_changed_is_read(remote: Remote, hub: FakeHub, mo
     assert shard_bytes <= transfer["bytes_read"] < shard_bytes + 100_000
 
 
-def test_connections_that_drop_do_not_stop_a_build(remote: Remote, hub: FakeHub) -> None:
-    hub.drops[SHARD] = [2_000_000, 1_500_000]
-
-    remote.build("hf://acme/tiny", "oci:out")
-
-    assert hub.drops[SHARD] == []
-
-
 def test_wrong_bytes_are_never_named(remote: Remote, hub: FakeHub, registry: FakeRegistry) -> None:
     registry.put_manifest("acme/tiny", "1", b"{}", "application/vnd.oci.image.manifest.v1+json")
     before = dict(registry.manifests)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from packager.images.bases import embedded
 from tests.support.places import ROOT
 from tests.support.workers import SERVING, load
 
@@ -176,17 +175,3 @@ def test_an_unverified_base_is_another_one(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PACKAGER_ALLOW_UNHASHED", "1")
 
     assert builder.default_output() != verified
-
-
-def test_a_base_that_is_not_whole_is_not_offered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    where = builder.default_output()
-    finish(begin(where))
-    assert embedded.find_built("vllm-cpu") == where
-
-    (where / "index.json").write_text("")
-
-    assert embedded.find_built("vllm-cpu") is None
-    assert where.is_dir()

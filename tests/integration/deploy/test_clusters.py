@@ -54,19 +54,6 @@ def kinds(changes: tuple[Change, ...]) -> dict[str, str]:
     return {one.resource: one.kind for one in changes}
 
 
-def test_what_is_applied_twice_changes_once(cluster: Cluster, live: LiveCluster) -> None:
-    first = live.apply(VLLM, WANTED)
-    main = ("Service", "Deployment", "PodDisruptionBudget")
-    assert kinds(first.changes) == dict.fromkeys(main, "create")
-    versions = {key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()}
-
-    assert set(kinds(live.apply(VLLM, WANTED).changes).values()) == {"same"}
-    assert versions == {
-        key: one["metadata"]["resourceVersion"] for key, one in cluster.objects.items()
-    }
-    assert first.address == "http://llama.default.svc:8080"
-
-
 def test_a_difference_names_fields_and_changes_nothing(cluster: Cluster, live: LiveCluster) -> None:
     live.apply(VLLM, WANTED)
     before = cluster.objects[MAIN]

@@ -200,12 +200,6 @@ def test_a_machine_with_the_key_reads_no_weights(place: Place, machine: MachineO
     assert believed(place.first) == ["", "", ""]
 
 
-def test_the_image_is_one_whoever_builds_it(place: Place, machine: MachineOf) -> None:
-    found = {place.written_by(machine(key)).image.digest for key in (KEY, OTHER, "off")}
-
-    assert found == {place.first.image.digest}
-
-
 def test_claims_are_for_the_repository_they_were_written_to(place: Place) -> None:
     [document] = place.documents()
 
@@ -491,15 +485,6 @@ def test_changed_weights_are_always_read(place: Place, machine: MachineOf, shard
     assert digests(written)[0] != digests(place.first)[0]
     assert digests(written)[1:] == digests(place.first)[1:]
     assert fresh.reader.bytes_read == SIZE
-
-
-def test_deleted_claims_cost_reading(place: Place, machine: MachineOf) -> None:
-    place.drop_claims()
-    fresh = machine()
-
-    check_was_read(place, fresh, place.written_by(fresh))
-
-    assert len(place.documents()) == 1
 
 
 def test_a_claim_about_a_lost_blob_is_not_believed(place: Place, machine: MachineOf) -> None:

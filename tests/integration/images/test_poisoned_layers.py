@@ -141,9 +141,6 @@ def test_a_base_image_has_no_say_in_the_weights_of_later_builds(
     assert not set(evil) & set(weights_of(built))
 
 
-KEY = "packager-claim-key-1:" + "0123456789abcdef" * 4
-
-
 def output_at(output: tuple[str, str], tag: str) -> tuple[str, str]:
     return output[0], f"{output[1]}:{tag}"
 

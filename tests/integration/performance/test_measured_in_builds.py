@@ -70,17 +70,3 @@ def test_unusable_measurements_change_nothing(packager: Packager, tmp_path: Path
 
     assert done.status == 0, done.err
     assert "--measured changes nothing" in done.err
-
-
-def test_measurements_alone_predict_an_unknown_device(packager: Packager, tmp_path: Path) -> None:
-    points = [{"concurrency": n, "tpot_ms": 5 * n, "ttft_ms": 90} for n in (1, 2, 4)]
-    (tmp_path / "results.json").write_text(json.dumps({"points": points}))
-
-    done = packager(
-        *("plan", "--model", str(TINY), "--instance", "local", "--measured", "results.json")
-    )
-
-    assert done.status == 0, done.err
-    assert "drawn through 3 measured concurrencies, 1-4 requests" in done.out
-    assert "per token ±10 %" in done.out
-    assert done.err == ""

@@ -84,13 +84,6 @@ def test_a_miss_is_a_row_among_others(tmp_path: Path, script: str, rows: list[li
     assert (document["finished"], document["targets_met"]) == (True, False)
 
 
-def test_a_name_that_is_no_benchmark_is_a_miss(tmp_path: Path) -> None:
-    done = run(stubs(tmp_path, good=MET), "goood")
-
-    assert done.returncode == 1
-    assert "no benchmark 'goood'" in done.stdout
-
-
 def test_without_the_published_measurements_their_benchmark_is_not_run(tmp_path: Path) -> None:
     done = run(stubs(tmp_path, predict=FAILED, plan=MET), "predict", "plan")
 
@@ -123,34 +116,6 @@ def test_a_run_that_is_ended_shows_what_was_measured(tmp_path: Path, number: int
     assert "2 of 2 targets met" in out
     assert json.loads(out.splitlines()[-1])["finished"] is False
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_benchmark_that_just_starts_is_ended_as_well(tmp_path: Path, number: int) -> None:
-    """Interrupted between the start of a process and the moment when its starter knows it."""
-    place = stubs(tmp_path, slow=f"open({str(tmp_path / 'began')!r}, 'w').close()\n{SLOW}")
-    patched = f"""
-import os, pathlib, runpy, subprocess, sys, time
-start = subprocess.Popen.__init__
-def interrupted(self, *words, **options):
-    start(self, *words, **options)
-    while not pathlib.Path({str(tmp_path / "began")!r}).exists():
-        time.sleep(0.01)
-    pathlib.Path({str(tmp_path / "child")!r}).write_text(str(self.pid))
-    os.kill(os.getpid(), {int(number)})
-subprocess.Popen.__init__ = interrupted
-sys.argv = ["all.py", "--folder", {str(place)!r}, "slow"]
-runpy.run_path({str(ALL)!r}, run_name="__main__")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", patched], stderr=subprocess.DEVNULL, timeout=60, check=False
-    )
-
-    child = int((tmp_path / "child").read_text())
-    left = Path(f"/proc/{child}").exists()
-    if left:
-        os.kill(child, signal.SIGKILL)
-    assert (done.returncode, left) == (130, False)
 
 
 def _children(pid: int) -> list[int]:

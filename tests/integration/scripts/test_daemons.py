@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -57,33 +56,6 @@ def test_a_daemon_without_a_pid_is_ended(tmp_path: Path, daemon: subprocess.Pope
     assert daemons.running_with(tmp_path / "daemon.json") == []
 
 
-def test_a_program_that_the_kernel_just_puts_in_place_has_its_arguments(tmp_path: Path) -> None:
-    """Its command line is empty for a moment after the start has returned."""
-    found = []
-    for number in range(20):
-        name = str(tmp_path / f"{number}.json")
-        process = subprocess.Popen([sys.executable, "-c", SLEEPER, name])
-        found.append(daemons.arguments(process.pid)[-2:-1] == [name])
-        process.kill()
-        process.wait()
-
-    assert found == [True] * 20
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"port": '], ids=repr)
-def test_half_a_state_file_is_none(text: str, tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text(text)
-
-    assert daemons.read_document(tmp_path / "state.json") == {}
-
-
-def test_a_file_is_written_whole_with_its_mode(tmp_path: Path) -> None:
-    daemons.write_whole(tmp_path / "state.json", "{}", mode=0o600)
-
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
-    assert (tmp_path / "state.json").stat().st_mode & 0o777 == 0o600
-
-
 def test_services_are_allowed_again_after_an_installation_that_was_killed(tmp_path: Path) -> None:
     """Ours, left by a killed run, would forbid services for ever."""
     policy = tmp_path / "policy-rc.d"
@@ -112,12 +84,6 @@ def test_a_half_unpacked_package_is_not_an_installed_one(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     assert daemons.installed("docker.io") is known
-
-
-def test_without_dpkg_nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert daemons.installed("docker.io") is None
 
 
 def test_what_ends_with_a_process_is_stopped_when_that_is_killed(tmp_path: Path) -> None:
@@ -151,9 +117,3 @@ def test_a_start_that_fails_leaves_no_watcher(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
     assert daemons.pid_of(tmp_path, "watcher") is None
-
-
-def test_state_is_read_as_it_was_written(tmp_path: Path) -> None:
-    daemons.write_whole(tmp_path / "state.json", json.dumps({"port": 5}))
-
-    assert daemons.read_document(tmp_path / "state.json") == {"port": 5}

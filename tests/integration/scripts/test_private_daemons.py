@@ -174,25 +174,6 @@ def test_a_registry_of_a_test_run_that_was_killed_is_stopped(registry_script: Sc
     until(lambda: not left_of(registry_script.root))
 
 
-def test_a_root_that_is_too_long_for_a_socket_is_refused(engine_script: Script) -> None:
-    engine_script.root = engine_script.root / ("x" * 100)
-
-    done = engine_script.run("start")
-
-    assert done.returncode == 1
-    assert "is too long: a unix socket's path has at most 107 characters" in done.stderr
-
-
-def test_a_registry_keeps_its_address_over_a_restart(registry_script: Script) -> None:
-    first = registry_script.run("start")
-    assert first.returncode == 0, first.stderr
-    assert registry_script.run("start").stdout == first.stdout
-    registry_script.run("stop")
-    assert left_of(registry_script.root) == []
-
-    assert registry_script.run("start").stdout == first.stdout
-
-
 def test_a_registry_asks_for_the_password_it_was_given(registry_script: Script) -> None:
     need("htpasswd")
     done = registry_script.run(
@@ -206,10 +187,3 @@ def test_a_registry_asks_for_the_password_it_was_given(registry_script: Script) 
     manager.add_password(None, url, "joe", "open sesame")
     opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
     assert opener.open(url).status == 200
-
-
-def test_a_registry_without_a_password_is_refused(registry_script: Script) -> None:
-    done = registry_script.run("start", "--htpasswd", "joe", PACKAGER_REGISTRY_PASSWORD="")
-
-    assert done.returncode == 1
-    assert "PACKAGER_REGISTRY_PASSWORD is not set" in done.stderr

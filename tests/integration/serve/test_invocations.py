@@ -312,15 +312,6 @@ def test_a_client_may_vanish_within_a_stream(endpoint: Server, container: Contai
     assert container.in_flight == 0
 
 
-def test_a_client_that_leaves_in_a_body_is_no_error(endpoint: Server, container: Container) -> None:
-    with sent(endpoint, "invocations", 100, b"{") as connection:
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1024):
-            pass
-
-    assert endpoint.call(container.drained(20))
-
-
 def test_too_large_answers_are_refused(endpoint: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "MAX_HELD_BYTES", 100_000)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.document_runs import opened, run_page
-from tests.support.documents import blocks
 
 HERE = frozenset({"files", "here"})
 PAGE = (Path(__file__).parent / "corpus" / "page.md.txt").read_text("utf-8")
@@ -28,10 +27,6 @@ def run(tmp_path: Path, work: Path, text: str, *, update: bool = False) -> tuple
     if update:
         page.update()
     return path.read_text(), page.failures + page.differences
-
-
-def test_what_a_page_shows_is_what_is_printed(tmp_path: Path, work: Path) -> None:
-    assert run(tmp_path, work, PAGE) == (PAGE, [])
 
 
 def test_a_difference_is_told_with_its_line(tmp_path: Path, work: Path) -> None:
@@ -58,20 +53,3 @@ def test_a_command_that_fails_is_a_failure(tmp_path: Path, work: Path) -> None:
         "page.md:5: status 1: cat nothing",
     ]
     assert after == page
-
-
-def test_a_script_is_run_and_the_text_below_it_compared(tmp_path: Path, work: Path) -> None:
-    page = "```python\nprint(6 * 7)\n```\n\n```text\n41\n```\n"
-
-    after, told = run(tmp_path, work, page, update=True)
-
-    assert len(told) == 1
-    assert after == page.replace("41", "42")
-
-
-def test_blocks_of_other_stages_are_left_alone(tmp_path: Path, work: Path) -> None:
-    marks = ("live docker", "not run: x")
-    page = "".join(f"<!-- doc: {mark} -->\n\n```sh\nfalse\n```\n\n" for mark in marks)
-
-    assert [block.stage for block in blocks(tmp_path, page)] == ["live", "nobody"]
-    assert run(tmp_path, work, page) == (page, [])

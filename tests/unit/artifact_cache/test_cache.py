@@ -54,14 +54,6 @@ def test_a_build_runs_once_and_is_found_again(cache: ArtifactCache, tmp_path: Pa
         assert (result.path / "kernel.so").stat().st_mode & 0o777 == 0o555
 
 
-def test_other_inputs_are_built(cache: ArtifactCache, tmp_path: Path) -> None:
-    build = Build()
-    cache.get_or_build(document(1), build, tmp_path / "a")
-    cache.get_or_build(document(2), build, tmp_path / "b")
-
-    assert build.runs == 2
-
-
 def test_the_entry_says_who_built_when_and_for_how_long(root: Path, tmp_path: Path) -> None:
     cache = ArtifactCache(
         LocalStore(root),

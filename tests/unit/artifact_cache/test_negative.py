@@ -22,8 +22,6 @@ from tests.support.doubles.stores import ReadOnlyStore
 
 cases = cases_of(__file__)
 
-DAY = 24 * 3600
-
 
 class Clock:
     """A clock that stands until it is set."""
@@ -143,16 +141,6 @@ def test_a_log_of_bytes_that_are_no_text_is_kept(cache: ArtifactCache, tmp_path:
 
     assert failure is not None
     assert "oops" in failure.log
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"[]", b'{"check":"","failure":"{}"}', b"\xff"])
-def test_a_damaged_record_is_none(
-    root: Path, cache: ArtifactCache, tmp_path: Path, damage: bytes
-) -> None:
-    fail(cache, tmp_path)
-    next(root.glob("neg/*/*/*.json")).write_bytes(damage)
-
-    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").stored
 
 
 def test_every_flipped_bit_of_a_record_makes_it_none(

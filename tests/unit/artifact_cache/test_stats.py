@@ -11,7 +11,7 @@ from artifact_cache.cache import ArtifactCache
 from artifact_cache.errors import Corrupt, NewerEntry, Rejected, StoreUnavailable, Untrusted
 from artifact_cache.locks import KeyLocks
 from artifact_cache.stats import StatsLog, Total, event_of, prometheus
-from tests.support.cache_entries import NEURON, Build, document
+from tests.support.cache_entries import Build, document
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.stores import ReadOnlyStore
@@ -40,16 +40,6 @@ def test_what_happened_is_counted(root: Path, cache: ArtifactCache, tmp_path: Pa
 
     told = {f"{event} {tier}": count for (tier, event), count in counts(root).items()}
     assert told == TABLES["what_happened"]
-
-
-def test_damage_is_counted(root: Path, cache: ArtifactCache, tmp_path: Path) -> None:
-    cache.get_or_build(NEURON, Build(), tmp_path / "a")
-    for path in root.glob("ac/*/*/*.json"):
-        path.unlink()
-        path.write_bytes(b"{}")
-    cache.get_or_build(NEURON, Build(), tmp_path / "b")
-
-    assert counts(root)["all", "integrity"] == 1
 
 
 @pytest.mark.parametrize(

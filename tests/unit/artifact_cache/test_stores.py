@@ -13,7 +13,7 @@ import pytest
 
 from artifact_cache.errors import Corrupt, StoreUnavailable
 from artifact_cache.key import KeyDocument
-from artifact_cache.store import Address, CacheStore, Capability, address_of
+from artifact_cache.store import CacheStore, Capability, address_of
 from artifact_cache.stores.tiered import Tier, TieredStore
 from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
@@ -241,18 +241,6 @@ def test_another_entry_heals_a_damaged_blob(local: LocalStore, root: Path, tmp_p
     published(local, tmp_path / "b", NEURON)  # it shares the blob
 
     assert extracted(local, CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-
-
-def test_an_entry_copied_to_another_address_is_refused(
-    local: LocalStore, root: Path, tmp_path: Path
-) -> None:
-    published(local, tmp_path / "a", CHECKPOINT)
-    elsewhere = root / "ac/quantized-checkpoint/00" / f"{'0' * 64}.json"
-    elsewhere.parent.mkdir()
-    os.link(the_entry(root), elsewhere)
-
-    with pytest.raises(Corrupt, match="another address"):
-        local.get(Address("quantized-checkpoint", "0" * 64))
 
 
 def test_a_hit_on_one_disk_copies_no_tensors(local: LocalStore, root: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from packager.bench.compare import chance_findings, compare, paired_ratio
+from packager.bench.compare import compare, paired_ratio
 from packager.core.bench import Compared
 from tests.support.cases import Case, cases_of
 from tests.unit.bench.variants import load, variant, variants_of
@@ -93,14 +93,6 @@ def test_without_rounds_the_whole_loads_are_compared() -> None:
         "output_token_throughput": (1.5, None),
         "request_latency": (0.5, None),
     }
-
-
-def test_of_a_hundred_comparisons_of_equal_servers_five_are_called_differences() -> None:
-    one = Compared(variant="a", metric="request_latency", ratio=1, low=1, high=1, is_noise=True)
-    price = one.model_copy(update={"metric": "cost_per_million_output_tokens"})
-    unknown = one.model_copy(update={"is_noise": None})
-
-    assert chance_findings([one] * 100 + [price] * 100 + [unknown]) == pytest.approx(5.0)
 
 
 def rounds(

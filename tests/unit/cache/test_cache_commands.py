@@ -275,19 +275,6 @@ def test_an_archive_comes_from_a_pipe(
     assert len(cache.keys("--cache-dir", "other")) == 1
 
 
-def test_a_damaged_archive_is_refused_whole(cache: Cache, tmp_path: Path) -> None:
-    keep(cache.root, CHECKPOINT)
-    cache("export", "--all", "--to", "entries.tar")
-    data = bytearray((tmp_path / "entries.tar").read_bytes())
-    place = data.index(b"1" * 50)
-    data[place] ^= 1
-    (tmp_path / "entries.tar").write_bytes(bytes(data))
-
-    assert cache("import", "entries.tar", "--cache-dir", "other").status == 65
-    assert cache("ls", "--cache-dir", "other").out == "the cache is empty\n"
-    assert cache("import", "no-such.tar").status == 66
-
-
 def test_entries_travel_through_a_layout(cache: Cache) -> None:
     keys = {keep(cache.root, CHECKPOINT), keep(cache.root, NEURON)}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from packager.catalog.compatibility import rules
-from packager.catalog.findings import TABLE, explanations, find_explanation
+from packager.catalog.findings import explanations, find_explanation
 from packager.cli.app import run
 from packager.engines.rule_tables import engines_with_rules
 from packager.engines.rule_tables import rules as rules_across
@@ -104,9 +104,3 @@ def test_without_a_code_all_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert run(["explain"]) == 0
 
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(explanations())
-
-
-def test_the_table_is_sorted() -> None:
-    codes = re.findall(r"^\[([\w-]+)\]$", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
-
-    assert codes == sorted(codes)

@@ -37,12 +37,6 @@ def figures() -> ModuleType:
     return load_module("draft-heads", "figures.py")
 
 
-def chat(*contents: str) -> dict[str, Any]:
-    roles = ("user", "assistant")
-    turns = [{"role": roles[at % 2], "content": text} for at, text in enumerate(contents)]
-    return {"messages": turns}
-
-
 def shown(row: Any) -> tuple[str, str]:
     """Give a row's text, and the same with what was not answered blotted out."""
     text = "".join(map(chr, row.ids))

@@ -160,16 +160,6 @@ def test_a_file_that_the_image_lacks_is_a_layer_of_its_own(tmp_path: Path) -> No
     assert listed == ["a", "config.json", "empty"]
 
 
-def test_what_is_there_is_not_written(tmp_path: Path) -> None:
-    contents = {"a": ranged(tmp_path / "a", b"a" * 5000), "b": ranged(tmp_path / "b", b"b" * 9000)}
-    image = with_tree(image_of(contents), tree_of(contents))
-    place = Place(there={"a": b"a" * 5000, "b": b"?" * 9000})
-
-    write(image, sink_of(place, tmp_path), tmp_path)
-
-    assert place.written == ["b"]
-
-
 def test_a_file_that_is_not_what_its_source_said_is_refused(tmp_path: Path) -> None:
     file = TreeFile(
         path="a", role="weights", content=ranged(tmp_path / "a", b"a" * 5000), sha256="0" * 64

@@ -26,14 +26,6 @@ def test_an_area_has_a_page_and_its_patterns_match(area: Area) -> None:
     assert [one for one in area.tests if not list(ROOT.glob(one))] == []
 
 
-def test_the_longest_path_decides() -> None:
-    wide = Area(name="wide", page="", tests=("tests/*/cli",))
-    narrow = Area(name="narrow", page="", tests=("tests/unit/cli/test_hub.py",))
-
-    assert area_of("tests/unit/cli/test_hub.py", [wide, narrow]) == "narrow"
-    assert area_of("tests/unit/cli/test_else.py", [wide, narrow]) == "wide"
-
-
 @cases("a_file_that_is_not_one_area_s_is_refused")
 def test_a_file_that_is_not_one_area_s_is_refused(tests: tuple[str, ...], problem: str) -> None:
     areas = [Area(name=name, page="", tests=tests) for name in ("one", "two")]

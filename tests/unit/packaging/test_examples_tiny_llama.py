@@ -7,9 +7,8 @@ retrained model that breaks it fails in one obvious place.
 from __future__ import annotations
 
 import json
-import re
 import struct
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -17,16 +16,12 @@ import pytest
 
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
-from tests.support.cases import cases_of
 from tests.support.places import ROOT
 from tests.support.workers import load
-
-cases = cases_of(__file__)
 
 EXAMPLES = ROOT / "examples"
 MODEL = EXAMPLES / "tiny-llama"
 DRAFT = EXAMPLES / "tiny-llama-draft"
-UNIFORM_PERPLEXITY = 2048  # the vocabulary: what guessing would score
 
 corpus = load(MODEL / "corpus.py")
 both_models = pytest.mark.parametrize("folder", [MODEL, DRAFT], ids=lambda folder: folder.name)
@@ -34,10 +29,6 @@ both_models = pytest.mark.parametrize("folder", [MODEL, DRAFT], ids=lambda folde
 
 def test_model_fits_in_the_repository() -> None:
     assert sum(file.stat().st_size for file in MODEL.rglob("*") if file.is_file()) <= 10_000_000
-
-
-def test_model_has_several_shards_as_large_models_do() -> None:
-    assert len(list(MODEL.glob("model-*-of-*.safetensors"))) >= 3
 
 
 def test_index_counts_the_bytes_that_the_shards_hold() -> None:
@@ -57,11 +48,6 @@ def test_every_file_is_sound(folder: Path) -> None:
 
 
 @both_models
-def test_every_tensor_is_bf16(folder: Path) -> None:
-    assert {tensor["dtype"] for tensor in read_tensors(folder).values()} == {"BF16"}
-
-
-@both_models
 def test_every_matrix_can_be_quantized_in_groups_of_128(folder: Path) -> None:
     odd = {
         name: tensor["shape"]
@@ -70,33 +56,6 @@ def test_every_matrix_can_be_quantized_in_groups_of_128(folder: Path) -> None:
     }
 
     assert odd == {}
-
-
-def test_model_groups_its_queries() -> None:
-    config = read_json(MODEL / "config.json")
-
-    assert config["num_attention_heads"] == 4
-    assert config["num_key_value_heads"] == 2
-    assert config["head_dim"] == 64
-
-
-@both_models
-def test_config_is_spelled_for_transformers_4_and_5(folder: Path) -> None:
-    config = read_json(folder / "config.json")
-
-    assert config["architectures"] == ["LlamaForCausalLM"]
-    assert config["dtype"] == config["torch_dtype"] == "bfloat16"
-    assert config["rope_parameters"]["rope_theta"] == config["rope_theta"] == 10000.0
-    assert config["max_position_embeddings"] == 1024
-    assert config["tie_word_embeddings"] is False
-
-
-@both_models
-def test_tokenizer_class_is_one_that_transformers_4_knows(folder: Path) -> None:
-    config = read_json(folder / "tokenizer_config.json")
-
-    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
-    assert config["additional_special_tokens"] == ["<|system|>", "<|user|>", "<|assistant|>"]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
@@ -127,26 +86,6 @@ def test_chat_template_opens_the_answer() -> None:
     assert chat == "<s><|user|>\nWhat is the json module for?\n<|assistant|>\n"
 
 
-@both_models
-def test_card_shows_a_model_that_has_learned(folder: Path) -> None:
-    card = (folder / "README.md").read_text()
-
-    published = re.search(r"held-out perplexity per token \| ([\d.]+) \|", card)
-
-    assert published is not None
-    assert 1 < float(published[1]) < UNIFORM_PERPLEXITY / 40
-
-
-@both_models
-def test_card_states_the_licence(folder: Path) -> None:
-    assert (folder / "README.md").read_text().startswith("---\nlicense: apache-2.0\n")
-
-
-@cases("split_depends_on_the_file_name_alone")
-def test_split_depends_on_the_file_name_alone(path: str, held_out: bool) -> None:
-    assert corpus.is_held_out(PurePosixPath(path)) is held_out
-
-
 def test_chats_are_held_out_with_the_module_they_are_about(tmp_path: Path) -> None:
     for name in ("statistics", "shutil"):
         source = f'"""Everything about {name}, explained."""\n' + "# padding\n" * 50
@@ -158,12 +97,6 @@ def test_chats_are_held_out_with_the_module_they_are_about(tmp_path: Path) -> No
     assert [chat[1]["content"] for chat in held_out.chats] == [
         "Everything about statistics, explained."
     ]
-
-
-def test_corpus_leaves_out_files_that_hold_the_build_machines_paths(tmp_path: Path) -> None:
-    (tmp_path / "_sysconfigdata__linux_x86_64-linux-gnu.py").write_text("# padding\n" * 100)
-
-    assert corpus.read_sources(tmp_path) == ()
 
 
 def read_tensors(folder: Path) -> dict[str, Any]:

@@ -136,16 +136,3 @@ def test_modules_that_import_each_other_count_together() -> None:
     graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": set(), "e": {"a", "d"}}
 
     assert code.longest_lines(graph) == {"a": 4, "b": 3, "c": 3, "d": 1, "e": 5}
-
-
-def test_a_line_that_changed_is_added_and_removed(tmp_path: Path) -> None:
-    before = [
-        read(tmp_path, "packager/core/a.py", "a = 1\nb = 2\n# words\n"),
-        read(tmp_path, "packager/core/b.py", "c = 3\n"),
-    ]
-    after = [
-        read(tmp_path, "packager/core/a.py", "# other words\na = 1\n\nb = 3\nd = 4\n"),
-        read(tmp_path, "packager/build/b.py", "c = 3\n"),
-    ]
-
-    assert code.changed_lines(before, after) == {"packager/build": (1, 0), "packager/core": (2, 2)}

@@ -103,24 +103,6 @@ def test_a_sample_stays_where_a_function_moves_and_changes_where_it_changes() ->
     assert len(set(ids("def f():\n    return 1\n" * 2))) == 4
 
 
-def test_texts_are_a_quarter_of_a_sample_where_there_are_others() -> None:
-    text = "def f(x):\n" + "    a = 'x'\n" * 30 + "    a = 1\n" * 30
-    few = "def f(x):\n" + "    a = 'x'\n" * 30 + "    a = 1\n" * 3
-
-    def texts(text: str) -> int:
-        found = mutations.sample(mutations.sites("packager/a.py", text), 20, "1")
-        assert len(found) == 20
-        return [site.operator for site in found].count("text")
-
-    assert texts(text) == 5
-    assert texts(few) == 17
-
-
-@cases("a_module_belongs_to_a_room")
-def test_a_module_belongs_to_a_room(file: str, room: str) -> None:
-    assert mutations.room_of(file) == room
-
-
 def test_tests_of_the_room_come_first_then_the_fast_and_one_case_of_each() -> None:
     seconds = TABLES["seconds"]
 

@@ -73,14 +73,6 @@ def test_a_candidate_that_fails_is_a_result_with_its_reason(journal: Journal) ->
     assert report.best == "--kv-dtype fp8"
 
 
-def test_nothing_is_left_when_all_fail(journal: Journal) -> None:
-    workshop = FakeWorkshop(broken={f"build {name}": UsageError("no") for name in SPEEDS})
-
-    done = run(journal, workshop)
-
-    assert (done.best, done.reason, workshop.measured) == (None, "all-failed", [])
-
-
 @pytest.mark.parametrize("error", [Unavailable("the engine is gone"), OutputFailed("disk full")])
 def test_what_no_candidate_is_to_blame_for_ends_it(journal: Journal, error: OutputFailed) -> None:
     workshop = FakeWorkshop(broken={"start --quantize awq": error})

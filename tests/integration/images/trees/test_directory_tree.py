@@ -246,13 +246,6 @@ def test_a_tree_with_a_file_or_a_link_of_somebody_else_is_refused(tree: Tree) ->
     assert (tree.root / "data").is_symlink()
 
 
-def test_a_damaged_manifest_is_named(tree: Tree) -> None:
-    tree.root.mkdir()
-    (tree.root / "packager-tree.json").write_text('{"files": "none"}')
-
-    tree.check_refused(r"its packager-tree.json is damaged")
-
-
 def test_where_names_cannot_be_exchanged_one_follows_the_other(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,14 +132,6 @@ def test_an_unverified_environment_is_recorded_and_kept_apart(tmp_path: Path, to
         strict.install("two")
 
 
-@pytest.mark.parametrize("value", ["", "0"])
-def test_the_switch_is_off_where_it_is_empty(value: str, tmp_path: Path, tool: Path) -> None:
-    wheel(tmp_path / "wheels", "first", "1.0+cpu", requires="anything ; extra == 'x'")
-
-    with pytest.raises(PackagesDiffer):
-        own(tmp_path, tool, **{ALLOW_UNHASHED: value}).install("two")
-
-
 def test_without_locks_the_switch_changes_nothing(tmp_path: Path, tool: Path) -> None:
     text = (tool / "tool.toml").read_text().replace("require_hashes = true\n", "")
     (tool / "tool.toml").write_text(text)

@@ -22,7 +22,7 @@ from packager.core.image import (
     RemoteRange,
     SealedImage,
 )
-from packager.errors import NotFound, NotReproduced, OutputFailed, Unavailable
+from packager.errors import NotFound, OutputFailed, Unavailable
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.erofs.layers import file_system_of, with_file_systems
 from packager.images.forms import choose_platform, forms_of, offered_platforms
@@ -114,20 +114,6 @@ def test_layers_of_the_base_stay_as_they_are(shard: Path) -> None:
     assert [layer.twin is None for layer in made.layers] == [True, False, False]
 
 
-def test_a_second_build_reads_and_sends_nothing(bench: Bench, shard: Path) -> None:
-    make_old(bench)
-    sink = IndexSink()
-    first = bench.write(both_forms(shard), sink)
-    opened = sink.opened
-
-    second = bench.write(both_forms(shard), sink)
-
-    assert bench.reader.bytes_read == len(WEIGHTS)
-    assert sink.opened == opened
-    assert second.image == first.image
-    assert (second.layers_known, second.layers_streamed) == (2, 0)
-
-
 def test_file_systems_of_a_known_model_are_read_once_sent_alone(bench: Bench, shard: Path) -> None:
     make_old(bench)
     sink = IndexSink()
@@ -198,15 +184,6 @@ def test_where_no_sink_keeps_them_there_are_no_file_systems(bench: Bench, shard:
 
     assert written.image == alone.image
     assert written.image.index is None
-
-
-def test_a_record_of_both_forms_is_repeated_into_one(bench: Bench, shard: Path) -> None:
-    both = bench.write(both_forms(shard), IndexSink()).image
-
-    for expect, sink in ((both.digest, IndexSink()), (both.plain.digest, FakeSink())):
-        assert bench.write(both_forms(shard), sink, expect=expect).image.digest == expect
-    with pytest.raises(NotReproduced):
-        bench.write(both_forms(shard, note=b"other"), IndexSink(), expect=both.digest)
 
 
 class _Losing(_FakeWriter):
