@@ -28,20 +28,14 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_page_is_whole_at_any_width_and_on_paper(
+def test_a_page_is_whole_at_any_width_and_on_paper_and_has_no_barriers(
     browser: Browser, page_of: Callable[[str], Path], name: str
 ) -> None:
     browser.show(page_of(name), width=1280)
     browser.check_whole()
+    if name in DIFFERENT:
+        browser.check_barriers()
     assert browser.faults() == []
-
-
-@pytest.mark.parametrize("name", DIFFERENT)
-def test_a_page_has_no_barriers_in_light_and_dark(
-    browser: Browser, page_of: Callable[[str], Path], name: str
-) -> None:
-    browser.show(page_of(name), width=1280)
-    browser.check_barriers()
 
 
 def test_a_page_prints_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:

@@ -68,7 +68,6 @@ from tests.live.checkpoints import unpack_model as unpack
 from tests.live.processors import PROCESSORS, need_kernel
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, Done, packager_in
-from tests.support.places import ROOT
 
 pytestmark = pytest.mark.live
 
@@ -372,50 +371,6 @@ def test_a_second_build_does_nothing(
     assert [step["reused"] for step in record["steps"]] == [True, True]
     assert record["transfer"]["bytes_read"] == record["transfer"]["bytes_sent"] == 0
     assert record["quality"] == first.record["quality"]
-
-
-@cases("changes")
-def test_a_changed_input_misses_and_is_named(
-    place: Path,
-    built: Callable[[str], Built],
-    run: Callable[..., Done],
-    change: tuple[str, str],
-    field: str,
-) -> None:
-    scheme = built("gptq").scheme
-    rows = (place / "calibration.jsonl").read_text().splitlines()[1:]
-    (place / "another.jsonl").write_text("\n".join(rows[-SAMPLES:]) + "\n")
-
-    planned = run("plan", *words(scheme, evaluate=False), *change, "--format", "json")
-
-    (forecast,) = json.loads(planned.out)["forecasts"]
-    assert forecast["state"] == "miss"
-    assert any(field in pointer for pointer in forecast["differs"]), forecast["differs"]
-
-
-def test_another_library_version_misses_and_is_named(
-    tmp_path: Path, place: Path, built: Callable[[str], Built], run: Callable[..., Done]
-) -> None:
-    scheme = built("gptq").scheme
-    for name in ("packager", "artifact_cache", "containers", "templates"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    tool = tmp_path / "containers/tools/llmcompressor"
-    for file in (tool / "tool.toml", tool / "requirements/lock.txt"):
-        text = file.read_text()
-        assert "0.14.0.1" in text
-        file.write_text(text.replace("0.14.0.1", "0.14.0.2"))
-    env = {
-        "PYTHONPATH": str(tmp_path),
-        "PACKAGER_CACHE": str(place / "cache"),
-        "XDG_STATE_HOME": str(place / "state"),
-    }
-
-    planned = run("plan", *words(scheme, evaluate=False), "--format", "json", env=env)
-
-    (forecast,) = json.loads(planned.out)["forecasts"]
-    assert forecast["state"] == "miss"
-    assert any("toolchain/packages" in pointer for pointer in forecast["differs"])
-    assert not any("calibration" in pointer for pointer in forecast["differs"])
 
 
 def test_a_killed_worker_publishes_nothing_and_reruns_go_on_to_the_same_image(

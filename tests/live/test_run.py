@@ -150,18 +150,6 @@ def test_an_engine_that_dies_ends_the_run_with_its_log(image: str, containers: A
     assert containers() == []
 
 
-def test_an_engine_that_does_not_start_tells_why_and_leaves_nothing(
-    packager: Packager, image: str, containers: Any
-) -> None:
-    done = packager("run", image, "--env", "TINY_FAULT=start", "--detach")
-
-    assert done.status == 4
-    assert "the container ended with status 3 before it answered" in done.err
-    assert "| loading shard 3 of 9" in done.err
-    assert done.out == ""
-    assert containers() == []
-
-
 def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: Any) -> None:
     command = [sys.executable, "-m", "packager", "run", image, "--env", "TINY_FAULT=never-ready"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -175,26 +163,6 @@ def test_an_interrupt_before_it_answers_leaves_nothing(image: str, containers: A
 
     assert (process.returncode, said) == (130, b"")
     assert containers() == []
-
-
-def test_a_run_that_ended_stays_listed_until_its_name_runs_again(
-    packager: Packager, image: str, containers: Any
-) -> None:
-    words = ("run", image, "--detach", "--name", "again")
-    address = json.loads(packager(*words, "--format", "json").out)["url"]
-    with pytest.raises(OSError):
-        ask_for(address, 13)
-    [container] = containers()
-    container.wait()
-
-    [listed] = json.loads(packager("ps", "--format", "json").out)
-    log = packager("logs", "again", "--follow").out
-    done = packager(*words)
-
-    assert (listed["state"], listed["exit_code"], listed["url"]) == ("ended", 3, None)
-    assert "ERROR the worker died" in log
-    assert done.status == 0, done.err
-    assert len(containers()) == 1
 
 
 def test_vllm_answers_the_pasted_line_and_openai_s_client(

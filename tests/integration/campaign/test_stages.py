@@ -66,14 +66,6 @@ def test_a_process_without_a_result_has_failed(journal: Journal) -> None:
     assert (found["state"], found["why"]) == ("failed", "its process ended with status 7")
 
 
-def test_a_failed_run_discards_the_result_of_an_earlier_one(journal: Journal) -> None:
-    journal.write("twice", {"state": "done", "figures": {}})
-
-    run_limited([sys.executable, "-c", "raise SystemExit(1)"], journal, "twice", 600)
-
-    assert not journal.is_done("twice")
-
-
 def test_a_stage_that_is_done_is_not_run_again(journal: Journal, tmp_path: Path) -> None:
     journal.write("first", {"state": "done", "figures": {"answer": 42}})
     said: list[str] = []
@@ -82,16 +74,6 @@ def test_a_stage_that_is_done_is_not_run_again(journal: Journal, tmp_path: Path)
 
     assert found == {"first": {"state": "done", "figures": {"answer": 42}}}
     assert said == ["first: done before"]
-
-
-@pytest.mark.parametrize("damage", [b"", b'{"state": "do', b"[]"], ids=["empty", "cut", "a list"])
-def test_a_damaged_result_is_made_again(journal: Journal, tmp_path: Path, damage: bytes) -> None:
-    journal.write("first", {"state": "done"})
-    (tmp_path / "stages/first.json").write_bytes(damage)
-
-    found = run_stages([stage("first")], journal, ["/bin/false"], 600, lambda text: None)
-
-    assert found["first"]["state"] == "failed"
 
 
 def test_a_stage_is_not_run_without_the_ones_that_it_needs(journal: Journal) -> None:
