@@ -250,6 +250,15 @@ class ImageSink(Protocol):
 
 
 @runtime_checkable
+class ChecksBase(Protocol):
+    """A sink that cannot take every base's layers; asked before there is an image."""
+
+    def check_base(self, base: BaseImage) -> None:
+        """Raise where the sink's engine does not unpack a layer of the base."""
+        ...
+
+
+@runtime_checkable
 class Preflight(Protocol):
     """A sink that can be checked before there is an image, so that a build fails early."""
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from packager.build.base_files import BaseFiles
 from packager.build.cache_policy import apply_miss_policy
 from packager.build.effort import with_times
 from packager.build.finishing import finish_recipe
@@ -22,6 +23,7 @@ from packager.build.stages import FIRST_STAGES, Assembled, Planned, stages_of
 from packager.core.image import Written
 from packager.core.request import BuildRequest
 from packager.images.assemble import assemble_image, assemble_nothing, check_layers
+from packager.images.rootfs.placement import Placed
 from packager.images.trees.layers import with_tree
 from packager.planning.health import health_check
 from packager.sizing.nodes import refuse_unasked_nodes
@@ -53,7 +55,8 @@ def assemble(
     refuse_unasked_nodes(decided.plan, request.nodes)
     if run_step:
         services.preflight()
-    planned = make_planned(decided, services, with_base=True)
+    base_files = BaseFiles(services, with_layers=run_step is not None)
+    planned = make_planned(decided, services, with_base=True, look=base_files.read)
     tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)
@@ -67,9 +70,11 @@ def assemble(
     planned = replace(planned, plan=plan)  # the record says what is served
     serving = services.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
+    placed = Placed()
     if services.outputs == "trees":
         image = assemble_nothing(facts.base, services.created)
     else:
+        placed = base_files.place(facts, plan, artifacts, serving)
         image = assemble_image(
             facts.base,
             artifacts,
@@ -80,6 +85,7 @@ def assemble(
             weights=plan.weights,
             order=facts.request.layer_order or "base-first",
             compression=facts.request.compression or "none",
+            placement=placed.placement,
         )
         if facts.request.layer_format == "erofs":
             from packager.images.erofs.layers import with_file_systems
@@ -95,7 +101,7 @@ def assemble(
         artifacts=artifacts,
         serving=serving,
         image=image,
-        findings=tuple(check_layers(image, limit)) if limit else (),
+        findings=(*placed.findings, *(check_layers(image, limit) if limit else ())),
         quality=finished.quality,
     )
 

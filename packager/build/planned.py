@@ -11,7 +11,7 @@ from packager.build.resolve import find_asked_draft, parse_asked_draft, resolve
 from packager.build.services import BuildServices
 from packager.build.stages import Decided, Planned
 from packager.core.devices import LARGE_HIDDEN, GpuUse, choose_gpus, gpus_in
-from packager.core.events import working
+from packager.core.events import ignore, working
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Platform
 from packager.core.model import ModelFiles
@@ -74,16 +74,24 @@ def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
     )
 
 
-def make_planned(decided: Decided, services: BuildServices, *, with_base: bool) -> Planned:
+def make_planned(
+    decided: Decided,
+    services: BuildServices,
+    *,
+    with_base: bool,
+    look: Callable[[Facts, Plan], None] = ignore,
+) -> Planned:
     """Look at the base where it is wanted, take the model's files, and order the work.
 
-    What they say may reject the plan: raises `PlanRejected`.
+    What they say may reject the plan: raises `PlanRejected`.  `look` is called with the base,
+    before anything is downloaded.
     """
     facts, plan = decided.facts, decided.plan
     decide = _decider(facts, decided.reference, services)
     if with_base:
         facts = replace(facts, base=_base_of(facts, plan, services))
         plan = decide(facts)
+        look(facts, plan)
     taken = _with_files(decided, facts, services)  # what is refused by now has cost no download
     if taken is not facts:
         facts, plan = taken, decide(taken)

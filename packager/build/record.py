@@ -46,7 +46,7 @@ RUNNING = frozenset(("gpus", "threads", *PLACES))
 # What is served under one name is one image, whether the name was asked for or is the model's,
 # and the plain form of an image is the same with another form beside it or without.
 _UNLABELLED = {"model", "base", "outputs", "draft", "served_name", "layer_format"}
-_UNLABELLED |= {*MEASURING, *RUNNING}
+_UNLABELLED |= {"base_files", *MEASURING, *RUNNING}
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:

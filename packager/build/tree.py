@@ -108,7 +108,7 @@ def make_tree(
 def _build(planned: Planned, plan: Plan) -> dict[str, Any]:
     """Return the record of the build, without what decides about images alone."""
     facts = planned.facts
-    unused = {"weights": "mounted", "compression": None, "layer_order": None}
+    unused = {"weights": "mounted", "compression": None, "layer_order": None, "base_files": None}
     base = facts.base if plan.needs_base else scratch(Platform())
     facts = replace(facts, base=base, request=facts.request.model_copy(update=unused))
     found: dict[str, Any] = json.loads(make_labels(facts, plan)[RECORD])

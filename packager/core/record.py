@@ -14,7 +14,7 @@ from packager.core.startup import StartupPrediction, StartupReport
 
 RECORD_SCHEMA = 6
 # 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems,
-# 4 no `try_untested` and no `quantize_layer` of a request, 5 no `trust_roots`
+# 4 no `try_untested` and no `quantize_layer` of a request, 5 no `trust_roots` and no `base_files`
 READ_SCHEMAS = (1, 2, 3, 4, 5, RECORD_SCHEMA)
 
 

@@ -246,6 +246,11 @@ class BuildRequest(BaseModel):
         description="form of added layers; `plain` by default; `erofs` writes them as file systems "
         "too, which nodes mount instead of unpacking",
     )
+    base_files: Literal["read", "skip"] | None = Field(
+        default=None,
+        description="whether the files of the base image are looked at, which reads its layers "
+        "once; `read` by default; `skip` puts the model over whatever is there",
+    )
     container_version: str | None = Field(
         default=None, description="version of the serving container; the newest by default"
     )

@@ -16,7 +16,8 @@ from packager.core.instance import DeviceKind
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 
-# requests of 1 know no `try_untested` and no `quantize_layer`, of 2 no `trust_roots`
+# requests of 1 know no `try_untested` and no `quantize_layer`,
+# of 2 no `trust_roots` and no `base_files`
 PLAN_SCHEMA: Final = 3
 
 # How `packager warm one` ends: sysexits(3), as schedulers are told them.

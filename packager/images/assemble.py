@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packager.core.artifact import Artifacts
 from packager.core.image import (
@@ -18,6 +18,7 @@ from packager.core.image import (
 from packager.core.model import ModelFile
 from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.findings import Finding
 from packager.images.layer_plan import (
@@ -28,6 +29,10 @@ from packager.images.layer_plan import (
     model_layers,
 )
 from packager.images.oci import check_layer_count
+from packager.images.rootfs.placement import AS_NAMED, Placed, Placement, place_files
+
+if TYPE_CHECKING:
+    from packager.images.rootfs.tree import FileTree
 
 LayerOrder = Literal["base-first", "weights-first"]
 _RECORD = "dev.packager.record"  # a label of every image that packager made
@@ -44,6 +49,7 @@ def assemble_image(
     weights: Literal["baked", "mounted"] = "baked",
     order: LayerOrder = "base-first",
     compression: Compression = "none",
+    placement: Placement = AS_NAMED,
 ) -> ImageSpec:
     """Assemble the image.
 
@@ -56,18 +62,15 @@ def assemble_image(
     that layers stay disjoint and their order cannot matter.  With mounted
     weights the image holds nothing below the mounts: it would be shadowed.
     """
-    files = tuple(file for file in serving.files if not is_for_mount(file, serving, weights))
-    ours = {file.path for file in files}
-    model: tuple[ModelFile, ...] = ()
-    draft: tuple[ModelFile, ...] = ()
-    if weights == "baked":
-        model = _without(artifacts.model, serving.model_dir, ours)
-        draft = _without(artifacts.draft, serving.draft_dir, ours)
-    compiled = compiled_layers(artifacts.compiled, directory=COMPILED_DIR)
-    drafted = draft_layers(draft, directory=serving.draft_dir)
+    files = files_of_image(artifacts, serving, weights)
+    lower = placement.below if order == "weights-first" else placement
+    compiled = compiled_layers(files.compiled, directory=COMPILED_DIR, placement=placement)
+    drafted = draft_layers(files.draft, directory=serving.draft_dir, placement=lower)
     besides = len(base.layers) + len(compiled) + max(0, len(drafted) - 2)
-    modelled = model_layers(model, base_layers=besides, directory=serving.model_dir)
-    config = (config_layer(files),) if files else ()
+    modelled = model_layers(
+        files.model, base_layers=besides, directory=serving.model_dir, placement=lower
+    )
+    config = (config_layer(files.config, placement),) if files.config else ()
     if order == "weights-first":
         _refuse_covered(base)
         below, above = (*modelled, *drafted), (*compiled, *config)
@@ -88,6 +91,59 @@ def assemble_image(
     )
     check_layer_count(image, MAX_LAYERS)
     return image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFiles:
+    """The files that an image adds to its base, each relative to its own directory."""
+
+    model: tuple[ModelFile, ...]
+    draft: tuple[ModelFile, ...]
+    compiled: tuple[ModelFile, ...]
+    config: tuple[RenderedFile, ...]  # by absolute paths
+
+
+def files_of_image(
+    artifacts: Artifacts, serving: ServingConfig, weights: Literal["baked", "mounted"]
+) -> ImageFiles:
+    """Return what is baked into the image."""
+    config = tuple(file for file in serving.files if not is_for_mount(file, serving, weights))
+    ours = {file.path for file in config}
+    is_baked = weights == "baked"
+    return ImageFiles(
+        model=_without(artifacts.model, serving.model_dir, ours) if is_baked else (),
+        draft=_without(artifacts.draft, serving.draft_dir, ours) if is_baked else (),
+        compiled=artifacts.compiled,
+        config=config,
+    )
+
+
+def place_image(
+    base: BaseImage,
+    tree: FileTree,
+    artifacts: Artifacts,
+    serving: ServingConfig,
+    *,
+    weights: Literal["baked", "mounted"] = "baked",
+    order: LayerOrder = "base-first",
+) -> Placed:
+    """Return where the image's files go over the base's, and what forbids it."""
+    files = files_of_image(artifacts, serving, weights)
+    kinds = (
+        (serving.model_dir, files.model),
+        (serving.draft_dir, files.draft),
+        (COMPILED_DIR, files.compiled),
+    )
+    model, draft, compiled = (
+        [f"{directory}/{file.path}" for file in found] for directory, found in kinds
+    )
+    return place_files(
+        base,
+        tree,
+        [*model, *draft, *compiled, *(file.path for file in files.config)],
+        own=[directory for directory, found in kinds if found],
+        below=[*model, *draft] if order == "weights-first" else [],
+    )
 
 
 def assemble_nothing(base: BaseImage, created: str) -> ImageSpec:

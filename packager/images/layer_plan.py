@@ -19,6 +19,7 @@ from packager.errors import UsageError
 from packager.images.balance import balanced_runs, runs_within
 from packager.images.remote_layers import ROLE, content_digest
 from packager.images.reshard import SPLIT_OVER
+from packager.images.rootfs.placement import AS_NAMED, Placement
 from packager.images.tar import TarEntry, make_tar
 
 BUNDLE_BELOW = 1 * MIB  # smaller weight files are not worth a layer of their own
@@ -29,7 +30,11 @@ _RESERVED = 4  # bundles of the model and of its draft, configuration, one to sp
 
 
 def model_layers(
-    files: Sequence[ModelFile], *, base_layers: int, directory: str
+    files: Sequence[ModelFile],
+    *,
+    base_layers: int,
+    directory: str,
+    placement: Placement = AS_NAMED,
 ) -> tuple[Layer, ...]:
     """Group a model's files into layers: weights first, then one bundle of all small files."""
     large, small = _by_size(files)
@@ -43,13 +48,15 @@ def model_layers(
     if len(large) > room:
         runs = balanced_runs([file.size for file in large], room)
         groups = [large[run.start : run.stop] for run in runs]
-    layers = [_layer("weights", group, directory) for group in groups]
+    layers = [_layer("weights", group, directory, placement) for group in groups]
     if small:
-        layers.append(_layer("model", small, directory))
+        layers.append(_layer("model", small, directory, placement))
     return tuple(layers)
 
 
-def draft_layers(files: Sequence[ModelFile], *, directory: str) -> tuple[Layer, ...]:
+def draft_layers(
+    files: Sequence[ModelFile], *, directory: str, placement: Placement = AS_NAMED
+) -> tuple[Layer, ...]:
     """Group a draft's files into layers: weights up to the size limit each, small files together.
 
     Drafts are small, and apart from the model's layers: another draft leaves those as they are.
@@ -57,15 +64,17 @@ def draft_layers(files: Sequence[ModelFile], *, directory: str) -> tuple[Layer, 
     large, small = _by_size(files)
     runs = runs_within([file.size for file in large], SPLIT_OVER)
     groups = [*(large[run.start : run.stop] for run in runs), small]
-    return tuple(_layer("draft", group, directory) for group in groups if group)
+    return tuple(_layer("draft", group, directory, placement) for group in groups if group)
 
 
-def compiled_layers(files: Sequence[ModelFile], *, directory: str) -> tuple[Layer, ...]:
+def compiled_layers(
+    files: Sequence[ModelFile], *, directory: str, placement: Placement = AS_NAMED
+) -> tuple[Layer, ...]:
     """Group compiled artifacts into layers: each large file alone, the rest together."""
     large = [file for file in files if file.size >= COMPILED_ALONE]
     small = [file for file in files if file.size < COMPILED_ALONE]
     groups = [*([file] for file in large), small]
-    return tuple(_layer("compiled", group, directory) for group in groups if group)
+    return tuple(_layer("compiled", group, directory, placement) for group in groups if group)
 
 
 def _by_size(files: Sequence[ModelFile]) -> tuple[list[ModelFile], list[ModelFile]]:
@@ -73,31 +82,39 @@ def _by_size(files: Sequence[ModelFile]) -> tuple[list[ModelFile], list[ModelFil
     return large, [file for file in files if file not in large]
 
 
-def config_layer(files: Sequence[RenderedFile]) -> Layer:
+def config_layer(files: Sequence[RenderedFile], placement: Placement = AS_NAMED) -> Layer:
     """The layer that changes most, and therefore goes last."""
     entries = [
-        TarEntry(path=file.path, content=Inline(file.data), executable=file.executable)
+        TarEntry(
+            path=placement.path(file.path), content=Inline(file.data), executable=file.executable
+        )
         for file in files
     ]
     return Layer(
         role="config",
-        blob=make_tar(entries),
+        blob=make_tar(entries, placement.directories),
         created_by="packager: serving configuration",
         annotations={ROLE: "config"},
     )
 
 
-def _layer(role: LayerRole, files: Sequence[ModelFile], directory: str) -> Layer:
+def _layer(
+    role: LayerRole, files: Sequence[ModelFile], directory: str, placement: Placement
+) -> Layer:
     entries = [
-        TarEntry(path=f"{directory}/{file.path}", content=file.content, executable=file.executable)
+        TarEntry(
+            path=placement.path(f"{directory}/{file.path}"),
+            content=file.content,
+            executable=file.executable,
+        )
         for file in files
     ]
     named = files[0].path if len(files) == 1 else f"{len(files)} files"
     size = decimal(sum(file.size for file in files))
     return Layer(
         role=role,
-        blob=make_tar(entries),
+        blob=make_tar(entries, placement.directories),
         created_by=f"packager: {role} {named} ({size})",
-        content=content_digest(files, directory),
+        content=content_digest(files, directory, placement),
         annotations={ROLE: role},
     )

@@ -22,6 +22,7 @@ from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.images.claims import ClaimDocument, ClaimKey, judge
 from packager.images.oci import canonical_json, parse_descriptor, parse_object, sha256
+from packager.images.rootfs.placement import AS_NAMED, Placement
 from packager.images.tar import TAR_FORMAT
 
 ROLE = "dev.packager.role"  # annotation of our own layers
@@ -29,15 +30,20 @@ _CONTRADICTED = ""
 _Named = tuple[str, str, int]  # role, content, size
 
 
-def content_digest(files: Sequence[ModelFile], directory: str) -> str:
+def content_digest(
+    files: Sequence[ModelFile], directory: str, placement: Placement = AS_NAMED
+) -> str:
     """Return the digest of a layer's contents in `directory`; "" where a file has none."""
     if not all(file.sha256 or file.part_of for file in files) or any(map(_is_cached, files)):
         return ""
     held = [
-        [f"{directory}/{file.path}", file.size, file.executable, _name_of(file)]
+        [placement.path(f"{directory}/{file.path}"), file.size, file.executable, _name_of(file)]
         for file in sorted(files, key=lambda file: file.path)
     ]
-    return sha256(canonical_json({"tar": TAR_FORMAT, "files": held}))
+    document: dict[str, Any] = {"tar": TAR_FORMAT, "files": held}
+    if kept := placement.kept(str(row[0]) for row in held):
+        document["directories"] = {path: repr(has) for path, has in kept.items()}
+    return sha256(canonical_json(document))
 
 
 def _is_cached(file: ModelFile) -> bool:

@@ -5,15 +5,17 @@ owner 0:0 without names, parent directories present (engines would otherwise
 give them the time of the pull).  File data starts at a multiple of 4096, so
 file systems that can share extents do; the gap is filled by one PAX `comment`
 record, which every reader skips.  Sizes over 8 GiB use GNU base-256, since
-some scanners ignore a PAX `size`.
+some scanners ignore a PAX `size`.  A directory that the base has otherwise keeps
+what it has there.
 
 Changing any byte here changes every layer digest: bump `TAR_FORMAT`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
 from packager.core.values import dataclass
@@ -23,6 +25,7 @@ TAR_FORMAT = 1
 BLOCK = 512
 ALIGNMENT = 4096
 _OCTAL_SIZE_LIMIT = 8**11  # largest size an 11-digit octal field cannot hold: 8 GiB
+_OCTAL_ID_LIMIT = 8**7
 _NAME_FIELD = 100
 
 
@@ -35,8 +38,27 @@ class TarEntry:
     executable: bool = False
 
 
-def make_tar(entries: Iterable[TarEntry]) -> Blob:
-    """Describe an uncompressed tar layer holding `entries` and their directories."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryAttributes:
+    """What a directory's entry says beside its name."""
+
+    mode: int = 0o755
+    uid: int = 0
+    gid: int = 0
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()  # full names, sorted
+
+
+DEFAULT_DIRECTORY = DirectoryAttributes()
+_NONE: Mapping[str, DirectoryAttributes] = MappingProxyType({})
+
+
+def make_tar(
+    entries: Iterable[TarEntry], directories: Mapping[str, DirectoryAttributes] = _NONE
+) -> Blob:
+    """Describe an uncompressed tar layer holding `entries` and their directories.
+
+    `directories` are those, by absolute path, that have other attributes than usual.
+    """
     files = {entry.path.lstrip("/"): entry for entry in entries}
     segments: list[Segment] = []
     pending = bytearray()  # headers and padding since the last file range
@@ -50,7 +72,7 @@ def make_tar(entries: Iterable[TarEntry]) -> Blob:
     for path in sorted({*files, *_parents(files)}):
         entry = files.get(path)
         if entry is None:
-            emit(_pax(path + "/", 0) + _header(path + "/", size=0, mode=0o755, kind=b"5"))
+            emit(_directory(path, directories.get(f"/{path}", DEFAULT_DIRECTORY)))
             continue
         mode = 0o755 if entry.executable else 0o644
         size = entry.content.length
@@ -82,6 +104,13 @@ def make_link(path: str, target: str) -> Blob:
     return Blob((Inline(header + bytes(2 * BLOCK)),))
 
 
+def _directory(path: str, has: DirectoryAttributes) -> bytes:
+    """Return the headers of a directory."""
+    xattrs = b"".join(_record(b"SCHILY.xattr." + name, value) for name, value in has.xattrs)
+    header = _header(f"{path}/", size=0, mode=has.mode, kind=b"5", uid=has.uid, gid=has.gid)
+    return _pax(f"{path}/", 0, xattrs) + header
+
+
 def _parents(paths: Iterable[str]) -> set[str]:
     found: set[str] = set()
     for path in paths:
@@ -94,13 +123,13 @@ def _parents(paths: Iterable[str]) -> set[str]:
     return found
 
 
-def _pax(path: str, unaligned_start: int) -> bytes:
+def _pax(path: str, unaligned_start: int, more: bytes = b"") -> bytes:
     """Return the PAX header that a file needs, or no bytes.
 
-    It carries a path that the name field cannot hold, and a comment that moves
-    the file's data from `unaligned_start` to the next 4 KiB boundary.
+    It carries a path that the name field cannot hold, `more` records, and a comment
+    that moves the file's data from `unaligned_start` to the next 4 KiB boundary.
     """
-    records = _path_record(path)
+    records = _path_record(path) + more
     if -unaligned_start % ALIGNMENT:
         least = BLOCK + len(records) + len("9999 comment=\n")
         gap = -unaligned_start % ALIGNMENT
@@ -118,21 +147,27 @@ def _pax(path: str, unaligned_start: int) -> bytes:
 def _path_record(path: str) -> bytes:
     if len(path.encode()) <= _NAME_FIELD:
         return b""
-    body = b" path=" + path.encode() + b"\n"
+    return _record(b"path", path.encode())
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    body = b" " + key + b"=" + value + b"\n"
     length = len(body) + len(str(len(body)))
     length = len(body) + len(str(length))  # the length counts its own digits
     return str(length).encode() + body
 
 
-def _header(path: str, *, size: int, mode: int, kind: bytes, link: str = "") -> bytes:
+def _header(
+    path: str, *, size: int, mode: int, kind: bytes, link: str = "", uid: int = 0, gid: int = 0
+) -> bytes:
     """Return a 512-byte GNU header (POSIX.1-1988 fields, magic `ustar  `)."""
     name = path.encode()[:_NAME_FIELD].decode(errors="ignore").encode()
     fields = b"".join(
         (
             name.ljust(_NAME_FIELD, b"\0"),
             b"%07o\0" % mode,
-            b"%07o\0" % 0,  # uid
-            b"%07o\0" % 0,  # gid
+            _id_field(uid),
+            _id_field(gid),
             _size_field(size),
             b"%011o\0" % 0,  # mtime
             b" " * 8,  # checksum, counted as blanks
@@ -146,6 +181,12 @@ def _header(path: str, *, size: int, mode: int, kind: bytes, link: str = "") -> 
     )
     checksum = b"%06o\0 " % sum(fields)
     return fields[:148] + checksum + fields[156:]
+
+
+def _id_field(number: int) -> bytes:
+    if number < _OCTAL_ID_LIMIT:
+        return b"%07o\0" % number
+    return b"\x80" + number.to_bytes(7, "big")
 
 
 def _size_field(size: int) -> bytes:

@@ -28,7 +28,7 @@ CPU_METHODS = ("awq", "smoothquant")  # that vLLM has fast kernels for on proces
 FIXED = frozenset(
     {"model", "instance", "outputs", "goal", "workload", "ttft_limit_ms", "tpot_limit_ms"}
     | {"weights", "served_name", "region", "executor", "address", "gpus", "threads", "nodes"}
-    | {"trust_roots"}
+    | {"trust_roots", "base_files"}
 )
 _QUALITY = ("evaluate", "evaluate_samples", "evaluate_tokens", "evaluate_seed")
 _LIMITS = ("max_kld", "min_top1", "max_ppl_increase")

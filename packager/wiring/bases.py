@@ -1,13 +1,22 @@
-"""Serving bases that packager builds itself, made where they are missing."""
+"""Base images: serving bases that packager builds itself, and what the layers of any hold."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
+from packager.core.image import BaseImage
 from packager.images.bases.embedded import BASES, build_base, find_built
+from packager.wiring.caches import cache_dir
+from packager.wiring.settings import Settings
+
+if TYPE_CHECKING:
+    from packager.images.blobs import BlobReader
+    from packager.images.rootfs.reading import LayerReader
+    from packager.images.rootfs.tree import FileTree
 
 _EMBEDDED = "embedded:"
 
@@ -22,6 +31,20 @@ def build_missing_base(reference: str, say: Callable[[str], None], on_event: Eve
         return
     say(f"building the serving base {name!r}, once: some minutes and 7 GB of disk meanwhile")
     build_base(name, on_event=_of_the_base(on_event), say=say)
+
+
+def layer_reader(settings: Settings, reader: BlobReader) -> LayerReader:
+    """Return what reads the entries of layers, and keeps them beside the artifact cache."""
+    from packager.images.rootfs.reading import LayerReader
+    from packager.images.rootfs.store import ListingStore
+
+    store = ListingStore(cache_dir(settings) / "layers")
+    return LayerReader(reader.chunks, store, settings.on_event)
+
+
+def read_base(settings: Settings, reader: BlobReader, base: BaseImage) -> FileTree:
+    """Return the files of a base image."""
+    return layer_reader(settings, reader).tree_of(base.reference, base.layers)
 
 
 def _of_the_base(on_event: EventSink) -> EventSink:

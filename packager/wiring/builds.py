@@ -38,9 +38,11 @@ from packager.plugins.tables import BASES, FAMILIES, SOURCES
 from packager.ports import ImageSink
 from packager.remote.hub import HubReader
 from packager.remote.s3 import S3Reader
+from packager.wiring.bases import read_base
 from packager.wiring.caches import OpenCache, past_runs, remember_lookups
 from packager.wiring.outputs import (
     attach_to_all,
+    check_base_for,
     check_compression,
     kinds_of,
     preflight_all,
@@ -105,9 +107,9 @@ def services_for(settings: Settings) -> BuildServices:
         find_model=cache(lambda reference: find_model(reference, settings)),
         find_instance=rows.find_instance,
         find_container=rows.find_container,
-        find_base=lambda reference, platform: _find_base(
-            reference, platform, repeat, clients, settings
-        ),
+        find_base=partial(_find_base, repeat, clients, settings),
+        check_base=partial(check_base_for, sinks),
+        read_base=partial(read_base, settings, reader),
         family=lambda name: FAMILIES.find(name).make(),
         executor=executor,
         run_steps=lambda: run_steps(settings, executor, artifacts, remember, rows.market),
@@ -275,11 +277,11 @@ def _peek_model(
 
 
 def _find_base(
-    reference: str,
-    platform: Platform,
     repeat: BuildRecord | None,
     clients: Clients,
     settings: Settings,
+    reference: str,
+    platform: Platform,
 ) -> BaseImage:
     target = parse_target(reference, BASES)
     source = BASES.find(target.scheme).make(BaseContext(clients=clients))

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from packager.core.image import Attached, ImageSpec, SealedImage, Written
+from packager.core.image import Attached, BaseImage, ImageSpec, SealedImage, Written
 from packager.core.references import ImageTarget
 from packager.errors import UsageError
 from packager.images.blobs import BlobReader
@@ -19,7 +19,14 @@ from packager.images.target import DIRECTORY, directory_of
 from packager.plugins.contexts import SinkContext
 from packager.plugins.rows import SinkTraits
 from packager.plugins.tables import SINKS
-from packager.ports import CountsBytes, ImageSink, KeepsAttached, PlacesRecord, Preflight
+from packager.ports import (
+    ChecksBase,
+    CountsBytes,
+    ImageSink,
+    KeepsAttached,
+    PlacesRecord,
+    Preflight,
+)
 from packager.wiring.registries import Clients
 from packager.wiring.settings import Settings, digests_file
 
@@ -146,6 +153,13 @@ def preflight_all(sinks: Iterable[ImageSink]) -> None:
     for sink in sinks:
         if isinstance(sink, Preflight):
             sink.preflight()
+
+
+def check_base_for(sinks: Iterable[ImageSink], base: BaseImage) -> None:
+    """Refuse a base whose layers an output's engine does not unpack, before any work."""
+    for sink in sinks:
+        if isinstance(sink, ChecksBase):
+            sink.check_base(base)
 
 
 def write_out(

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from packager.core.documents import shorten
 from packager.core.events import EventSink, StepEvent, StepState, harmless, ignore
 from packager.core.image import (
+    BaseImage,
     Blob,
     FileRange,
     ImageRef,
@@ -83,6 +84,19 @@ class DockerSink:
     def preflight(self) -> None:
         """Check that an engine answers."""
         self._engine = self._connect()
+
+    def check_base(self, base: BaseImage) -> None:
+        """Refuse layers that this engine is too old to unpack."""
+        if any(layer.media_type.endswith("+zstd") for layer in base.layers):
+            self.preflight()
+            with _explained():
+                version = self._engine.version()
+            if not _unpacks_zstd(version):
+                raise UsageError(
+                    f"layers of base image {base.reference!r} are compressed with zstd, which "
+                    f"this Docker Engine {shorten(version.get('Version'))} cannot unpack",
+                    hint="update it to version 23 or later, or use an oci: or registry output",
+                )
 
     def prepare(self, image: ImageSpec) -> None:
         """Check it again: much time may have passed since."""
@@ -303,6 +317,15 @@ class _EngineLayer:
 
     def move(self, pulled: float, unpacked: float) -> None:
         self.pulled, self.unpacked = max(self.pulled, pulled), max(self.unpacked, unpacked)
+
+
+def _unpacks_zstd(version: Mapping[str, Any]) -> bool:
+    """Return whether an engine reads zstd: Docker since 23.0 (its release notes), Podman always."""
+    parts = version.get("Components") or ()
+    if any("podman" in str(part.get("Name")).lower() for part in parts):
+        return True
+    major = str(version.get("Version")).partition(".")[0]
+    return not major.isdigit() or int(major) >= 23
 
 
 def _short(digest: str) -> str:

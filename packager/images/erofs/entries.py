@@ -12,15 +12,14 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree, Node
+from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree
+from packager.images.rootfs.node import Node, Path
 
 MAX_ENTRIES = 2**20  # names that a layer has, directories without an entry included
 _MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _OVERLAY_OPAQUE = (b"trusted.overlay.opaque", b"y")
 _REMOVED = Node(kind="character", mode=0)  # of device 0, 0
 _NO_ENTRY = Node(kind="directory", mode=0o755)
-
-Path = tuple[bytes, ...]  # the parts of a path below the layer's root
 
 
 class TreeBuilder:

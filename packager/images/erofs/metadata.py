@@ -25,7 +25,8 @@ from collections.abc import Mapping
 
 from packager.core.units import MIB
 from packager.core.values import dataclass
-from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree, Node, NodeKind
+from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree
+from packager.images.rootfs.node import Node, NodeKind
 
 EROFS_FORMAT = 1
 ALIGNMENT = 4096

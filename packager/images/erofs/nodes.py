@@ -1,17 +1,13 @@
-"""The files of one layer as values: what a file system of it holds, and where the data lie.
-
-Names are bytes, as in the tar: nothing says that a stranger's are UTF-8.
-"""
+"""The files of one layer as values: what a file system of it holds, and where the data lie."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 from packager.core.values import dataclass
 from packager.errors import PackagerError
+from packager.images.rootfs.node import Node
 
-NodeKind = Literal["file", "directory", "symlink", "character", "block", "fifo"]
 ROOT = b""  # the path of the layer's own root
 ROOT_NODE = 0  # its place in `LayerTree.nodes`
 
@@ -26,23 +22,6 @@ class LayerNotMountable(PackagerError):
             f"the layer cannot be mounted as it is: {reason}",
             hint="use the image's plain form, which container engines unpack",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A file of any kind, without its name: hard links are several names of one node."""
-
-    kind: NodeKind
-    mode: int  # permission bits, 0o7777 at most
-    uid: int = 0
-    gid: int = 0
-    mtime: int = 0  # seconds since 1970
-    mtime_ns: int = 0  # nanoseconds beside them, below a second
-    size: int = 0  # bytes of a regular file
-    offset: int = 0  # of its data in the uncompressed tar
-    target: bytes = b""  # of a symbolic link
-    device: tuple[int, int] = (0, 0)  # major and minor number
-    xattrs: tuple[tuple[bytes, bytes], ...] = ()  # full names, sorted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Reading the headers of a tar as it passes: names, modes, and where the data lie.
+"""The tree of a tar that passes, for a file system over it.
 
 What a container engine would unpack is what the tree holds.  Everything that a file system could
 not show in the same way (sparse files, unknown types, names that lead out of the layer) is
@@ -7,35 +7,15 @@ refused, and so is a tar that two readers would read differently.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from packager.core.image import Blob, Inline
-from packager.images.erofs import headers
 from packager.images.erofs.entries import TreeBuilder
-from packager.images.erofs.headers import BLOCK, TarHeader
-from packager.images.erofs.nodes import LayerNotMountable, LayerTree, Node, NodeKind
+from packager.images.erofs.nodes import LayerNotMountable, LayerTree
+from packager.images.rootfs.tar_reader import TarReader
 
 __all__ = ["LayerNotMountable", "TarScanner", "scan_blob"]
-
-MAX_EXTENSION = 1024 * 1024  # bytes of a PAX header or a long name
-MAX_NAME = 255  # bytes between two slashes: Linux' limit
-MAX_PATH = 4096  # bytes of a name or of a link's target: Linux' limit
-MAX_ID = 2**32 - 2  # the number above is nobody: a mount shows it as the overflow id
-MAX_MAJOR, MAX_MINOR = 2**12 - 1, 2**20 - 1  # of a device, in Linux
-MAX_SECONDS = 2**63 - 1
-_EXTENSIONS = (
-    headers.PAX, headers.GLOBAL_PAX, headers.SOLARIS_PAX, headers.LONG_NAME, headers.LONG_LINK,
-)  # fmt: skip
-_KINDS: Mapping[bytes, NodeKind] = {
-    headers.FILE: "file",
-    headers.OLD_FILE: "file",
-    headers.CONTIGUOUS: "file",
-    headers.DIRECTORY: "directory",
-    headers.SYMLINK: "symlink",
-    headers.CHARACTER: "character",
-    headers.BLOCK_DEVICE: "block",
-    headers.FIFO: "fifo",
-}
 
 
 def scan_blob(blob: Blob) -> LayerTree:
@@ -56,160 +36,33 @@ class TarScanner:
     """
 
     def __init__(self) -> None:
-        self._position = 0  # bytes that have passed
-        self._wanted = BLOCK  # bytes of the header or extension that is being collected
-        self._collected = bytearray()
-        self._content = 0  # bytes of content and padding that are still to pass
-        self._extension: TarHeader | None = None  # whose body is being collected
-        self._pax: dict[bytes, bytes] = {}  # for the next entry
-        self._long: dict[bytes, bytes] = {}  # GNU's long name and long link for the next entry
-        self._zeros = 0  # blocks of zeros in a row: two end the tar
         self._tree = TreeBuilder()
+        self._tar = TarReader(self._tree)
 
     def feed(self, data: bytes | memoryview) -> None:
         """Read the next bytes."""
-        view = memoryview(data)
-        while len(view):
-            if self._is_ended:
-                self._position += len(view)
-                return
-            if self._content:
-                count = min(self._content, len(view))
-                self._content -= count
-            else:
-                count = min(self._wanted - len(self._collected), len(view))
-                self._collected += view[:count]
-            self._position += count
-            view = view[count:]
-            if not self._content and len(self._collected) == self._wanted:
-                self._take()
+        with _not_mountable():
+            self._tar.feed(data)
 
     @property
     def skippable(self) -> int:
         """Bytes of content that come next: `skip` may pass over them."""
-        return self._content
+        return self._tar.skippable
 
     def skip(self, length: int) -> None:
         """Pass over bytes of content that are not at hand."""
-        if not self._is_ended:
-            if length > self._content:
-                raise LayerNotMountable("a header of it is not at hand")
-            self._content -= length
-        self._position += length
+        with _not_mountable():
+            self._tar.skip(length)
 
     def finish(self) -> LayerTree:
         """Return the tree; raises where the tar ended within an entry."""
-        is_within = self._content or self._collected or self._extension or self._pax or self._long
-        if is_within and not self._is_ended:
-            raise LayerNotMountable("its tar ends within an entry")
-        return self._tree.build(self._position)
-
-    @property
-    def _is_ended(self) -> bool:
-        return self._zeros == 2
-
-    def _take(self) -> None:
-        block = bytes(self._collected)
-        self._collected.clear()
-        try:
-            if self._extension is not None:
-                self._take_extension(self._extension, block)
-            elif block.count(0) == BLOCK:
-                self._take_end()
-            else:
-                self._take_header(headers.parse_header(block))
-        except ValueError as error:
-            raise LayerNotMountable(str(error)) from error
-
-    def _take_end(self) -> None:
-        if self._pax or self._long:
-            raise ValueError("its tar ends within an entry")
-        self._zeros += 1
-
-    def _take_header(self, header: TarHeader) -> None:
-        if self._zeros:
-            raise ValueError("its tar goes on behind a block of zeros")
-        if header.size < 0:
-            raise ValueError("a size in its tar is negative")
-        if header.kind not in _EXTENSIONS:
-            self._take_member(header)
-            return
-        if header.size > MAX_EXTENSION:
-            raise ValueError("a header of its tar is over 1 MiB")
-        self._extension = header
-        self._wanted = -(-header.size // BLOCK) * BLOCK
-        if not self._wanted:
-            self._take_extension(header, b"")
-
-    def _take_extension(self, header: TarHeader, body: bytes) -> None:
-        self._extension = None
-        self._wanted = BLOCK
-        body = body[: header.size]
-        if header.kind in (headers.LONG_NAME, headers.LONG_LINK):
-            self._long[header.kind] = body.partition(b"\0")[0]
-        elif header.kind != headers.GLOBAL_PAX:  # engines pass over global headers
-            self._pax = headers.parse_pax(body)
-
-    def _take_member(self, header: TarHeader) -> None:
-        pax, long = self._pax, self._long
-        self._pax, self._long = {}, {}
-        if header.kind == headers.SPARSE or any(name.startswith(b"GNU.sparse.") for name in pax):
-            raise ValueError("it holds a sparse file")
-        name = long.get(headers.LONG_NAME) or pax.get(b"path") or header.name
-        target = long.get(headers.LONG_LINK) or pax.get(b"linkpath") or header.link
-        path = _path_of(name)
-        if header.kind == headers.HARD_LINK:
-            self._tree.link(path, _path_of(target))
-            return
-        kind = _KINDS.get(header.kind)
-        if kind is None:
-            raise ValueError(f"it holds an entry of the unknown type {header.kind!r}")
-        if header.kind == headers.OLD_FILE and name.endswith(b"/"):
-            kind = "directory"  # as archives before POSIX wrote it
-        size = headers.pax_number(pax.get(b"size"), header.size) if kind == "file" else 0
-        seconds, nanoseconds = divmod(headers.pax_time_ns(pax.get(b"mtime"), header.mtime), 10**9)
-        if seconds > MAX_SECONDS:
-            raise ValueError("a time in its tar is none")
-        node = Node(
-            kind=kind,
-            mode=header.mode & 0o7777,
-            uid=_id(headers.pax_number(pax.get(b"uid"), header.uid)),
-            gid=_id(headers.pax_number(pax.get(b"gid"), header.gid)),
-            mtime=seconds,
-            mtime_ns=nanoseconds,
-            size=size,
-            offset=self._position if kind == "file" else 0,
-            target=_target_of(target) if kind == "symlink" else b"",
-            device=_device(header.device) if kind in ("character", "block") else (0, 0),
-            xattrs=headers.xattrs_of(pax),
-        )
-        self._tree.add(path, node)
-        self._content = -(-size // BLOCK) * BLOCK
+        with _not_mountable():
+            return self._tree.build(self._tar.finish())
 
 
-def _path_of(name: bytes) -> tuple[bytes, ...]:
-    """Return the parts of a name below the layer's root; raise where it leads out of it."""
-    parts = tuple(part for part in name.split(b"/") if part not in (b"", b"."))
-    if b".." in parts or b"\0" in name:
-        raise ValueError("a name in it leads out of the layer")
-    if any(len(part) > MAX_NAME for part in parts) or len(name) > MAX_PATH:
-        raise ValueError(f"a name in it is longer than {MAX_NAME} or {MAX_PATH} bytes")
-    return parts
-
-
-def _target_of(target: bytes) -> bytes:
-    if not target or b"\0" in target or len(target) >= MAX_PATH:
-        raise ValueError("a symbolic link in it leads nowhere")
-    return target
-
-
-def _id(number: int) -> int:
-    if not 0 <= number <= MAX_ID:
-        raise ValueError("an owner in it is none that Linux has")
-    return number
-
-
-def _device(device: tuple[int, int]) -> tuple[int, int]:
-    if not (0 <= device[0] <= MAX_MAJOR and 0 <= device[1] <= MAX_MINOR):
-        raise ValueError("a device in it is none that Linux has")
-    return device
+@contextmanager
+def _not_mountable() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise LayerNotMountable(str(error)) from error

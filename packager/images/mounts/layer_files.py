@@ -24,11 +24,11 @@ from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.erofs.metadata import make_index
 from packager.images.erofs.nodes import LayerTree
 from packager.images.erofs.scan import TarScanner
-from packager.images.erofs.unpacking import LayerBroken, is_compressed
 from packager.images.node_cache.entry_check import Told, find_entry, verify_entry
 from packager.images.node_cache.fill import check_diff_id, native_size
 from packager.images.node_cache.places import entry_path
 from packager.images.opened import OpenImage
+from packager.images.rootfs.unpacking import LayerBroken, is_compressed
 from packager.images.stored import StoredLayer
 
 _HEADERS = 4096  # what is read at once of a tar whose contents are passed over

@@ -26,7 +26,6 @@ from packager.images.erofs.metadata import HEAD, make_blob
 from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
 from packager.images.erofs.superblock import parse_superblock
-from packager.images.erofs.unpacking import LayerBroken, is_compressed, unpack
 from packager.images.erofs.verity import verity_size
 from packager.images.node_cache.entry_check import (
     FoundEntry,
@@ -43,6 +42,7 @@ from packager.images.node_cache.entry_file import (
 from packager.images.node_cache.places import entry_path
 from packager.images.oci import is_digest
 from packager.images.opened import OpenImage
+from packager.images.rootfs.unpacking import LayerBroken, is_compressed, unpack
 from packager.images.selection import LayerChoice, choose_layers
 from packager.images.stored import StoredLayer
 

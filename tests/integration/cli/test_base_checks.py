@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from packager.cli import app
 from packager.images.slim.label import LABEL
+from tests.support import tars
 from tests.support.commandline import TINY, Packager
-from tests.support.made_layers import base_of, write_layout
+from tests.support.made_layers import base_of, layer_of, write_layout
 from tests.support.written_layouts import WrittenLayout
 
 MODEL = ("--model", str(TINY), "--instance", "local")
@@ -79,6 +81,30 @@ def test_a_slim_base_of_another_machine_is_refused(tmp_path: Path, packager: Pac
     done = packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", status=2)
 
     assert "packager base slim --instance" in done.err
+
+
+def test_a_base_is_looked_at_before_anything_is_written(tmp_path: Path, packager: Packager) -> None:
+    layer = layer_of(tars.tar_of(tars.directory("opt", mode=0o1777, uid=1000)), "gzip")
+    write_layout(tmp_path / "base", base_of([layer]))
+    write_layout(tmp_path / "over", base_of([layer], config={"Volumes": {"/opt/packager": {}}}))
+    write_layout(tmp_path / "broken", base_of([replace(layer, diff_id="sha256:" + "0" * 64)]))
+    build = ("build", *MODEL, "--output", "oci:image", "--format", "json", "--base")
+
+    assert "diffID" in packager(*build, "oci:broken", status=65).err
+    for more in ((), ("--base-files", "skip"), ("--dry-run",)):
+        over = packager(*build, "oci:over", *more, status=3)
+        assert "declares '/opt/packager' a volume" in over.err
+    assert not (tmp_path / "image").exists()
+    looked, skipped = (
+        json.loads(packager(*build, "oci:base", *more, status=0).out)
+        for more in ((), ("--base-files", "skip"))
+    )
+    notes = [found["message"] for found in looked["findings"] if found["code"] == "base-directory"]
+    assert notes == [
+        "'/opt' keeps mode 1777 and owner 1000:0 of base image 'oci:base': layers are its own"
+    ]
+    assert "base-directory" not in {found["code"] for found in skipped["findings"]}
+    assert looked["digest"] != skipped["digest"]
 
 
 def test_a_base_that_moved_since_the_record_is_refused(tmp_path: Path, packager: Packager) -> None:

@@ -23,7 +23,6 @@ from packager.errors import NotFound, OutputFailed, PackagerError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.erofs.nodes import LayerNotMountable
-from packager.images.erofs.unpacking import LayerBroken
 from packager.images.mounts import mounts as module
 from packager.images.mounts import syscalls
 from packager.images.mounts.failures import (
@@ -45,6 +44,7 @@ from packager.images.mounts.mounts import (
 )
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
+from packager.images.rootfs.unpacking import LayerBroken
 from tests.conftest import unavailable
 from tests.support import disks
 from tests.support.cases import cases_of

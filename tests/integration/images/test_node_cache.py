@@ -26,9 +26,9 @@ from packager.images.blobs import BlobReader
 from packager.images.erofs.metadata import make_blob
 from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
-from packager.images.erofs.unpacking import LayerBroken
 from packager.images.node_cache.entry_check import find_entry, verify_entry
 from packager.images.node_cache.fill import FillOptions, NodeCacheReport, fill_node_cache
+from packager.images.rootfs.unpacking import LayerBroken
 from tests.conftest import need
 from tests.support import disks
 from tests.support.cases import cases_of

@@ -9,8 +9,9 @@ import pytest
 
 from packager.core.image import FileRange, Inline
 from packager.images.erofs.metadata import EROFS_FORMAT, make_blob, make_index
-from packager.images.erofs.nodes import LayerNotMountable, LayerTree, Node
+from packager.images.erofs.nodes import LayerNotMountable, LayerTree
 from packager.images.erofs.scan import scan_blob
+from packager.images.rootfs.node import Node
 from packager.images.tar import TarEntry, make_tar
 
 DIRECTORY = Node(kind="directory", mode=0o755)

@@ -7,8 +7,9 @@ import tarfile
 import pytest
 
 from packager.core.image import FileRange, Inline
-from packager.images.erofs.nodes import LayerTree, Node
+from packager.images.erofs.nodes import LayerTree
 from packager.images.erofs.scan import TarScanner, scan_blob
+from packager.images.rootfs.node import Node
 from packager.images.tar import TarEntry, make_tar
 from tests.support.tars import (
     Member,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import zstandard
 
-from packager.images.erofs.unpacking import LayerBroken, unpack
+from packager.images.rootfs.unpacking import LayerBroken, unpack
 from tests.support.cases import cases_of
 from tests.support.layer_layouts import GZIP, ZSTD
 

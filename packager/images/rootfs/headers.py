@@ -38,6 +38,7 @@ class TarHeader:
     size: int
     mtime: int
     device: tuple[int, int]
+    real_size: int  # of a sparse file in GNU's old format; else `size`
 
 
 def parse_header(block: bytes) -> TarHeader:
@@ -50,16 +51,18 @@ def parse_header(block: bytes) -> TarHeader:
     if is_posix and (prefix := _text(block[345:500])):
         name = prefix + b"/" + name
     with_devices = is_posix or magic == _GNU
+    kind, size = block[156:157], _number(block[124:136])
     return TarHeader(
-        kind=block[156:157],
+        kind=kind,
         name=name,
         link=_text(block[157:257]),
         mode=_number(block[100:108]),
         uid=_number(block[108:116]),
         gid=_number(block[116:124]),
-        size=_number(block[124:136]),
+        size=size,
         mtime=_number(block[136:148]),
         device=(_number(block[329:337]), _number(block[337:345])) if with_devices else (0, 0),
+        real_size=_number(block[483:495]) if kind == SPARSE else size,
     )
 
 

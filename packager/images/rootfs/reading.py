@@ -1,0 +1,208 @@
+"""Reading what layers hold: known listings, indexes that layers carry, or the layers themselves.
+
+A layer is read as a stream and nothing of it is kept but its headers: both of its digests are
+compared, so what is known of it once holds for every image that has it.  Of a plain tar on this
+machine the headers alone are read, each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
+
+from packager.core.events import EventSink, StepEvent, harmless, ignore, working
+from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer, RemoteRange
+from packager.core.units import counted, decimal
+from packager.files.opening import FileUnreadable, open_range
+from packager.images.rootfs.listing import Entry, EntryList
+from packager.images.rootfs.store import ListingStore
+from packager.images.rootfs.tar_reader import TarReader
+from packager.images.rootfs.toc import read_toc
+from packager.images.rootfs.tree import FileTree
+from packager.images.rootfs.unpacking import LayerBroken, is_compressed, unpack
+
+STEP = "base files"  # as progress names it
+AT_ONCE = 4
+_WINDOW = 64 * 1024  # bytes  # of a file that is read for its headers
+_PACKINGS = ("", "+gzip", "+zstd")
+
+Chunks = Callable[[Blob], Iterator[memoryview]]
+
+
+class LayerOfNoEngine(LayerBroken):
+    """A layer of a type that container engines do not unpack, or cannot fetch."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(
+            layer.digest, f"container engines do not unpack its type {layer.media_type[:100]!r}"
+        )
+        self.hint = "name an image of tar layers, plain or compressed with gzip or zstd"
+
+
+class _Cancelled(Exception):
+    """Another layer failed, or somebody interrupts."""
+
+
+class LayerReader:
+    """Reads the entries of layers, several at once."""
+
+    def __init__(
+        self, chunks: Chunks, store: ListingStore | None = None, on_event: EventSink = ignore
+    ) -> None:
+        self._chunks = chunks
+        self._store = store
+        self._tell = harmless(on_event)
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._done = self._size = 0
+
+    def tree_of(self, reference: str, layers: Sequence[Layer]) -> FileTree:
+        """Return the files of an image; raise `LayerBroken` where a layer is not what it says."""
+        check_types(layers)
+        once = {layer.digest: layer for layer in layers}
+        with working(self._tell, STEP, reference):
+            found = {digest: self._known(layer) for digest, layer in once.items()}
+            missing = [once[digest] for digest, entries in found.items() if entries is None]
+            found |= self._read_all(missing)
+            tree = FileTree()
+            for layer in layers:
+                try:
+                    tree.apply(found[layer.digest] or ())
+                except ValueError as error:
+                    raise LayerBroken(layer.digest, str(error)) from error
+        return tree
+
+    def _known(self, layer: Layer) -> list[Entry] | None:
+        """Return the entries that need no look at all of the layer."""
+        if self._store and (known := self._store.get(layer.digest)) is not None:
+            return known
+        if (place := _plain_file(layer)) is not None:
+            return _read_headers(layer, place)
+        if (listed := read_toc(layer, lambda at, size: self._range(layer, at, size))) is not None:
+            self._keep(layer, listed)
+        return listed
+
+    def _read_all(self, layers: Sequence[Layer]) -> dict[str, list[Entry] | None]:
+        if not layers:
+            return {}
+        self._size = sum(layer.blob.size for layer in layers)
+        detail = f"{counted(len(layers), 'layer')}, {decimal(self._size)}, once"
+        self._tell(StepEvent(step=STEP, detail=detail, state="running", size=self._size))
+        workers = min(AT_ONCE, len(layers), os.cpu_count() or 1)
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="base")
+        largest_first = sorted(layers, key=lambda layer: -layer.blob.size)
+        futures = {layer.digest: pool.submit(self._read, layer) for layer in largest_first}
+        try:
+            wait(futures.values(), return_when=FIRST_EXCEPTION)
+        finally:
+            self._stop.set()  # where one failed, or somebody interrupts; else all have ended
+            pool.shutdown(wait=False, cancel_futures=True)
+        ended = [one for one in futures.values() if one.done() and not one.cancelled()]
+        failures = [error for one in ended if (error := one.exception())]
+        if failures:
+            raise next((one for one in failures if not isinstance(one, _Cancelled)), failures[0])
+        return {digest: future.result() for digest, future in futures.items()}
+
+    def _read(self, layer: Layer) -> list[Entry]:
+        """Read a layer as a stream; compare both of its digests."""
+        travelling, content = hashlib.sha256(), hashlib.sha256()
+        found = EntryList()
+        reader = TarReader(found, sparse=True)
+        arriving = self._arriving(layer, travelling)
+        packed = is_compressed(layer.media_type)
+        try:
+            for piece in unpack(arriving, layer.media_type, layer.digest, layer.blob.size):
+                if packed:
+                    content.update(piece)
+                reader.feed(piece)
+            for _ in arriving:
+                pass  # behind the end of what is compressed: the digest is that of all
+            _compare(layer, layer.digest, travelling, "digest")
+            if packed:
+                _compare(layer, layer.diff_id, content, "digest of its content (diffID)")
+            reader.finish()
+        except ValueError as error:
+            raise LayerBroken(layer.digest, str(error)) from error
+        self._keep(layer, found.entries)
+        return found.entries
+
+    def _arriving(self, layer: Layer, hashed: hashlib._Hash) -> Iterator[memoryview]:
+        """Yield the layer's bytes as they come, hashed and counted."""
+        taken = 0
+        for chunk in self._chunks(layer.blob):
+            if self._stop.is_set():
+                raise _Cancelled
+            taken += len(chunk)
+            if taken > layer.blob.size:
+                raise LayerBroken(layer.digest, "it is longer than its image says")
+            hashed.update(chunk)
+            with self._lock:
+                self._done += len(chunk)
+            self._tell(StepEvent(step=STEP, state="running", done=self._done, size=self._size))
+            yield chunk
+
+    def _range(self, layer: Layer, offset: int, length: int) -> bytes:
+        """Return a range of the layer as it travels."""
+        match layer.blob.segments:
+            case (Inline(data=data),):
+                return data[offset : offset + length]
+            case (FileRange() | RemoteRange() as segment,):
+                part = replace(segment, offset=segment.offset + offset, length=length)
+                return b"".join(bytes(chunk) for chunk in self._chunks(Blob((part,))))
+        raise ValueError("it lies in several places")
+
+    def _keep(self, layer: Layer, entries: list[Entry]) -> None:
+        if self._store:
+            self._store.put(layer.digest, entries)
+
+
+def check_types(layers: Sequence[Layer]) -> None:
+    """Refuse layers that no engine unpacks: foreign and encrypted ones, and files that are no tar.
+
+    Raises `LayerOfNoEngine`.
+    """
+    for layer in layers:
+        base, plus, packing = layer.media_type.partition("+")
+        if base != MEDIA_LAYER or plus + packing not in _PACKINGS:
+            raise LayerOfNoEngine(layer)
+
+
+def _plain_file(layer: Layer) -> FileRange | None:
+    """Return the file of this machine that is the layer's tar; None of any other layer."""
+    match layer.blob.segments:
+        case (FileRange() as place,) if not is_compressed(layer.media_type):
+            return place
+    return None
+
+
+def _read_headers(layer: Layer, place: FileRange) -> list[Entry]:
+    """Read a tar's headers, and pass over what is between them."""
+    found = EntryList()
+    reader = TarReader(found, sparse=True)
+    try:
+        with open_range(place) as file:
+            at = 0
+            while at < place.length:
+                piece = os.pread(file.fileno(), min(_WINDOW, place.length - at), place.offset + at)
+                if not piece:
+                    break
+                reader.feed(piece)
+                passed = min(reader.skippable, place.length - at - len(piece))
+                reader.skip(passed)
+                at += len(piece) + passed
+        reader.finish()
+    except OSError as error:
+        raise FileUnreadable(place.path, error) from error
+    except ValueError as error:
+        raise LayerBroken(layer.digest, str(error)) from error
+    return found.entries
+
+
+def _compare(layer: Layer, stated: str, hashed: hashlib._Hash, what: str) -> None:
+    found = f"sha256:{hashed.hexdigest()}"
+    if stated and found != stated:
+        raise LayerBroken(layer.digest, f"its {what} is {found}, its image says {stated}")

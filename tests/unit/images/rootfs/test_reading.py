@@ -1,0 +1,174 @@
+"""What layers hold: read once, proven, bounded, and kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from packager.core.image import Blob, FileRange, Layer
+from packager.images.blobs import BlobReader
+from packager.images.oci import sha256
+from packager.images.rootfs import listing
+from packager.images.rootfs.node import Node
+from packager.images.rootfs.reading import LayerReader
+from packager.images.rootfs.store import ListingStore
+from packager.images.rootfs.tree import Directory, FileTree, show
+from packager.images.rootfs.unpacking import LayerBroken
+from tests.support.cases import cases_of
+from tests.support.indexed_layers import estargz, zstd_chunked
+from tests.support.made_layers import layer_of
+from tests.support.tars import (
+    directory,
+    entry,
+    file,
+    hard_link,
+    header,
+    pax_records,
+    symlink,
+    tar_of,
+)
+from tests.unit.images.erofs.test_hostile_tars import ENDED, REFUSED
+
+cases = cases_of(__file__)
+
+TAR = tar_of(
+    directory("opt", mode=0o1777, uid=5, gid=6),
+    *(file("opt/a", b"x" * 700), hard_link("opt/b", "opt/a"), symlink("opt/l", "/etc\n\xff")),
+    *(file("opt/.wh.gone"), entry("opt/p", b"6"), file("opt/" + "n" * 200)),
+    format=1,
+)
+# Names, owners and times that no file system over a tar could show are no matter here.
+UNPACKED = {
+    *("a file behind a symbolic link", "a file below a mark"),
+    *("GNU's sparse file", "PAX's sparse file", "extended attributes of 300 KB"),
+    *("an unknown extended attribute", "an extended attribute without a name"),
+    "an extended attribute of 64 KiB",
+}
+
+
+def read(*layers: Layer, store: ListingStore | None = None) -> FileTree:
+    return LayerReader(BlobReader().chunks, store).tree_of("base", layers)
+
+
+def seen(tree: FileTree) -> dict[str, Node]:
+    return {
+        show(path): found.node if isinstance(found, Directory) else replace(found, offset=0)
+        for path, found in tree.walk()
+    }
+
+
+def unreadable(blob: Blob) -> Iterator[memoryview]:
+    raise AssertionError("a layer was read")
+
+
+@pytest.mark.parametrize("packing", ["none", "gzip", "zstd"])
+def test_a_layer_is_read_once(packing: str, tmp_path: Path) -> None:
+    layer, store = layer_of(TAR, packing), ListingStore(tmp_path)
+
+    found = seen(read(layer, layer, store=store))
+
+    assert found["/opt"] == Node(kind="directory", mode=0o1777, uid=5, gid=6)
+    assert found["/opt/b"] == found["/opt/a"] == Node(kind="file", mode=0o644, size=700)
+    assert found["/opt/l"].target == "/etc\n\xff".encode()
+    assert "/opt/.wh.gone" not in found
+    assert seen(LayerReader(unreadable, store).tree_of("base", [layer, layer])) == found
+
+
+@cases("documents", more="")
+def test_a_damaged_listing_is_read_again(start: int, end: int, more: str, tmp_path: Path) -> None:
+    layer, store = layer_of(TAR, "gzip"), ListingStore(tmp_path)
+    whole = seen(read(layer, store=store))
+    (place,) = (tmp_path / "v1").iterdir()
+    document = place.read_bytes()
+    place.write_bytes(document[start:end] + more.encode())
+
+    assert seen(read(layer, store=store)) == whole
+    assert place.read_bytes() == document
+
+
+def test_the_listing_of_another_layer_is_none(tmp_path: Path) -> None:
+    one, other, store = layer_of(TAR), layer_of(ENDED), ListingStore(tmp_path)
+    read(one, store=store)
+    (place,) = (tmp_path / "v1").iterdir()
+    place.rename(place.with_name(other.digest.removeprefix("sha256:")))
+
+    assert [*seen(read(other, store=store))] == ["/"]
+
+
+def test_of_a_plain_tar_here_the_headers_are_read(tmp_path: Path) -> None:
+    tar = tar_of(file("a", b"x" * 3_000_000), file("b"), directory("c"))
+    (tmp_path / "tar").write_bytes(tar)
+    place = FileRange(path=str(tmp_path / "tar"), offset=0, length=len(tar))
+    layer = replace(layer_of(tar), blob=Blob((place,)))
+
+    found = LayerReader(unreadable).tree_of("base", [layer])
+
+    assert seen(found) == seen(read(layer_of(tar)))
+
+
+@pytest.mark.parametrize("indexed", [estargz, zstd_chunked])
+def test_an_index_that_the_manifest_names_is_read_by_ranges(
+    indexed: Callable[..., Layer],
+) -> None:
+    layer = indexed(TAR)
+    streamed = seen(read(replace(layer, annotations={})))
+    streamed.pop("/stargz.index.json", None)  # engines that read the tar unpack the table, too
+
+    assert seen(LayerReader(unreadable).tree_of("base", [layer])) == streamed
+    lying = seen(read(indexed(TAR, digest=sha256(b"another table"))))
+    assert lying.keys() - {"/stargz.index.json"} == streamed.keys()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED.keys() - UNPACKED))
+def test_a_tar_that_no_engine_unpacks_is_refused(name: str) -> None:
+    with pytest.raises(LayerBroken) as refused:
+        read(layer_of(REFUSED[name] + ENDED, "gzip"))
+
+    assert refused.value.exit_code == 65
+
+
+@cases("lies")
+def test_a_layer_that_is_not_what_it_says_is_refused(change: dict[str, str], reason: str) -> None:
+    store = ListingStore(Path("/nowhere"))
+    with pytest.raises(LayerBroken, match=reason):
+        read(replace(layer_of(TAR, "gzip"), **change), store=store)
+
+
+def test_a_sparse_file_has_its_size_and_its_data_are_passed_over() -> None:
+    records = [("GNU.sparse.name", b"s"), ("GNU.sparse.realsize", b"9000000")]
+    pax = pax_records(records) + header(name=b"GNUSparseFile.0/s", size=b"1000") + bytes(512)
+    old = bytearray(header(b"S", name=b"o", size=b"1000", magic=b"ustar  \0"))
+    old[482], old[483:495] = 1, b"00000020000\0"
+    old[148:156] = b" " * 8
+    old[148:156] = b"%06o\0 " % sum(old)
+
+    found = seen(read(layer_of(pax + bytes(old) + bytes(512) + b"x" * 512 + ENDED)))
+
+    assert {name: node.size for name, node in found.items()} == {
+        "/": 0,
+        "/s": 9_000_000,
+        "/o": 8192,
+    }
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MAX_ENTRIES", 3), ("MAX_TEXT", 100)])
+def test_counts_and_names_are_bounded(
+    bound: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, bound, value)
+
+    with pytest.raises(LayerBroken, match="more than"):
+        read(layer_of(TAR))
+
+
+def test_deep_names_take_no_time() -> None:
+    deep = [file("/".join(["d"] * 900 + [f"{number}"] * 30)) for number in range(300)]
+    started = time.process_time()
+
+    read(layer_of(tar_of(*deep), "gzip"))
+
+    assert time.process_time() - started < 5
