@@ -8,9 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import h11
 import yaml
 
 from packager.core.deployment import DeployFile, Deployment
@@ -30,12 +33,13 @@ FILE, FRONT_FILE, SERVERS_FILE, ENV_FILE = (
     "front/servers.json",
     ".env",
 )
+PARSER_DIR = "front/h11"
 FRONT, SERVER = "front", "server"
 GENERATIONS = ("a", "b")
 LABEL = "dev.packager.deploy"  # of every container: the name of its deployment
 CONFIG_LABEL = "dev.packager.deploy.config"  # of a server: digest of its service
 _FRONT_DIR = "/front"
-_FRONT_MEMORY = 256 * 1024**2  # bytes; 20 MB are used (CPython 3.11, 2026-11)
+_FRONT_MEMORY = 512 * 1024**2  # bytes; some 25 MB are used, and bodies on their way
 _STARTING_S = 300
 
 
@@ -145,9 +149,28 @@ def servers_file(
 
 
 def files_beside(name: str) -> tuple[DeployFile, ...]:
-    """Return the front's program, and the file that tells every compose the project's name."""
+    """Return the front's program with h11, and the file that tells composes the project's name."""
     program = Path(front.__file__).read_text(encoding="utf-8")
-    return (DeployFile(ENV_FILE, f"COMPOSE_PROJECT_NAME={name}\n"), DeployFile(FRONT_FILE, program))
+    return (
+        DeployFile(ENV_FILE, f"COMPOSE_PROJECT_NAME={name}\n"),
+        DeployFile(FRONT_FILE, program),
+        *_parser_files(),
+    )
+
+
+@cache
+def _parser_files() -> tuple[DeployFile, ...]:
+    """Return h11 as it is installed here, with its licence: images need not have it.
+
+    It is Python alone, and takes every version that images have.
+    """
+    listed = metadata.files("h11") or ()
+    licences = (one.locate() for one in listed if one.name.startswith("LICENSE"))
+    places = [*Path(h11.__file__).parent.glob("*.py"), *map(Path, licences)]
+    return tuple(
+        DeployFile(f"{PARSER_DIR}/{place.name}", place.read_text(encoding="utf-8"))
+        for place in sorted(places, key=lambda one: one.name)
+    )
 
 
 def _server(

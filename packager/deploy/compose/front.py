@@ -1,9 +1,14 @@
 """An HTTP front: one port, and servers behind it that may change while requests run.
 
-It is copied beside the compose file and runs in a container of the served image, with Python
-alone: it imports nothing of ours.  Which servers there are is in a file, which is read again when
-it was replaced; a server that is no longer named gets no new request and ends those that it has.
-Each request has a connection of its own to a server, so a server that stops loses none.
+It is copied beside the compose file, and h11 with it, and runs in a container of the served image:
+it needs Python 3.9 and imports nothing of ours.  Which servers there are is in a file, which is
+read again when it was replaced; a server that is no longer named gets no new request and ends those
+that it has.  Each request has a connection of its own, so a server that stops loses none.
+
+h11 reads and writes HTTP (RFC 9112): what is passed on is written anew, so that no two readers see
+two ends of one message.  A server is asked once a request is here as a whole, within limits of size
+and time; its answer goes to the client as it comes, no faster than the client reads, and ends with
+the client.  Upgrades are not passed on.
 """
 
 from __future__ import annotations
@@ -11,28 +16,53 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+if __name__ == "__main__":  # -I leaves out the directory of the program
+    sys.path.insert(0, str(Path(__file__).parent))
+
+import h11
 
 STATE = "/.packager/front"  # which servers answer, and how many requests each has
-_HEAD = 64 * 1024
-_PIECE = 64 * 1024
+_HEAD = 32 * 1024  # bytes of a request line with its headers, or of an answer's
+_HEAD_S = 10.0  # for a head, from its first byte on; and for the first byte of a connection
+_IDLE_S = 75.0  # between two requests of a connection
+_BODY = 64 * 1024**2  # bytes of a request's body
+_BODIES = 128 * 1024**2  # bytes of all bodies that no server has yet
+_BODY_S = 30.0  # for a body, and more for what has arrived at the least rate
+_LEAST_RATE = 64 * 1024  # bytes a second
+_STALL_S = 60.0  # in which a peer takes nothing
+_CONNECTIONS = 2048  # of clients; half of them for one address
+_PIECE = 64 * 1024  # bytes that are read at once
+_LINGER_S = 1.0  # a client that still sends hears why it is refused
 _CONNECT_S = 5.0
 _WAIT_S = 60.0  # for a server, while none takes connections
 _RETRY_S = 0.1
 _READY_S = 5.0
-_LOOK_S = 1.0  # whether the client of a request is still there
+# RFC 9110, 7.6.1; 100-continue is answered here, and trailers are not passed on.
 _HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade", b"expect"}
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding")
+    + (b"upgrade", b"expect", b"http2-settings", b"proxy-authenticate", b"proxy-authorization")
 )
-_CONTROLS = frozenset(b"\r\n\0")
-_HEX = frozenset(b"0123456789abcdefABCDEF")
+_ENDS = frozenset({b"host", b"content-length"})  # whatever Connection names: both ends need them
+
+_TimeoutError = asyncio.TimeoutError  # another than the built-in one before Python 3.11
+_BROKEN = (OSError, EOFError, h11.ProtocolError, _TimeoutError)
 
 
-class Bad(Exception):
-    """What came is no HTTP that can be passed on."""
+class Refused(Exception):
+    """A request that is answered here: a status and why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 class Servers:
@@ -71,256 +101,345 @@ class Servers:
 
     async def _answers(self, name: str) -> bool:
         """Return whether a server says that it can serve."""
-        host, _, port = name.rpartition(":")
         try:
-            return await asyncio.wait_for(_status(host, int(port), self._health), _READY_S) == 200
-        except (OSError, EOFError, ValueError, IndexError, asyncio.TimeoutError):  # noqa: UP041
+            return await asyncio.wait_for(_status(name, self._health), _READY_S) == 200
+        except (*_BROKEN, ValueError):
             return False
 
     @contextlib.asynccontextmanager
-    async def connected(
-        self,
-    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
-        """Connect to a server and count it as a request; give None where no server answers."""
+    async def connected(self) -> AsyncIterator[Peer]:
+        """Connect to a server and count it as a request; raise `Refused` where none answers."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_S
         while True:
             for name in self.named():
                 self.in_flight[name] = self.in_flight.get(name, 0) + 1
                 try:
-                    host, _, port = name.rpartition(":")
                     try:
-                        opened = await asyncio.wait_for(
-                            asyncio.open_connection(host, int(port), limit=_HEAD), _CONNECT_S
-                        )
-                    except (OSError, ValueError, asyncio.TimeoutError):  # noqa: UP041 (3.9, 3.10)
+                        opened = await asyncio.wait_for(_connect(name), _CONNECT_S)
+                    except (OSError, ValueError, _TimeoutError):
                         continue
                     try:
                         yield opened
                     finally:
-                        opened[1].close()
+                        opened.writer.close()
                     return
                 finally:
                     self.in_flight[name] -= 1
                     if not self.in_flight[name]:
                         del self.in_flight[name]
             if loop.time() > end:
-                yield None
-                return
+                raise Refused(503, "no server answers")
             await asyncio.sleep(_RETRY_S)
 
 
-async def _status(host: str, port: int, path: str) -> int:
-    """Return the status of a server's answer to a GET."""
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: front\r\nConnection: close\r\n\r\n".encode())
-        return int((await reader.readuntil(b"\r\n")).split(b" ")[1])
-    finally:
-        writer.close()
+class Peer:
+    """One side of an exchange: its connection, and what HTTP has come and gone there."""
 
+    def __init__(
+        self, role: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.http = h11.Connection(role, max_incomplete_event_size=_HEAD)
+        self.reader, self.writer = reader, writer
+        self.now = asyncio.get_running_loop().time
 
-def parse_head(head: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """Return the first line and the headers; raise `Bad` for what is neither."""
-    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    # Some servers end a line at a lone line feed: they would see other headers than are seen here.
-    if any({*line} & _CONTROLS for line in (first, *lines)):
-        raise Bad
-    headers = []
-    for line in lines:
-        name, colon, value = line.partition(b":")
-        if not colon or not name or name.strip() != name:
-            raise Bad
-        headers.append((name, value.strip()))
-    return first, headers
-
-
-def length_of(headers: list[tuple[bytes, bytes]]) -> int | None:
-    """Return the bytes of a body, -1 for one in chunks, None where nothing says it.
-
-    Raise `Bad` where two readers could see two ends.
-    """
-    lengths = {value for name, value in headers if name.lower() == b"content-length"}
-    coded = [value.lower() for name, value in headers if name.lower() == b"transfer-encoding"]
-    if coded:
-        if lengths or coded != [b"chunked"]:
-            raise Bad
-        return -1
-    if not lengths:
-        return None
-    if len(lengths) > 1 or not (only := lengths.pop()).isdigit():
-        raise Bad
-    return int(only)
-
-
-async def copy_body(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int
-) -> None:
-    """Pass on a body of so many bytes, or one in chunks."""
-    if length < 0:
+    async def event(self) -> Any:
+        """Return what comes next; raise `RemoteProtocolError` for no HTTP, or half a message."""
         while True:
-            line = await reader.readuntil(b"\r\n")
-            writer.write(line)
-            digits = line.removesuffix(b"\r\n").split(b";")[0].rstrip(b" \t")
-            if not digits or len(digits) > 16 or not {*digits} <= _HEX:  # int() reads 0x1_0, too
-                raise Bad
-            size = int(digits, 16)
-            if size:
-                await _copy(reader, writer, size + 2)
-                continue
-            while line not in (b"\r\n", b""):  # trailers
-                line = await reader.readuntil(b"\r\n")
-                writer.write(line)
-                await writer.drain()
-            return
-    await _copy(reader, writer, length)
+            event = self.http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            if self.http.they_are_waiting_for_100_continue:
+                await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+            self.http.receive_data(await self.reader.read(_PIECE))
+
+    async def send(self, *events: Any) -> None:
+        """Write, and wait while the peer takes nothing; raise `TimeoutError` if it stalls."""
+        self.writer.write(b"".join([self.http.send(one) or b"" for one in events]))
+        drained = self.writer.drain()
+        if self.writer.transport.get_write_buffer_size() > _PIECE:
+            await asyncio.wait_for(drained, _STALL_S)
+        else:
+            await drained
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int) -> None:
-    while size:
-        piece = await reader.read(min(size, _PIECE))
-        if not piece:
-            raise Bad
-        writer.write(piece)
-        await writer.drain()
-        size -= len(piece)
+async def _connect(name: str) -> Peer:
+    host, _, port = name.rpartition(":")
+    return Peer(h11.CLIENT, *await asyncio.open_connection(host, int(port), limit=_PIECE))
+
+
+async def _status(name: str, path: str) -> int:
+    """Return the status of a server's answer to a GET."""
+    server = await _connect(name)
+    try:
+        headers = [("Host", "front"), ("Connection", "close")]
+        request = h11.Request(method="GET", target=path, headers=headers)
+        await server.send(request, h11.EndOfMessage())
+        return int((await _answer(server)).status_code)
+    finally:
+        server.writer.close()
+
+
+async def _answer(server: Peer) -> Any:
+    """Return the head of a server's answer, without those of status 1xx before it."""
+    while isinstance(event := await server.event(), h11.InformationalResponse):
+        pass
+    if not isinstance(event, h11.Response):
+        raise EOFError
+    return event
+
+
+class Gate:
+    """Connections of clients: how many there are, and which of them wait for a request.
+
+    Where there are too many, the one that has waited longest makes room.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: dict[asyncio.StreamWriter, str] = {}
+        self._waiting: dict[asyncio.StreamWriter, None] = {}  # the longest first
+
+    def admit(self, writer: asyncio.StreamWriter) -> bool:
+        """Count a connection; return whether there is room for it."""
+        client = str((writer.get_extra_info("peername") or ("",))[0])
+        full = len(self._open) >= self._most
+        if full or list(self._open.values()).count(client) >= self._most // 2:
+            mine = (one for one in self._waiting if full or self._open.get(one) == client)
+            if (oldest := next(mine, None)) is None:
+                return False
+            oldest.transport.abort()
+            self.release(oldest)
+        self._open[writer] = client
+        return True
+
+    def release(self, writer: asyncio.StreamWriter) -> None:
+        """Count a connection no longer."""
+        self._waiting.pop(writer, None)
+        self._open.pop(writer, None)
+
+    @contextlib.contextmanager
+    def waiting(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        """Mark a connection as one that waits for a request."""
+        self._waiting[writer] = None
+        try:
+            yield
+        finally:
+            self._waiting.pop(writer, None)
+
+
+def _check(request: Any) -> None:
+    """Raise `Refused` for a request that is too large, or that two readers could read as two."""
+    headers = dict(request.headers)
+    if request.http_version not in (b"1.0", b"1.1"):
+        raise Refused(505, "that is no HTTP/1.1")
+    if request.method == b"CONNECT":
+        raise Refused(501, "the front is no tunnel")
+    if b"websocket" in headers.get(b"upgrade", b"").lower():
+        raise Refused(501, "WebSockets are not passed on: ask a server itself")
+    if b"transfer-encoding" in headers:
+        if b"content-length" in headers or request.http_version != b"1.1":
+            raise Refused(400, "the body has a length and chunks, or chunks in HTTP/1.0")
+    elif int(headers.get(b"content-length", b"0")) > _BODY:
+        raise Refused(413, f"a body of more than {_BODY} bytes")
+
+
+def _passed_on(headers: Any) -> list[tuple[bytes, bytes]]:
+    """Return the headers that are not of one connection alone."""
+    named = b",".join(value for name, value in headers if name == b"connection").lower()
+    dropped = _HOP | ({one.strip() for one in named.split(b",")} - _ENDS)
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        dropped |= {b"content-length"}  # the chunks decide
+    return [(name, value) for name, value in headers.raw_items() if name.lower() not in dropped]
+
+
+def _forwarded(request: Any, size: int) -> Any:
+    """Return a request as a server gets it, with a body of so many bytes."""
+    kept = [one for one in _passed_on(request.headers) if one[0].lower() not in _ENDS]
+    target, host = bytes(request.target), dict(request.headers).get(b"host", b"front")
+    if target.lower().startswith((b"http://", b"https://")):  # RFC 9112, 3.2.2
+        parts = urlsplit(target)
+        target = (parts.path or b"/") + (b"?" + parts.query if parts.query else b"")
+        host = parts.netloc.rpartition(b"@")[2]
+    if size or request.method in (b"POST", b"PUT", b"PATCH"):
+        kept.append((b"Content-Length", b"%d" % size))
+    kept += [(b"Host", host), (b"Connection", b"close")]
+    return h11.Request(method=request.method, target=target, headers=kept)
 
 
 class Front:
     """Answers clients with what servers say."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, connections: int = _CONNECTIONS) -> None:
         self._servers = servers
+        self._gate = Gate(connections)
+        self._held = 0  # bytes of bodies
         self.requests = 0
+        self.is_ending = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection until either side has enough."""
+        client = Peer(h11.SERVER, reader, writer)
         try:
-            while await self._one(reader, writer):
-                pass
-        except (OSError, EOFError, ValueError, Bad, asyncio.LimitOverrunError):
-            pass
+            if self._gate.admit(writer):
+                wait_s = _HEAD_S
+                while await self._one(client, wait_s):
+                    client.http.start_next_cycle()
+                    wait_s = _IDLE_S
+            else:
+                await self._refuse(client, 503, "there are too many connections")
+        except _BROKEN:
+            writer.transport.abort()  # nobody takes half an answer for a whole one
         finally:
+            self._gate.release(writer)
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _one(self, client: Peer, wait_s: float) -> bool:
         """Answer one request; return whether another may follow."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        self.requests += 1
+        body = bytearray()
         try:
-            try:
-                first, headers = parse_head(head)
-                method, path, version = first.split(b" ")
-                length = length_of(headers)
-            except (Bad, ValueError):
-                _say(writer, 400, {"error": "no HTTP that can be passed on"})
+            with self._gate.waiting(client.writer):
+                request = await self._head(client, wait_s)
+            if not isinstance(request, h11.Request):
                 return False
-            given = {name.lower(): value.lower() for name, value in headers}
-            again = version == b"HTTP/1.1" and b"close" not in given.get(b"connection", b"")
-            if path == STATE.encode():
-                _say(writer, 200, await self._servers.state(), again=again)
-                return again and not length
-            if b"100-continue" in given.get(b"expect", b""):
-                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            async with self._servers.connected() as opened:
-                if opened is None:
-                    _say(writer, 503, {"error": "no server answers"})
-                    return False
-                lines = [method + b" " + path + b" HTTP/1.1"]
-                lines += [b"%s: %s" % one for one in headers if one[0].lower() not in _HOP]
-                opened[1].write(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n")
-                return await self._pass_on(reader, writer, opened, method, length or 0, again)
-        finally:
-            self.requests -= 1
-
-    async def _pass_on(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        opened: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        method: bytes,
-        length: int,
-        again: bool,
-    ) -> bool:
-        """Send a request's body to the server and its answer to the client."""
-        sending = asyncio.ensure_future(copy_body(reader, opened[1], length))
-        try:
+            self.requests += 1
             try:
-                first, headers = await self._answer(reader, opened[0], sending)
-            except (OSError, EOFError, ValueError, Bad, asyncio.LimitOverrunError):
-                if _is_malformed(sending):
-                    _say(writer, 400, {"error": "the body is none that can be passed on"})
-                elif not reader.at_eof():
-                    _say(writer, 502, {"error": "the server broke off before it answered"})
-                return False
-            code = int(first.split(b" ")[1])
-            size = 0 if method == b"HEAD" or code in (204, 304) else length_of(headers)
-            again = again and size is not None
-            lines = [b"HTTP/1.1 " + first.partition(b" ")[2]]
-            lines += [b"%s: %s" % one for one in headers if one[0].lower() not in _HOP]
-            lines.append(b"Connection: " + (b"keep-alive" if again else b"close"))
-            writer.write(b"\r\n".join(lines) + b"\r\n\r\n")
-            if size is None:
-                while piece := await opened[0].read(_PIECE):
-                    writer.write(piece)
-                    await writer.drain()
-            else:
-                await copy_body(opened[0], writer, size)
-            await writer.drain()
-            return again and sending.done() and sending.exception() is None
-        finally:
-            sending.cancel()
-            with contextlib.suppress(Exception, asyncio.CancelledError):
-                await sending
-
-    async def _answer(
-        self,
-        client: asyncio.StreamReader,
-        server: asyncio.StreamReader,
-        sending: asyncio.Future[None],
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-        """Return the head of the server's answer, unless the client goes away before."""
-        while True:
-            task = asyncio.ensure_future(server.readuntil(b"\r\n\r\n"))
-            try:
-                while not task.done():
-                    await asyncio.wait({task}, timeout=_LOOK_S)
-                    # The server waits for the rest of a body that will never come.
-                    if sending.done() and (client.at_eof() or _is_malformed(sending)):
-                        raise EOFError
-                first, headers = parse_head(await task)
+                _check(request)
+                await self._read_body(client, body)
+                if request.target == STATE.encode():
+                    await self._say(client, 200, await self._servers.state())
+                else:
+                    await self._while_there(client, self._pass_on(client, request, body))
             finally:
-                task.cancel()
-            if not first.split(b" ")[1].startswith(b"1"):  # 100 was said to the client already
-                return first, headers
+                self._let_go(body)
+                self.requests -= 1
+        except Refused as error:
+            return await self._refuse(client, error.status, str(error))
+        except h11.RemoteProtocolError as error:
+            return await self._refuse(client, error.error_status_hint, "that is no HTTP/1.1")
+        return client.http.our_state is h11.DONE
+
+    async def _head(self, client: Peer, wait_s: float) -> Any:
+        """Return a request, or that the client has closed; raise `Refused` for a slow one."""
+        if not client.http.trailing_data[0]:
+            client.http.receive_data(await asyncio.wait_for(client.reader.read(_PIECE), wait_s))
+        try:
+            return await asyncio.wait_for(client.event(), _HEAD_S)
+        except _TimeoutError:
+            raise Refused(408, f"no whole head within {_HEAD_S:.0f} s") from None
+
+    async def _read_body(self, client: Peer, body: bytearray) -> None:
+        """Append the whole body of a request, before any server is asked."""
+        began = client.now()
+        while True:
+            left = began + _BODY_S + len(body) / _LEAST_RATE - client.now()
+            try:
+                event = await asyncio.wait_for(client.event(), max(left, 0.0))
+            except _TimeoutError:
+                raise Refused(408, "the body comes too slowly") from None
+            if isinstance(event, h11.EndOfMessage):
+                return
+            if not isinstance(event, h11.Data):
+                raise EOFError
+            body += event.data
+            self._held += len(event.data)
+            if len(body) > _BODY:
+                raise Refused(413, f"a body of more than {_BODY} bytes")
+            if self._held > _BODIES:
+                raise Refused(503, "there are too many bodies")
+
+    def _let_go(self, body: bytearray) -> None:
+        self._held -= len(body)
+        body.clear()
+
+    async def _while_there(self, client: Peer, doing: Coroutine[Any, Any, None]) -> None:
+        """Do something for a client; raise `EOFError` as soon as it has closed."""
+        task: asyncio.Future[Any] = asyncio.ensure_future(doing)
+        watch: asyncio.Future[Any] | None = None
+        early = 0  # bytes of its next requests
+        try:
+            while not task.done():
+                if watch is None and early < _HEAD:
+                    watch = asyncio.ensure_future(client.reader.read(_HEAD))
+                both: set[asyncio.Future[Any]] = {task, watch} if watch else {task}
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                if watch is not None and watch.done():
+                    data, watch = watch.result(), None
+                    if not data and not task.done():
+                        raise EOFError
+                    client.http.receive_data(data)
+                    early += len(data)
+            task.result()
+        finally:
+            for one in filter(None, (task, watch)):
+                one.cancel()
+                with contextlib.suppress(Exception, asyncio.CancelledError):
+                    await one
+
+    async def _pass_on(self, client: Peer, request: Any, body: bytearray) -> None:
+        """Send a request to a server and its answer to the client."""
+        async with self._servers.connected() as server:
+            try:
+                with contextlib.suppress(ConnectionError):  # it may have answered before
+                    await server.send(_forwarded(request, len(body)))
+                    for at in range(0, len(body), _PIECE):
+                        await server.send(h11.Data(data=bytes(body[at : at + _PIECE])))
+                    await server.send(h11.EndOfMessage())
+                self._let_go(body)
+                answer = await _answer(server)
+            except _BROKEN:
+                raise Refused(502, "the server broke off before it answered") from None
+            headers = [*_passed_on(answer.headers), *self._last()]
+            status, reason = answer.status_code, answer.reason
+            await client.send(h11.Response(status_code=status, headers=headers, reason=reason))
+            while not isinstance(event := await server.event(), h11.EndOfMessage):
+                if not isinstance(event, h11.Data):
+                    raise EOFError
+                await client.send(event)
+            await client.send(h11.EndOfMessage())
+
+    def _last(self, closing: bool = False) -> list[tuple[bytes, bytes]]:
+        return [(b"Connection", b"close")] if closing or self.is_ending else []
+
+    async def _say(self, client: Peer, status: int, said: object, closing: bool = False) -> None:
+        body, reason = json.dumps(said).encode(), HTTPStatus(status).phrase
+        kind, size = (b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body))
+        headers = [kind, size, *self._last(closing)]
+        await client.send(h11.Response(status_code=status, headers=headers, reason=reason))
+        await client.send(h11.Data(data=body), h11.EndOfMessage())
+
+    async def _refuse(self, client: Peer, status: int, why: str) -> bool:
+        """Answer a request and close: what else the client sends is not read as another one."""
+        if client.http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            raise EOFError  # an answer has begun
+        await self._say(client, status, {"error": why}, closing=True)
+        client.writer.write_eof()
+        end = client.now() + _LINGER_S
+        with contextlib.suppress(_TimeoutError):
+            while await asyncio.wait_for(client.reader.read(_PIECE), end - client.now()):
+                pass
+        return False
 
 
-def _is_malformed(sending: asyncio.Future[None]) -> bool:
-    """Return whether a request's body ended as no body can."""
-    malformed = (Bad, ValueError, asyncio.LimitOverrunError)
-    return sending.done() and isinstance(sending.exception(), malformed)
-
-
-def _say(
-    writer: asyncio.StreamWriter, status: int, document: object, *, again: bool = False
-) -> None:
-    body = json.dumps(document).encode()
-    words = {200: "OK", 400: "Bad Request", 502: "Bad Gateway", 503: "Service Unavailable"}
-    head = f"HTTP/1.1 {status} {words[status]}\r\nContent-Type: application/json\r\n"
-    head += f"Content-Length: {len(body)}\r\n"
-    head += f"Connection: {'keep-alive' if again else 'close'}\r\n\r\n"
-    writer.write(head.encode() + body)
+def _connections() -> int:
+    """Return how many clients there may be: each has two files, and Docker may allow 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * _CONNECTIONS + 64
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return (most - 64) // 2
 
 
 async def run(path: str, port: int, grace_s: float) -> None:
     """Serve until SIGTERM; then end what runs, within the grace."""
-    front = Front(Servers(path))
+    front = Front(Servers(path), _connections())
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, ended.set)
-    server = await asyncio.start_server(front.serve, "0.0.0.0", port, limit=_HEAD)
+    server = await asyncio.start_server(front.serve, "0.0.0.0", port, limit=_HEAD, backlog=1024)
     await ended.wait()
+    front.is_ending = True
     server.close()
     end = loop.time() + grace_s
     while front.requests and loop.time() < end:
