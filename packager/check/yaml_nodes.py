@@ -38,6 +38,7 @@ class Node:
     column: int
     text: str = ""
     style: str = ""  # of text: `|`, `>`, a quote, or "" for plain
+    tag: str = ""  # that the file gives it, such as `!reset`
     begins: tuple[int, int] = (0, 0)  # line and column of its text, if its lines are the file's
     items: list[Node] = field(default_factory=list)
     pairs: list[tuple[Node, Node]] = field(default_factory=list)
@@ -156,6 +157,7 @@ def _node_of(
         node = Node(type="mapping", line=line, column=column)
     else:
         return None
+    node.tag = event.tag or ""
     if event.anchor:
         anchors[event.anchor] = node
     return node

@@ -32,6 +32,26 @@ def parse_yaml_table(data: bytes) -> dict[str, Any]:
     return _mapping(documents[0])
 
 
+def parse_yaml_values(data: bytes) -> list[Any]:
+    """Parse every document of a stream; raise `NotStrict` with a reason, for tags, too."""
+    try:
+        documents = parse_yaml(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise NotStrict(f"byte {error.start} is not UTF-8") from None
+    for document in documents:
+        _refuse_tags(document)
+    return [_value(document) for document in documents]
+
+
+def _refuse_tags(document: Node) -> None:
+    waiting = [document]
+    while waiting:
+        node = waiting.pop()
+        if node.tag:
+            raise NotStrict(f"line {node.line}: the tag {shorten(node.tag, 40)} means nothing here")
+        waiting += [*node.items, *(one for pair in node.pairs for one in pair)]
+
+
 def _mapping(node: Node) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in node.pairs:

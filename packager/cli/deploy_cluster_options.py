@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from packager.cli.deploy_options import take_deployment
+from packager.cli.deploy_options import patch_option, take_deployment, take_patch
 from packager.cli.field_options import Option
 from packager.cli.options import container_environment, env_option
 from packager.core.deployment import Deployment
@@ -83,6 +83,7 @@ COMMON: tuple[Option, ...] = (
         metavar="NAME",
         help="PersistentVolumeClaim with the tree of the weights, for an image that has none.",
     ),
+    patch_option,
     click.option(
         "--startup-budget",
         "budget_s",
@@ -98,7 +99,8 @@ PODS: tuple[Option, ...] = (
         "grace_s",
         type=click.IntRange(1, 86400),
         metavar="SECONDS",
-        help="Between the wish that a pod ends and its kill. Default: the image's, and 5 s.",
+        help="Between the wish that a pod ends and its kill; the engine is told its share. "
+        "Default: the image's, and 5 s.",
     ),
     click.option(
         "--shm-gib",
@@ -178,10 +180,12 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesWanted]:
     labels = dict(_label(one) for one in asked.pop("node_selector"))
     version = parse_version(asked.pop("version"))
     shm_gib = asked.pop("shm_gib", None)
+    patch = take_patch(asked.pop("patch"))
     asked["namespace"] = asked.pop("namespace") or "default"
     mine = {name: asked.pop(name) for name in KubernetesWanted.__slots__ if name in asked}
     wanted = KubernetesWanted(
         **mine,
+        patch=patch,
         version=version,
         env=env,
         secrets=secrets,

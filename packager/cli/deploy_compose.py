@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 
 from packager.cli.deploy_options import (
     output_option,
+    patch_option,
     read_body,
     show_answer,
     show_changes,
@@ -17,6 +19,7 @@ from packager.cli.deploy_options import (
     show_status,
     subject_options,
     take_deployment,
+    take_patch,
     tell_findings,
     wait_options,
 )
@@ -35,6 +38,7 @@ from packager.wiring.compose import Through, compose_projects
 from packager.wiring.deployments import Whereabouts, forget_deployment
 
 _WHERE = Whereabouts(platform="compose")
+_DEVICE = re.compile(r"[0-9]{1,4}|(GPU|MIG)-[A-Za-z0-9/-]{1,100}", re.ASCII)
 
 _WANTED: tuple[Option, ...] = (
     click.option(
@@ -84,6 +88,21 @@ _WANTED: tuple[Option, ...] = (
         help="File that servers find as /run/secrets/NAME. Repeatable.",
     ),
     click.option(
+        "--devices",
+        metavar="N,N…",
+        help="Devices of this machine that the servers share out, by number or UUID. Default: from "
+        "0 on.",
+    ),
+    click.option(
+        "--grace",
+        "grace_s",
+        type=click.IntRange(1, 86400),
+        metavar="SECONDS",
+        help="Between the wish that a server ends and its kill; the engine is told its share. "
+        "Default: the image's.",
+    ),
+    patch_option,
+    click.option(
         "--model-dir",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         metavar="DIR",
@@ -130,9 +149,23 @@ def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeWanted]:
         env_files=tuple(str(path.absolute()) for path in given.pop("env_files")),
         secrets=dict(_secret(text) for text in given.pop("secrets")),
         model_dir=str(model.absolute()) if model else "",
+        devices=_devices(given.pop("devices")),
+        grace_s=given.pop("grace_s"),
+        patch=take_patch(given.pop("patch")),
         draft_dir=str(draft.absolute()) if draft else "",
     )
     return take_deployment(given), wanted
+
+
+def _devices(text: str | None) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in (text or "").split(",")) if text else ()
+    wrong = next((one for one in found if not _DEVICE.fullmatch(one)), None)
+    if wrong is not None or len(set(found)) != len(found):
+        raise UsageError(
+            f"--devices {str(text)[:80]!r} is no list of different devices",
+            hint="write --devices 0,1, or UUIDs as `nvidia-smi -L` lists them",
+        )
+    return found
 
 
 def _secret(text: str) -> tuple[str, str]:

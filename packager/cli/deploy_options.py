@@ -15,6 +15,7 @@ from packager.cli.shared_options import Command, image_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
 from packager.deploy.checks import refuse_odd_image
+from packager.deploy.patches import MAX_BYTES, NO_PATCH, Patch, parse_patch
 from packager.errors import PlanRejected, UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
@@ -85,6 +86,25 @@ def wait_options(command: Command) -> Command:
         help="Longest wait.",
     )
     return wait(seconds(command))
+
+
+patch_option = click.option(
+    "--patch",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Change what is rendered, where no option does: fields to merge, or a list of operations "
+    "of a JSON patch (YAML or JSON).",
+)
+
+
+def take_patch(place: Path | None) -> Patch:
+    """Return what a file changes; nothing without one."""
+    if place is None:
+        return NO_PATCH
+    data = read_user_file(
+        place, what="the patch", hint="name a file of YAML or JSON", max_bytes=MAX_BYTES
+    )
+    return parse_patch(data, str(place))
 
 
 output_option = click.option(

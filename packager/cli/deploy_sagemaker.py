@@ -34,7 +34,7 @@ from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import EndpointFailed, StillStarting
 from packager.deploy.servers import request_body
 from packager.deploy.source import dns_label
-from packager.errors import NotFound
+from packager.errors import NotFound, UsageError
 from packager.serving.smoke import EndpointAnswer, ask_through
 from packager.wiring.deployments import Whereabouts, forget_deployment
 
@@ -125,6 +125,11 @@ def apply(
         output_format=output_format,
     )
     proof.check()
+    if wanted.copies == 0 and proof.waits:
+        raise UsageError(
+            "--smoke and --bench ask the endpoint, and --copies 0 leaves nobody to answer",
+            hint="give --copies 1; it goes back to 0 by itself where --min-instances is 0",
+        )
     live = LiveSageMaker(Clients(region), say=note)
     tell_findings(live.check(deployment, wanted))
     applied = live.apply(deployment, wanted)

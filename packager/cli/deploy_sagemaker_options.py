@@ -7,7 +7,7 @@ from typing import Any, get_args
 import click
 
 from packager import wiring
-from packager.cli.deploy_options import take_deployment
+from packager.cli.deploy_options import patch_option, take_deployment, take_patch
 from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.core.deployment import Deployment
 from packager.core.image import Platform
@@ -43,6 +43,7 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str
         tags=dict(one.split("=", 1) for one in tags),
         pools=others,
         update=given.pop("update_policy"),
+        patch=take_patch(given.pop("patch")),
         **given,
     )
     return deployment, wanted, region or used_region(deployment, wanted)
@@ -173,6 +174,7 @@ _WANTED: tuple[Option, ...] = (
         metavar="NAME",
         help="Alarm of CloudWatch that takes an update back. Repeatable.",
     ),
+    patch_option,
     click.option("--tag", multiple=True, metavar="NAME=VALUE", help="Tag of all. Repeatable."),
     click.option(
         "--pool",

@@ -40,6 +40,7 @@ class Deployment:
     name: str  # a DNS label
     image: str  # as a node pulls it: HOST/REPOSITORY:TAG, HOST/REPOSITORY@sha256:…
     digest: str = ""  # of its manifest
+    media_type: str = ""  # of its manifest; "" where nobody read it
     platform: str = "linux/amd64"
     family: str = ""
     engine: str = ""
@@ -54,6 +55,7 @@ class Deployment:
     start_period_s: int | None = None  # until a server that is silent has failed
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # beside the image
     command: tuple[str, ...] = ()  # (): the image's own entry point
+    arguments: tuple[str, ...] = ()  # after the image's own entry point
     variables: str = ""  # prefix of those from which the image makes its server's options
     weights: DeployedWeights = BAKED
     image_bytes: int | None = None  # as it is pulled
@@ -65,6 +67,8 @@ class Deployment:
     load_s: float | None = None  # predicted, from the start of the container to its first answer
     drain_s: int | None = None  # that running requests get after SIGTERM; None: until they end
     grace_s: int | None = None  # until the platform may kill the container
+    drain_variable: str = ""  # that sets `drain_s`; "" where none does
+    drain_option: str = ""  # the same as a word on the command line
     inference_ami: str = ""  # `InferenceAmiVersion` of SageMaker
     cuda: str = ""
     least_driver: str = ""

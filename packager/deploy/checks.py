@@ -16,10 +16,10 @@ from packager.core.instance import Instance
 from packager.core.stopping import DRAIN_S
 from packager.core.units import gib
 from packager.core.versions import version_key
+from packager.deploy.grace import AFTER_DRAIN_S
 from packager.errors import UsageError
 from packager.findings import Finding
 
-AFTER_DRAIN_S = 5  # to end the engine's processes
 _IMAGE = re.compile(r"(?!.*//)[A-Za-z0-9][A-Za-z0-9._:/-]{0,500}(@sha256:[0-9a-f]{64})?", re.ASCII)
 _OF_THIS_MACHINE = ("oci:", "docker:", "dir:", "s3:")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}

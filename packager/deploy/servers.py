@@ -44,6 +44,28 @@ class Meeting:
         return [word.replace("FIRST", first).replace("PORT", str(port)) for word in self.each]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """What sets how long one engine's running requests get after SIGTERM."""
+
+    engine: str
+    variable: str
+    option: str
+    source: str
+    date: str
+
+
+@cache
+def drains() -> tuple[Drain, ...]:
+    """Return every engine that can be told."""
+    return tuple(Drain(**row) for row in read_shipped(TABLE)["drain"])
+
+
+def drain_of(engine: str) -> Drain | None:
+    """Return what sets an engine's time to drain; None where nothing is known."""
+    return next((row for row in drains() if row.engine == engine), None)
+
+
 @cache
 def meetings() -> tuple[Meeting, ...]:
     """Return every engine whose servers are known to meet on several machines."""

@@ -22,7 +22,7 @@ from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR, SERVING_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import GIB
 from packager.core.values import dataclass
-from packager.deploy.servers import meeting_of, metrics_of
+from packager.deploy.servers import drain_of, meeting_of, metrics_of
 from packager.errors import UsageError
 from packager.findings import Finding
 from packager.images.pull_hints import pulled_bytes_s
@@ -113,6 +113,7 @@ def make_deployment(
         name=dns_label(name or served or "model"),
         image=subject.pulled or subject.reference,
         digest=image.digest if image is not None else record.digest if record else "",
+        media_type=_media_type(subject),
         platform=str(image.platform) if image else record.base.platform if record else "",
         family=family,
         engine=engine,
@@ -141,10 +142,18 @@ def make_deployment(
         home=_home(image),
         findings=guess,
     )
+    made = _with_drain(made, image)
     if nodes > 1:
         made = _with_start(made, image)
     made = _with_tree(made, record, said, weights_uri)
     return _with_estimates(made, bytes_s)
+
+
+def _media_type(subject: Subject) -> str:
+    """Return the type of the manifest that nodes pull; "" where only another copy was read."""
+    image = subject.image
+    is_read = image is not None and (not subject.pulled or image.digest in subject.pulled)
+    return image.sealed.named.media_type if image is not None and is_read else ""
 
 
 def _believable(runtime: RecordedRuntime) -> RecordedRuntime:
@@ -313,6 +322,23 @@ def _with_start(made: Deployment, image: StoredImage | None) -> Deployment:
     prefix = meeting.variables if meeting is not None else ""
     has = prefix and any(name.startswith(prefix) for name in image_env(image))
     return replace(made, variables=prefix if has else "")
+
+
+def _with_drain(made: Deployment, image: StoredImage | None) -> Deployment:
+    """Return a deployment with what tells its engine how long running requests get.
+
+    Variables count where the image has them, or its record says that the engine listens; words
+    where our launcher, which hands them on, starts an engine that drains.
+    """
+    row = drain_of(made.engine)
+    if row is None:
+        return made
+    is_launched = any(word.startswith(f"{SERVING_DIR}/") for word in _arguments(image))
+    if is_launched:
+        return replace(made, drain_option=row.option) if made.drain_s else made
+    env = image_env(image)
+    has = row.variable in env or (not row.option and bool(made.drain_s))
+    return replace(made, drain_variable=row.variable) if has else made
 
 
 def _arguments(image: StoredImage | None) -> tuple[str, ...]:

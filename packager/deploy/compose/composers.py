@@ -199,6 +199,7 @@ def container_options(
     `container` are those of `create_container`, `host` of `create_host_config`.
     """
     found = document["services"][service]
+    _refuse_unknown(service, found)
     secrets = document.get("secrets") or {}
     mounts = [
         *(
@@ -243,6 +244,27 @@ def container_options(
         "device_requests": _device_requests(found),
     }
     return {"container": container, "host": {key: one for key, one in host.items() if one}}
+
+
+# Fields of a service that are handed to the Docker API here.
+_DONE = frozenset(
+    {
+        *("image", "command", "entrypoint", "environment", "env_file", "user", "labels"),
+        *("stop_grace_period", "healthcheck", "ports", "volumes", "secrets", "shm_size"),
+        *("read_only", "tmpfs", "cap_drop", "security_opt", "mem_limit", "devices", "restart"),
+        *("deploy",),
+    }
+)
+
+
+def _refuse_unknown(service: str, found: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for a field that would be left out: a patch has put it there."""
+    unknown = sorted(found.keys() - _DONE)
+    if unknown:
+        raise UsageError(
+            f"service {service!r} has {unknown[0]}, which is not done through the Docker API",
+            hint="install Docker Compose, and give --through compose",
+        )
 
 
 def _environment(found: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:

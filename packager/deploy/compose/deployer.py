@@ -6,19 +6,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from packager.core.deployment import Deployment, RenderedFiles
-from packager.deploy.checks import check_pair, refuse_secrets
+from packager.deploy.checks import check_grace, check_pair, refuse_secrets
 from packager.deploy.compose.documents import (
     GENERATIONS,
     document_of,
     files_beside,
     front_service,
     has_room,
+    needed_of,
+    pool_of,
     render_document,
     server_names,
     server_services,
     servers_file,
 )
 from packager.deploy.compose.wanted import LOOPBACK, ComposeWanted
+from packager.deploy.grace import check_one_number
 from packager.findings import Finding
 
 
@@ -45,6 +48,9 @@ class ComposeDeployer:
             what = f"a replica needs {deployment.nodes} machines, and Compose runs on one"
             yield Finding("error", "deploy-nodes", what, "deploy it on Kubernetes")
         yield from _devices(deployment, wanted)
+        if wanted.grace_s is not None:
+            yield from check_grace(deployment, wanted.grace_s)
+            yield from check_one_number(deployment, wanted.grace_s)
         if wanted.host != LOOPBACK:
             what = f"everybody who reaches {wanted.host} can ask it: servers ask for no password"
             yield Finding("warning", "deploy-open-port", what, "put a proxy with TLS in front")
@@ -66,15 +72,19 @@ class ComposeDeployer:
 
 
 def _devices(deployment: Deployment, wanted: ComposeWanted) -> Iterator[Finding]:
-    instance, needed = deployment.instance, deployment.devices * wanted.replicas
+    instance, needed = deployment.instance, needed_of(deployment, wanted)
     if instance.kind == "cpu":
+        if wanted.devices:
+            what = f"--devices changes nothing: {instance.name} has no devices"
+            yield Finding("error", "deploy-option-alone", what, "leave --devices out")
         return
-    if needed > instance.devices:
-        what = f"{wanted.replicas} replicas need {needed} devices, and {instance.name} has "
-        what += str(instance.devices)
+    has = len(pool_of(deployment, wanted))
+    where = "--devices names" if wanted.devices else f"{instance.name} has"
+    if needed > has:
+        what = f"{wanted.replicas} replicas need {needed} devices, and {where} {has}"
         yield Finding("error", "deploy-device-count", what, "give fewer --replicas")
     elif not has_room(deployment, wanted):
-        what = f"{instance.name} has {instance.devices} devices: an update ends the old servers "
+        what = f"{where} {has} devices: an update ends the old servers "
         what += "before the new ones start, and requests wait meanwhile"
         hint = "give each generation half of the devices"
         yield Finding("note", "deploy-update-waits", what, hint)

@@ -21,6 +21,9 @@ from packager.core.serving import MOUNTED_DRAFT_DIR, MOUNTED_MODEL_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.deploy.compose import front
 from packager.deploy.compose.wanted import ComposeWanted
+from packager.deploy.grace import with_grace
+from packager.deploy.merging import MergeRules
+from packager.deploy.patches import BadPatch
 from packager.errors import PackagerError
 from packager.planning.health import health_check_of
 from packager.warmup.kubernetes import CORES_A_CHIP
@@ -41,6 +44,12 @@ CONFIG_LABEL = "dev.packager.deploy.config"  # of a server: digest of its servic
 _FRONT_DIR = "/front"
 _FRONT_MEMORY = 512 * 1024**2  # bytes; some 25 MB are used, and bodies on their way
 _STARTING_S = 300
+# As compose merges several files: lists grow, but for commands; mounts are found by their target.
+_RULES = MergeRules(
+    keys={"volumes": ("target",)},
+    appends=True,
+    replaced=frozenset({"command", "entrypoint", "test", "device_ids"}),
+)
 
 
 class NotReadBack(PackagerError):
@@ -90,7 +99,8 @@ def config_digest(deployment: Deployment, wanted: ComposeWanted) -> str:
 def front_service(deployment: Deployment, wanted: ComposeWanted, image: str) -> Service:
     """Return the front; `image` stays the one that it was started with, whatever is served."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-    return {
+    deployment = ended(deployment, wanted)
+    made = {
         "image": image,
         "entrypoint": ["python3", "-I", "-S", f"{_FRONT_DIR}/front.py"],
         "command": [
@@ -108,6 +118,7 @@ def front_service(deployment: Deployment, wanted: ComposeWanted, image: str) -> 
         **_hardening(),
         "read_only": True,
     }
+    return _patched(FRONT, made, wanted)
 
 
 def document_of(
@@ -194,13 +205,14 @@ def _server(
         )
         if source
     ]
+    deployment = ended(deployment, wanted)
     start_s = deployment.start_period_s or _STARTING_S
     labels = {LABEL: deployment.name}
     if labelled:
         labels[CONFIG_LABEL] = config_digest(deployment, wanted)
     service: dict[str, Any] = {
         "image": deployment.image,
-        "command": list(deployment.command) or None,
+        "command": list(deployment.arguments) or None,
         "environment": dict(sorted(environment.items())) or None,
         "env_file": list(wanted.env_files) or None,
         "volumes": volumes or None,
@@ -219,7 +231,28 @@ def _server(
         service["tmpfs"] = [
             f"{path}:exec,mode=1777" for path in dict.fromkeys(("/tmp", *deployment.writable))
         ]
-    return {name: value for name, value in service.items() if value is not None}
+    made = {name: value for name, value in service.items() if value is not None}
+    return _patched(SERVER, made, wanted)
+
+
+def ended(deployment: Deployment, wanted: ComposeWanted) -> Deployment:
+    """Return a deployment whose engine ends running requests when its container is killed."""
+    return with_grace(deployment, wanted.grace_s, env=wanted.env)
+
+
+def _patched(name: str, service: Mapping[str, Any], wanted: ComposeWanted) -> dict[str, Any]:
+    """Return a service with what the user's patch changes of it; raise `BadPatch`."""
+    wanted.patch.refuse_others(("services",), "a part of the file that is patched")
+    services = wanted.patch.below("services")
+    services.refuse_others((FRONT, SERVER), "a service that is patched")
+    part = services.below(name)
+    made = part.apply(service, _RULES) if part else dict(service)
+    if (
+        not isinstance(made.get("labels"), Mapping)
+        or made["labels"].items() < service["labels"].items()
+    ):
+        raise BadPatch(f"services.{name}.labels lacks {LABEL}, by which it is found")
+    return made
 
 
 def _devices(
@@ -233,7 +266,7 @@ def _devices(
             first += wanted.replicas * count
         reserved = {
             "driver": "nvidia",
-            "device_ids": [str(one) for one in range(first, first + count)],
+            "device_ids": list(pool_of(deployment, wanted)[first : first + count]),
             "capabilities": ["gpu"],
         }
         return {"deploy": {"resources": {"reservations": {"devices": [reserved]}}}}
@@ -243,16 +276,33 @@ def _devices(
         begin = number * chips
         if generation == GENERATIONS[1] and has_room(deployment, wanted):
             begin += wanted.replicas * chips
-        paths = [f"/dev/neuron{one}" for one in range(begin, begin + chips)]
+        pool = pool_of(deployment, wanted)
+        paths = [f"/dev/neuron{one}" for one in pool[begin : begin + chips]]
         return {"devices": [f"{path}:{path}" for path in paths]}
     return {}
+
+
+def pool_of(deployment: Deployment, wanted: ComposeWanted) -> tuple[str, ...]:
+    """Return the devices that a project may use: GPUs, or chips of Neuron."""
+    count = deployment.instance.devices
+    if deployment.instance.kind == "neuron":
+        count = -(-count // CORES_A_CHIP.get(deployment.instance.device_name, 1))
+    return wanted.devices or tuple(str(number) for number in range(count))
+
+
+def needed_of(deployment: Deployment, wanted: ComposeWanted) -> int:
+    """Return how many of them one generation of servers uses."""
+    count = deployment.devices
+    if deployment.instance.kind == "neuron":
+        count = -(-count // CORES_A_CHIP.get(deployment.instance.device_name, 1))
+    return count * wanted.replicas
 
 
 def has_room(deployment: Deployment, wanted: ComposeWanted) -> bool:
     """Return whether a second generation finds devices of its own beside the first."""
     if deployment.instance.kind == "cpu":
         return True
-    return 2 * wanted.replicas * deployment.devices <= deployment.instance.devices
+    return 2 * needed_of(deployment, wanted) <= len(pool_of(deployment, wanted))
 
 
 def _health(deployment: Deployment, path: str, start_s: int) -> dict[str, Any]:

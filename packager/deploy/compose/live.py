@@ -35,6 +35,7 @@ from packager.deploy.compose.documents import (
     Service,
     config_digest,
     document_of,
+    ended,
     files_beside,
     front_service,
     generation_of,
@@ -45,7 +46,8 @@ from packager.deploy.compose.documents import (
     servers_file,
 )
 from packager.deploy.compose.front import STATE
-from packager.deploy.compose.running import Running, ended_error, running_of
+from packager.deploy.compose.neighbours import refuse_taken
+from packager.deploy.compose.running import Running, ended_error, is_ready, running_of
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import (
     NotFound,
@@ -146,6 +148,7 @@ class LiveCompose(ComposeDeployer):
             raise PlanRejected(rendered.findings)
         name = deployment.name
         with self._locked(name):
+            refuse_taken(self._engine, deployment, wanted)
             there = self._containers(name)
             services = {one.service for one in there}
             if FRONT not in services or not self._serving(name):
@@ -253,7 +256,7 @@ class LiveCompose(ComposeDeployer):
         if room:
             self._write(name, [self._servers(deployment, new)])
             self._say(f"requests go to {', '.join(new)}")
-            self._drain(deployment, old)
+            self._drain(ended(deployment, wanted), old)
             self._remove(name, old)
         self._write(name, [render_document(document_of(wanted_front, servers, wanted.secrets))])
         changes += [Change(kind="create", resource="server", name=one) for one in new]
@@ -291,7 +294,7 @@ class LiveCompose(ComposeDeployer):
         while True:
             state = self._front_state(name)
             ready = state.get("ready", {})
-            if all(_is_ready(ready, one) for one in services):
+            if all(is_ready(ready, one) for one in services):
                 return
             for one in self._containers(name):
                 if one.service in services and (one.restarts or one.status in ("exited", "dead")):
@@ -324,14 +327,14 @@ class LiveCompose(ComposeDeployer):
             return DeployStatus(state="absent", said="no container has its labels")
         serving = self._serving(name)
         ready = self._front_state(name).get("ready", {})
-        count = sum(_is_ready(ready, one) for one in serving)
+        count = sum(is_ready(ready, one) for one in serving)
         servers = [one for one in there if generation_of(one.service)]
         bad = [
             one
             for one in servers
             if one.service in serving
             and (one.status in ("exited", "dead") or one.restarts)
-            and not _is_ready(ready, one.service)
+            and not is_ready(ready, one.service)
         ]
         others = [one for one in servers if one.service not in serving]
         state: Any = "creating"
@@ -440,11 +443,3 @@ class LiveCompose(ComposeDeployer):
 
 def _secrets_of(document: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(one["file"]) for name, one in document.get("secrets", {}).items()}
-
-
-def _is_ready(ready: Any, service: str) -> bool:
-    """Return whether the front says that a server answers."""
-    return isinstance(ready, Mapping) and any(
-        answers is True and str(name).rpartition(":")[0] == service
-        for name, answers in ready.items()
-    )

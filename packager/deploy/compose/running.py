@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from packager.core.values import dataclass
@@ -24,6 +25,14 @@ class Running:
     config: str
     image: str
     address: str = ""  # http://HOST:PORT that it publishes
+
+
+def is_ready(ready: Any, service: str) -> bool:
+    """Return whether the front says that a server answers; `ready` is what it says of each."""
+    return isinstance(ready, Mapping) and any(
+        answers is True and str(name).rpartition(":")[0] == service
+        for name, answers in ready.items()
+    )
 
 
 def running_of(container: Any) -> Running:

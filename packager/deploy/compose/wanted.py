@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from packager.core.deployment import PORT
 from packager.core.values import dataclass
+from packager.deploy.patches import NO_PATCH, Patch
 from packager.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -27,6 +28,9 @@ class ComposeWanted:
     contents: str = ""  # digest of what is in these files; "" where nobody looked
     model_dir: str = ""  # of this machine, with the weights of an image that has none
     draft_dir: str = ""
+    devices: tuple[str, ...] = ()  # of this machine, by number or UUID; (): from 0 on
+    grace_s: int | None = None  # until a server is killed; None: of the image
+    patch: Patch = NO_PATCH  # of `services.front` and `services.server`, which is every server
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for what no machine can have."""

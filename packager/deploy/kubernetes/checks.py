@@ -14,7 +14,8 @@ from packager.deploy.checks import (
     is_of_this_machine,
     refuse_secrets,
 )
-from packager.deploy.kubernetes.pods import is_number, shm_of, times_of
+from packager.deploy.grace import check_one_number
+from packager.deploy.kubernetes.pods import ended, is_number, shm_of, times_of
 from packager.deploy.kubernetes.wanted import (
     IMAGE_VOLUMES,
     IMAGE_VOLUMES_ON,
@@ -38,7 +39,10 @@ def check_cluster(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[
     yield from (one for one in check_pair(deployment) if one.code != found)
     times = times_of(deployment, wanted)
     yield from check_startup(deployment, times.budget_s, pulls=False)
-    yield from check_grace(deployment, times.grace_s, before_s=times.pre_stop_s)
+    told = ended(deployment, wanted) if wanted.grace_s is None else deployment
+    yield from check_grace(told, times.grace_s, before_s=times.pre_stop_s)
+    if wanted.grace_s is not None:
+        yield from check_one_number(deployment, wanted.grace_s - times.pre_stop_s)
     yield from check_shm(deployment, shm_of(deployment, wanted))
     yield from _image(deployment)
     yield from _user(deployment)
@@ -67,6 +71,11 @@ def check_scaling(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[
         )
     if wanted.scaler == "none":
         return
+    if wanted.prometheus and wanted.scaler != "keda":
+        raise UsageError(
+            "--prometheus is what KEDA asks, and --scaler is hpa",
+            hint="give --scaler keda, or leave --prometheus out",
+        )
     if wanted.max_replicas <= wanted.replicas:
         raise UsageError(
             f"an autoscaler needs more than {wanted.replicas} replicas at most",

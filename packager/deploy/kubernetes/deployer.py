@@ -9,6 +9,7 @@ from packager.core.deployment import Deployment, RenderedFiles
 from packager.deploy.kubernetes.checks import check_cluster, check_scaling, check_several
 from packager.deploy.kubernetes.documents import render_object
 from packager.deploy.kubernetes.objects import kubernetes_objects, kustomization
+from packager.deploy.kubernetes.patching import patched
 from packager.deploy.kubernetes.wanted import KubernetesWanted
 from packager.errors import UsageError
 from packager.findings import Finding, errors_in
@@ -26,13 +27,18 @@ class KubernetesDeployer:
         yield from check_cluster(deployment, wanted)
         yield from check_scaling(deployment, wanted)
         yield from check_several(deployment)
+        if wanted.scaler == "none" and (wanted.max_replicas > wanted.replicas or wanted.prometheus):
+            raise UsageError(
+                "--max-replicas and --prometheus are for an autoscaler, and none is asked for",
+                hint="give --scaler hpa or keda, or leave them out",
+            )
         if wanted.monitor and not deployment.metrics_path:
             what = "no path of metrics is known: nothing is monitored"
             yield Finding("warning", "deploy-no-metrics", what, "leave --monitor out")
 
     def objects(self, deployment: Deployment, wanted: KubernetesWanted) -> Mapping[str, Any]:
         """Return the objects by the names of their files, in the order to apply them."""
-        return kubernetes_objects(deployment, wanted)
+        return patched(kubernetes_objects(deployment, wanted), wanted)
 
     def render(self, deployment: Deployment, wanted: KubernetesWanted) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from packager.core.deployment import Deployment, RenderedFiles
 from packager.core.references import parse_bucket_place
 from packager.core.serving import MOUNTED_MODEL_DIR
+from packager.core.stopping import PLATFORM_GRACE_S
+from packager.deploy.checks import check_grace
 from packager.deploy.kubernetes.checks import check_cluster
 from packager.deploy.kubernetes.deployer import one_node, render_files
 from packager.deploy.kubernetes.machines import resources
 from packager.deploy.kubernetes.objects import metadata
+from packager.deploy.kubernetes.patching import patched
 from packager.deploy.kubernetes.pods import (
+    ended,
     environment,
     literal,
     probes,
@@ -39,8 +44,16 @@ class HyperPodDeployer:
                 "HyperPod's operator makes autoscalers and monitors by itself",
                 hint="leave --scaler, --monitor and --prepull out",
             )
+        if wanted.pull_secret:
+            raise UsageError(
+                "HyperPod's operator takes no pull secret",
+                hint="give the service account one, and name it with --service-account",
+            )
         found = check_cluster(deployment, wanted)
-        yield from (one for one in found if one.code != "deploy-weights-unmounted")
+        skipped = ("deploy-weights-unmounted", "deploy-grace-short")
+        yield from (one for one in found if one.code not in skipped)
+        for one in check_grace(ended(deployment, wanted), PLATFORM_GRACE_S):
+            yield replace(one, hint="the operator has no field for it: Kubernetes' own 30 s hold")
         if deployment.instance.cloud != "sagemaker":
             what = f"{deployment.instance.name} is no instance type of HyperPod"
             yield Finding("error", "deploy-hyperpod-instance", what, "name one as ml.g5.xlarge")
@@ -58,7 +71,8 @@ class HyperPodDeployer:
 
     def objects(self, deployment: Deployment, wanted: KubernetesWanted) -> Mapping[str, Any]:
         """Return the one object."""
-        return {"10-inference-endpoint-config.yaml": endpoint_config(deployment, wanted)}
+        made = {"10-inference-endpoint-config.yaml": endpoint_config(deployment, wanted)}
+        return patched(made, wanted)
 
     def render(self, deployment: Deployment, wanted: KubernetesWanted) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""
@@ -81,6 +95,8 @@ def endpoint_config(deployment: Deployment, wanted: KubernetesWanted) -> dict[st
         "kubernetes": _pod(deployment, wanted),
         "loadBalancer": {"healthCheckPath": deployment.health_path},
     }
+    if wanted.node_selector:
+        spec["nodeAffinity"] = _affinity(wanted.node_selector)
     if deployment.metrics_path:
         reported = {"path": deployment.metrics_path, "port": deployment.port}
         spec["metrics"] = {"enabled": True, "modelMetrics": reported}
@@ -101,6 +117,15 @@ def _source(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
         "modelLocation": place.key.strip("/"),
         "s3Storage": {"bucketName": place.bucket, "region": wanted.region},
     }
+
+
+def _affinity(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return labels of nodes as the operator takes them."""
+    terms = [
+        {"key": key, "operator": "In", "values": [value]} for key, value in sorted(labels.items())
+    ]
+    chosen = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
 
 
 def _worker(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from packager.deploy.kubernetes.checks import check_cluster, check_scaling
 from packager.deploy.kubernetes.deployer import one_node, render_files
 from packager.deploy.kubernetes.machines import resources
 from packager.deploy.kubernetes.objects import metadata
+from packager.deploy.kubernetes.patching import patched
 from packager.deploy.kubernetes.pods import container, environment, literal, pod_spec
 from packager.deploy.kubernetes.wanted import IMAGE_VOLUMES, KubernetesWanted
 from packager.errors import UsageError
@@ -59,8 +60,10 @@ class KServeDeployer:
     def objects(self, deployment: Deployment, wanted: KubernetesWanted) -> Mapping[str, Any]:
         """Return the one object."""
         if wanted.llm:
-            return {"10-llm-inference-service.yaml": llm_inference_service(deployment, wanted)}
-        return {"10-inference-service.yaml": inference_service(deployment, wanted)}
+            made = {"10-llm-inference-service.yaml": llm_inference_service(deployment, wanted)}
+        else:
+            made = {"10-inference-service.yaml": inference_service(deployment, wanted)}
+        return patched(made, wanted)
 
     def render(self, deployment: Deployment, wanted: KubernetesWanted) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""

@@ -10,6 +10,7 @@ from packager.core.deployment import Deployment
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.values import dataclass
+from packager.deploy.grace import with_grace
 from packager.deploy.kubernetes.machines import (
     quantity,
     resources,
@@ -44,14 +45,24 @@ def times_of(deployment: Deployment, wanted: KubernetesWanted) -> Times:
     load_s = deployment.load_s if deployment.load_s is not None else UNKNOWN_LOAD_S
     budget_s = wanted.budget_s or math.ceil(load_s * MARGIN)
     budget_s = max(-(-budget_s // PROBE_S), 6) * PROBE_S
-    grace_s = wanted.grace_s or (deployment.grace_s or PLATFORM_GRACE_S) + PRE_STOP_S
+    grace_s = wanted.grace_s or (ended(deployment, wanted).grace_s or PLATFORM_GRACE_S) + PRE_STOP_S
     pull_s = math.ceil((deployment.pull_s or 0.0) * MARGIN)
     return Times(
         budget_s=budget_s,
         grace_s=grace_s,
-        pre_stop_s=max(min(PRE_STOP_S, grace_s // 2), 1),  # API servers refuse more than the grace
+        pre_stop_s=_pre_stop_s(grace_s),
         deadline_s=max(pull_s + budget_s + 120, 600),
     )
+
+
+def _pre_stop_s(grace_s: int) -> int:
+    return max(min(PRE_STOP_S, grace_s // 2), 1)  # API servers refuse more than the grace
+
+
+def ended(deployment: Deployment, wanted: KubernetesWanted) -> Deployment:
+    """Return a deployment whose engine ends running requests when the pod's grace period does."""
+    before_s = _pre_stop_s(wanted.grace_s) if wanted.grace_s else 0
+    return with_grace(deployment, wanted.grace_s, before_s=before_s, env=wanted.env)
 
 
 def pod_spec(deployment: Deployment, wanted: KubernetesWanted, name: str = "") -> dict[str, Any]:
@@ -91,10 +102,13 @@ def is_number(user: str) -> bool:
 
 def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> dict[str, Any]:
     """Return the container of the server; its command is the image's own."""
+    deployment = ended(deployment, wanted)
     made: dict[str, Any] = {"name": name, "image": deployment.image}
     made["imagePullPolicy"] = "IfNotPresent"
     if deployment.command:
         made["command"] = [literal(word) for word in deployment.command]
+    if deployment.arguments:
+        made["args"] = [literal(word) for word in deployment.arguments]
     made["ports"] = [{"name": PORT_NAME, "containerPort": deployment.port}]
     if variables := [*_home(deployment, wanted), *environment(deployment, wanted)]:
         made["env"] = variables

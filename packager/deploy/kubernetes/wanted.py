@@ -10,6 +10,7 @@ from typing import Literal
 
 from packager.core.values import dataclass
 from packager.deploy.checks import refuse_odd_image
+from packager.deploy.patches import NO_PATCH, Patch
 from packager.errors import UsageError
 
 Version = tuple[int, int]
@@ -68,6 +69,7 @@ class KubernetesWanted:
     storage: Storage = "container"  # of KServe
     llm: bool = False  # LLMInferenceService in the place of InferenceService
     region: str = ""  # of HyperPod's bucket
+    patch: Patch = NO_PATCH  # of the rendered objects
     force: bool = False  # takes over fields that another manager set
 
 

@@ -6,31 +6,33 @@ hold, so that another content is another name, and applying twice finds what is 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 from packager.catalog.instances import instance_rows
 from packager.core.deployment import Deployment
 from packager.core.instance import Instance
+from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import MIB
-from packager.core.values import dataclass
+from packager.deploy.grace import with_grace
 from packager.deploy.sagemaker.disks import volume_gb
+from packager.deploy.sagemaker.requests import (
+    MODEL_TAG,
+    VARIANT,
+    Body,
+    Request,
+    component_name,
+    named,
+    patched,
+    tags_of,
+)
+from packager.deploy.sagemaker.scaling import scaling_requests
 from packager.deploy.sagemaker.times import download_s, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 
-Body = Mapping[str, Any]
-Service = Literal["sagemaker", "application-autoscaling"]
-
-VARIANT = "AllTraffic"
-OWNER_TAG = "packager:deployment"
-MODEL_TAG = "packager:model"  # of a configuration: the name that clients send
-SCALES_TAG = "packager:scales"  # of an endpoint: the resource that AWS scales
 DRAFT_CHANNEL = "draft_model"
-LONGEST_NAME = 63
 EXECUTION_S = 28800  # of an update, at most
 
 _ROUTING = {
@@ -39,35 +41,17 @@ _ROUTING = {
     "prefix-aware": "PREFIX_AWARE",
 }
 _TAG_VALUE = re.compile(r"[\w .:/=+@-]{1,256}", re.ASCII)
-SHARE_OF_BATCH = 0.7  # at which there is one more: starting takes minutes
 STEP_PERCENT = 33  # of the capacity, that a linear or rolling update moves at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request: an operation of a service, and its body."""
-
-    service: Service = "sagemaker"
-    operation: str
-    body: Body
-
-    @property
-    def resource(self) -> str:
-        """Return what it makes: `Model` of `CreateModel`."""
-        words = self.operation
-        for verb in ("Create", "Register", "Put", "Update"):
-            words = words.removeprefix(verb)
-        return words
-
-    @property
-    def name(self) -> str:
-        """Return the name of what it makes."""
-        key = {"ScalableTarget": "ResourceId", "ScalingPolicy": "PolicyName"}
-        return str(self.body[key.get(self.resource, f"{self.resource}Name")])
-
-
 def requests_of(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Request, ...]:
-    """Return every request that makes an endpoint, in order."""
+    """Return every request that makes an endpoint, in order; raise `BadPatch`."""
+    found = _requests_of(deployment, wanted)
+    wanted.patch.refuse_others((one.operation for one in found), "an operation that is sent")
+    return found
+
+
+def _requests_of(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Request, ...]:
     models = [model_body(one, deployment.name, wanted) for one in (deployment, *wanted.pools)]
     unique = {str(body["ModelName"]): body for body in models}
     names = [str(body["ModelName"]) for body in models]
@@ -79,17 +63,20 @@ def requests_of(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Reques
     }
     if (policy := update_policy(wanted)) is not None:
         endpoint["DeploymentConfig"] = policy
+    endpoint = patched("CreateEndpoint", endpoint, wanted)
     found = [Request(operation="CreateModel", body=body) for body in unique.values()]
     found.append(Request(operation="CreateEndpointConfig", body=config))
     found.append(Request(operation="CreateEndpoint", body=endpoint))
     if wanted.components:
         component = component_body(deployment, wanted, names[0])
         found.append(Request(operation="CreateInferenceComponent", body=component))
-    return (*found, *_scaling(deployment, wanted))
+    return (*found, *scaling_requests(deployment, wanted))
 
 
 def model_body(deployment: Deployment, name: str, wanted: SageMakerWanted) -> dict[str, Any]:
-    """Return CreateModel's body."""
+    """Return CreateModel's body, whose engine ends within SageMaker's grace where it can."""
+    if (deployment.grace_s or 0) > PLATFORM_GRACE_S and deployment.drain_variable:
+        deployment = with_grace(deployment, PLATFORM_GRACE_S)
     container: dict[str, Any] = {"Image": deployment.image}
     if wanted.subnets and not is_ecr(deployment.image):
         container["ImageConfig"] = {"RepositoryAccessMode": "Vpc"}
@@ -112,7 +99,7 @@ def model_body(deployment: Deployment, name: str, wanted: SageMakerWanted) -> di
     }
     if wanted.isolated:
         body["EnableNetworkIsolation"] = True
-    return {"ModelName": named(name, body), **body, "Tags": tags_of(name, wanted)}
+    return _named("CreateModel", name, {**body, "Tags": tags_of(name, wanted)}, wanted)
 
 
 def config_body(
@@ -140,11 +127,17 @@ def config_body(
             "EnableEnhancedMetrics": True,
             "EnableDetailedObservability": True,
         }
-    name = named(deployment.name, body)
     tags = tags_of(deployment.name, wanted)
     if _TAG_VALUE.fullmatch(deployment.served_name):
         tags.append({"Key": MODEL_TAG, "Value": deployment.served_name})
-    return {"EndpointConfigName": name, **body, "Tags": tags}
+    return _named("CreateEndpointConfig", deployment.name, {**body, "Tags": tags}, wanted)
+
+
+def _named(operation: str, name: str, body: Body, wanted: SageMakerWanted) -> dict[str, Any]:
+    """Return a patched body with the name of its content, in which tags do not count."""
+    made = patched(operation, body, wanted)
+    content = {key: value for key, value in made.items() if key != "Tags"}
+    return {f"{operation.removeprefix('Create')}Name": named(name, content), **made}
 
 
 def component_body(deployment: Deployment, wanted: SageMakerWanted, model: str) -> dict[str, Any]:
@@ -164,7 +157,7 @@ def component_body(deployment: Deployment, wanted: SageMakerWanted, model: str) 
         "ComputeResourceRequirements": needs,
         "DataCacheConfig": {"EnableCaching": True},
     }
-    return {
+    body = {
         "InferenceComponentName": component_name(deployment.name),
         "EndpointName": deployment.name,
         "VariantName": VARIANT,
@@ -172,6 +165,7 @@ def component_body(deployment: Deployment, wanted: SageMakerWanted, model: str) 
         "RuntimeConfig": {"CopyCount": wanted.copies},
         "Tags": tags_of(deployment.name, wanted),
     }
+    return patched("CreateInferenceComponent", body, wanted)
 
 
 def update_policy(wanted: SageMakerWanted) -> dict[str, Any] | None:
@@ -202,23 +196,6 @@ def update_policy(wanted: SageMakerWanted) -> dict[str, Any] | None:
         alarms = [{"AlarmName": name} for name in wanted.alarms]
         policy["AutoRollbackConfiguration"] = {"Alarms": alarms}
     return policy or None
-
-
-def named(name: str, body: Body) -> str:
-    """Return a name that ends in a digest of the body."""
-    data = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    return f"{name[: LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(data).hexdigest()[:8]}"
-
-
-def component_name(name: str) -> str:
-    """Return the name of an endpoint's component."""
-    return f"{name[: LONGEST_NAME - 6].rstrip('-')}-model"
-
-
-def tags_of(name: str, wanted: SageMakerWanted) -> list[dict[str, str]]:
-    """Return tags: the deployment's, by which it is found and deleted, and the user's."""
-    own = {OWNER_TAG: name}
-    return [{"Key": key, "Value": value} for key, value in {**wanted.tags, **own}.items()]
 
 
 def is_ecr(image: str) -> bool:
@@ -267,7 +244,7 @@ def _variant(
     if wanted.components and wanted.scales:
         found["ManagedInstanceScaling"] = {
             "Status": "ENABLED",
-            "MinInstanceCount": least_of(wanted),
+            "MinInstanceCount": wanted.least,
             "MaxInstanceCount": wanted.max_instances,
         }
     routing: dict[str, Any] = {"RoutingStrategy": _ROUTING[wanted.routing]}
@@ -283,50 +260,6 @@ def _times(deployment: Deployment, wanted: SageMakerWanted) -> dict[str, Any]:
     downloads = [seconds for one in each if (seconds := download_s(one)) is not None]
     download = wanted.download_s or max(downloads, default=None)
     return found | ({} if download is None else {"ModelDataDownloadTimeoutInSeconds": download})
-
-
-def least_of(wanted: SageMakerWanted) -> int:
-    """Return the least number of instances."""
-    return wanted.instances if wanted.min_instances is None else wanted.min_instances
-
-
-def _scaling(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Request, ...]:
-    target = wanted.target or (
-        max(round(SHARE_OF_BATCH * deployment.max_batch, 1), 1.0) if deployment.max_batch else None
-    )
-    if not wanted.scales or target is None:
-        return ()
-    if wanted.components:
-        metric = "SageMakerInferenceComponentConcurrentRequestsPerCopyHighResolution"
-        resource = f"inference-component/{component_name(deployment.name)}"
-        dimension = "sagemaker:inference-component:DesiredCopyCount"
-    else:
-        metric = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
-        resource = f"endpoint/{deployment.name}/variant/{VARIANT}"
-        dimension = "sagemaker:variant:DesiredInstanceCount"
-    place = {
-        "ServiceNamespace": "sagemaker",
-        "ResourceId": resource,
-        "ScalableDimension": dimension,
-    }
-    register = {**place, "MinCapacity": least_of(wanted), "MaxCapacity": wanted.max_instances}
-    policy = {
-        "PolicyName": f"{deployment.name}-requests",
-        **place,
-        "PolicyType": "TargetTrackingScaling",
-        "TargetTrackingScalingPolicyConfiguration": {
-            "TargetValue": float(target),
-            "PredefinedMetricSpecification": {"PredefinedMetricType": metric},
-            "ScaleInCooldown": 600,  # as long as an instance takes to come back
-            "ScaleOutCooldown": 60,
-        },
-    }
-    return (
-        Request(
-            service="application-autoscaling", operation="RegisterScalableTarget", body=register
-        ),
-        Request(service="application-autoscaling", operation="PutScalingPolicy", body=policy),
-    )
 
 
 def _network(wanted: SageMakerWanted) -> dict[str, Any]:

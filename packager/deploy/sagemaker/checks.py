@@ -17,12 +17,14 @@ from packager.deploy.checks import (
     check_startup,
     is_of_this_machine,
 )
-from packager.deploy.sagemaker.bodies import Request, ami_of, is_ecr, least_of
+from packager.deploy.sagemaker.bodies import ami_of, is_ecr
 from packager.deploy.sagemaker.disks import disk_bytes, local_bytes
+from packager.deploy.sagemaker.requests import Request
 from packager.deploy.sagemaker.times import MOST_S, health_s
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.engines.sagemaker import check_limits
 from packager.findings import Finding
+from packager.images.oci import DOCKER_MANIFEST
 from packager.sagemaker.shapes import input_faults
 
 _ECR_REGION = re.compile(r"\d{12}\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
@@ -44,6 +46,8 @@ def check_endpoint(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[
         yield replace(found, hint=hint)
     yield from _times(deployment, wanted)
     yield from _scaling(deployment, wanted)
+    yield from _copies(wanted)
+    yield from _without_effect(wanted)
     yield from _pools(deployment, wanted)
 
 
@@ -51,9 +55,24 @@ def check_requests(requests: Sequence[Request]) -> Iterator[Finding]:
     """Find what AWS's own model of the API says against the bodies. Shows no secret."""
     for request in requests:
         if request.service == "sagemaker":
-            for fault in input_faults(request.operation, request.body):
-                hint = "change the option, or the name, that gives this value"
-                yield Finding("error", "deploy-request", f"{request.operation}: {fault}", hint)
+            faults = input_faults(request.operation, request.body)
+        else:
+            faults = _faults_of(request)
+        for fault in faults:
+            hint = "change the option, or the name, that gives this value"
+            yield Finding("error", "deploy-request", f"{request.operation}: {fault}", hint)
+
+
+def _faults_of(request: Request) -> tuple[str, ...]:
+    """Return what botocore's model of another service than SageMaker says against a body."""
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
+    from botocore.validate import ParamValidator
+
+    model = ServiceModel(Loader().load_service_model(request.service, "service-2"))
+    form = model.operation_model(request.operation).input_shape
+    report = ParamValidator().validate(dict(request.body), form)
+    return (str(report.generate_report()),) if report.has_errors() else ()
 
 
 def _hosting(deployment: Deployment) -> Iterator[Finding]:
@@ -78,9 +97,46 @@ def _image(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]
         )
         hint = "push it to ECR, or name the VPC with --subnet and --security-group"
         yield Finding("warning", "deploy-image-registry", what, hint)
+    yield from _manifest(deployment)
     if ("/" in image) and "@" not in image:
         what = f"{image!r} is a tag: an instance that starts later may pull another image"
         yield Finding("note", "deploy-image-tag", what, "name the image by digest")
+
+
+def _manifest(deployment: Deployment) -> Iterator[Finding]:
+    """Find an OCI manifest, which SageMaker was reported to refuse, with what converts it."""
+    image = deployment.image
+    if is_of_this_machine(image) or deployment.media_type == DOCKER_MANIFEST:
+        return
+    name, _, digest = image.partition("@")
+    is_tagged = ":" in name.rpartition("/")[2]
+    copy = f"{name}-docker" if is_tagged else f"{name}:docker{f'-{digest[7:19]}' if digest else ''}"
+    hint = f"`packager copy --view docker {image} {copy}`, and deploy that one"
+    if deployment.media_type:
+        what = f"{image!r} has an OCI manifest, and SageMaker was reported to refuse those"
+        yield Finding("warning", "deploy-image-oci", what, hint)
+    else:
+        what = f"nobody read the manifest of {image!r}; SageMaker was reported to refuse OCI's"
+        yield Finding("note", "deploy-image-oci", what, f"if it is one: {hint}")
+
+
+def _without_effect(wanted: SageMakerWanted) -> Iterator[Finding]:
+    """Find options that change nothing without another."""
+    alone = (
+        (wanted.copies != 1 and not wanted.components, "--copies", "--components"),
+        (wanted.target is not None and not wanted.scales, "--target-requests", "--max-instances"),
+        (
+            wanted.capture_percent != 100 and not wanted.capture_uri,
+            "--capture-percent",
+            "--capture",
+        ),
+    )
+    for is_alone, option, other in alone:
+        if is_alone:
+            what = f"{option} changes nothing without {other}"
+            yield Finding(
+                "error", "deploy-option-alone", what, f"give {other}, too, or leave it out"
+            )
 
 
 def _environment(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
@@ -112,15 +168,28 @@ def _scaling(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Findin
             what = "a least number of instances without a most number scales nothing"
             yield Finding("error", "deploy-scaling", what, "give --max-instances, too")
         return
-    if not least_of(wanted) <= most or not wanted.instances <= most:
-        what = f"{wanted.instances} instances, at least {least_of(wanted)}, are more than {most}"
+    if not wanted.least <= most or not wanted.instances <= most:
+        what = f"{wanted.instances} instances, at least {wanted.least}, are more than {most}"
         yield Finding("error", "deploy-scaling", what, "raise --max-instances")
-    if least_of(wanted) == 0 and not wanted.components:
+    if wanted.least == 0 and not wanted.components:
         what = "an endpoint without inference components cannot scale to 0 instances"
         yield Finding("error", "deploy-scaling", what, "use --components")
     if wanted.target is None and deployment.max_batch is None:
         what = "nobody says how many requests one instance serves at once, so nothing scales"
         yield Finding("error", "deploy-scaling", what, "give --target-requests")
+
+
+def _copies(wanted: SageMakerWanted) -> Iterator[Finding]:
+    most = wanted.max_instances
+    if not wanted.components:
+        return
+    if wanted.copies == 0 and not (wanted.scales and wanted.least == 0):
+        what = "no copy serves, and nothing starts one"
+        hint = "give --copies 1, or --min-instances 0 with --max-instances: then a request wakes it"
+        yield Finding("error", "deploy-copies", what, hint)
+    if most is not None and wanted.copies > most:
+        what = f"{wanted.copies} copies are more than {most}, which scaling leaves"
+        yield Finding("error", "deploy-copies", what, "raise --max-instances")
 
 
 def _pools(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:

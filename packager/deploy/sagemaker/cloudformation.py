@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packager.deploy.sagemaker.bodies import Request
+from packager.deploy.sagemaker.requests import Request
+from packager.deploy.sagemaker.scaling import OF_POLICY
 from packager.errors import UsageError
 
 TYPES = {
@@ -16,6 +17,7 @@ TYPES = {
     "InferenceComponent": "AWS::SageMaker::InferenceComponent",
     "ScalableTarget": "AWS::ApplicationAutoScaling::ScalableTarget",
     "ScalingPolicy": "AWS::ApplicationAutoScaling::ScalingPolicy",
+    "MetricAlarm": "AWS::CloudWatch::Alarm",
 }
 # Members of the API that the resources' schemas do not have (2026-11).
 _MISSING = {"PrimaryContainer": ("AdditionalModelDataSources", "ContainerMetricsConfig")}
@@ -55,11 +57,17 @@ def template_of(requests: Sequence[Request]) -> dict[str, Any]:
             _refuse_missing(properties)
             if _DYNAMIC in json.dumps(properties["PrimaryContainer"]):
                 raise DynamicReference(request.name)
+        if request.resource == "MetricAlarm":  # it calls the policy before it, by its ARN
+            is_policy = (one.startswith(OF_POLICY) for one in properties["AlarmActions"])
+            properties["AlarmActions"] = [
+                {"Ref": before} if known else one
+                for known, one in zip(is_policy, properties["AlarmActions"], strict=True)
+            ]
         made: dict[str, Any] = {"Type": TYPES[request.resource]}
         # CloudFormation orders by references; names that are plain text are none.
-        if request.resource in ("EndpointConfig",):
+        if request.resource == "EndpointConfig":
             made["DependsOn"] = [names[one] for one in names]
-        elif before:
+        elif before and request.resource != "MetricAlarm":  # which refers to it
             made["DependsOn"] = [before]
         made["Properties"] = properties
         resources[logical] = made

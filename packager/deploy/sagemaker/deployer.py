@@ -11,6 +11,7 @@ from packager.deploy.checks import refuse_secrets
 from packager.deploy.sagemaker.bodies import requests_of
 from packager.deploy.sagemaker.checks import check_endpoint, check_requests
 from packager.deploy.sagemaker.cloudformation import template_of
+from packager.deploy.sagemaker.requests import Request
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.findings import Finding
 
@@ -40,7 +41,7 @@ class SageMakerDeployer:
             refuse_secrets(one.env)
         refuse_secrets(wanted.tags)
         requests = requests_of(deployment, wanted)
-        findings = tuple(self.check(deployment, wanted))
+        findings = (*self.check(deployment, wanted), *self._to_fill_in(requests))
         if self._form == "cloudformation":
             files: Sequence[DeployFile] = (
                 DeployFile("template.json", _text(template_of(requests))),
@@ -51,6 +52,13 @@ class SageMakerDeployer:
                 for number, one in enumerate(requests, 1)
             ]
         return RenderedFiles(files=tuple(files), findings=findings)
+
+    def _to_fill_in(self, requests: Sequence[Request]) -> Iterator[Finding]:
+        """Yield what whoever sends the files has to put into them."""
+        if self._form == "api" and any(one.resource == "MetricAlarm" for one in requests):
+            what = "AWS makes the ARN of the step policy when it is put: the alarm's file lacks it"
+            hint = "put PolicyARN of put-scaling-policy's answer into AlarmActions; `apply` does it"
+            yield Finding("note", "deploy-alarm-arn", what, hint)
 
 
 def _text(document: object) -> str:

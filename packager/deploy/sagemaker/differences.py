@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packager.deploy.sagemaker.bodies import Request
+from packager.deploy.sagemaker.requests import Request
 
 Difference = tuple[str, Any, Any]  # path of a field, there now, wanted
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from packager.core.deployment import Change
 from packager.core.values import dataclass
-from packager.deploy.sagemaker.bodies import OWNER_TAG, Request
+from packager.deploy.sagemaker.requests import OWNER_TAG, Request
 from packager.errors import NotFound
 
 SERVED_TAG = "packager:served-until"  # of configurations and models: UTC, in an order of its own

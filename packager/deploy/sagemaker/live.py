@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,19 +22,14 @@ from packager.core.deployment import (
 from packager.core.events import ignore
 from packager.core.text import escape
 from packager.deploy.deadlines import within
-from packager.deploy.sagemaker.bodies import (
-    MODEL_TAG,
-    OWNER_TAG,
-    SCALES_TAG,
-    Request,
-    component_name,
-    requests_of,
-)
+from packager.deploy.sagemaker.bodies import requests_of
 from packager.deploy.sagemaker.clients import INVOKE_S, Clients, explained, is_missing
 from packager.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.deploy.sagemaker.differences import copies_difference, differences, update_body
 from packager.deploy.sagemaker.history import History
+from packager.deploy.sagemaker.live_scaling import LiveScaling
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
+from packager.deploy.sagemaker.requests import MODEL_TAG, OWNER_TAG, Request, component_name
 from packager.deploy.sagemaker.route import EndpointRoute
 from packager.deploy.sagemaker.states import SETTLED, STATES
 from packager.deploy.sagemaker.wanted import SageMakerWanted
@@ -147,7 +141,7 @@ class LiveSageMaker(SageMakerDeployer):
             component = self._component(name, there)
             if component is not None:
                 self._refuse_foreign("InferenceComponent", component_name(name), component)
-            done += self._stop_scaling(there)
+            done += self._scaling().stop(name, there)
             if component is not None:
                 done.append(self._delete("InferenceComponent", component_name(name), component))
             done.append(self._delete("Endpoint", name, there))
@@ -185,6 +179,11 @@ class LiveSageMaker(SageMakerDeployer):
             moment=self._moment,
         )
 
+    def _scaling(self) -> LiveScaling:
+        return LiveScaling(
+            clients=self._clients, describe=self._describe, call=self._call, tags=self._tags
+        )
+
     def _delete(self, kind: str, name: str, there: Body) -> Change:
         """Delete what takes time to end, and wait for it."""
         if there[f"{kind}Status"] != "Deleting":
@@ -219,8 +218,8 @@ class LiveSageMaker(SageMakerDeployer):
     def _steps(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Change]]:
         scales = any(request.resource == "ScalableTarget" for request in requests)
         for request in requests:
-            if request.service == "application-autoscaling":
-                yield request, self._scaling(request)
+            if request.service != "sagemaker":
+                yield request, self._scaling().change(request)
             elif request.resource in ("Model", "EndpointConfig"):
                 yield request, self._fixed(request)
             else:
@@ -251,37 +250,10 @@ class LiveSageMaker(SageMakerDeployer):
         self._refuse_busy(name, there, resource)
         return Change(kind="update", resource=resource, name=name, differences=found)
 
-    def _scaling(self, request: Request) -> Change:
-        """Return the change of what scales; AWS keeps it apart from the endpoint."""
-        client = self._clients.of("application-autoscaling")
-        body = request.body
-        place = {"ServiceNamespace": body["ServiceNamespace"]}
-        with explained(request.operation):
-            if request.resource == "ScalableTarget":
-                answer = client.describe_scalable_targets(
-                    **place,
-                    ResourceIds=[body["ResourceId"]],
-                    ScalableDimension=body["ScalableDimension"],
-                )["ScalableTargets"]
-            else:
-                answer = client.describe_scaling_policies(
-                    **place,
-                    PolicyNames=[body["PolicyName"]],
-                    ResourceId=body["ResourceId"],
-                    ScalableDimension=body["ScalableDimension"],
-                )["ScalingPolicies"]
-        if not answer:
-            return Change(kind="create", resource=request.resource, name=request.name)
-        found = differences(answer[0], body)
-        kind: ChangeKind = "update" if found else "same"
-        return Change(kind=kind, resource=request.resource, name=request.name, differences=found)
-
     def _send(self, request: Request, kind: ChangeKind, name: str, *, keeps_scale: bool) -> None:
-        if request.service == "application-autoscaling":
+        if request.service != "sagemaker":
             self._settle(name)  # only what is in service can be registered
-            if request.resource == "ScalableTarget":  # first: `delete` finds it by the tag alone
-                self._remember_scaling(name, request.body)
-            self._call(request.operation, service=request.service, **request.body)
+            self._scaling().send(request, name)
             return
         if request.resource == "InferenceComponent":
             self._settle(name)
@@ -295,30 +267,6 @@ class LiveSageMaker(SageMakerDeployer):
             self._call(f"Update{request.resource}", **update_body(request, keeps_scale))
         else:
             self._call(request.operation, **request.body)
-
-    def _remember_scaling(self, name: str, body: Body) -> None:
-        """Tag the endpoint: AWS keeps what scales apart, and after the endpoint's end."""
-        there = self._describe("Endpoint", name) or {}
-        tags = [{"Key": SCALES_TAG, "Value": body["ResourceId"]}]
-        self._call("AddTags", ResourceArn=there["EndpointArn"], Tags=tags)
-
-    def _stop_scaling(self, there: Body) -> list[Change]:
-        resource = self._tags(str(there["EndpointArn"])).get(SCALES_TAG, "")
-        if not resource:
-            return []
-        part = "inference-component" if resource.startswith("inference-component/") else "variant"
-        place = {
-            "ServiceNamespace": "sagemaker",
-            "ResourceId": resource,
-            "ScalableDimension": f"sagemaker:{part}:{_SCALED[part]}",
-        }
-        client = self._clients.of("application-autoscaling")
-        with (
-            explained("DeregisterScalableTarget"),
-            suppress(client.exceptions.ObjectNotFoundException),
-        ):
-            client.deregister_scalable_target(**place)
-        return [Change(kind="delete", resource="ScalableTarget", name=resource)]
 
     def _settle(self, name: str) -> None:
         """Wait until the endpoint is in service: the limits of its start are AWS's."""
@@ -425,7 +373,6 @@ class LiveSageMaker(SageMakerDeployer):
         return [(one, tags) for _, one, tags in sorted(found, key=_age, reverse=True)]
 
 
-_SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCopyCount"}
 _COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from packager.core.text import escape
-from packager.deploy.sagemaker.bodies import OWNER_TAG
+from packager.deploy.sagemaker.requests import OWNER_TAG
 from packager.errors import Unavailable, UsageError
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from packager.core.deployment import Deployment
 from packager.core.values import dataclass
+from packager.deploy.patches import NO_PATCH, Patch
 
 Routing = Literal["least-outstanding", "random", "prefix-aware"]
 Update = Literal["all-at-once", "canary", "linear", "rolling"]
@@ -41,9 +42,15 @@ class SageMakerWanted:
     wait_s: int = 60  # between the steps of an update
     alarms: tuple[str, ...] = ()  # of CloudWatch: an update rolls back when one rings
     tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    patch: Patch = NO_PATCH  # of bodies by their operations
     pools: tuple[Deployment, ...] = ()  # the same model for other instance types, preferred first
 
     @property
     def scales(self) -> bool:
         """Return whether anything adds and removes instances or copies."""
         return self.max_instances is not None
+
+    @property
+    def least(self) -> int:
+        """Return the least number of instances, or of copies."""
+        return self.instances if self.min_instances is None else self.min_instances

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from moto.server import ThreadedMotoServer
 from packager.core.deployment import Change, Deployment, DeployStatus
 from packager.deploy.sagemaker.clients import AwsRefused, Clients
 from packager.deploy.sagemaker.live import LiveSageMaker
+from packager.deploy.sagemaker.live_scaling import LiveScaling
 from packager.deploy.sagemaker.refusals import NotOurs, UnderWay
+from packager.deploy.sagemaker.requests import SCALES_TAG
+from packager.deploy.sagemaker.scaling import SCALING, scaling_requests
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import AccessDenied, NotFound, Unavailable
 from tests.support.cases import read_tables
@@ -281,7 +285,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def on_moto(moto: str, monkeypatch: pytest.MonkeyPatch) -> LiveSageMaker:
-    for service in ("SAGEMAKER", "APPLICATION_AUTO_SCALING"):
+    for service in ("SAGEMAKER", "APPLICATION_AUTO_SCALING", "CLOUDWATCH"):
         monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", moto)
     return LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
 
@@ -305,3 +309,40 @@ def test_moto_takes_an_endpoint_that_scales(on_moto: LiveSageMaker) -> None:
     scaling = boto3.client("application-autoscaling", region_name="us-east-1")
     assert scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"] == []
     assert on_moto.delete("my-model") == ()
+
+
+class ScalesComponents(Enum):
+    """What moto 5.2 does not scale."""
+
+    COPIES = "sagemaker:inference-component:DesiredCopyCount"
+
+
+def test_what_wakes_a_component_is_put_found_again_and_deleted(
+    on_moto: LiveSageMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in ("models", "responses"):
+        name = f"moto.applicationautoscaling.{part}.ScalableDimensionValueSet"
+        monkeypatch.setattr(name, ScalesComponents)
+    clients = Clients("us-east-1")
+    scaling = LiveScaling(
+        clients=clients,
+        describe=lambda *_: {"EndpointArn": "arn"},
+        call=lambda operation, service="sagemaker", **body: (
+            None if service == "sagemaker" else on_moto._call(operation, service=service, **body)
+        ),
+        tags=lambda _: {SCALES_TAG: "inference-component/my-model-model"},
+    )
+    asked = SageMakerWanted(role_arn=ROLE, components=True, min_instances=0, max_instances=2)
+    requests = scaling_requests(deployment(), asked)
+
+    for request in requests:
+        scaling.send(request, "my-model")
+
+    assert [scaling.change(one).kind for one in requests] == ["same"] * 4
+    [alarm] = clients.of("cloudwatch").describe_alarms()["MetricAlarms"]
+    policies = clients.of(SCALING).describe_scaling_policies(ServiceNamespace="sagemaker")
+    arns = {one["PolicyName"]: one["PolicyARN"] for one in policies["ScalingPolicies"]}
+    assert alarm["AlarmActions"] == [arns["my-model-wake"]]
+    gone = [one.resource for one in scaling.stop("my-model", {"EndpointArn": "arn"})]
+    assert gone == ["ScalableTarget", "MetricAlarm"]
+    assert clients.of("cloudwatch").describe_alarms()["MetricAlarms"] == []

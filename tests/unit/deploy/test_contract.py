@@ -16,6 +16,7 @@ from packager.core.deployment import DeployedWeights, Deployment
 from packager.deploy.checks import SecretInFile
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.deploy.kubernetes.wanted import KubernetesWanted, SecretKey
+from packager.deploy.patches import parse_patch
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import UsageError
 from packager.plugins.tables import DEPLOYERS
@@ -55,8 +56,11 @@ def made(platform: str, changes: Mapping[str, Any] | None = None) -> Deployment:
 
 def wanted(platform: str, changes: Mapping[str, Any] | None = None) -> Any:
     given = {
-        name: tuple(one) if isinstance(one, list) else one for name, one in (changes or {}).items()
+        name: tuple(one) if isinstance(one, list) and name != "patch" else one
+        for name, one in (changes or {}).items()
     }
+    if "patch" in given:
+        given["patch"] = parse_patch(json.dumps(given["patch"]).encode(), "patch.json")
     if platform == "sagemaker":
         given["pools"] = tuple(made(platform, one) for one in given.get("pools", ()))
         return SageMakerWanted(**{"role_arn": ROLE, **given})

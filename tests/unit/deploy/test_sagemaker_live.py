@@ -11,10 +11,11 @@ import pytest
 
 from packager.cli.deploy_sagemaker import _check_serving
 from packager.core.deployment import DeployState, DeployStatus
-from packager.deploy.sagemaker.bodies import OWNER_TAG, SCALES_TAG, component_body, requests_of
+from packager.deploy.sagemaker.bodies import component_body, requests_of
 from packager.deploy.sagemaker.clients import AwsRefused, Clients, explained
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.refusals import EndpointFailed, NotOurs, StillStarting, UnderWay
+from packager.deploy.sagemaker.requests import OWNER_TAG, SCALES_TAG
 from packager.deploy.sagemaker.wanted import SageMakerWanted
 from packager.errors import NotFound
 from tests.support.cases import cases_of

@@ -14,8 +14,9 @@ import pytest
 from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
 from packager.deploy.compose.composers import PROJECT, SERVICE
-from packager.deploy.compose.documents import FILE, SERVERS_FILE, parse_document
+from packager.deploy.compose.documents import FILE, LABEL, SERVERS_FILE, parse_document
 from packager.deploy.compose.live import LiveCompose, NotAName
+from packager.deploy.compose.neighbours import DevicesTaken
 from packager.deploy.compose.wanted import ComposeWanted
 from packager.errors import SmokeFailed
 from tests.support.deployments import deployment as a_deployment
@@ -201,3 +202,15 @@ def test_a_pipe_of_variables_is_left_to_compose(tmp_path: Path) -> None:
     live, wanted = Live(tmp_path / "state", Machine()), ComposeWanted(env_files=(str(pipe),))
     live.apply(on("ml.g5.12xlarge"), wanted)
     assert [one.kind for one in live.diff(on("ml.g5.12xlarge"), wanted)] == ["same"]
+
+
+def test_a_device_of_another_project_is_refused_with_those_that_are_free(tmp_path: Path) -> None:
+    machine = Machine()
+    held = {"DeviceRequests": [{"DeviceIDs": ["0", "1"]}]}
+    machine.running["other"] = Container({LABEL: "other"}, {"HostConfig": held})
+    live, wanted = Live(tmp_path, machine), on("ml.g5.12xlarge")
+
+    with pytest.raises(DevicesTaken, match="device 0, 1 is of project 'other'") as refused:
+        live.apply(wanted, ComposeWanted())
+
+    assert refused.value.hint.endswith("--devices 2,3")
