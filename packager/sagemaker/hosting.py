@@ -6,7 +6,7 @@ it has one.  `docs/serve.md` lists what is accepted and means nothing here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ _OF_CONFIGS = (
     *("AsyncInferenceConfig", "ExplainerConfig", "ShadowProductionVariants"),
     "CrossRegionTrafficConfig",
 )
-_OF_VARIANTS = ("ServerlessConfig", "AcceleratorType", "CoreDumpConfig", "InstancePools")
+_OF_VARIANTS = ("ServerlessConfig", "AcceleratorType", "CoreDumpConfig")
 _OF_COMPONENTS = ("BaseInferenceComponentName",)
 
 
@@ -75,16 +75,20 @@ class VariantSpec:
     count: int  # instances that were asked for; one container runs in their place
     instance_type: str
     server: ServerSpec | None  # None: inference components bring theirs
+    pools: tuple[str, ...] = ()  # instance types, of which `instance_type` is one
 
     def document(self) -> dict[str, Any]:
         """Return the same as JSON has it."""
-        return {**asdict(self), "server": self.server.document() if self.server else None}
+        server = self.server.document() if self.server else None
+        return {**asdict(self), "server": server, "pools": list(self.pools)}
 
     @classmethod
     def read(cls, document: _Document) -> VariantSpec:
         """Return what `document` wrote."""
         server = document["server"]
-        return cls(**{**document, "server": ServerSpec.read(server) if server else None})
+        pools = tuple(document.get("pools", ()))
+        read = ServerSpec.read(server) if server else None
+        return cls(**{**document, "server": read, "pools": pools})
 
 
 def check_model(body: _Document) -> None:
@@ -125,11 +129,12 @@ def check_endpoint_config(body: _Document) -> None:
         raise ValidationRefused(f"The production variant name {twice} is used more than once.")
     for variant in variants:
         _refuse_any(variant, _OF_VARIANTS, f"ProductionVariants.{variant['VariantName']}")
-        if not variant.get("InstanceType"):
+        if bool(variant.get("InstanceType")) == bool(variant.get("InstancePools")):
             raise ValidationRefused(
-                f"InstanceType is missing in production variant {variant['VariantName']}."
+                f"Production variant {variant['VariantName']} needs either InstanceType or "
+                "InstancePools."
             )
-    bare = [variant for variant in variants if not variant.get("ModelName")]
+    bare = [variant for variant in variants if not model_names(variant)]
     if bare and len(bare) != len(variants):
         raise ValidationRefused("Either all production variants name a model, or none does.")
     if bare and not body.get("ExecutionRoleArn"):
@@ -163,20 +168,37 @@ def check_component(specification: _Document, model: _Document | None) -> Server
     )
 
 
-def variants_of(config: _Document, models: Mapping[str, _Document]) -> tuple[VariantSpec, ...]:
-    """Return the variants of an endpoint configuration; `models` has each that they name."""
-    return tuple(
-        VariantSpec(
-            name=variant["VariantName"],
-            weight=float(variant.get("InitialVariantWeight", 1.0)),
-            count=int(variant.get("InitialInstanceCount", 1)),
-            instance_type=variant["InstanceType"],
-            server=server_of(container_of(models[variant["ModelName"]]), variant)
-            if variant.get("ModelName")
-            else None,
+def model_names(variant: _Document) -> set[str]:
+    """Return the models that a production variant names, for whichever instance type."""
+    pools = variant.get("InstancePools") or ()
+    named = (variant.get("ModelName"), *(pool.get("ModelNameOverride") for pool in pools))
+    return {name for name in named if name}
+
+
+def variants_of(
+    config: _Document, models: Mapping[str, _Document], is_here: Callable[[str], bool]
+) -> tuple[VariantSpec, ...]:
+    """Return the variants of an endpoint configuration; `models` has each that they name.
+
+    Of pools the first one counts whose instance type `is_here`, else the first.
+    """
+    found = []
+    for variant in config["ProductionVariants"]:
+        pools = sorted(variant.get("InstancePools") or (), key=lambda pool: pool["Priority"])
+        here = (pool for pool in pools if is_here(pool["InstanceType"]))
+        pool = next(here, pools[0] if pools else variant)
+        model = pool.get("ModelNameOverride") or variant.get("ModelName")
+        found.append(
+            VariantSpec(
+                name=variant["VariantName"],
+                weight=float(variant.get("InitialVariantWeight", 1.0)),
+                count=int(variant.get("InitialInstanceCount", 1)),
+                instance_type=pool["InstanceType"],
+                server=server_of(container_of(models[model]), variant) if model else None,
+                pools=tuple(one["InstanceType"] for one in pools),
+            )
         )
-        for variant in config["ProductionVariants"]
-    )
+    return tuple(found)
 
 
 def server_of(

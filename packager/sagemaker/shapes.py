@@ -1,4 +1,4 @@
-"""Shapes of the SageMaker API, as botocore's service model describes them.
+"""Shapes of the SageMaker API and those beside it, as botocore's service model describes them.
 
 botocore's own validator looks at types and lengths only, and not at all at answers; the service
 checks patterns and choices, too.  The wording of faults is the service's, so that clients that
@@ -21,6 +21,8 @@ from packager.errors import Unavailable
 from packager.sagemaker.refusals import SerializationRefused, ValidationRefused
 
 Shape = Mapping[str, Any]
+Shapes = Mapping[str, Shape]  # of a service, by name
+SAGEMAKER = "sagemaker"
 
 MOST_FAULTS = 20  # in one message; all are counted
 MOST_SHOWN = 256  # characters of a value in a message
@@ -67,20 +69,20 @@ def _installed() -> str:
         return "as it is installed"
 
 
-def read_input(operation: str, body: object) -> dict[str, Any]:
+def read_input(operation: str, body: object, service: str = SAGEMAKER) -> dict[str, Any]:
     """Return a request's body without its nulls, which mean nothing.
 
     Raises `SerializationRefused` for values of another type, `ValidationRefused` for any other
     fault: everything that is wrong is named in one message.
     """
-    shape = _shape_of(operation, "input")
+    shapes, shape = _shape_of(operation, "input", service)
     if shape is None:
         shape = {"type": "structure", "members": {}}
     cleaned = _without_nulls(body)
-    mistyped = next(_mistyped(shape, cleaned, ""), None)
+    mistyped = next(_mistyped(shapes, shape, cleaned, ""), None)
     if mistyped is not None:
         raise SerializationRefused(mistyped)
-    faults = list(_faults(shape, cleaned, ""))
+    faults = list(_faults(shapes, shape, cleaned, ""))
     if faults:
         many = "1 validation error" if len(faults) == 1 else f"{len(faults)} validation errors"
         raise ValidationRefused(f"{many} detected: {'; '.join(faults[:MOST_FAULTS])}")
@@ -88,20 +90,24 @@ def read_input(operation: str, body: object) -> dict[str, Any]:
     return cleaned
 
 
-def input_faults(operation: str, body: Mapping[str, Any]) -> tuple[str, ...]:
+def input_faults(
+    operation: str, body: Mapping[str, Any], service: str = SAGEMAKER
+) -> tuple[str, ...]:
     """Return what is wrong with a request: types, members and every constraint."""
-    shape = _shape_of(operation, "input")
+    shapes, shape = _shape_of(operation, "input", service)
     if shape is None:
         return ("the operation takes nothing",) if body else ()
-    return (*_mistyped(shape, body, ""), *_faults(shape, body, ""))
+    return (*_mistyped(shapes, shape, body, ""), *_faults(shapes, shape, body, ""))
 
 
-def answer_faults(operation: str, answer: Mapping[str, Any]) -> tuple[str, ...]:
+def answer_faults(
+    operation: str, answer: Mapping[str, Any], service: str = SAGEMAKER
+) -> tuple[str, ...]:
     """Return what is wrong with an answer: types, members and every constraint."""
-    shape = _shape_of(operation, "output")
+    shapes, shape = _shape_of(operation, "output", service)
     if shape is None:
         return ("the operation has no answer",) if answer else ()
-    return (*_mistyped(shape, answer, ""), *_faults(shape, answer, ""))
+    return (*_mistyped(shapes, shape, answer, ""), *_faults(shapes, shape, answer, ""))
 
 
 def is_operation(name: str) -> bool:
@@ -132,7 +138,19 @@ def skeleton(operation: str) -> dict[str, Any]:
 
 @cache
 def service_model() -> Mapping[str, Any]:
-    """Read the model that botocore ships; raises `ModelMissing` where there is none."""
+    """Read the model of SageMaker that botocore ships; raises `ModelMissing` without one."""
+    read = _read_model(SAGEMAKER)
+    for name, pattern in _WIDENED.items():
+        read["shapes"][name] = {**read["shapes"][name], "pattern": pattern}
+    return read
+
+
+@cache
+def _other_model(service: str) -> Mapping[str, Any]:
+    return _read_model(service)
+
+
+def _read_model(service: str) -> dict[str, Any]:
     try:
         from botocore.loaders import Loader
     except ImportError as error:
@@ -141,24 +159,23 @@ def service_model() -> Mapping[str, Any]:
     loader = Loader(
         extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False
     )
-    read: Mapping[str, Any] = loader.load_service_model("sagemaker", "service-2")
-    shapes: dict[str, Any] = read["shapes"]
-    for name, pattern in _WIDENED.items():
-        shapes[name] = {**shapes[name], "pattern": pattern}
+    read: dict[str, Any] = loader.load_service_model(service, "service-2")
     return read
 
 
-def _shape_of(operation: str, side: str) -> Shape | None:
-    operations = service_model()["operations"]
+def _shape_of(operation: str, side: str, service: str) -> tuple[Shapes, Shape | None]:
+    """Return the shapes of a service, and that of an operation's input or output."""
+    model = service_model() if service == SAGEMAKER else _other_model(service)
+    operations = model["operations"]
     if operation not in operations:
         raise ModelMissing(operation)
     named = operations[operation].get(side)
-    return None if named is None else _shape(named)
+    shapes: Shapes = model["shapes"]
+    return shapes, None if named is None else _shape(shapes, named)
 
 
-def _shape(reference: Mapping[str, Any]) -> Shape:
-    found: Shape = service_model()["shapes"][reference["shape"]]
-    return found
+def _shape(shapes: Shapes, reference: Mapping[str, Any]) -> Shape:
+    return shapes[reference["shape"]]
 
 
 def _without_nulls(value: object) -> object:
@@ -169,7 +186,7 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def _mistyped(shape: Shape, value: object, path: str) -> Iterator[str]:
+def _mistyped(shapes: Shapes, shape: Shape, value: object, path: str) -> Iterator[str]:
     """Yield what has another JSON type than its shape."""
     kind = shape["type"]
     if not _is_of(kind, value):
@@ -179,15 +196,21 @@ def _mistyped(shape: Shape, value: object, path: str) -> Iterator[str]:
         assert isinstance(value, Mapping)
         for name, member in shape["members"].items():
             if name in value:
-                yield from _mistyped(_shape(member), value[name], _below(path, name))
+                yield from _mistyped(
+                    shapes, _shape(shapes, member), value[name], _below(path, name)
+                )
     elif kind == "list":
         assert isinstance(value, list | tuple)
         for number, one in enumerate(value, 1):
-            yield from _mistyped(_shape(shape["member"]), one, f"{path}.{number}.member")
+            yield from _mistyped(
+                shapes, _shape(shapes, shape["member"]), one, f"{path}.{number}.member"
+            )
     elif kind == "map":
         assert isinstance(value, Mapping)
         for key, one in value.items():
-            yield from _mistyped(_shape(shape["value"]), one, f"{path}.{_shown(key)}.member")
+            yield from _mistyped(
+                shapes, _shape(shapes, shape["value"]), one, f"{path}.{_shown(key)}.member"
+            )
 
 
 def _is_of(kind: str, value: object) -> bool:
@@ -218,15 +241,15 @@ def _json_type(value: object) -> str:
     return "START_OBJECT" if isinstance(value, Mapping) else "START_ARRAY"
 
 
-def _faults(shape: Shape, value: Any, path: str) -> Iterator[str]:
+def _faults(shapes: Shapes, shape: Shape, value: Any, path: str) -> Iterator[str]:
     """Yield what breaks a constraint, in values whose types are right."""
     kind = shape["type"]
     if kind == "structure":
-        yield from _structure_faults(shape, value, path)
+        yield from _structure_faults(shapes, shape, value, path)
         return
     constraints = list(_constraints(shape, value))
     if kind == "map":
-        inner = {text for key in value for text in _constraints(_shape(shape["key"]), key)}
+        inner = {text for key in value for text in _constraints(_shape(shapes, shape["key"]), key)}
         constraints += [f"Map keys must satisfy constraint: [{', '.join(sorted(inner))}]"] * bool(
             inner
         )
@@ -234,14 +257,18 @@ def _faults(shape: Shape, value: Any, path: str) -> Iterator[str]:
         yield _fault(shape, value, path, constraint)
     if kind == "list":
         for number, one in enumerate(value, 1):
-            yield from _faults(_shape(shape["member"]), one, f"{path}.{number}.member")
+            yield from _faults(
+                shapes, _shape(shapes, shape["member"]), one, f"{path}.{number}.member"
+            )
     elif kind == "map":
-        hidden = {**_shape(shape["value"]), "sensitive": True}
+        hidden = {**_shape(shapes, shape["value"]), "sensitive": True}
         for key, one in value.items():
-            yield from _faults(hidden, one, f"{path}.{_shown(key)}.member")
+            yield from _faults(shapes, hidden, one, f"{path}.{_shown(key)}.member")
 
 
-def _structure_faults(shape: Shape, value: Mapping[str, Any], path: str) -> Iterator[str]:
+def _structure_faults(
+    shapes: Shapes, shape: Shape, value: Mapping[str, Any], path: str
+) -> Iterator[str]:
     members = shape["members"]
     for name in shape.get("required", ()):
         if name not in value:
@@ -259,7 +286,7 @@ def _structure_faults(shape: Shape, value: Mapping[str, Any], path: str) -> Iter
         yield f"Value '{_shown(value)}' at '{path}' failed to satisfy constraint: {constraint}"
     for name, member in members.items():
         if name in value:
-            yield from _faults(_shape(member), value[name], _below(path, name))
+            yield from _faults(shapes, _shape(shapes, member), value[name], _below(path, name))
 
 
 def _constraints(shape: Shape, value: Any) -> Iterator[str]:

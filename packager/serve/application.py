@@ -49,7 +49,12 @@ MAX_INVOCATION_BYTES = 25 * 1024 * 1024  # of `InvokeEndpoint`, as of AWS
 RUNTIME = "/endpoints/"  # paths of the runtime's protocol begin so
 
 _READING = ("Describe", "List", "Get", "Search", "Filter", "Simulate")
-_SERVICES = {"SageMaker": "sagemaker", "Logs_20140328": "logs"}  # of targets: in credentials
+_SERVICES = {  # of targets: in credentials
+    "SageMaker": "sagemaker",
+    "Logs_20140328": "logs",
+    "AnyScaleFrontendService": "application-autoscaling",
+    "GraniteServiceVersion20100801": "monitoring",
+}
 
 _SCOPE = re.compile(r"Credential=[^/,\s]+/[0-9]+/[a-z0-9-]+/([a-z0-9-]{1,64})/aws4_request")
 

@@ -14,6 +14,7 @@ from packager.sagemaker.refusals import ApiRefusal
 from packager.serve.refusals import UnknownOperation, UnreadableBody, UnsupportedContentType
 
 CONTENT_TYPE = "application/x-amz-json-1.1"
+_CONTENT_TYPES = (CONTENT_TYPE, "application/x-amz-json-1.0")  # CloudWatch has the older one
 MAX_BODY_BYTES = 1024 * 1024  # of an operation; the largest one of the API is some 100 kB
 MAX_MESSAGE = 8192  # characters of an error
 
@@ -47,7 +48,7 @@ def check_content_type(header: str | None) -> None:
     A page of another site cannot send this type without asking first, which is never answered.
     """
     kind = (header or "").partition(";")[0].strip().lower()
-    if kind != CONTENT_TYPE:
+    if kind not in _CONTENT_TYPES:
         raise UnsupportedContentType(f"the request's Content-Type is not {CONTENT_TYPE}")
 
 

@@ -171,7 +171,7 @@ class Runtime:
         for header in ("Target-Model", "Target-Container-Hostname", "Enable-Explanations"):
             if header_value(request, header):
                 raise InvalidInvocation(f"{_PREFIX}{header} is not supported by packager serve.")
-        pools = self._services.endpoints.pools(ENDPOINT, name)
+        pools = self._services.endpoints.route(name)
         component = header_value(request, "Inference-Component")
         if component:
             return await self._of_component(name, component)

@@ -61,7 +61,7 @@ class Containers:
     ) -> None:
         self._records = records
         self._server = hashlib.sha256(str(state.absolute()).encode()).hexdigest()[:16]
-        self._gpus = gpus
+        self.gpus = gpus
         self._connect = connect
         self._engine: Any = None
         self._lock = threading.Lock()
@@ -208,13 +208,13 @@ class Containers:
     @contextmanager
     def _with_devices(self, spec: ServerSpec, options: dict[str, Any]) -> Iterator[None]:
         """Add GPUs that are free to what a container is created with inside the block."""
-        if not self._gpus or spec.accelerators == 0:
+        if not self.gpus or spec.accelerators == 0:
             yield
             return
         from docker.types import DeviceRequest
 
         with self._placing:
-            chosen = choose_devices(spec.accelerators, self._gpus, self._taken())
+            chosen = choose_devices(spec.accelerators, self.gpus, self._taken())
             numbers = list(map(str, chosen.numbers))
             options["device_requests"] = [DeviceRequest(device_ids=numbers, capabilities=[["gpu"]])]
             options["labels"][DEVICES_LABEL] = chosen.label()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Mapping
 from dataclasses import field
@@ -11,7 +12,7 @@ from packager.capture.keeping import Capture
 from packager.core.values import dataclass
 from packager.sagemaker.hosting import VariantSpec
 from packager.serve.endpoints.fleet import Wanted
-from packager.serve.endpoints.traffic import Pool, Server
+from packager.serve.endpoints.traffic import Draw, Pool, Server
 from packager.serve.resources import Resource
 
 ENDPOINT, COMPONENT = "endpoint", "inference-component"
@@ -62,6 +63,11 @@ class Deployment:
         variants = tuple(VariantSpec.read(one) for one in document["variants"])
         return cls(**{**document, "variants": variants})
 
+    @property
+    def instances(self) -> int:
+        """Return how many instances were asked for, of all variants."""
+        return sum(variant.count for variant in self.variants)
+
     def wanted(self, kind: str, name: str) -> list[Wanted]:
         """Return the containers that are to run; none of variants that wait for components."""
         owner = owner_of(kind, name)
@@ -90,6 +96,15 @@ class Live:
     pools: dict[str, Pool] = field(default_factory=dict)  # by variant
     capture: Mapping[str, Any] | None = None  # DataCaptureConfig
     captures: dict[str, Capture | None] = field(default_factory=dict)  # by variant, once used
+    coming: Live | None = None  # takes a share of the requests, on its way to all of them
+    share: float = 0.0
+
+    def route(self, draw: Draw = random.random) -> Mapping[str, Pool]:
+        """Return the pools that take the next request, the old ones where the new do not answer."""
+        coming = self.coming
+        if coming is None or not any(one.is_ready for one in coming.servers()):
+            return self.pools
+        return coming.pools if draw() < self.share else self.pools
 
     def servers(self) -> list[Server]:
         """Return all of them."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from packager.catalog.instances import find_instance
 from packager.core.values import dataclass
 from packager.errors import PackagerError
 
+_PROCESSOR_FAMILIES = ("c", "m", "r", "t")  # of AWS's instance types
 DEVICES_LABEL = "dev.packager.endpoint.devices"  # `alone 0,1`, `shared 2,3`
 
 
@@ -39,6 +41,19 @@ class Devices:
 
 
 NO_DEVICES = Devices((), alone=False)
+
+
+def has_devices(instance_type: str, *, gpus: int) -> bool:
+    """Return whether this machine has what a type has: so many NVIDIA GPUs, or processors alone.
+
+    Of types that the catalog does not know only those whose family is of processors are here.
+    """
+    try:
+        found = find_instance(instance_type)
+    except PackagerError:
+        family = instance_type.removeprefix("ml.")[:1]
+        return family in _PROCESSOR_FAMILIES
+    return found.kind == "cpu" or (found.kind == "nvidia" and found.devices <= gpus)
 
 
 def read_devices(label: str) -> Devices:

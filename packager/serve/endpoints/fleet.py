@@ -126,6 +126,14 @@ class Fleet:
                 )
             await asyncio.sleep(_POLL_S)
 
+    async def check_runs(self, server: Server) -> None:
+        """Raise `SmokeFailed` where a container has ended, or was removed."""
+        found = await asyncio.to_thread(self._containers.look, server.container)
+        if found is None or not found.is_running:
+            server.is_ready = False
+            reason = await asyncio.to_thread(self._containers.failure, server.container)
+            raise SmokeFailed(reason, hint=_LOG_HINT)
+
     async def answers(self, url: str) -> bool:
         """Return whether a container says that it is ready."""
         try:

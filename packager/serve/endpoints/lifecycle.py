@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,6 +27,7 @@ from packager.capture.keeping import Capture
 from packager.errors import PackagerError, Unavailable
 from packager.sagemaker.hosting import FAILURE_LENGTH
 from packager.sagemaker.refusals import ResourceNotFound, ValidationRefused
+from packager.sagemaker.rollout import ALARMS_IGNORED, AT_ONCE, Rollout, read_rollout
 from packager.serve.captures import Captures
 from packager.serve.endpoints.containers import Containers
 from packager.serve.endpoints.deployments import (
@@ -49,6 +51,16 @@ _KEPT = "failed"  # stream of a log whose container is gone
 _log = logging.getLogger(__name__)
 
 
+class TookTooLong(PackagerError):
+    """A deployment did not end within the time that it was given."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the deployment took longer than {seconds:.0f} s",
+            hint="give it longer with MaximumExecutionTimeoutInSeconds",
+        )
+
+
 class Endpoints:
     """Endpoints and inference components of one server; used in its event loop alone."""
 
@@ -64,6 +76,7 @@ class Endpoints:
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
         self._restarts: dict[str, int] = {}  # how often a container was started again
+        self._left: set[str] = set()  # deployments that are deleted, and could not be removed
 
     async def start(self) -> None:
         """Adopt what runs, go on with what was under way, remove what nobody knows."""
@@ -97,6 +110,16 @@ class Endpoints:
         """Return the containers that take requests now, by variant."""
         live = self._live.get((kind, name))
         return live.pools if live else {}
+
+    def route(self, endpoint: str) -> Mapping[str, Pool]:
+        """Return the containers of an endpoint that the next request is for, by variant."""
+        live = self._live.get((ENDPOINT, endpoint))
+        return live.route() if live else {}
+
+    def shifted(self, endpoint: str) -> float | None:
+        """Return the share of requests that a deployment takes already; None before it does."""
+        live = self._live.get((ENDPOINT, endpoint))
+        return live.share if live and live.coming else None
 
     def capture(self, endpoint: str, variant: str) -> Capture | None:
         """Return what keeps the traffic of a variant; None where it is not captured."""
@@ -242,14 +265,24 @@ class Endpoints:
         asked = Deployment.read(found.document["next"])
         before = Deployment.read(found.document["active"])
         assert asked is not None
+        old = self._live.get((kind, name))
+        rollout = read_rollout(found.document.get("policy"), asked.instances) if old else AT_ONCE
         try:
-            live = await self._up(kind, name, asked)
+            async with asyncio.timeout(rollout.most_s):
+                live = await self._up(kind, name, asked)
+                if old is not None:
+                    await self._shift(name, old, live, rollout)
         except Exception as error:
-            if not isinstance(error, PackagerError):
+            if isinstance(error, TimeoutError):
+                error = TookTooLong(rollout.most_s or 0)
+            elif not isinstance(error, PackagerError):
                 _log.exception("%s %s cannot be deployed", kind, name)
+            await self._withdraw(old)
             await self._roll_back(found, asked, before, reason_of(error))
             return
-        old = self._live.get((kind, name))
+        finally:
+            if old is not None:
+                old.coming = None
         self._live[kind, name] = live
         document = {**found.document, "active": asked.document(), "next": None, "failure": ""}
         await self._change(found, document=document, status="InService")
@@ -260,6 +293,27 @@ class Endpoints:
             self.captures.complete(name, old.capture)
         if before is not None and before.id != asked.id:
             await self._fleet.remove_generation(before.id)
+
+    async def _shift(self, name: str, old: Live, live: Live, rollout: Rollout) -> None:
+        """Move the requests in steps; raises `SmokeFailed` where a new container ends meanwhile."""
+        if rollout.alarms:
+            _log.warning("endpoint %s: %s: %s", name, ALARMS_IGNORED, ", ".join(rollout.alarms))
+        old.coming, waits = live, [rollout.wait_s] * len(rollout.shares)
+        waits[-1] += rollout.termination_s
+        for share, wait_s in zip(rollout.shares, waits, strict=True):
+            old.share = share
+            end = time.monotonic() + wait_s
+            while (left := end - time.monotonic()) > 0:
+                await asyncio.sleep(min(left, _WATCH_S))
+                for server in live.servers():
+                    await self._fleet.check_runs(server)
+
+    async def _withdraw(self, old: Live | None) -> None:
+        """End the requests that new containers have taken already, and the containers."""
+        if old is not None and old.coming is not None:
+            coming, old.coming = old.coming, None
+            with suppress(PackagerError):
+                await self._fleet.take_down(coming.servers(), DRAIN_S)
 
     async def _roll_back(
         self, found: Resource, asked: Deployment, before: Deployment | None, reason: str
@@ -305,13 +359,18 @@ class Endpoints:
         """End the containers, requests first, and forget the resource."""
         key = (resource.kind, resource.name)
         live = self._live.get(key)
-        await self._fleet.take_down(live.servers() if live else (), DRAIN_S)
+        generations = {one["id"] for one in deployments_of(resource)}
+        try:
+            await self._fleet.take_down(live.servers() if live else (), DRAIN_S)
+            await self._fleet.remove_all_of(owner_of(*key))
+            for generation in generations:
+                await self._fleet.remove_generation(generation)
+        except PackagerError as error:  # such as an Engine that does not run
+            _log.warning("%s %s leaves its containers behind: %s", *key, reason_of(error))
+            self._left |= generations
         if live is not None:
             self.captures.complete(resource.name, live.capture)
         self._live.pop(key, None)
-        await self._fleet.remove_all_of(owner_of(*key))
-        for deployment in deployments_of(resource):
-            await self._fleet.remove_generation(deployment["id"])
         await asyncio.to_thread(self._log_file(*key).unlink, missing_ok=True)
         with suppress(ResourceNotFound):
             await asyncio.to_thread(self._store.delete, *key)
@@ -337,6 +396,10 @@ class Endpoints:
         """Start containers again that ended by themselves, ever more seldom."""
         while True:
             await asyncio.sleep(_WATCH_S)
+            for generation in tuple(self._left):
+                with suppress(Exception):
+                    await self._fleet.remove_generation(generation)
+                    self._left.discard(generation)
             for key, live in tuple(self._live.items()):
                 for server in live.servers():
                     with suppress(Exception):

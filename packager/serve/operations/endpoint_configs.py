@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from packager.sagemaker.hosting import check_endpoint_config
+from packager.sagemaker.hosting import check_endpoint_config, model_names
 from packager.sagemaker.refusals import ResourceNotFound
 from packager.serve.operations.common import find, keep, list_resources, missing
 from packager.serve.operations.models import MODEL
@@ -21,8 +21,8 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
     async def create(body: Document) -> Document:
         check_endpoint_config(body)
         for variant in body["ProductionVariants"]:
-            if variant.get("ModelName"):
-                await find(services, MODEL, variant["ModelName"])
+            for name in sorted(model_names(variant)):
+                await find(services, MODEL, name)
         made = await keep(services, CONFIG, body["EndpointConfigName"], body)
         return {"EndpointConfigArn": made.arn}
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from packager.sagemaker.data_capture import summary_of
-from packager.sagemaker.hosting import variants_of
+from packager.sagemaker.hosting import model_names, variants_of
 from packager.sagemaker.refusals import ResourceInUse, ValidationRefused
+from packager.sagemaker.rollout import ALARMS_IGNORED, read_rollout
 from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT, Deployment
+from packager.serve.endpoints.devices import has_devices
 from packager.serve.operations.common import find, list_resources, tags_of, taken
 from packager.serve.operations.endpoint_configs import CONFIG
 from packager.serve.operations.models import MODEL
+from packager.serve.operations.scaling import forget_targets
 from packager.serve.resources import Resource, ResourceQuery
 from packager.serve.services import Document, Operation, ServeServices
 
@@ -23,8 +27,8 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def create(body: Document) -> Document:
         name = body["EndpointName"]
-        _check_deployment(body)
         asked = await _deployment(services, body["EndpointConfigName"])
+        read_rollout(body.get("DeploymentConfig"), asked.instances)
         try:
             made = await services.endpoints.create(
                 ENDPOINT,
@@ -32,6 +36,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
                 asked,
                 arn=services.settings.arn(ENDPOINT, name),
                 tags=tags_of(body),
+                policy=body.get("DeploymentConfig"),
             )
         except ResourceInUse:
             raise taken(services, ENDPOINT, name) from None
@@ -39,7 +44,6 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def update(body: Document) -> Document:
         name = body["EndpointName"]
-        _check_deployment(body)
         before = await find(services, ENDPOINT, name)
         asked = await _deployment(services, body["EndpointConfigName"])
         if body.get("RetainAllVariantProperties"):
@@ -48,7 +52,11 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
                 for one in body.get("ExcludeRetainedVariantProperties") or ()
             }
             asked = _with_properties_of(asked, before, excluded)
-        changed = await services.endpoints.update(ENDPOINT, name, asked)
+        policy = body.get("DeploymentConfig")
+        if policy is None and body.get("RetainDeploymentConfig"):
+            policy = before.document.get("policy")
+        read_rollout(policy, asked.instances)
+        changed = await services.endpoints.update(ENDPOINT, name, asked, policy=policy)
         return {"EndpointArn": changed.arn}
 
     async def describe(body: Document) -> Document:
@@ -66,6 +74,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
                 f'Cannot delete endpoint "{found.arn}": it has inference components.',
                 hint="delete those with DeleteInferenceComponent first",
             )
+        await asyncio.to_thread(forget_targets, services, f"endpoint/{name}")
         await services.endpoints.delete(ENDPOINT, name)
         return {}
 
@@ -92,23 +101,15 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 async def _deployment(services: ServeServices, config_name: str) -> Deployment:
     """Return what an endpoint configuration asks for, with its models as they are now."""
     config = await find(services, CONFIG, config_name)
-    names = [one.get("ModelName") for one in config.document["ProductionVariants"]]
-    models = {name: (await find(services, MODEL, name)).document for name in names if name}
+    variants = config.document["ProductionVariants"]
+    names = sorted({name for one in variants for name in model_names(one)})
+    models = {name: (await find(services, MODEL, name)).document for name in names}
+    is_here = partial(has_devices, gpus=services.endpoints.containers.gpus)
     return Deployment.new(
         config_name,
-        variants_of(config.document, models),
+        variants_of(config.document, models, is_here),
         capture=config.document.get("DataCaptureConfig"),
     )
-
-
-def _check_deployment(body: Document) -> None:
-    """Refuse ways to switch that are not done here: all requests move at once."""
-    policy = body.get("DeploymentConfig") or {}
-    routing = (policy.get("BlueGreenUpdatePolicy") or {}).get("TrafficRoutingConfiguration") or {}
-    if routing.get("Type", "ALL_AT_ONCE") != "ALL_AT_ONCE":
-        raise ValidationRefused(f"Traffic routing {routing['Type']} is not supported here.")
-    if policy.get("AutoRollbackConfiguration"):
-        raise ValidationRefused("AutoRollbackConfiguration is not supported by packager serve.")
 
 
 def _with_properties_of(asked: Deployment, before: Resource, changed: set[str]) -> Deployment:
@@ -151,6 +152,7 @@ def _described(services: ServeServices, found: Resource) -> Document:
         "FailureReason": document["failure"] or None,
         "CreationTime": found.created,
         "LastModifiedTime": found.modified,
+        "LastDeploymentConfig": document.get("policy"),
     }
     if active is not None:
         answer["ProductionVariants"] = [
@@ -162,7 +164,9 @@ def _described(services: ServeServices, found: Resource) -> Document:
     if coming is not None and found.status != "Failed":
         answer["PendingDeploymentSummary"] = {
             "EndpointConfigName": coming["config"],
-            "ProductionVariants": [_pending(variant) for variant in coming["variants"]],
+            "ProductionVariants": [
+                _pending(services, found, variant) for variant in coming["variants"]
+            ],
             "StartTime": found.modified,
         }
     return answer
@@ -179,6 +183,13 @@ def _variant(services: ServeServices, found: Resource, variant: Mapping[str, Any
         "CurrentInstanceCount": ready if server else variant["count"],
         "DesiredInstanceCount": variant["count"],
     }
+    if variant.get("pools"):
+        chosen = variant["instance_type"]
+        count = answer["CurrentInstanceCount"]
+        answer["InstancePools"] = [
+            {"InstanceType": one, "CurrentInstanceCount": count if one == chosen else 0}
+            for one in variant["pools"]
+        ]
     if server:
         image = server["image"]
         answer["DeployedImages"] = [
@@ -187,13 +198,18 @@ def _variant(services: ServeServices, found: Resource, variant: Mapping[str, Any
     return answer
 
 
-def _pending(variant: Mapping[str, Any]) -> Document:
+def _pending(services: ServeServices, found: Resource, variant: Mapping[str, Any]) -> Document:
+    shifted = services.endpoints.shifted(found.name)
+    status = "Creating" if shifted is None else "Baking" if shifted == 1 else "ActivatingTraffic"
+    told = [] if shifted is None else [f"{shifted:.0%} of the requests"]
+    if (document := found.document.get("policy")) and document.get("AutoRollbackConfiguration"):
+        told.append(ALARMS_IGNORED)
     return {
         "VariantName": variant["name"],
         "DesiredWeight": variant["weight"],
         "DesiredInstanceCount": variant["count"],
         "InstanceType": variant["instance_type"],
-        "VariantStatus": [{"Status": "Creating"}],
+        "VariantStatus": [{"Status": status, "StatusMessage": "; ".join(told) or None}],
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from packager.sagemaker.refusals import ResourceInUse, ValidationRefused
 from packager.serve.endpoints.deployments import COMPONENT, ENDPOINT, Deployment
 from packager.serve.operations.common import find, list_resources, tags_of, taken
 from packager.serve.operations.models import MODEL
+from packager.serve.operations.scaling import forget_targets
 from packager.serve.resources import Resource
 from packager.serve.services import Document, Operation, ServeServices
 
@@ -67,6 +69,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def delete(body: Document) -> Document:
         found = await find(services, COMPONENT, body["InferenceComponentName"])
+        await asyncio.to_thread(forget_targets, services, f"{COMPONENT}/{found.name}")
         await services.endpoints.delete(COMPONENT, found.name)
         return {}
 

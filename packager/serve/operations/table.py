@@ -12,6 +12,7 @@ from typing import Any
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import answer_faults, check_model_of, read_input
 from packager.serve.operations import (
+    alarms,
     benchmarks,
     endpoint_configs,
     endpoints,
@@ -20,6 +21,7 @@ from packager.serve.operations import (
     models,
     optimization,
     recommendations,
+    scaling,
     tags,
     workload_configs,
 )
@@ -54,7 +56,10 @@ class OperationTable:
                 raise ValueError(f"two operations have the name {min(doubled)}")
             self._operations.update(found)
         check_model_of(self._operations)
-        self._others = {logs.SERVICE: logs.operations(services)}
+        others = (logs, scaling, alarms)
+        self._others: dict[str, Mapping[str, Operation]] = {
+            module.SERVICE: module.operations(services) for module in others
+        }
 
     def names(self) -> tuple[str, ...]:
         """Return the operations of SageMaker, in order."""

@@ -24,6 +24,7 @@ class FakeContainers:
     started: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     folders: dict[str, Mapping[str, Path]] = field(default_factory=dict)
+    gpus: int = 0
     model: str = ""  # address of what all containers are, instead of servers of their own
     gate: threading.Event = field(default_factory=threading.Event)  # starts wait for it
     _numbers: itertools.count[int] = field(default_factory=itertools.count)

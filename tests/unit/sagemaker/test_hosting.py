@@ -36,9 +36,10 @@ def variant(name: str = "AllTraffic", **more: Any) -> dict[str, Any]:
 
 @cases("variants")
 def test_a_variant_is_the_container_of_its_model(case: dict[str, Any]) -> None:
-    (found,) = variants_of(config(variant(**case["variant"])), {"m": case["model"]})
+    models, here = {"m": case["model"], "small": case["model"]}, case.get("here", ())
+    (found,) = variants_of(config(variant(**case["variant"])), models, lambda name: name in here)
 
-    assert shows(found.document(), case["is"]), found
+    assert shows(found.document(), {"pools": [], **case["is"]}), found
     assert found.server is not None
     assert (found.server.memory_mb, found.server.accelerators) == (None, None)
     assert VariantSpec.read(found.document()) == found
