@@ -12,6 +12,7 @@ from packager.core.parsers import ChatTemplate
 from packager.core.values import dataclass
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
+FileFormat = Literal["transformers", "mistral"]
 ModelOrigin = Literal["local", "hub", "s3", "other"]  # `other`: of a source from outside
 KvKind = Literal["full", "sliding", "chunked", "mla", "compressed", "sums", "state"]
 
@@ -100,8 +101,9 @@ class ModelFiles:
 
     ref: ModelRef
     files: tuple[ModelFile, ...]
-    config: Mapping[str, Any]  # config.json
+    config: Mapping[str, Any]  # config.json, or params.json in its words
     tensors: tuple[TensorInfo, ...]
+    file_format: FileFormat = "transformers"  # `mistral`: `config` and `tensors` are translated
     left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # path → why the file is not packaged
     chat_template: ChatTemplate | None = None  # None without one, and of drafts

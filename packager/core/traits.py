@@ -100,7 +100,9 @@ class EngineTraits:
     answers_as: AnswersAs = "name"  # the model in answers; not "name": it cannot be told one
     stopping: Stopping | None = None  # None where nobody looked
     takes_port: bool = False  # images take `--host` and `--port` as their command
-    tekken_option: str = ""  # NAME=VALUE by which it reads Mistral's `tekken.json` alone; "" never
+    # Options by which it reads Mistral's `tekken.json` alone, and models in Mistral's own format.
+    tekken_options: tuple[tuple[str, str], ...] = ()
+    native_options: tuple[tuple[str, str], ...] = ()
     health_path: str = ""  # answers 200 while it serves, asked with Python; "" not in its images
     when_full: str = MORE_WAIT  # what happens to requests beyond those computed at once
     # Quantized weights.

@@ -23,7 +23,8 @@ from packager.drafts.eagle import aux_layers, plain_name
 from packager.drafts.layouts import served_layout
 from packager.drafts.medusa import place_of
 from packager.drafts.numbers import mapping
-from packager.images.reshard import INDEX, ReadHeader, rename_tensors
+from packager.images.reshard import ReadHeader, rename_tensors
+from packager.models.rules import INDEX
 
 CONFIG = "config.json"
 ARCHITECTURES = {"eagle": "LlamaForCausalLMEagle", "eagle3": "LlamaForCausalLMEagle3"}

@@ -23,8 +23,7 @@ from packager.images.tar import ALIGNMENT, BLOCK
 
 SPLIT_OVER = 5 * GIB  # larger files are split where the request does not say
 SHARD_SIZE = 4 * GIB  # at most, of what a file is then split into
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+STEMS = ("model", "consolidated")  # of the names that loaders look for
 _TAR_BYTES = 4 * ALIGNMENT + 8 * BLOCK  # directories, headers, paths and padding around a shard
 
 ReadHeader = Callable[[ModelFile], WeightsHeader]
@@ -37,12 +36,14 @@ def split_large(
     """Split the weights files that are larger than `limit`; without such, change nothing.
 
     All weights are then named `model-00001-of-0000N.safetensors` in the order
-    they had, and an index of our own says what is where.  Weights that engines
-    find by another name than the index's or `model.safetensors` stay whole.
+    they had, and an index of our own says what is where; those of Mistral's own format
+    begin with `consolidated`.  Weights that engines find by another name than the index's
+    or `model.safetensors` stay whole.
     """
     weights = [file for file in files if file.role == "weights"]
     over, size = (limit, limit) if limit else (SPLIT_OVER, SHARD_SIZE)
-    if all(file.size <= over for file in weights) or not _are_found_by_index(files, weights):
+    stem = _stem_of(files, weights)
+    if all(file.size <= over for file in weights) or not stem:
         return tuple(files)
     pieces: list[Piece] = []
     total_size = 0
@@ -52,17 +53,18 @@ def split_large(
         pieces += _split(file, header, size) if file.size > over else [(file, header.tensors)]
     if len(pieces) == len(weights):  # a single tensor is larger than the limit
         return tuple(files)
-    names = [_name(number, len(pieces)) for number in range(1, len(pieces) + 1)]
+    names = [_name(stem, number, len(pieces)) for number in range(1, len(pieces) + 1)]
     shards = [replace(file, path=name) for name, (file, _) in zip(names, pieces, strict=True)]
     weight_map = {
         tensor.name: name
         for name, (_, tensors) in zip(names, pieces, strict=True)
         for tensor in tensors
     }
+    path = _index(stem)
     index = ModelFile(
-        path=INDEX, role="config", content=Inline(weights_index(weight_map, total_size))
+        path=path, role="config", content=Inline(weights_index(weight_map, total_size))
     )
-    others = [file for file in files if file.role != "weights" and file.path not in (INDEX, *names)]
+    others = [file for file in files if file.role != "weights" and file.path not in (path, *names)]
     return tuple(sorted((*others, *shards, index), key=lambda file: file.path))
 
 
@@ -81,10 +83,11 @@ def rename_tensors(
     return replace(file, content=content, sha256="", part_of=file.sha256)
 
 
-def _are_found_by_index(files: Sequence[ModelFile], weights: Sequence[ModelFile]) -> bool:
-    """Whether an index may take the place of the names that the weights have."""
-    has_index = any(file.path == INDEX for file in files)
-    return has_index or [file.path for file in weights] == [SINGLE]
+def _stem_of(files: Sequence[ModelFile], weights: Sequence[ModelFile]) -> str:
+    """Return how the names begin whose place an index may take; "" where none may."""
+    names, paths = [file.path for file in weights], {file.path for file in files}
+    found = (stem for stem in STEMS if _index(stem) in paths or names == [f"{stem}.safetensors"])
+    return next(found, "")
 
 
 def _split(file: ModelFile, header: WeightsHeader, limit: int) -> Iterator[Piece]:
@@ -150,5 +153,9 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _name(number: int, count: int) -> str:
-    return f"model-{number:05d}-of-{count:05d}.safetensors"
+def _name(stem: str, number: int, count: int) -> str:
+    return f"{stem}-{number:05d}-of-{count:05d}.safetensors"
+
+
+def _index(stem: str) -> str:
+    return f"{stem}.safetensors.index.json"

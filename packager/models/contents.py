@@ -16,6 +16,7 @@ from packager.core.values import dataclass
 from packager.errors import NotFound
 from packager.files.opening import FileUnreadable
 from packager.images.oci import shorten_list
+from packager.models import mistral_format
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.refusals import (
@@ -35,7 +36,8 @@ from packager.models.walk import Found
 MAX_CONFIG_BYTES = 10_000_000
 MAX_INDEX_BYTES = 100_000_000  # 91 000 tensors take 9 MB
 TOKENIZER_CONFIG = "tokenizer_config.json"
-READ = (CONFIG, TOKENIZER_CONFIG, INDEX)  # small files whose content matters here
+NATIVE = (mistral_format.PARAMS, mistral_format.INDEX)
+READ = (CONFIG, TOKENIZER_CONFIG, INDEX, *NATIVE)  # small files whose content matters here
 WEIGHTS_SCANNED_BYTES = 1024 * 1024  # as a pickle; their headers have some kilobytes
 SAVE_AGAIN = (
     "save or download the model again; DeepSpeed ZeRO-3 leaves weights empty unless it is told to "
@@ -53,11 +55,12 @@ class Shards:
 
     files: tuple[str, ...]
     weight_map: Mapping[str, str] | None  # tensor → file; None without an index
+    index: str = INDEX  # its name
 
     @property
     def need_index(self) -> bool:
         """Whether loaders that go by names would not find the weights."""
-        return self.weight_map is None and self.files != (SINGLE,)
+        return self.weight_map is None and self.files not in ((SINGLE,), (mistral_format.SINGLE,))
 
 
 def check_small_file(path: str, found: Found) -> None:
@@ -91,6 +94,13 @@ def read_config(small: Mapping[str, Found], *, is_draft: bool = False) -> Mappin
     return config
 
 
+def read_native_config(small: Mapping[str, Found]) -> Mapping[str, Any]:
+    """Read params.json, and config.json where there is one, in transformers' words."""
+    stated = read_config(small) if CONFIG in small else {}
+    params = _read_object(mistral_format.PARAMS, small[mistral_format.PARAMS], MAX_CONFIG_BYTES)
+    return mistral_format.translated_config(params, stated)
+
+
 def read_tokenizer_config(small: Mapping[str, Found], *, has_tokenizer: bool) -> Mapping[str, Any]:
     """Read tokenizer_config.json, {} without one; refuse a tokenizer that is code."""
     if TOKENIZER_CONFIG not in small:
@@ -102,25 +112,29 @@ def read_tokenizer_config(small: Mapping[str, Found], *, has_tokenizer: bool) ->
 
 
 def find_shards(
-    small: Mapping[str, Found], candidates: tuple[str, ...], *, is_draft: bool = False
+    small: Mapping[str, Found],
+    candidates: tuple[str, ...],
+    *,
+    index: str = INDEX,
+    is_draft: bool = False,
 ) -> Shards:
     """Decide which weights files are served; with an index, only those it names."""
-    if INDEX not in small:
+    if index not in small:
         single = len(candidates) == 1 and is_draft  # `medusa_lm_head.safetensors`
-        return Shards(files=candidates if single else find_unlisted(candidates), weight_map=None)
-    index = _read_object(INDEX, small[INDEX], MAX_INDEX_BYTES)
-    weight_map = index.get("weight_map")
+        files = candidates if single else find_unlisted(candidates)
+        return Shards(files=files, weight_map=None, index=index)
+    weight_map = _read_object(index, small[index], MAX_INDEX_BYTES).get("weight_map")
     if (
         not isinstance(weight_map, dict)
         or not weight_map
         or set(map(type, weight_map.values())) != {str}
     ):
-        raise BrokenJson(INDEX, "its 'weight_map' is not a map from tensors to files")
+        raise BrokenJson(index, "its 'weight_map' is not a map from tensors to files")
     files = tuple(sorted(set(weight_map.values())))
     for file in files:
         if file not in candidates:
-            raise _missing_shard(file)
-    return Shards(files=files, weight_map=weight_map)
+            raise _missing_shard(file, index)
+    return Shards(files=files, weight_map=weight_map, index=index)
 
 
 def read_tensors(
@@ -134,7 +148,9 @@ def read_tensors(
         here = dict.fromkeys((tensor.name for tensor in found[file]), file)
         if not files.keys().isdisjoint(here):
             name = min(files.keys() & here.keys())
-            raise IndexDisagrees(f"{shorten(name)} is both in {files[name]!r} and in {file!r}")
+            raise IndexDisagrees(
+                f"{shorten(name)} is both in {files[name]!r} and in {file!r}", shards.index
+            )
         files |= here
         tensors += found[file]
     if not any(tensor.size for tensor in tensors):
@@ -150,9 +166,13 @@ def read_tensors(
     agrees = stated == files or stated.items() <= files.items()  # the first takes no time
     for name, file in () if agrees else stated.items():
         if name not in files:
-            raise IndexDisagrees(f"{shorten(name)} is in no shard; it should be in {file!r}")
+            raise IndexDisagrees(
+                f"{shorten(name)} is in no shard; it should be in {file!r}", shards.index
+            )
         if files[name] != file:
-            raise IndexDisagrees(f"{shorten(name)} is in {files[name]!r}; it should be in {file!r}")
+            raise IndexDisagrees(
+                f"{shorten(name)} is in {files[name]!r}; it should be in {file!r}", shards.index
+            )
     return tuple(tensors), files
 
 
@@ -247,11 +267,11 @@ def _named_code(config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> list
     return [name for name in named if name.startswith(prefixes)]
 
 
-def _missing_shard(file: str) -> Exception:
+def _missing_shard(file: str, index: str) -> Exception:
     if "/" in file or "\\" in file or file.startswith("."):
-        return IndexDisagrees(f"it names {shorten(file)}, which is not beside it")
+        return IndexDisagrees(f"it names {shorten(file)}, which is not beside it", index)
     if not file.endswith(".safetensors"):
-        return IndexDisagrees(f"it names {shorten(file)}, which is not a safetensors file")
+        return IndexDisagrees(f"it names {shorten(file)}, which is not a safetensors file", index)
     return Incomplete(
         f"the model lacks {shorten(file)}, which its index names",
         hint="finish the download or the copy",

@@ -22,14 +22,15 @@ from packager.models.contents import (
     check_small_file,
     find_shards,
     read_config,
+    read_native_config,
     read_shard,
     read_tensors,
     read_tokenizer_config,
     readable,
 )
+from packager.models.mistral_format import translated_tensors
 from packager.models.paths import check_distinct, check_path
 from packager.models.rules import (
-    INDEX,
     FileSelection,
     ListedFile,
     choose_files,
@@ -85,14 +86,16 @@ def load_model(
             read_shard(found)  # of an adapter
         else:
             check_small_file(path, found)
-    config = read_config(small, is_draft=is_draft)
-    tokenizer = read_tokenizer_config(small, has_tokenizer=TOKENIZER in choice.small)
-    shards = find_shards(small, choice.candidates, is_draft=is_draft)
+    native = choice.is_native
+    config = read_native_config(small) if native else read_config(small, is_draft=is_draft)
+    has_tokenizer = native or TOKENIZER in choice.small
+    tokenizer = read_tokenizer_config(small, has_tokenizer=has_tokenizer)
+    shards = find_shards(small, choice.candidates, index=choice.index, is_draft=is_draft)
 
     content, tensors, files = _contents(choice, shards, listing, small, fetch, headers)
     if shards.need_index and not is_draft:
         total_size = sum(tensor.size for tensor in tensors)
-        content = {**content, INDEX: Inline(weights_index(files, total_size))}
+        content = {**content, shards.index: Inline(weights_index(files, total_size))}
 
     def read_head(path: str, length: int) -> bytes:
         if path in small:
@@ -114,7 +117,8 @@ def load_model(
             for path in sorted(content)
         ),
         config=MappingProxyType(dict(config)),
-        tensors=tensors,
+        tensors=translated_tensors(tensors) if native else tensors,
+        file_format="mistral" if native else "transformers",
         left_out=MappingProxyType({**choice.left_out, **_not_served(choice, shards)}),
         chat_template=None if is_draft else read_chat_template(small, tokenizer, read_head),
     )

@@ -133,9 +133,9 @@ class LfsPointer(ModelRefused):
 class IndexDisagrees(ModelRefused):
     """The index of the shards and the shards do not describe the same model."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, index: str = "model.safetensors.index.json") -> None:
         super().__init__(
-            f"'model.safetensors.index.json' does not agree with the shards: {what}",
+            f"{index!r} does not agree with the shards: {what}",
             hint="get the shards and the index again, all from one revision",
         )
 

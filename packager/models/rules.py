@@ -8,11 +8,13 @@ before it downloads; contents are checked afterwards, by `contents`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from packager.core.model import FileRole
 from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
 from packager.core.values import dataclass
+from packager.models import mistral_format
 from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
 
 CONFIG = "config.json"
@@ -42,12 +44,12 @@ TRAINING_FILE = re.compile(
 )
 TRAINING_DIRECTORY = re.compile(r"(checkpoint-\d+|global_step\d+|runs|wandb|logs)")
 LEGAL = re.compile(r"(license|licence|notice|use_policy|copying)([._-].*)?")
-KEPT = re.compile(r".*\.(json|jinja|txt|model|tiktoken|vocab)")
+KEPT = re.compile(rf".*\.(json|jinja|txt|model|tiktoken|vocab)|{mistral_format.TOKENIZER.pattern}")
 TOKENIZER_FILE = re.compile(
     r"tokenizer.*|vocab.*|merges\.txt|special_tokens_map\.json|added_tokens\.json|tekken\.json"
-    r"|chat_template.*|.*\.(model|tiktoken|vocab|jinja)"
+    r"|chat_template.*|.*\.(model|tiktoken|vocab|jinja)|.*\.model\.v\d\w*"
 )
-CONFIG_FILE = re.compile(r".*config.*\.json|params\.json|model\.safetensors\.index\.json")
+CONFIG_FILE = re.compile(r".*config.*\.json|params\.json|.*\.safetensors\.index\.json")
 MAX_DOCUMENT_BYTES = 1 << 20  # licences and model cards; longer ones are something else
 MAX_SMALL_BYTES = 1 << 28  # the largest released tokenizers have some 40 MB
 
@@ -55,7 +57,7 @@ MAX_SMALL_BYTES = 1 << 28  # the largest released tokenizers have some 40 MB
 ADAPTER = "adapter_config.json"
 _ADAPTER_WEIGHTS = "adapter_model.safetensors"
 _SHARD = re.compile(r"(?P<set>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
-_MISTRAL = re.compile(r"consolidated.*")  # weights under the names of Mistral's own code
+_NUMBERED = re.compile(r"(?P<set>.+)\.(?P<number>\d{2,5})\.safetensors")  # `weights.00`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,16 @@ class FileSelection:
     candidates: tuple[str, ...]  # safetensors files at the model's root
     left_out: Mapping[str, str]  # path → why
 
+    @property
+    def is_native(self) -> bool:
+        """Whether the model is in Mistral's own format, and in no other."""
+        return mistral_format.is_native(self.small, self.candidates)
+
+    @property
+    def index(self) -> str:
+        """The name of the index that says which weights are the model's."""
+        return mistral_format.INDEX if self.is_native else INDEX
+
 
 def choose_files(listing: Mapping[str, ListedFile]) -> FileSelection:
     """Divide the files, in the order of their paths."""
@@ -93,7 +105,21 @@ def choose_files(listing: Mapping[str, ListedFile]) -> FileSelection:
             candidates.append(path)
         else:
             small.append(path)
-    return FileSelection(small=tuple(small), candidates=tuple(candidates), left_out=left_out)
+    found = FileSelection(small=tuple(small), candidates=tuple(candidates), left_out=left_out)
+    for path, reason in _superseded(found):
+        small.remove(path)
+        left_out[path] = reason
+    return replace(found, small=tuple(small))
+
+
+def _superseded(found: FileSelection) -> Iterator[tuple[str, str]]:
+    """Yield what another file stands for: an index of other weights, a second tokenizer."""
+    for path in {INDEX, mistral_format.INDEX} - {found.index}:
+        if path in found.small:
+            yield path, "index of weights that are not packaged"
+    used, *others = mistral_format.native_tokenizers(found.small) or [""]
+    for path in others:
+        yield path, f"tokenizer beside {used!r}, which engines read"
 
 
 def _adapter_fault(directory: str, listing: Mapping[str, ListedFile]) -> str:
@@ -126,7 +152,7 @@ def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
     if name.endswith(".safetensors"):
         beside = directories and not (in_adapter and name == _ADAPTER_WEIGHTS)
         return "weights in a sub-directory: engines do not read them" if beside else ""
-    if name.endswith(".index.json") and path != INDEX:
+    if name.endswith(".index.json") and path not in (INDEX, mistral_format.INDEX):
         return "index of weights that are not packaged"
     if LEGAL.fullmatch(name) or path.lower() == "readme.md":
         return "" if size <= MAX_DOCUMENT_BYTES else "too long for a document"
@@ -156,9 +182,9 @@ def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
     A draft shares the tokenizer of the model it drafts for.
     """
     names = frozenset(choice.small)
-    if kind := kind_of_directory(choice):
+    if kind := kind_of_directory(choice, is_draft=is_draft):
         raise OtherKind(*kind)
-    if CONFIG not in names:
+    if CONFIG not in names and not choice.is_native:
         raise Incomplete("the model has no 'config.json'", hint=_without_config(choice))
     if not choice.candidates:
         raise _without_weights(choice)
@@ -170,7 +196,13 @@ def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
         )
     if is_draft:
         return
-    if not any(files <= names for files in TOKENIZERS):
+    if choice.is_native and not mistral_format.native_tokenizers(names):
+        raise Incomplete(
+            "the model is in Mistral's own format and has no tokenizer of it: neither "
+            f"{TEKKEN!r} nor one such as 'tokenizer.model.v3'",
+            hint="get the tokenizer of the same repository",
+        )
+    if not choice.is_native and not any(files <= names for files in TOKENIZERS):
         raise _without_tokenizer(names)
 
 
@@ -182,11 +214,16 @@ def find_unlisted(candidates: tuple[str, ...]) -> tuple[str, ...]:
     if SINGLE in candidates:
         return (SINGLE,)
     sets: dict[tuple[str, str], set[int]] = {}
-    found = [name for name in candidates if not _MISTRAL.fullmatch(name)] or [*candidates]
+    native = mistral_format.is_consolidated
+    found = [name for name in candidates if not native(name)] or [*candidates]
     for name in found:
-        shard = _SHARD.fullmatch(name)
-        which = (shard["set"], shard["count"]) if shard else (name, "")
-        sets.setdefault(which, set()).add(int(shard["number"]) if shard else 1)
+        shard, numbered = _SHARD.fullmatch(name), _NUMBERED.fullmatch(name)
+        if shard:
+            sets.setdefault((shard["set"], shard["count"]), set()).add(int(shard["number"]))
+        elif numbered:  # from 0 on, and their count is not told
+            sets.setdefault((numbered["set"], ""), set()).add(int(numbered["number"]) + 1)
+        else:
+            sets.setdefault((name, ""), set()).add(1)
     if len(sets) > 1:
         named = ", ".join(repr(name) for name, _ in sorted(sets))
         raise Incomplete(
@@ -194,16 +231,17 @@ def find_unlisted(candidates: tuple[str, ...]) -> tuple[str, ...]:
             hint="keep the files of one set in the directory, or get the index that says which",
         )
     (_, count), numbers = next(iter(sets.items()))
-    missing = sorted(set(range(1, int(count or 1) + 1)) - numbers)
-    if missing:
+    last = int(count) if count else max(numbers)
+    missing = next((one for one in range(1, last + 1) if one not in numbers), None)
+    if missing is not None:
         raise Incomplete(
-            f"the model lacks shard {missing[0]} of {int(count)}",
+            f"the model lacks shard {missing} of {last}",
             hint="finish the download or copy",
         )
     return tuple(found)
 
 
-def kind_of_directory(choice: FileSelection) -> tuple[str, str] | None:
+def kind_of_directory(choice: FileSelection, *, is_draft: bool = False) -> tuple[str, str] | None:
     """Return what a directory is where it is no model of an engine's loader, and what to do."""
     names = frozenset((*choice.small, *choice.candidates, *choice.left_out))
     is_model = CONFIG in names
@@ -215,15 +253,10 @@ def kind_of_directory(choice: FileSelection) -> tuple[str, str] | None:
         return ("a model of sentence-transformers", f"give its model: the directory {where!r}")
     if ADAPTER in names and (not is_model or choice.candidates == (_ADAPTER_WEIGHTS,)):
         return ("an adapter, not a model", f"merge it into its base model: {_MERGE}")
-    if (
-        "params.json" in names
-        and choice.candidates
-        and (not is_model or all(map(_MISTRAL.fullmatch, choice.candidates)))
-    ):
+    if is_draft and choice.is_native:
         return (
-            "a model in Mistral's own format ('params.json' with consolidated weights)",
-            "get the files for transformers, too: 'config.json' and 'model-*.safetensors' of the "
-            "same repository",
+            "a draft in Mistral's own format ('params.json' with consolidated weights)",
+            "get the files for transformers: 'config.json' and 'model.safetensors'",
         )
     quantized = [name for name in choice.left_out if name.lower().endswith((".gguf", ".ggml"))]
     if quantized and not choice.candidates:

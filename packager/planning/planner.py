@@ -40,7 +40,7 @@ from packager.performance.predict import Setup, can_predict, setup_of
 from packager.performance.token_cost import token_cost
 from packager.planning.asked import asked, check_length, derive_limit, make_room
 from packager.planning.fit import Fit, Room, find_fit, notes_of, reserves
-from packager.planning.model_files import check_left_out, check_tokenizer
+from packager.planning.model_files import check_files_read, check_left_out, format_options
 from packager.planning.option_paths import check_option_paths
 from packager.planning.quantizing import check_parts, choose_schemes
 from packager.planning.request_checks import check_facts
@@ -255,7 +255,7 @@ def _choose(
     findings += [*check_prefill(request), *check_utilization(request, instance)]
     findings += check_entries(facts.model, request.quantize_ignore)
     findings += check_left_out(facts.model)
-    findings += check_tokenizer(facts.model, container.traits, request.engine_options or {})
+    findings += check_files_read(facts.model, container.traits, request)
     dtype, found = choose_dtype(profile, instance, request.dtype)
     compiler = compilers.get(request.compile or "")
     quantized = choose_schemes(facts, profile, quantizer, compiler)
@@ -306,6 +306,7 @@ def _choose(
 def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
     """Return the plan of the first layout; the best one is searched afterwards."""
     request, profile = facts.request, chosen.room.profile
+    given, traits = request.engine_options or {}, facts.container.traits
     sketch = _sketch(chosen.room, chosen.layouts.splits)
     return Plan(
         model=facts.model.ref,
@@ -327,7 +328,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         one_mount=request.weights == "mounted" and facts.writes_tree,
         quantization=chosen.quantization,
         draft=chosen.drafted.draft,
-        engine_options=tuple((request.engine_options or {}).items()),
+        engine_options=(*given.items(), *format_options(facts.model, traits, given)),
         arrived=inspect_quantized(facts.model, facts.scales).arrived
         or written_demands(chosen.quantization),
         containers=facts.containers,
@@ -335,7 +336,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         workload=facts.workload,
         tool_parser=chosen.parsers.tool,
         reasoning_parser=chosen.parsers.reasoning,
-        stopping=stopping_of(facts.container.traits.stopping, request.engine_options or {}),
+        stopping=stopping_of(traits.stopping, given),
     )
 
 

@@ -45,7 +45,7 @@ from packager.engines.vllm.render import (
     own_options,
     sagemaker_env,
 )
-from packager.engines.vllm.traits import server_traits
+from packager.engines.vllm.traits import native_options, server_traits
 from packager.findings import Finding
 
 
@@ -64,6 +64,7 @@ class VllmFamily:
             reads_buckets=container.engine == "vllm",
         )
         schema = find_schema("vllm", container.engine_version)
+        engine = replace(engine, native_options=native_options(schema))
         on_gpus = server_traits(container, schema, engine)
         if container.kind == "cpu":
             return replace(

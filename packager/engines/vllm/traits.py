@@ -36,6 +36,10 @@ EAGLES = ("eagle", "eagle3", "peagle")
 
 SUFFIX_PACKAGE = "arctic-inference==0.1.1"  # as vLLM's own message names it, 0.11.1 to 0.32.0
 
+# What has it read Mistral's tokenizers, and params.json with consolidated weights.
+TEKKEN_OPTION = ("tokenizer-mode", "mistral")
+NATIVE_OPTIONS = (("config-format", "mistral"), ("load-format", "mistral"), TEKKEN_OPTION)
+
 # It takes load formats of plug-ins, and its second engine loads what was split for each rank.
 RANKS_SINCE = "0.10.2"
 
@@ -59,7 +63,7 @@ def vllm_traits(version: str) -> EngineTraits:
     older = is_before(version, ZERO_POINTS_SINCE)
     return EngineTraits(
         parses_by_token=True,
-        tekken_option="tokenizer-mode=mistral",
+        tekken_options=(TEKKEN_OPTION,),
         when_full="more wait in a queue; when the cache is full, the latest is preempted and "
         "computed again",
         awq_format="awq" if older else "compressed-tensors",
@@ -104,6 +108,13 @@ def server_traits(
         reasoning_parsers=parsers_of(schema, REASONING_PARSER),
         stopping=stopping_of(container, schema),
     )
+
+
+def native_options(schema: EngineSchema) -> tuple[tuple[str, str], ...]:
+    """Return the options for models in Mistral's own format; () where a version lacks one."""
+    found = ((schema.options.get(name), value) for name, value in NATIVE_OPTIONS)
+    has = all(one is not None and value in (*one.values, *one.choices) for one, value in found)
+    return NATIVE_OPTIONS if has else ()
 
 
 def stopping_of(container: ContainerFacts, schema: EngineSchema) -> Stopping:

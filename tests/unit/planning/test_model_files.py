@@ -8,10 +8,16 @@ import pytest
 
 from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelFiles, ModelRef
+from packager.core.request import BuildRequest
 from packager.core.traits import EngineTraits
-from packager.planning.model_files import check_left_out, check_tokenizer
+from packager.engines.vllm.traits import NATIVE_OPTIONS
+from packager.findings import errors_in
+from packager.planning.model_files import check_files_read, check_left_out, format_options
 
-VLLM = EngineTraits(who="vLLM 0.33.0", tekken_option="tokenizer-mode=mistral")
+VLLM = EngineTraits(
+    who="vLLM 0.33.0", tekken_options=NATIVE_OPTIONS[2:], native_options=NATIVE_OPTIONS
+)
+TGI = EngineTraits(who="TGI 3.3")
 MODEL = ModelFiles(
     ref=ModelRef(source="local", name="m"),
     files=(ModelFile(path="tekken.json", role="tokenizer", content=Inline(b"{}")),),
@@ -28,18 +34,39 @@ def test_files_that_are_left_out_are_said_by_reason() -> None:
     assert said == ["2 files of the model left out (code is not packaged): a.py, b.sh"]
 
 
+NATIVE = replace(MODEL, file_format="mistral")
+ASKED = BuildRequest(model="m", instance="local")
+
+
 @pytest.mark.parametrize(
-    ("traits", "options", "hint"),
+    ("model", "traits", "options", "told", "hints"),
     [
-        (VLLM, {"tokenizer-mode": "mistral"}, None),
-        (VLLM, {"tokenizer_mode": "mistral"}, None),
-        (VLLM, {}, "--engine-option tokenizer-mode=mistral"),
-        (EngineTraits(who="TGI 3.3"), {}, "--family vllm"),
+        (MODEL, VLLM, {}, ["tokenizer-mode"], []),
+        (MODEL, VLLM, {"tokenizer_mode": "mistral"}, [], []),
+        (MODEL, VLLM, {"tokenizer-mode": "hf"}, [], ["leave the option out"]),
+        (MODEL, TGI, {}, [], ["--family vllm"]),
+        (NATIVE, VLLM, {"config-format": "mistral"}, ["load-format", "tokenizer-mode"], []),
+        (NATIVE, TGI, {}, [], ["--family vllm"]),
+        (NATIVE, replace(VLLM, native_options=()), {}, [], ["config.json"]),
     ],
 )
-def test_a_tokenizer_of_mistral_s_is_for_engines_that_read_it(
-    traits: EngineTraits, options: dict[str, str], hint: str | None
+def test_files_of_mistral_s_are_for_engines_that_read_them(
+    model: ModelFiles,
+    traits: EngineTraits,
+    options: dict[str, str],
+    told: list[str],
+    hints: list[str],
 ) -> None:
-    found = [*check_tokenizer(MODEL, traits, options)]
+    asked = BuildRequest(model="m", instance="local", engine_options=options or None)
 
-    assert [hint in one.hint for one in found] == ([] if hint is None else [True])
+    wrong = errors_in(tuple(check_files_read(model, traits, asked)))
+
+    assert [hint in one.hint for one, hint in zip(wrong, hints, strict=True)] == [True] * len(hints)
+    assert [name for name, _ in format_options(model, traits, options)] == told
+
+
+@pytest.mark.parametrize("field", ["quantize", "load_format"])
+def test_what_works_on_files_of_transformers_is_refused_for_mistral_s(field: str) -> None:
+    asked = ASKED.model_copy(update={field: "fp8"})
+
+    assert errors_in(tuple(check_files_read(NATIVE, VLLM, asked)))
