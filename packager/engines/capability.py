@@ -49,7 +49,7 @@ def check_capability(
             f"for a model with {WORDS[kind]}"
         )
         hint = f"it takes {', '.join(sorted(types))}"
-        yield Finding("error", "value-refused", message, hint)
+        yield Finding("error", "kv-dtype-unsupported", message, hint)
     least = row.get(str(facts.get("weight_format", "")), {}).get("experts", 0.0)
     capability = facts.get("compute_capability")
     if facts.get("experts") and isinstance(capability, int | float) and capability < least:

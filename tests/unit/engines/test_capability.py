@@ -19,14 +19,14 @@ EXPERTS: Facts = {"weight_format": "fp8_w8a8", "experts": 128}
 @pytest.mark.parametrize(
     ("engine", "version", "dtype", "facts", "code"),
     [
-        ("vllm", "0.21.0", "fp8_ds_mla", DENSE, "value-refused"),
-        ("vllm", "0.33.0", "fp8_ds_mla", DENSE, "value-refused"),
-        ("vllm", "0.33.0", "nvfp4_ds_mla", DENSE, "value-refused"),
-        ("vllm", "0.33.0", "octave_k3v4", DENSE, "value-refused"),
-        ("vllm", "0.21.0", "fp8_inc", DENSE, "value-refused"),
-        ("vllm", "0.33.0", "fp8_inc", DENSE | A100, "value-refused"),
-        ("vllm", "0.33.0", "turboquant_k8v4", MLA, "value-refused"),
-        ("vllm", "0.33.0", "fp8_e5m2", MLA, "value-refused"),
+        ("vllm", "0.21.0", "fp8_ds_mla", DENSE, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "fp8_ds_mla", DENSE, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "nvfp4_ds_mla", DENSE, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "octave_k3v4", DENSE, "kv-dtype-unsupported"),
+        ("vllm", "0.21.0", "fp8_inc", DENSE, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "fp8_inc", DENSE | A100, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "turboquant_k8v4", MLA, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "fp8_e5m2", MLA, "kv-dtype-unsupported"),
         ("vllm", "0.33.0", "fp8_ds_mla", MLA, ""),
         ("vllm", "0.33.0", "fp8_e5m2", DENSE, ""),
         ("vllm", "0.33.0", "fp8_ds_mla", {}, ""),
@@ -52,4 +52,4 @@ def test_a_plan_asks_for_the_cache() -> None:
     with pytest.raises(PlanRejected) as refused:
         options = {"kv-cache-dtype": "fp8_inc"}
         plan_of(model_of(LLAMA_3_8B), "g6e.xlarge", family="vllm", engine_options=options)
-    assert "value-refused" in [one.code for one in refused.value.findings]
+    assert "kv-dtype-unsupported" in [one.code for one in refused.value.findings]
