@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS resources (
     status TEXT NOT NULL, created INTEGER NOT NULL, modified INTEGER NOT NULL, tags TEXT NOT NULL,
     PRIMARY KEY (kind, name)
 )"""  # times are microseconds since 1970
+_IS_WHOLE = "json_valid(document) AND json_valid(tags) AND typeof(created) = 'integer'"
 _COLUMNS = "kind, name, arn, document, status, created, modified, tags"
 
 
@@ -74,6 +75,9 @@ class ResourceStore:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path, _SCHEMA, version=_VERSION)
+        self._database.check(
+            f"SELECT name FROM resources WHERE NOT ({_IS_WHOLE})", "the row is damaged:"
+        )
 
     def close(self) -> None:
         """Close the file."""

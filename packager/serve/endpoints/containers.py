@@ -60,7 +60,7 @@ class Containers:
         self, state: Path, *, records: Path, gpus: int, connect: Callable[[], Any] = find_engine
     ) -> None:
         self._records = records
-        self._server = hashlib.sha256(str(state.absolute()).encode()).hexdigest()[:16]
+        self._server = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:16]
         self.gpus = gpus
         self._connect = connect
         self._engine: Any = None

@@ -22,6 +22,7 @@ from packager.errors import PackagerError
 
 AT_ONCE = 2  # commands that run at the same time; the others wait
 LIMIT_S = 120.0  # how long one may take
+FAR_S = 30.0  # where it asks a registry that may never answer
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -64,20 +65,31 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Runs `packager` with arguments, a few at a time."""
+    """Runs `packager` with arguments, a few at a time; those that ask other machines apart."""
 
     program: tuple[str, ...] = (sys.executable, "-m", "packager")
     limit_s: float = LIMIT_S
+    far_s: float = FAR_S
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _far: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def run(self, *arguments: str) -> Output:
-        """Return the output; raises `CommandFailed` for one that takes too long.
+        """Return the output of a command of this machine alone; raises as `run_far`."""
+        return await self._run(self._gate, self.limit_s, arguments)
 
-        A thread waits for the process: asyncio's own never end when the loop is closed while
-        they start, and leave pipes behind.  Who gives up takes the process, and what it started,
-        along.
+    async def run_far(self, *arguments: str) -> Output:
+        """Return the output of a command that asks other machines.
+
+        Raises `CommandFailed` for one that takes too long.  A thread waits for the process:
+        asyncio's own never end when the loop is closed while they start, and leave pipes behind.
+        Who gives up takes the process, and what it started, along.
         """
-        async with self._gate:
+        return await self._run(self._far, self.far_s, arguments)
+
+    async def _run(
+        self, gate: asyncio.Semaphore, limit_s: float, arguments: tuple[str, ...]
+    ) -> Output:
+        async with gate:
             process = subprocess.Popen(
                 (*self.program, *arguments),
                 stdin=subprocess.DEVNULL,
@@ -86,10 +98,10 @@ class Commands:
                 start_new_session=True,
             )
             try:
-                stdout, stderr = await asyncio.to_thread(_wait, process, self.limit_s)
+                stdout, stderr = await asyncio.to_thread(_wait, process, limit_s)
             except subprocess.TimeoutExpired:
                 raise CommandFailed(
-                    f"`packager {arguments[0]}` took longer than {self.limit_s:g} s",
+                    f"`packager {arguments[0]}` took longer than {limit_s:g} s",
                     hint="run it in a terminal",
                 ) from None
             except asyncio.CancelledError:
@@ -103,7 +115,8 @@ class Commands:
             file = Path(folder) / "request.json"
             file.write_text(json.dumps(request), encoding="utf-8")
             command, *options = arguments
-            return await self.run(command, "--request", str(file), *options)
+            arguments = (command, "--request", str(file), *options)
+            return await self._run(self._far, self.limit_s, arguments)
 
     async def document(self, *arguments: str) -> Any:
         """Return what the command prints as JSON; raises `CommandFailed`."""

@@ -50,8 +50,8 @@ class LineagePages:
 
     async def _graph(self, ref: str) -> dict[str, Any]:
         drawn, graph = await asyncio.gather(
-            self.site.commands.run("lineage", "--format", "svg", "--", ref),
-            self.site.commands.run("lineage", "--format", "json", "--", ref),
+            self.site.commands.run_far("lineage", "--format", "svg", "--", ref),
+            self.site.commands.run_far("lineage", "--format", "json", "--", ref),
         )
         for output in (drawn, graph):
             if output.status:

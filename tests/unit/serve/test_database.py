@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,14 +74,29 @@ def test_a_full_disk_is_told_as_such_and_leaves_the_state_usable(tmp_path: Path)
     database.close()
 
 
-def test_a_file_that_was_cut_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [0, 1, 99, 4096, 20_000, -4096, -1])
+def test_a_file_that_was_cut_is_refused_when_it_is_opened(tmp_path: Path, left: int) -> None:
     path = tmp_path / "resources.sqlite"
-    schema = "CREATE TABLE IF NOT EXISTS things (name TEXT)"
-    database = Database(path, schema, version=1)
-    with database.writing() as connection:
-        connection.executemany("INSERT INTO things VALUES (?)", [("x" * 4000,)] * 20)
-    database.close()
-    path.write_bytes(path.read_bytes()[:20_000])
+    store = ResourceStore(path)
+    for number in range(50):
+        store.create("model", str(number), {"a": "x" * 1000}, arn=str(number))
+    store.close()
+    path.write_bytes(path.read_bytes()[:left])
 
     with pytest.raises(StateBroken):
-        Database(path, schema, version=1)
+        ResourceStore(path)
+
+
+def test_a_damaged_row_and_another_s_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "resources.sqlite"
+    ResourceStore(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO resources VALUES ('model', 'm', 'a', '{', '', 1, 1, '{}')")
+    with pytest.raises(StateBroken, match="the row is damaged: 'm'"):
+        ResourceStore(path)
+
+    other = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute("CREATE TABLE things (name TEXT)")
+    with pytest.raises(StateBroken, match="none of packager"):
+        ResourceStore(other)

@@ -53,6 +53,18 @@ def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Pat
     until(lambda: not is_alive(_read_process(place)), within_s=30)
 
 
+def test_commands_that_ask_other_machines_hold_up_no_others_and_end_soon() -> None:
+    async def ask() -> None:
+        commands = Commands(program=("/bin/sleep",), far_s=2.0)
+        silent = [asyncio.create_task(commands.run_far("90")) for _ in range(3)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(commands.run("0"), 1.9)
+        told = await asyncio.gather(*silent, return_exceptions=True)
+        assert {str(error) for error in told} == {"`packager 90` took longer than 2 s"}
+
+    asyncio.run(ask())
+
+
 def _commands(place: Path, limit_s: float = 600.0) -> Commands:
     return Commands(program=("/bin/sh", "-c", SCRIPT.format(place=place)), limit_s=limit_s)
 
