@@ -12,7 +12,7 @@ from packager.findings import errors_in
 from packager.images.assemble import place_image
 from packager.images.rootfs.placement import Placed, place_files
 from packager.images.rootfs.reading import check_types
-from packager.images.rootfs.tree import FileTree
+from packager.images.rootfs.tree import ImageFiles
 
 
 class BaseFiles:
@@ -21,13 +21,13 @@ class BaseFiles:
     def __init__(self, services: BuildServices, *, with_layers: bool) -> None:
         self._services = services
         self._with_layers = with_layers
-        self.tree = FileTree()
+        self.files = ImageFiles()
 
     def read(self, facts: Facts, plan: Plan) -> None:
         """Look at the base; raise `PlanRejected` where no image could be put over its files.
 
-        Where no layer is read, for a dry run or because the request says so, the tree stays
-        empty, and the base's configuration alone is checked.
+        Where no layer is read, for a dry run or because the request says so, it counts as empty,
+        and its configuration alone is checked.
         """
         base = facts.base
         if base is None or self._services.outputs == "trees":
@@ -36,20 +36,22 @@ class BaseFiles:
         if self._with_layers:
             self._services.check_base(base)
             if base.layers and facts.request.base_files != "skip":
-                self.tree = self._services.read_base(base)
+                self.files = self._services.read_base(base)
         own = _own(plan)
         files = [f"{directory}/" for directory in (*own, SERVING_DIR)]
-        _accepted(place_files(base, self.tree, files, own=own))
+        _accepted(self.files.ask(lambda tree: place_files(base, tree, files, own=own)))
 
     def place(
         self, facts: Facts, plan: Plan, artifacts: Artifacts, serving: ServingConfig
     ) -> Placed:
         """Return where the files of the image go; raise `PlanRejected` where one cannot."""
-        assert facts.base is not None
-        order = facts.request.layer_order or "base-first"
+        base, order = facts.base, facts.request.layer_order or "base-first"
+        assert base is not None
         return _accepted(
-            place_image(
-                facts.base, self.tree, artifacts, serving, weights=plan.weights, order=order
+            self.files.ask(
+                lambda tree: place_image(
+                    base, tree, artifacts, serving, weights=plan.weights, order=order
+                )
             )
         )
 

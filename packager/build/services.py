@@ -17,7 +17,7 @@ from packager.core.samples import Samples
 from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.drafts.known import KnownChoice
-from packager.images.rootfs.tree import FileTree
+from packager.images.rootfs.tree import ImageFiles
 from packager.performance.effort import PastRun
 from packager.ports import Compiler, ContainerFamily, Quantizer
 from packager.steps.services import StepServices
@@ -40,7 +40,7 @@ class BuildServices(StepServices):
     find_container: Callable[[BuildRequest, Instance], ContainerFacts]
     find_base: Callable[[str, Platform], BaseImage]
     check_base: Callable[[BaseImage], None] = lambda _: None  # whether outputs take its layers
-    read_base: Callable[[BaseImage], FileTree] = lambda _: FileTree()  # its files
+    read_base: Callable[[BaseImage], ImageFiles] = lambda _: ImageFiles()
     family: Callable[[str], ContainerFamily]
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant

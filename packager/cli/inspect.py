@@ -24,6 +24,7 @@ from packager.errors import UsageError
 from packager.images.pull_hints import DISKS, Disk, PullHints, make_hints
 from packager.images.pull_report import hints_document, hints_text, pulled_layers
 from packager.images.report import inspect_document, inspect_text
+from packager.images.rootfs.report import files_document, files_text
 from packager.images.stored import StoredImage
 
 _BANDWIDTH = parse_rate("10Gbit")
@@ -36,6 +37,11 @@ _BANDWIDTH = parse_rate("10Gbit")
     multiple=True,
     metavar="IMAGE",
     help="Mark layers that this image has too. Repeatable.",
+)
+@click.option(
+    "--files",
+    metavar="DIR",
+    help="List the files below DIR as a container sees them; `/` for all.",
 )
 @click.option(
     "--pull-hints",
@@ -59,6 +65,7 @@ _BANDWIDTH = parse_rate("10Gbit")
 def inspect(
     image: str,
     shared_with: tuple[str, ...],
+    files: str | None,
     pull_hints: bool,
     bandwidth: float | None,
     disk: float | None,
@@ -69,7 +76,8 @@ def inspect(
 ) -> None:
     """Show how IMAGE was made, and its layers by role.
 
-    IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read.
+    IMAGE is HOST/REPOSITORY:TAG, oci:DIR[:TAG] or docker:NAME.  No layer is read
+    but for --files.
     A build record that is attached to the image is shown as what somebody claims.
     Of a registry's image it also says which layers builds on this machine have
     met in the registry's other repositories; of one that was built here, what
@@ -79,9 +87,14 @@ def inspect(
     With --pull-hints it says how nodes pull the image fastest: settings of
     containerd, SOCI and the kubelet for its layers, and the predicted time.
 
+    With --files it lists what a container sees.  That reads headers of plain
+    layers, and compressed layers once: what they hold is kept in the cache
+    directory.
+
     \b
     packager inspect oci:out
     packager inspect oci:out --pull-hints --bandwidth 25Gbit --disk 1000MiB
+    packager inspect oci:out --files /opt/packager
     """
     if not pull_hints and (bandwidth or disk):
         given = "--bandwidth" if bandwidth else "--disk"
@@ -93,6 +106,13 @@ def inspect(
     opened = tools.open(target, platform)
     if pull_hints:
         _print_hints(_hints_of(opened.image, bandwidth, disk), output_format)
+        return
+    if files is not None:
+        tree, reference = tools.files(opened), opened.image.reference
+        if output_format == "json":
+            print_json(files_document(reference, tree, files))
+        else:
+            print_report(files_text(reference, tree, files))
         return
     found, records = opened.image, attached_records(opened)
     others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]

@@ -36,12 +36,12 @@ from packager.errors import ProtocolFailed, UsageError
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
-_LAYER_TYPES = {
+LAYER_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar": MEDIA_LAYER,
     "application/vnd.docker.image.rootfs.diff.tar.gzip": MEDIA_LAYER + "+gzip",
     "application/vnd.docker.image.rootfs.diff.tar.zstd": MEDIA_LAYER + "+zstd",
 }
-DOCKER_LAYERS = {ours: docker for docker, ours in _LAYER_TYPES.items()}
+DOCKER_LAYERS = {ours: docker for docker, ours in LAYER_TYPES.items()}
 MANIFEST_TYPES = (MEDIA_MANIFEST, DOCKER_MANIFEST)
 INDEX_TYPES = (MEDIA_INDEX, DOCKER_INDEX)
 OWN = "dev.packager."  # labels and annotations of this name are ours to write, nobody else's
@@ -299,7 +299,7 @@ def _base_layer(
     return Layer(
         role="base",
         blob=locate(descriptor),
-        media_type=_LAYER_TYPES.get(descriptor.media_type, descriptor.media_type),
+        media_type=LAYER_TYPES.get(descriptor.media_type, descriptor.media_type),
         digest=descriptor.digest,
         diff_id=diff_id,
         mount_from=mount_from,

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from packager.core.events import ignore
-from packager.core.image import Attached, Blob, Claim, Descriptor, Platform
+from packager.core.image import Attached, Blob, Claim, Descriptor, Layer, Platform
 from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
 from packager.core.values import dataclass
 from packager.images.claims import ClaimKey, judge
+from packager.images.oci import LAYER_TYPES
 from packager.images.stored import StoredImage, parse_stored
 
 Warn = Callable[[str], None]
@@ -32,6 +33,21 @@ class OpenImage:
     offered: tuple[str, ...] = ()  # platforms, where the reference stands for several images
     claims: tuple[Claim, ...] = ()  # about its layers, proven with the key at hand
     read_attached: ReadAttached = lambda _type, _warn: ()
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers as a base's, with where their bytes are."""
+        return tuple(
+            Layer(
+                role="base",
+                blob=self.locate(one.descriptor),
+                media_type=LAYER_TYPES.get(one.descriptor.media_type, one.descriptor.media_type),
+                digest=one.descriptor.digest,
+                diff_id=one.diff_id,
+                annotations=one.descriptor.annotations,
+            )
+            for one in self.image.layers
+        )
 
     def attached(self, artifact_type: str = "", on_warning: Warn = ignore) -> tuple[Attached, ...]:
         """Read what is attached to the image, all of it or of one type; never raises.

@@ -16,7 +16,7 @@ from packager.wiring.settings import Settings
 if TYPE_CHECKING:
     from packager.images.blobs import BlobReader
     from packager.images.rootfs.reading import LayerReader
-    from packager.images.rootfs.tree import FileTree
+    from packager.images.rootfs.tree import ImageFiles
 
 _EMBEDDED = "embedded:"
 
@@ -33,18 +33,21 @@ def build_missing_base(reference: str, say: Callable[[str], None], on_event: Eve
     build_base(name, on_event=_of_the_base(on_event), say=say)
 
 
-def layer_reader(settings: Settings, reader: BlobReader) -> LayerReader:
+def layer_reader(settings: Settings, reader: BlobReader, *, unproven: bool = False) -> LayerReader:
     """Return what reads the entries of layers, and keeps them beside the artifact cache."""
     from packager.images.rootfs.reading import LayerReader
     from packager.images.rootfs.store import ListingStore
 
     store = ListingStore(cache_dir(settings) / "layers")
-    return LayerReader(reader.chunks, store, settings.on_event)
+    return LayerReader(reader.chunks, store, settings.on_event, unproven=unproven)
 
 
-def read_base(settings: Settings, reader: BlobReader, base: BaseImage) -> FileTree:
-    """Return the files of a base image."""
-    return layer_reader(settings, reader).tree_of(base.reference, base.layers)
+def read_base(settings: Settings, reader: BlobReader, base: BaseImage) -> ImageFiles:
+    """Return the files of a base image, whose layers are read when something is asked."""
+    from packager.images.rootfs.tree import ImageFiles
+
+    layers = layer_reader(settings, reader)
+    return ImageFiles(lambda wanted: layers.tree_of(base.reference, base.layers, wanted))
 
 
 def _of_the_base(on_event: EventSink) -> EventSink:

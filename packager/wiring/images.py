@@ -14,6 +14,7 @@ from packager.images.opened import OpenImage
 from packager.images.seen_blobs import SeenBlobs
 from packager.plugins.contexts import ReadContext
 from packager.ports import KeepsClaims
+from packager.wiring.bases import layer_reader
 from packager.wiring.opened import open_told
 from packager.wiring.outputs import (
     attach_to_all,
@@ -28,6 +29,7 @@ from packager.wiring.settings import Settings, digests_file
 
 if TYPE_CHECKING:
     from packager.core.record import Transfer
+    from packager.images.rootfs.tree import FileTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class ImageServices:
     """Services for existing images."""
 
     open: Callable[[ImageTarget, Platform], OpenImage]
+    files: Callable[[OpenImage], FileTree]  # as a container sees them; reads layers
     write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
     seen: Callable[[ImageTarget, Sequence[str]], Mapping[str, tuple[str, ...]]]  # by digest
     attach: Callable[[SealedImage, Sequence[Attached]], None]  # where outputs keep artifacts
@@ -52,6 +55,9 @@ def image_services_for(settings: Settings) -> ImageServices:
     read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
     return ImageServices(
         open=lambda target, platform: open_told(target, platform, read, settings.on_event),
+        files=lambda opened: layer_reader(settings, reader, unproven=True).tree_of(
+            opened.image.reference, opened.layers
+        ),
         write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
         attach=lambda image, artifacts: attach_to_all(sinks, image, artifacts),
         seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),

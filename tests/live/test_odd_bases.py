@@ -20,6 +20,7 @@ from packager.images.blobs import BlobReader
 from packager.images.layout.base import LayoutBase
 from packager.images.rootfs.placement import AS_NAMED, Placed
 from packager.images.rootfs.reading import LayerReader
+from packager.images.rootfs.tree import ImageFiles
 from packager.images.target import parse_layout_target
 from tests.live.image_tools import unpacked
 from tests.support import tars
@@ -124,9 +125,12 @@ def seen_below(root: Path) -> dict[bytes, tuple[Any, ...]]:
 def test_a_container_sees_every_file_of_the_base_and_ours(case: Case, tmp_path: Path) -> None:
     base = base_in(tmp_path / "base", case)
     artifacts = artifacts_in(tmp_path / "model")
-    tree = LayerReader(BlobReader().chunks).tree_of("base", base.layers)
+    layers = LayerReader(BlobReader().chunks)
+    files = ImageFiles(lambda wanted: layers.tree_of("base", base.layers, wanted))
 
-    placed = place_image(base, tree, artifacts, SERVING, order=case["order"])
+    placed = files.ask(
+        lambda tree: place_image(base, tree, artifacts, SERVING, order=case["order"])
+    )
 
     assert {found.code for found in errors_in(placed.findings)} == set(
         filter(None, [case["refused"]])

@@ -21,6 +21,9 @@ MAX_TEXT = 64 * MIB  # bytes of names, targets and attributes of one layer
 _MAX_DOCUMENT = 512 * MIB  # a listing, unpacked
 _KINDS: tuple[NodeKind, ...] = ("file", "directory", "symlink", "character", "block", "fifo")
 _HARD_LINK = "link"
+_MARK, _OPAQUE = b".wh.", b".wh..wh..opq"
+
+Subtrees = frozenset[Path] | None  # paths that are looked at, with all below; None: everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,18 @@ class EntryList:
             raise ValueError(f"the names in it take more than {MAX_TEXT // MIB} MiB")
 
 
-def write_listing(digest: str, entries: Iterable[Entry]) -> bytes:
-    """Return the entries of the layer `digest` as a compressed document with its checksum."""
-    lines = [json.dumps({"format": LISTING_FORMAT, "layer": digest}).encode()]
+def write_listing(name: str, entries: Iterable[Entry]) -> bytes:
+    """Return the entries of a layer as a compressed document with its checksum."""
+    lines = [json.dumps({"format": LISTING_FORMAT, "layer": name}).encode()]
     lines += (json.dumps(_row(entry), separators=(",", ":")).encode() for entry in entries)
     return zlib.compress(b"\n".join(lines), 6)
 
 
-def read_listing(digest: str, document: bytes) -> list[Entry]:
-    """Return the entries of a document; raise `ValueError` where it is not whole, or another's."""
+def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[Entry]:
+    """Return the entries of a document; raise `ValueError` where it is not whole, or another's.
+
+    With `wanted`, only those at these paths, above and below them.
+    """
     unpacking = zlib.decompressobj()
     try:
         text = unpacking.decompress(document, _MAX_DOCUMENT)
@@ -78,12 +84,35 @@ def read_listing(digest: str, document: bytes) -> list[Entry]:
     if not unpacking.eof or unpacking.unused_data:  # zlib has compared its checksum
         raise ValueError("it is cut off, or too long")
     head, *lines = text.split(b"\n")
-    if json.loads(head) != {"format": LISTING_FORMAT, "layer": digest}:
+    if json.loads(head) != {"format": LISTING_FORMAT, "layer": name}:
         raise ValueError("it is the listing of another layer")
     found = EntryList()
-    for line in lines:
-        _take(found, json.loads(line))
+    beginnings = (b'["',) if wanted is None else _beginnings(wanted)
+    try:
+        for line in lines:
+            if line.startswith(beginnings):
+                _take(found, json.loads(line))
+    except (TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"a line of it is none: {error}") from error
     return found.entries
+
+
+def _beginnings(wanted: Iterable[Path]) -> tuple[bytes, ...]:
+    """Return how the lines of entries begin that say something of these paths."""
+    found = set()
+    for path in wanted:
+        found.add(_spelled(path) + b"/")
+        for depth in range(len(path) + 1):
+            above = path[:depth]
+            found |= {_spelled(above) + b'"', _spelled((*above, _OPAQUE)) + b'"'}
+            if above:
+                found.add(_spelled((*above[:-1], _MARK + above[-1])) + b'"')
+    return tuple(found)
+
+
+def _spelled(path: Path) -> bytes:
+    """Return the beginning of the line of a path."""
+    return b"[" + json.dumps(_text(b"/".join(path)))[:-1].encode()
 
 
 def _row(entry: Entry) -> list[Any]:

@@ -97,7 +97,7 @@ def place_files(
                 kept = _attributes(here.node)
                 if kept != DEFAULT_DIRECTORY:
                     directories[show(path)] = kept
-    found += _check_files(base, files, places)
+    found += _check_files(base, tree, files, places)
     found += _check_volumes(base, tree, files, places)
     found += _check_user(base, places)
     found += _check_own(base, tree, own)
@@ -121,15 +121,16 @@ def _check_directory(base: BaseImage, directory: str, place: Place) -> Iterator[
 
 
 def _check_files(
-    base: BaseImage, files: Sequence[str], places: Mapping[str, Place]
+    base: BaseImage, tree: FileTree, files: Sequence[str], places: Mapping[str, Place]
 ) -> Iterator[Finding]:
     """Check that no file of ours would replace a directory."""
     for path in files:
         directory, _, name = path.rpartition("/")
         place = places.get(directory)
-        if place is None or not isinstance(place.found, Directory):
+        if place is None or not name or not isinstance(place.found, Directory):
             continue
-        if isinstance(place.found.names.get(name.encode("utf-8", "surrogateescape")), Directory):
+        at = (*place.path, name.encode("utf-8", "surrogateescape"))
+        if isinstance(tree.locate(at, follow_last=False).found, Directory):
             yield _finding(
                 "error",
                 "base-path",

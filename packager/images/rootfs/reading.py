@@ -2,7 +2,8 @@
 
 A layer is read as a stream and nothing of it is kept but its headers: both of its digests are
 compared, so what is known of it once holds for every image that has it.  Of a plain tar on this
-machine the headers alone are read, each time.
+machine the headers alone are read, each time; of a large one elsewhere too, for whoever asks what
+an image holds and puts nothing over it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import replace
 
 from packager.core.events import EventSink, StepEvent, harmless, ignore, working
 from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer, RemoteRange
-from packager.core.units import counted, decimal
-from packager.files.opening import FileUnreadable, open_range
-from packager.images.rootfs.listing import Entry, EntryList
+from packager.core.units import MIB, counted, decimal
+from packager.files.opening import FileUnreadable, identity_of, open_range
+from packager.images.rootfs.listing import (
+    Entry,
+    EntryList,
+    Subtrees,
+    read_listing,
+    write_listing,
+)
 from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tar_reader import TarReader
 from packager.images.rootfs.toc import read_toc
@@ -27,7 +35,8 @@ from packager.images.rootfs.unpacking import LayerBroken, is_compressed, unpack
 
 STEP = "base files"  # as progress names it
 AT_ONCE = 4
-_WINDOW = 64 * 1024  # bytes  # of a file that is read for its headers
+_WINDOW = 64 * 1024  # bytes of a tar that are read for its headers
+_SKIPPED_OVER = 64 * MIB  # a plain layer elsewhere, of which only headers may be read
 _PACKINGS = ("", "+gzip", "+zstd")
 
 Chunks = Callable[[Blob], Iterator[memoryview]]
@@ -51,63 +60,93 @@ class LayerReader:
     """Reads the entries of layers, several at once."""
 
     def __init__(
-        self, chunks: Chunks, store: ListingStore | None = None, on_event: EventSink = ignore
+        self,
+        chunks: Chunks,
+        store: ListingStore | None = None,
+        on_event: EventSink = ignore,
+        *,
+        unproven: bool = False,
     ) -> None:
         self._chunks = chunks
+        self._unproven = unproven  # take headers of plain layers without the digest of all
         self._store = store
+        self._listed: dict[str, bytes] = {}  # listings of this run
         self._tell = harmless(on_event)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._done = self._size = 0
 
-    def tree_of(self, reference: str, layers: Sequence[Layer]) -> FileTree:
-        """Return the files of an image; raise `LayerBroken` where a layer is not what it says."""
+    def tree_of(self, reference: str, layers: Sequence[Layer], wanted: Subtrees = None) -> FileTree:
+        """Return the files of an image; raise `LayerBroken` where a layer is not what it says.
+
+        With `wanted` the tree holds what is at these paths, above and below them.
+        """
         check_types(layers)
         once = {layer.digest: layer for layer in layers}
-        with working(self._tell, STEP, reference):
-            found = {digest: self._known(layer) for digest, layer in once.items()}
-            missing = [once[digest] for digest, entries in found.items() if entries is None]
-            found |= self._read_all(missing)
-            tree = FileTree()
-            for layer in layers:
-                try:
-                    tree.apply(found[layer.digest] or ())
-                except ValueError as error:
-                    raise LayerBroken(layer.digest, str(error)) from error
+        found = {digest: self._known(layer, wanted) for digest, layer in once.items()}
+        missing = [once[digest] for digest, entries in found.items() if entries is None]
+        if missing:
+            with working(self._tell, STEP, reference):
+                self._read_all([layer for layer in missing if not self._look(layer)])
+            found |= {layer.digest: self._known(layer, wanted) for layer in missing}
+        tree = FileTree(wanted)
+        for layer in layers:
+            try:
+                tree.apply(found[layer.digest] or ())
+            except ValueError as error:
+                raise LayerBroken(layer.digest, str(error)) from error
         return tree
 
-    def _known(self, layer: Layer) -> list[Entry] | None:
-        """Return the entries that need no look at all of the layer."""
-        if self._store and (known := self._store.get(layer.digest)) is not None:
-            return known
-        if (place := _plain_file(layer)) is not None:
-            return _read_headers(layer, place)
-        if (listed := read_toc(layer, lambda at, size: self._range(layer, at, size))) is not None:
-            self._keep(layer, listed)
-        return listed
+    def _known(self, layer: Layer, wanted: Subtrees) -> list[Entry] | None:
+        """Return the entries of a layer that was looked at before."""
+        name = _name_of(layer)
+        for document in (self._listed.get(name), self._store and self._store.get(name)):
+            if document:
+                with suppress(ValueError):  # damaged: as good as none
+                    entries = read_listing(name, document, wanted)
+                    self._listed[name] = document
+                    return entries
+        return None
 
-    def _read_all(self, layers: Sequence[Layer]) -> dict[str, list[Entry] | None]:
+    def _look(self, layer: Layer) -> bool:
+        """Keep a layer's entries where that needs no look at all of it; return whether it did."""
+        found: list[Entry] | None = None
+        name = _name_of(layer)
+        if not is_compressed(layer.media_type):
+            if (place := _plain_file(layer)) is not None:
+                found = _headers_of_file(layer, place)
+            elif self._unproven and layer.blob.size > _SKIPPED_OVER:
+                found = _read_headers(layer, lambda at, size: self._range(layer, at, size))
+                self._listed[name] = write_listing(name, found)  # for this run alone
+                return True
+        if found is None:
+            found = read_toc(layer, lambda at, size: self._range(layer, at, size))
+        if found is not None and name == _name_of(layer):  # a file may have been written to
+            self._keep(name, found)
+        return found is not None
+
+    def _read_all(self, layers: Sequence[Layer]) -> None:
         if not layers:
-            return {}
-        self._size = sum(layer.blob.size for layer in layers)
+            return
+        self._done, self._size = 0, sum(layer.blob.size for layer in layers)
         detail = f"{counted(len(layers), 'layer')}, {decimal(self._size)}, once"
         self._tell(StepEvent(step=STEP, detail=detail, state="running", size=self._size))
         workers = min(AT_ONCE, len(layers), os.cpu_count() or 1)
         pool = ThreadPoolExecutor(workers, thread_name_prefix="base")
         largest_first = sorted(layers, key=lambda layer: -layer.blob.size)
-        futures = {layer.digest: pool.submit(self._read, layer) for layer in largest_first}
+        self._stop.clear()
+        futures = [pool.submit(self._read, layer) for layer in largest_first]
         try:
-            wait(futures.values(), return_when=FIRST_EXCEPTION)
+            wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             self._stop.set()  # where one failed, or somebody interrupts; else all have ended
             pool.shutdown(wait=False, cancel_futures=True)
-        ended = [one for one in futures.values() if one.done() and not one.cancelled()]
+        ended = [one for one in futures if one.done() and not one.cancelled()]
         failures = [error for one in ended if (error := one.exception())]
         if failures:
             raise next((one for one in failures if not isinstance(one, _Cancelled)), failures[0])
-        return {digest: future.result() for digest, future in futures.items()}
 
-    def _read(self, layer: Layer) -> list[Entry]:
+    def _read(self, layer: Layer) -> None:
         """Read a layer as a stream; compare both of its digests."""
         travelling, content = hashlib.sha256(), hashlib.sha256()
         found = EntryList()
@@ -127,8 +166,7 @@ class LayerReader:
             reader.finish()
         except ValueError as error:
             raise LayerBroken(layer.digest, str(error)) from error
-        self._keep(layer, found.entries)
-        return found.entries
+        self._keep(_name_of(layer), found.entries)
 
     def _arriving(self, layer: Layer, hashed: hashlib._Hash) -> Iterator[memoryview]:
         """Yield the layer's bytes as they come, hashed and counted."""
@@ -155,9 +193,10 @@ class LayerReader:
                 return b"".join(bytes(chunk) for chunk in self._chunks(Blob((part,))))
         raise ValueError("it lies in several places")
 
-    def _keep(self, layer: Layer, entries: list[Entry]) -> None:
+    def _keep(self, name: str, entries: list[Entry]) -> None:
+        self._listed[name] = write_listing(name, entries)
         if self._store:
-            self._store.put(layer.digest, entries)
+            self._store.put(name, self._listed[name])
 
 
 def check_types(layers: Sequence[Layer]) -> None:
@@ -171,32 +210,45 @@ def check_types(layers: Sequence[Layer]) -> None:
             raise LayerOfNoEngine(layer)
 
 
+def _name_of(layer: Layer) -> str:
+    """Return what a layer's listing is kept by: its digest, or the state of the file that it is."""
+    place = _plain_file(layer)
+    if place is None or is_compressed(layer.media_type):
+        return layer.digest
+    with open_range(place) as file:
+        state = [layer.digest, place.path, place.offset, *identity_of(os.fstat(file.fileno()))]
+    return hashlib.sha256(repr(state).encode()).hexdigest()
+
+
 def _plain_file(layer: Layer) -> FileRange | None:
-    """Return the file of this machine that is the layer's tar; None of any other layer."""
+    """Return the file of this machine that is the layer; None of any other layer."""
     match layer.blob.segments:
-        case (FileRange() as place,) if not is_compressed(layer.media_type):
+        case (FileRange() as place,):
             return place
     return None
 
 
-def _read_headers(layer: Layer, place: FileRange) -> list[Entry]:
-    """Read a tar's headers, and pass over what is between them."""
-    found = EntryList()
-    reader = TarReader(found, sparse=True)
+def _headers_of_file(layer: Layer, place: FileRange) -> list[Entry]:
     try:
         with open_range(place) as file:
-            at = 0
-            while at < place.length:
-                piece = os.pread(file.fileno(), min(_WINDOW, place.length - at), place.offset + at)
-                if not piece:
-                    break
-                reader.feed(piece)
-                passed = min(reader.skippable, place.length - at - len(piece))
-                reader.skip(passed)
-                at += len(piece) + passed
-        reader.finish()
+            return _read_headers(
+                layer, lambda at, size: os.pread(file.fileno(), size, place.offset + at)
+            )
     except OSError as error:
         raise FileUnreadable(place.path, error) from error
+
+
+def _read_headers(layer: Layer, read: Callable[[int, int], bytes]) -> list[Entry]:
+    """Read a tar's headers, and pass over what is between them."""
+    found, size, at = EntryList(), layer.blob.size, 0
+    reader = TarReader(found, sparse=True)
+    try:
+        while at < size and (piece := read(at, min(_WINDOW, size - at))):
+            reader.feed(piece)
+            passed = min(reader.skippable, size - at - len(piece))
+            reader.skip(passed)
+            at += len(piece) + passed
+        reader.finish()
     except ValueError as error:
         raise LayerBroken(layer.digest, str(error)) from error
     return found.entries

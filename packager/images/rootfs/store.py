@@ -1,8 +1,9 @@
 """Listings of layers that were read, on disk: one small file for each, by the layer's digest.
 
 What is in it was read from a layer whose digest was compared, or from an index that the image's
-manifest names by digest.  A file that is damaged, or of another format, is as good as none; one
-that cannot be written is left out.
+manifest names by digest.  Of a plain tar on this machine, whose headers alone were read, the name
+says also which file it was and when it was last written.  A listing that is damaged, or of another
+format, is as good as none; one that cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from packager.core.units import MIB
 from packager.errors import OutputFailed
 from packager.files.atomic import read_regular, write_atomically
-from packager.images.rootfs.listing import LISTING_FORMAT, Entry, read_listing, write_listing
+from packager.images.rootfs.listing import LISTING_FORMAT
 
 MAX_BYTES = 256 * MIB  # of all files; those that were not used for longest go
 _MAX_FILE = 64 * MIB
@@ -26,30 +27,28 @@ class ListingStore:
     def __init__(self, directory: Path) -> None:
         self._root = directory / f"v{LISTING_FORMAT}"
 
-    def get(self, digest: str) -> list[Entry] | None:
-        """Return the entries of a layer; None where they are not known."""
-        path = self._path(digest)
+    def get(self, name: str) -> bytes | None:
+        """Return the listing of a name as it was put; None where there is none."""
+        path = self._path(name)
         try:
             document = read_regular(path, _MAX_FILE)
-            entries = read_listing(digest, document)
-        except (OSError, ValueError, TypeError, LookupError, AttributeError):
-            return None  # not there, cut off, or not what was written
+        except OSError:
+            return None
         with suppress(OSError):
             os.utime(path)
-        return entries
+        return document
 
-    def put(self, digest: str, entries: list[Entry]) -> None:
-        """Keep the entries of a layer."""
-        document = write_listing(digest, entries)
+    def put(self, name: str, document: bytes) -> None:
+        """Keep a listing."""
         if len(document) > _MAX_FILE:
             return
         with suppress(OSError, OutputFailed):
             self._root.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path(digest), document)
+            write_atomically(self._path(name), document)
             self._shrink()
 
-    def _path(self, digest: str) -> Path:
-        return self._root / digest.removeprefix("sha256:")
+    def _path(self, name: str) -> Path:
+        return self._root / name.removeprefix("sha256:")
 
     def _shrink(self) -> None:
         """Remove what was not used for longest, beyond the bound."""

@@ -9,19 +9,21 @@ Source: the OCI image specification 1.1, layer.md, and containerd's pkg/archive/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
+from itertools import takewhile
 from typing import TypeVar
 
 from packager.core.units import MIB
 from packager.core.values import dataclass
-from packager.images.rootfs.listing import Entry
+from packager.images.rootfs.listing import Entry, Subtrees
 from packager.images.rootfs.node import Node, Path
 
 MAX_FILES = 2**21  # of an image
 MAX_TEXT = 192 * MIB  # bytes of names of an image
 MAX_LINKS = 40  # that are followed in one path: Linux' limit
 _MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
+_USUAL: Path = (b"opt", b"packager")  # where our files go: mostly nothing else is asked for
 _NO_ENTRY = Node(kind="directory", mode=0o755)  # as engines make a directory without an entry
 
 
@@ -34,6 +36,7 @@ class Directory:
 
 
 Found = Directory | Node | None
+Answer = TypeVar("Answer")
 _Kept = TypeVar("_Kept", bound=Directory | Node)
 
 
@@ -50,10 +53,23 @@ class PathBlocked(ValueError):
     """A path leads nowhere: through a file, or through links without end."""
 
 
-class FileTree:
-    """The files of an image. Raises `ValueError` for layers that engines could not unpack."""
+class OutsideTree(Exception):
+    """Something was asked of a path that the tree was made without."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(show(path))
+
+
+class FileTree:
+    """The files of an image. Raises `ValueError` for layers that engines could not unpack.
+
+    With `wanted` it holds what is at these paths, above and below them, and raises `OutsideTree`
+    where another is met.
+    """
+
+    def __init__(self, wanted: Subtrees = None) -> None:
+        self._wanted = wanted
         self.root = Directory()
         self.removed: set[Path] = set()  # by a mark of any layer; `hidden` likewise
         self.hidden: set[Path] = set()  # directories whose lower content a layer hides
@@ -92,6 +108,8 @@ class FileTree:
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, Directory | Node]]:
         """Yield what is at a path and all below it: parents first, names sorted."""
+        if self._wanted is not None and not any(path[: len(one)] == one for one in self._wanted):
+            raise OutsideTree(path)
         found = self.locate(path, follow_last=False)
         waiting: list[tuple[Path, Directory | Node]] = []
         if found.found is not None:
@@ -123,6 +141,8 @@ class FileTree:
                     done.pop()
                     stack.pop()
                 continue
+            if self._wanted is not None:
+                self._check_held(done, part, waiting)
             found = here.names.get(part) if here is not None else None
             is_link = isinstance(found, Node) and found.kind == "symlink"
             if is_link and (waiting or follow_last):
@@ -137,6 +157,13 @@ class FileTree:
             done.append(part)
             stack.append(found)
         return done, stack
+
+    def _check_held(self, done: list[bytes], part: bytes, waiting: list[bytes]) -> None:
+        """Raise `OutsideTree` for a path that this tree was made without."""
+        path = (*done, part)
+        if not any(path[: len(one)] == one[: len(path)] for one in self._wanted or ()):
+            further = takewhile(lambda name: name not in (b"", b".", b".."), reversed(waiting))
+            raise OutsideTree((*path, *further))
 
     def _take_mark(self, path: Path) -> None:
         parents, name = path[:-1], path[-1]
@@ -196,6 +223,25 @@ class FileTree:
             self._last = (), self.root  # it may lie below what goes
         parent.names[name] = what
         return what
+
+
+class ImageFiles:
+    """The files of an image, of which those alone are looked at that a question is about."""
+
+    def __init__(self, load: Callable[[Subtrees], FileTree] = FileTree) -> None:
+        self._load = load
+        self._wanted: frozenset[Path] = frozenset({_USUAL})
+        self._tree: FileTree | None = None
+
+    def ask(self, question: Callable[[FileTree], Answer]) -> Answer:
+        """Return the answer; the tree is made anew as often as it meets another path."""
+        while True:
+            try:
+                self._tree = self._tree or self._load(self._wanted)
+                return question(self._tree)
+            except OutsideTree as outside:
+                self._wanted |= {outside.path}
+                self._tree = None
 
 
 def parts_of(path: str) -> Path:

@@ -61,3 +61,20 @@ def test_repositories_that_have_the_layers_too_are_told(packager: Packager, tmp_
     assert [layer["seen_in"] for layer in found["layers"]] == [[other]] * 4 + [[]]
     assert found["seen_in"] == {other: found["size"] - found["roles"]["config"]}
     assert f"seen       8.6 MB in {other}" in text
+
+
+def test_files_of_an_image_are_listed_as_a_container_sees_them(packager: Packager) -> None:
+    packager(*BUILD, "--output", "oci:out")
+    listed = ("inspect", "oci:out", "--files")
+
+    lines = packager(*listed, "/opt/packager/serving", status=0).out.splitlines()
+    found = packager(*listed, "/", "--format", "json", status=0).document["files"]
+
+    assert [line.split()[0] for line in lines] == [
+        "mode",
+        "drwxr-xr-x",
+        *["-rw-r--r--"] * (len(lines) - 2),
+    ]
+    sizes = {one["path"]: one["size"] for one in found}
+    assert sizes["/opt/packager/model/config.json"] == (TINY / "config.json").stat().st_size
+    assert "has nothing at '/opt/nowhere'" in packager(*listed, "/opt/nowhere", status=66).err

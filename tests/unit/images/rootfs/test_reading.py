@@ -16,7 +16,7 @@ from packager.images.rootfs import listing
 from packager.images.rootfs.node import Node
 from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.store import ListingStore
-from packager.images.rootfs.tree import Directory, FileTree, show
+from packager.images.rootfs.tree import Directory, FileTree, ImageFiles, parts_of, show
 from packager.images.rootfs.unpacking import LayerBroken
 from tests.support.cases import cases_of
 from tests.support.indexed_layers import estargz, zstd_chunked
@@ -105,9 +105,37 @@ def test_of_a_plain_tar_here_the_headers_are_read(tmp_path: Path) -> None:
     place = FileRange(path=str(tmp_path / "tar"), offset=0, length=len(tar))
     layer = replace(layer_of(tar), blob=Blob((place,)))
 
-    found = LayerReader(unreadable).tree_of("base", [layer])
+    store = ListingStore(tmp_path / "store")
+
+    found = LayerReader(unreadable, store).tree_of("base", [layer])
 
     assert seen(found) == seen(read(layer_of(tar)))
+    other = tar_of(file("other", b"x" * 3_000_000), file("b"), directory("c"))
+    (tmp_path / "tar").write_bytes(other)  # in its place, of the same size
+    assert "/other" in seen(LayerReader(unreadable, store).tree_of("base", [layer]))
+
+
+def test_what_is_asked_of_one_path_needs_no_other(tmp_path: Path) -> None:
+    """A link, a removal and a hard link lead to more; the answer is that of the whole tree."""
+    layers = [
+        layer_of(tar_of(*members), "gzip")
+        for members in (
+            [directory("usr", mode=0o700), file("usr/x/y"), symlink("opt/packager", "../l/p")],
+            [symlink("l", "/srv/./q"), file("srv/q/p/.wh.b"), file("etc/a", b"abc")],
+            [hard_link("srv/q/p/a", "etc/a"), directory("srv/q/p", mode=0o711), file("usr/.wh.x")],
+        )
+    ]
+    reader = LayerReader(BlobReader().chunks, ListingStore(tmp_path))
+    files = ImageFiles(lambda wanted: reader.tree_of("base", layers, wanted))
+    path = parts_of("/opt/packager/a")
+
+    def ask(tree: FileTree) -> object:
+        place = tree.locate(path)
+        return place.path, place.found, [*tree.files_below(parts_of("/srv"))]
+
+    assert files.ask(ask) == ask(reader.tree_of("base", layers))
+    assert files.ask(lambda tree: tree.locate(path).path) == parts_of("/srv/q/p/a")
+    assert b"usr" not in files.ask(lambda tree: tree.root.names)
 
 
 @pytest.mark.parametrize("indexed", [estargz, zstd_chunked])

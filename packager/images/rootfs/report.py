@@ -1,0 +1,68 @@
+"""Files of an image, for people and programs."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packager.core.text import escape
+from packager.errors import NotFound
+from packager.images.rootfs.node import Node, NodeKind, Path
+from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, parts_of, show
+from packager.reports.text import table_lines
+
+_FORMATS: Mapping[NodeKind, int] = {
+    "file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK,
+    "character": stat.S_IFCHR, "block": stat.S_IFBLK, "fifo": stat.S_IFIFO,
+}  # fmt: skip
+
+
+def files_document(reference: str, tree: FileTree, below: str) -> dict[str, Any]:
+    """Return the files of an image at a path and below it; raise `NotFound` where none is."""
+    files = [
+        {
+            "path": show(path),
+            "kind": node.kind,
+            "mode": f"{node.mode:04o}",
+            "uid": node.uid,
+            "gid": node.gid,
+            "size": node.size if node.kind == "file" else None,
+            "target": _text(node.target) if node.kind == "symlink" else None,
+        }
+        for path, node in _files(reference, tree, below)
+    ]
+    return {"reference": reference, "files": files}
+
+
+def files_text(reference: str, tree: FileTree, below: str) -> str:
+    """Return the same as lines: mode, owner, bytes and path, as `ls -ln` shows them."""
+    rows = [
+        (
+            stat.filemode(_FORMATS[node.kind] | node.mode),
+            f"{node.uid}:{node.gid}",
+            f"{node.size:,}" if node.kind == "file" else "",
+            escape(show(path) + (f" -> {_text(node.target)}" if node.target else "")),
+        )
+        for path, node in _files(reference, tree, below)
+    ]
+    return "\n".join(table_lines(("mode", "owner", "bytes", "path"), rows))
+
+
+def _files(reference: str, tree: FileTree, below: str) -> Iterator[tuple[Path, Node]]:
+    try:
+        place = tree.locate(parts_of(below))
+    except PathBlocked as error:
+        raise _missing(reference, below) from error
+    if place.found is None:
+        raise _missing(reference, below)
+    for path, found in tree.walk(place.path):
+        yield path, found.node if isinstance(found, Directory) else found
+
+
+def _missing(reference: str, below: str) -> NotFound:
+    return NotFound(f"{reference!r} has nothing at {below!r}", hint="`--files /` lists all of it")
+
+
+def _text(target: bytes) -> str:
+    return target.decode("utf-8", "surrogateescape")
