@@ -29,7 +29,7 @@ class TimelyResponse(http.client.HTTPResponse):
     def begin(self) -> None:
         """Read the head, all of it in one wait."""
         super().begin()
-        self._timely.is_body = True
+        self._timely.begin_body()
 
 
 class _Timely(io.RawIOBase):
@@ -41,6 +41,11 @@ class _Timely(io.RawIOBase):
         self._until = time.monotonic() + (self._patience_s or 0.0)  # for the head
         self._got = 0
         self.is_body = False
+
+    def begin_body(self) -> None:
+        """Count from here on: what the head took is not of the first piece's time."""
+        self.is_body = True
+        self._got, self._waited_s = 0, 0.0
 
     def readable(self) -> bool:
         return True

@@ -19,6 +19,7 @@ from packager.core.startup import PHASES, OneStart, PhaseName
 from packager.core.text import quote_answer
 from packager.core.values import dataclass
 from packager.errors import SmokeFailed
+from packager.remote.pools import timely
 from packager.serving.containers import log_of, running, wait_for_ping
 from packager.serving.openai import BadAnswer, Server
 from packager.serving.opening import MeasuredServer
@@ -74,7 +75,7 @@ class Starter:
         runs: float,
     ) -> OneStart:
         wait_for_ping(
-            urllib3.PoolManager(retries=False),
+            timely(urllib3.PoolManager(retries=False)),
             container,
             url,
             self.deadline_s,

@@ -79,6 +79,32 @@ class CachePlace:
             for one in found
         )
 
+    def listed_with_shared(self, kind: str | None = None) -> tuple[EntrySummary, ...]:
+        """List the entries here and those of shared stores, which are read one by one."""
+        here = self.listed(kind)
+        known = {(one.kind, one.key) for one in here}
+        found = [one for one in self.cache.store.list(kind) if (one.kind, one.key) not in known]
+        keys = sorted({*self._keys(), *(one.key for one in found)})
+        return (
+            *here,
+            *(
+                EntrySummary(
+                    kind=one.kind,
+                    key=one.key,
+                    shown=unique_start(one.key, keys),
+                    model=one.labels.get("model", ""),
+                    bytes=sum({output.sha256: output.size for output in one.outputs}.values()),
+                    built_at=one.built_at,
+                    used_at=one.built_at,
+                    build_s=one.build_s,
+                    pinned=False,
+                    signed=bool(one.signatures),
+                    shared=True,
+                )
+                for one in found
+            ),
+        )
+
     def find(self, start: str) -> Address:
         """Find the one entry whose key begins so, here or in a shared store."""
         start = start.strip().lower().removeprefix("sha256:")

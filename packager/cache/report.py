@@ -289,7 +289,7 @@ def span(seconds: float) -> str:
 
 
 def _marks(one: EntrySummary) -> tuple[tuple[str, bool], ...]:
-    return (("pinned", one.pinned), ("signed", one.signed))
+    return (("shared", one.shared), ("pinned", one.pinned), ("signed", one.signed))
 
 
 def _value(value: object) -> str:

@@ -7,6 +7,7 @@ arguments.  What is no text, number, list or mapping is an empty text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from packager.check.yaml_nodes import MAX_DEPTH, MAX_NODES, Node
@@ -14,7 +15,7 @@ from packager.core.documents import NotStrict
 
 TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?(?:\*/|\Z))"
-    r"|<<-?(?P<heredoc>[A-Za-z_]\w*)[ \t]*\n(?P<body>.*?)\n[ \t]*(?P=heredoc)(?=\n|$)"
+    r"|<<-?(?P<heredoc>[A-Za-z_]\w*)[ \t]*\n"
     r'|"(?P<text>(?:\\.|[^"\\\n])*)"'
     r"|(?P<number>-?\d+(?:\.\d+)?)"
     r"|(?P<word>[A-Za-z_][\w.-]*(?:\[[\w\"*]*\][\w.]*)*)"
@@ -22,6 +23,8 @@ TOKEN = re.compile(
     r"|(?P<other>.)",
     re.DOTALL,
 )
+TO_CLOSE = re.compile(r'(?:\\.|[^"\\\n])*', re.DOTALL)
+END_MARK = re.compile(r"^[ \t]*(?P<name>[A-Za-z_]\w*)$", re.MULTILINE)
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 OPENS = {"{": "}", "[": "]", "(": ")"}
 
@@ -93,16 +96,49 @@ def _put(inner: Node, key: list[Node | None], node: Node) -> None:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int, int]]:
-    line, begun = 1, 0
-    for found in TOKEN.finditer(text):
-        column = found.start() - begun + 1
+    line, begun, at = 1, 0, 0
+    ends, unclosed = _EndMarks(text), 0
+    while (found := TOKEN.match(text, at)) is not None:
+        if found[0] == '"':
+            # What follows is no text either, up to where this one would have had to end.
+            unclosed = TO_CLOSE.match(text, at + 1).end()  # type: ignore[union-attr]
+        column, end = found.start() - begun + 1, found.end()
         if found["heredoc"]:
-            yield found["body"], "heredoc", line, column
+            body = end
+            last, end = ends.behind(found["heredoc"], end)
+            yield text[body : max(body, last)], "heredoc", line, column
         elif found["text"] is not None:
             text_ = re.sub(r"\\(.)", lambda one: ESCAPES.get(one[1], one[1]), found["text"])
             yield text_, "text", line, column
         elif found.lastgroup in {"number", "word", "mark"}:
             yield found[0], str(found.lastgroup), line, column
-        if "\n" in found[0]:
-            line += found[0].count("\n")
-            begun = found.start() + found[0].rfind("\n") + 1
+        if newlines := text.count("\n", at, end):
+            line += newlines
+            begun = text.rfind("\n", at, end) + 1
+        at = end
+        while at < unclosed and text[at] == '"':
+            at += 1
+
+
+class _EndMarks:
+    """Lines that may end a heredoc, found once: there may be as many that begin one."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._places: dict[str, list[tuple[int, int]]] | None = None
+
+    def behind(self, name: str, start: int) -> tuple[int, int]:
+        """Return where the body ends that begins at `start`, and where its end mark does.
+
+        Raises `NotStrict` where there is none.
+        """
+        if self._places is None:
+            self._places = {}
+            for mark in END_MARK.finditer(self._text):
+                places = self._places.setdefault(mark["name"], [])
+                places.append((mark.start() - 1, mark.end()))
+        places = self._places.get(name, [])
+        place = bisect_left(places, (start - 1, 0))
+        if place == len(places):
+            raise NotStrict(f"a text that begins with <<{name[:40]} has no end")
+        return places[place]

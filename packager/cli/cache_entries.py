@@ -28,7 +28,7 @@ from packager.errors import NotFound, UsageError
 @cache_place_options
 @format_option
 def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
-    """List the entries on this machine.
+    """List the entries on this machine, and of shared stores that --cache-shared names.
 
     \b
     packager cache ls --sort size
@@ -41,8 +41,10 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
         "size": lambda one: -one.bytes,
         "model": lambda one: (one.model, -one.built_at),
     }
+    asks_others = bool(given["cache_shared"])
     with opened_place(given) as (place, _):
-        found = sorted(place.listed(kind), key=orders[sort])
+        listed = place.listed_with_shared if asks_others else place.listed
+        found = sorted(listed(kind), key=orders[sort])
     if output_format == "json":
         print_json([asdict(one) for one in found])
     else:

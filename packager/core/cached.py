@@ -51,6 +51,7 @@ class EntrySummary:
     build_s: float
     pinned: bool
     signed: bool
+    shared: bool = False  # in a shared store alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

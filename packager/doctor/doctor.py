@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -18,14 +17,14 @@ from packager.catalog.containers import containers
 from packager.catalog.drivers import cuda_drivers, runs_on
 from packager.catalog.machine import describe_machine, nvidia_driver
 from packager.core.devices import Gpus
-from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
 from packager.core.values import dataclass
 from packager.core.versions import version_key
 from packager.errors import PackagerError
-from packager.files.atomic import home_dir, read_regular
+from packager.files.atomic import home_dir
 from packager.images.docker_engine import connect_engine
+from packager.images.registry.credentials import BadCredentialsFile, listed_logins
 from packager.steps.tools.environments import Installed
 
 _ENOUGH_DISK_BYTES = 10 * 10**9  # the embedded serving base takes 2-3 GB, twice while it is built
@@ -192,21 +191,17 @@ _SBIN = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 def _registry_logins(environment: Mapping[str, str]) -> Check:
-    home = Path(environment.get("DOCKER_CONFIG") or home_dir() / ".docker")
-    hosts: set[str] = set()
-    with suppress(OSError, NotStrict):
-        document = parse_object(read_regular(home / "config.json", MAX_BYTES))
-        for name in ("auths", "credHelpers"):
-            listed = document.get(name)
-            hosts |= listed.keys() if isinstance(listed, dict) else set()
-        if isinstance(store := document.get("credsStore"), str):
-            hosts.add(f"all through docker-credential-{store}")
+    try:
+        hosts = sorted(set(listed_logins(environment)))
+        found, fix = ", ".join(hosts) or "none", "docker login HOST (or skopeo login)"
+    except BadCredentialsFile as error:
+        hosts, found, fix = [], error.message, error.hint
     return Check(
         name="registry logins",
         status="ok" if hosts else "missing",
-        found=", ".join(sorted(hosts)) or f"none in {home / 'config.json'}",
+        found=found,
         needed_for="pushing to a registry that wants a login",
-        fix="" if hosts else "docker login HOST (or skopeo login --authfile)",
+        fix="" if hosts else fix,
     )
 
 

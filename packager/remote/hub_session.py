@@ -21,6 +21,7 @@ from packager.core.text import remember_headers
 from packager.core.values import dataclass
 from packager.errors import PackagerError, ProtocolFailed, Unavailable
 from packager.remote.resume import CHUNK, STALL_S, WrongContent
+from packager.remote.timely_streams import make_timely
 
 TIMEOUT_S = 30.0  # to connect, and for each piece
 LONGEST_ANSWER = 32 * 1024 * 1024  # bytes; the list of a model with 60 000 files has some 15 MB
@@ -121,6 +122,7 @@ class _LimitedClients:
 
     def __call__(self) -> Any:
         client = self._make()
+        make_timely(client)
         client.event_hooks = {
             **client.event_hooks,
             "request": [*client.event_hooks.get("request", ()), _remember_credentials],

@@ -11,6 +11,7 @@ from packager.core.documents import MAX_BYTES, shorten
 from packager.core.text import quote_answer
 from packager.core.values import dataclass
 from packager.errors import SmokeFailed
+from packager.remote.pools import timely
 from packager.run.clients import CHAT, COMPLETIONS, INVOCATIONS, Address, Endpoint, body_for
 from packager.run.containers import Started, engine_errors
 from packager.serving.containers import log_of, reason_of, wait_for_ping
@@ -38,7 +39,7 @@ def wait_until_ready(server: Started, deadline_s: float, say: Callable[[str], No
     What is printed for clients is what was answered: a chat where the model has a template.
     """
     began = time.monotonic()
-    http = urllib3.PoolManager(retries=False)
+    http = timely(urllib3.PoolManager(retries=False))
     try:
         with engine_errors():
             wait_for_ping(http, server.container, server.url, deadline_s, say)
@@ -54,7 +55,7 @@ def answers(url: str) -> bool:
     if not url:
         return False
     try:
-        http = urllib3.PoolManager(retries=False)
+        http = timely(urllib3.PoolManager(retries=False))
         return http.request("GET", f"{url}/ping", timeout=_PING_S).status == 200
     except urllib3.exceptions.HTTPError:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,7 @@ from aiohttp import web
 from packager.serve.asked import this_request
 from packager.serve.refusals import BodyTooLarge, BodyTooSlow, ClientGone, UnreadableBody
 
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # by its first bytes
 MAX_HELD_BYTES = 512 * 1024 * 1024  # of bodies, and of answers of containers, of all requests
 
 
@@ -59,22 +61,49 @@ async def body_of(request: web.Request, most_bytes: int, most_s: float) -> bytes
 
 
 async def read_limited(request: web.Request, most_bytes: int, most_s: float) -> bytes:
-    """Read a body, of which no more is held than `most_bytes` and one piece.
+    """Read a body and unpack it; no more of it is held than `most_bytes` and one piece.
 
     Raises `BodyTooLarge`, `BodyTooSlow`, `ClientGone`, and `UnreadableBody` where it is not packed
     as its headers say.
     """
-    body = bytearray()
+    body, unpack = bytearray(), _Unpacking(request.headers.get("Content-Encoding", ""))
     try:
         async with asyncio.timeout(most_s):
             async for piece in request.content.iter_any():
-                body += piece
+                body += unpack.feed(piece, most_bytes + 1 - len(body))
                 if len(body) > most_bytes:
                     raise BodyTooLarge(f"the request's body has more than {most_bytes} bytes")
+        unpack.finish()
     except TimeoutError:
         raise BodyTooSlow("the request's body did not arrive in time") from None
-    except web.RequestPayloadError:
+    except (web.RequestPayloadError, zlib.error):
         raise UnreadableBody("the request's body is not packed as its headers say") from None
     except ConnectionError:
         raise ClientGone("the connection ended within the request's body") from None
     return bytes(body)
+
+
+class _Unpacking:
+    """Unpacks a body that is packed as its header says: with gzip, deflate, or not at all."""
+
+    def __init__(self, encoding: str) -> None:
+        self._name = encoding.strip().lower()
+        if self._name not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise UnreadableBody(
+                f"the request's body is packed as {encoding[:40]!r}; send gzip, deflate or neither"
+            )
+        self._inner = None if self._name in ("", "identity") else zlib.decompressobj(_GZIP_OR_ZLIB)
+
+    def feed(self, data: bytes, most: int) -> bytes:
+        """Return what becomes of a piece, at most so many bytes; raises `zlib.error`."""
+        if self._inner is None:
+            return data
+        found = self._inner.decompress(data, most)
+        if self._inner.unused_data:
+            raise zlib.error("something follows")
+        return found
+
+    def finish(self) -> None:
+        """Raise `zlib.error` where the packing has not come to its end."""
+        if self._inner is not None and not self._inner.eof:
+            raise zlib.error("it is cut off")

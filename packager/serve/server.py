@@ -158,6 +158,7 @@ async def run_server(
         keepalive_timeout=idle_s,  # also of a connection whose first request never ends
         lingering_time=2.0,
         shutdown_timeout=grace_s,
+        auto_decompress=False,  # it takes a body that ends within its packing for a shorter one
     )
     await runner.setup()
     try:

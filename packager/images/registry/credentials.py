@@ -75,6 +75,19 @@ def find_credentials(
     return ecr_credentials(host) if is_ecr(host) else None
 
 
+def listed_logins(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names that files hold credentials or helpers for; nothing is asked of a helper.
+
+    Raises `BadCredentialsFile`.
+    """
+    for _, document in _documents(environment):
+        for table in ("auths", "credHelpers"):
+            listed = document.get(table)
+            yield from listed if isinstance(listed, dict) else ()
+        if isinstance(store := document.get("credsStore"), str):
+            yield f"all through docker-credential-{store}"
+
+
 def _documents(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what each place holds, the first first, and how messages call it."""
     if explicit := environment.get("REGISTRY_AUTH_FILE"):

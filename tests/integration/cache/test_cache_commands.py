@@ -119,6 +119,9 @@ def test_machines_share_through_a_bucket(cache: Cache, monkeypatch: pytest.Monke
         assert run([*build, *shared]) == 0
         assert run([*build, *shared, "--cache-dir", "second"]) == 0
         key = cache.keys()[0]
+        (listed,) = cache.told("ls", "--cache-dir", "third", *shared)
+        assert (listed["key"], listed["shared"]) == (key, True)
+        assert cache.told("ls", "--cache-dir", "third") == []
         far = cache("show", key, "--cache-dir", "third", *shared)
 
     totals = cache.told("stats", "--cache-dir", "second")["totals"]

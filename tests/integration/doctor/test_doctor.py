@@ -24,6 +24,14 @@ def test_a_broken_docker_configuration_is_no_login(tmp_path: Path, content: str)
     assert check.status == "missing"
 
 
+def test_logins_of_podman_are_found_as_a_push_finds_them(tmp_path: Path) -> None:
+    (tmp_path / "containers").mkdir()
+    (tmp_path / "containers" / "auth.json").write_text('{"auths": {"host/team": {"auth": "YTpi"}}}')
+    places = {"HOME": str(tmp_path / "none"), "XDG_RUNTIME_DIR": str(tmp_path)}
+
+    assert check_of("registry logins", places, tmp_path).found == "host/team"
+
+
 def test_an_unreadable_home_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = tmp_path / "home"
     exists = Path.exists

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import resource
 import threading
@@ -141,6 +142,25 @@ def test_a_packed_body_is_counted_whole(server: ApiServer, monkeypatch: pytest.M
 
     assert (busy.status, busy.document["__type"]) == (400, "ThrottlingException")
     assert post(server.port, b"{}").status == 200
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(b"{}")[:10]),
+        ("gzip", gzip.compress(b"{}")[:-4]),
+        ("gzip", gzip.compress(b"{}") + b"{}"),
+        ("gzip", b""),
+        ("deflate", b"{}"),
+        ("br", b"{}"),
+    ],
+)
+def test_a_body_that_is_not_packed_as_said_is_refused(
+    server: ApiServer, encoding: str, body: bytes
+) -> None:
+    answer = post(server.port, body, Content_Encoding=encoding)
+
+    assert (answer.status, answer.document["__type"]) == (400, "SerializationException")
 
 
 def test_a_bug_is_told_without_details(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,18 @@ def test_a_large_answer_may_take_as_long_as_it_moves() -> None:
     assert time.monotonic() - started > 2 * PATIENCE_S
 
 
+def test_the_wait_for_the_head_is_not_of_the_first_piece() -> None:
+    answer, theirs = answer_of(b"")
+    with theirs:
+        for part in (HEAD % 5, b"hello"):
+            late = threading.Timer(0.2, theirs.sendall, (part,))
+            late.start()
+            answer.begin() if part != b"hello" else None
+            late.join()
+
+        assert answer.read() == b"hello"
+
+
 def test_a_byte_now_and_then_is_no_answer() -> None:
     answer, theirs = answer_of(HEAD % 1000)
     dribble = threading.Thread(target=send_slowly, args=(theirs, 1000, 0.02))
