@@ -1,8 +1,8 @@
-"""Which kinds of layers a version of an engine has kernels for: caches by attention, experts.
+"""Which kinds of layers a version of an engine has kernels for: attention and its cache, experts.
 
-A parser takes every name of a cache's type, and a device may have a format that the engine uses
-in linear layers alone.  `data/capabilities.json` is read from the engines' sources by
-`scripts/engine-capabilities`; a row holds until the next version there.
+A parser takes every name of a backend and of a cache's type, and a device may have a format that
+the engine uses in linear layers alone.  `data/capabilities.json` is read from the engines' sources
+by `scripts/engine-capabilities`; a row holds until the next version there.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from packager.engines.schema import ENGINES, find_schema
 from packager.findings import Finding
 
 TABLE = ENGINES.parent / "capabilities.json"
-CACHE_DTYPE = "kv-cache-dtype"
+CACHE_DTYPE, BACKEND = "kv-cache-dtype", "attention-backend"
 WHOLE = frozenset({"auto", "float16", "bfloat16"})  # that every attention keeps
-WORDS = {"heads": "keys and values for each head", "mla": "one latent for all heads"}
+WORDS = {
+    "heads": "a model with keys and values for each head",
+    "mla": "a model with one latent for all heads",
+    "mla-sparse": "a model whose latents are chosen by an index",
+}
+
+Options = Mapping[str, str | bool]
 
 
 def check_capability(
     who: str,
     engine: str,
     version: str,
-    options: Mapping[str, str | bool],
+    options: Options,
     facts: Facts,
     *,
     spelled: str = CACHE_DTYPE,
 ) -> Iterator[Finding]:
-    """Find a type of cache, and experts, that no kernel of this version computes on GPUs of NVIDIA.
+    """Find attention, types of cache and experts that no kernel of a version computes on NVIDIA.
 
     `options` are by the engine's own names; `facts` are those of rules.  What is not known is not
     judged: a version older than the table, a model or a device that nobody named.
@@ -40,25 +46,57 @@ def check_capability(
     row = _row(engine, version)
     if facts.get("device", "nvidia") != "nvidia":
         return
-    kind, dtype = str(facts.get("attention", "")), options.get(CACHE_DTYPE, "auto")
-    caches = row.get("cache", {})
-    types = {one for of in caches if of.startswith(kind) for one in caches[of]} | WHOLE
-    if kind in WORDS and caches and dtype not in types and dtype in _taken(engine, version):
-        message = (
-            f"{who} {version} has no attention that keeps a cache of {spelled!r} {dtype} "
-            f"for a model with {WORDS[kind]}"
-        )
-        hint = f"it takes {', '.join(sorted(types))}"
-        yield Finding("error", "kv-dtype-unsupported", message, hint)
+    who, capability = f"{who} {version}", facts.get("compute_capability")
+    kind, named = str(facts.get("attention_kind", "")), str(options.get(BACKEND, "")).upper()
+    known: Mapping[str, Any] = row.get("attention", {})
+    able = {name: one for name, one in known.items() if kind in WORDS and one["kind"] == kind}
+    if known and kind in WORDS:
+        here = {name: one for name, one in able.items() if _runs_on(one, capability)}
+        if (named in known and named not in here) or not here:
+            yield _no_attention(who, kind, named if named in known else "", here, facts)
+        else:
+            kept = [here[named]] if named in here else [*here.values()]
+            types = {dtype for one in kept for dtype in one["cache"]} | WHOLE
+            dtype = options.get(CACHE_DTYPE, "auto")
+            if dtype not in types and dtype in _taken(engine, version):
+                with_it = f" with {named}" if named in here else ""
+                message = f"{who} has no attention that keeps a cache of {spelled!r} {dtype} for "
+                message += f"{WORDS[kind]}{with_it}"
+                hint = f"it takes {', '.join(sorted(types))}"
+                yield Finding("error", "kv-dtype-unsupported", message, hint)
     least = row.get(str(facts.get("weight_format", "")), {}).get("experts", 0.0)
-    capability = facts.get("compute_capability")
     if facts.get("experts") and isinstance(capability, int | float) and capability < least:
         message = (
-            f"{who} {version} has no kernel for experts in FP8 on a device of compute capability "
+            f"{who} has no kernel for experts in FP8 on a device of compute capability "
             f"{capability:g}, where it computes linear layers alone with such weights"
         )
         hint = f"choose an instance of compute capability {least:g} or more, or --family vllm"
         yield Finding("error", "format-unsupported", message, hint)
+
+
+def _no_attention(
+    who: str, kind: str, named: str, here: Mapping[str, Any], facts: Facts
+) -> Finding:
+    """Return why no backend computes a model's attention on a device, or not the one asked for."""
+    capability = facts.get("compute_capability")
+    device = f" on a device of compute capability {capability:g}" if capability else ""
+    what = f"{named} of {BACKEND!r}" if named else "no attention backend"
+    does = "does not compute" if named else "computes"
+    message = f"{who}: {what} {does} {WORDS[kind]}{device}"
+    hint = f"it has {', '.join(sorted(here))}" if here else "choose a newer instance"
+    return Finding("error", "attention-unsupported", message, hint)
+
+
+def _runs_on(backend: Mapping[str, Any], capability: object) -> bool:
+    """Report whether a backend takes a device; an unknown device is not judged."""
+    every = {one for row in _table().values() for one in _devices(row)}
+    return capability not in every or capability in backend["devices"]
+
+
+def _devices(rows: Mapping[str, Any]) -> Iterator[float]:
+    for row in rows.values():
+        for one in row.get("attention", {}).values():
+            yield from one["devices"]
 
 
 def _taken(engine: str, version: str) -> tuple[str, ...]:

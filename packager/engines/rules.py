@@ -108,12 +108,22 @@ def model_facts(profile: ModelProfile) -> Facts:
         "vocab_size": profile.vocab_size,
         "experts": profile.experts,
         "attention": profile.attention,
+        "attention_kind": _attention_kind(profile),
         "has_states": profile.state_bytes > 0,
         "has_tower": profile.tower_bytes > 0,
         "model_dtype": profile.dtype,
         "quantization": profile.quantization,
         "weight_format": profile.weight_format,
     }
+
+
+def _attention_kind(profile: ModelProfile) -> str:
+    """Return whose kernels compute the attention: heads, mla, mla-sparse; "" where others do."""
+    kinds = {group.kind for group in profile.kv_groups}
+    has_index = any(group.kind == "mla" and group.entry_bytes for group in profile.kv_groups)
+    if "compressed" in kinds or kinds == {"state"} or (has_index and profile.attention != "mla"):
+        return ""
+    return f"{profile.attention}-sparse" if has_index else profile.attention
 
 
 def device_facts(instance: Instance) -> Facts:

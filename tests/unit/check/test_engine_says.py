@@ -32,7 +32,7 @@ FILES = sorted((DATA / "check").glob("verdicts-*.jsonl"))
 PRETENDED = {
     *("does-not-fit", "tp-not-allowed", "pp-not-allowed", "dp-not-allowed"),
     # Kernels and weights decide, which nobody has there.
-    *("kv-dtype-unsupported", "dtype-unsupported", "draft-mtp-missing"),
+    *("kv-dtype-unsupported", "dtype-unsupported", "draft-mtp-missing", "attention-unsupported"),
 }
 LEAST = 0.99
 

@@ -9,10 +9,12 @@ from packager.engines.rules import Facts
 from packager.errors import PlanRejected
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 
-DENSE: Facts = {"attention": "heads"}
-MLA: Facts = {"attention": "mla"}
+DENSE: Facts = {"attention_kind": "heads"}
+MLA: Facts = {"attention_kind": "mla"}
+SPARSE: Facts = {"attention_kind": "mla-sparse"}
 A100: Facts = {"device": "nvidia", "compute_capability": 8.0}
 H100: Facts = {"device": "nvidia", "compute_capability": 9.0}
+RTX: Facts = {"device": "nvidia", "compute_capability": 12.0}
 EXPERTS: Facts = {"weight_format": "fp8_w8a8", "experts": 128}
 
 
@@ -27,7 +29,11 @@ EXPERTS: Facts = {"weight_format": "fp8_w8a8", "experts": 128}
         ("vllm", "0.33.0", "fp8_inc", DENSE | A100, "kv-dtype-unsupported"),
         ("vllm", "0.33.0", "turboquant_k8v4", MLA, "kv-dtype-unsupported"),
         ("vllm", "0.33.0", "fp8_e5m2", MLA, "kv-dtype-unsupported"),
-        ("vllm", "0.33.0", "fp8_ds_mla", MLA, ""),
+        ("vllm", "0.33.0", "fp8_ds_mla", MLA, "kv-dtype-unsupported"),
+        ("vllm", "0.33.0", "fp8_ds_mla", SPARSE | H100, ""),
+        ("vllm", "0.33.0", "auto", SPARSE | A100, "attention-unsupported"),
+        ("vllm", "0.21.0", "auto", SPARSE | RTX, "attention-unsupported"),
+        ("vllm", "0.33.0", "auto", SPARSE | RTX, ""),
         ("vllm", "0.33.0", "fp8_e5m2", DENSE, ""),
         ("vllm", "0.33.0", "fp8_ds_mla", {}, ""),
         ("vllm", "0.33.0", "fp8_ds_mla", DENSE | {"device": "amd"}, ""),
@@ -46,6 +52,31 @@ def test_what_no_kernel_computes_is_refused(
 ) -> None:
     found = check_capability(engine, engine, version, {"kv-cache-dtype": dtype}, facts)
     assert [one.code for one in found] == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("backend", "facts", "told"),
+    [
+        ("FLASHMLA", DENSE | H100, "vLLM 0.33.0: FLASHMLA of 'attention-backend' does not compute"),
+        ("FLASH_ATTN", MLA | H100, "vLLM 0.33.0: FLASH_ATTN of 'attention-backend' does not"),
+        ("CUTLASS_MLA", MLA | H100, "on a device of compute capability 9"),
+        ("cutlass_mla", MLA | {"compute_capability": 10.0}, ""),
+        (
+            "FLASH_ATTN",
+            DENSE | {"compute_capability": 7.5},
+            "on a device of compute capability 7.5",
+        ),
+        ("FLASHINFER", DENSE, ""),
+        ("FLASHINFER", {"attention_kind": ""}, ""),
+        ("ROCM_ATTN", DENSE | H100, ""),  # of other devices
+    ],
+)
+def test_a_backend_computes_one_kind_of_attention_on_some_devices(
+    backend: str, facts: Facts, told: str
+) -> None:
+    found = check_capability("vLLM", "vllm", "0.33.0", {"attention-backend": backend}, facts)
+    messages = [one.message for one in found]
+    assert [told in one for one in messages] == ([True] if told else [])
 
 
 def test_a_plan_asks_for_the_cache() -> None:
