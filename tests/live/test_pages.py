@@ -64,11 +64,6 @@ def test_nothing_is_hidden_in_the_table_at_the_usual_width(
     assert widths[0] <= widths[1]
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_small(page_of: Callable[[str], Path], name: str) -> None:
-    assert page_of(name).stat().st_size <= 60_000
-
-
 def test_a_page_prints_on_paper(browser: Browser, page_of: Callable[[str], Path]) -> None:
     browser.check_printed(page_of(RANKING), 2, 8)
 

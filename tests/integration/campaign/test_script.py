@@ -109,6 +109,23 @@ def test_a_quantization_that_used_no_gpu_is_not_taken_for_one_that_did(tmp_path:
         Elsewhere(Settings(directory=tmp_path)).quantize("awq", "device")
 
 
+def test_estimates_are_held_within_a_factor_of_two(tmp_path: Path) -> None:
+    one = Campaign(Settings(directory=tmp_path, methods=("fp8-static",)))
+    times = {
+        "quantize-fp8-static-device": (10, 20),
+        "quantize-fp8-static-host": (10, 4.9),
+        "train": (8, 8.4),
+    }
+    for name, (estimated, measured) in times.items():
+        steps = {"x": {"estimated_s": estimated, "measured_s": measured}, "model": {}}
+        one.journal.write(name, {"state": "done", "figures": {"steps": steps}})
+
+    found = one.estimates()
+
+    assert [row["ratio"] for row in found["rows"]] == [2.0, 0.49, 1.05]
+    assert (found["within_factor_2"], found["of"]) == (2, 3)
+
+
 def test_nobodys_cache_reaches_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACKAGER_CACHE_SHARED", "dir:/everybodys")
     one = Campaign(Settings(directory=tmp_path))

@@ -66,6 +66,14 @@ def test_a_process_without_a_result_has_failed(journal: Journal) -> None:
     assert (found["state"], found["why"]) == ("failed", "its process ended with status 7")
 
 
+def test_a_failed_run_discards_the_result_of_an_earlier_one(journal: Journal) -> None:
+    journal.write("twice", {"state": "done", "figures": {}})
+
+    run_limited([sys.executable, "-c", "raise SystemExit(1)"], journal, "twice", 600)
+
+    assert not journal.is_done("twice")
+
+
 def test_a_stage_that_is_done_is_not_run_again(journal: Journal, tmp_path: Path) -> None:
     journal.write("first", {"state": "done", "figures": {"answer": 42}})
     said: list[str] = []

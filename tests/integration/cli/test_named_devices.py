@@ -36,18 +36,6 @@ def test_the_price_of_an_hour_can_be_said(packager: Packager) -> None:
     assert page["predicted"]["points"][0]["usd_per_million"]["F3"]["output"] > 0
 
 
-def test_the_price_that_is_said_wins_over_the_catalogs(packager: Packager) -> None:
-    page = planned(packager, "ml.g5.xlarge", "--usd-per-hour", "0.7")
-
-    assert page["instance"]["price_usd_hour"] == 0.7
-
-
-def test_one_price_is_not_of_several_instances(packager: Packager) -> None:
-    done = packager("plan", *MODEL, "--instance", "ml.g5.*", "--usd-per-hour", "2", status=2)
-
-    assert "--usd-per-hour is the price of one instance, but several are requested" in done.err
-
-
 @pytest.mark.parametrize("price", ["0", "-1", "nan", "inf", "1e300"])
 def test_what_is_no_price_is_refused(packager: Packager, price: str) -> None:
     packager("plan", *MODEL, "--instance", "1xL4", "--usd-per-hour", price, status=2)
@@ -83,12 +71,6 @@ def test_all_stands_for_what_sagemaker_hosts_on(packager: Packager) -> None:
     assert len(names) == 86
     assert all(name.startswith("ml.") for name in names)
     assert "ml.gr6.4xlarge" not in names
-
-
-def test_machines_of_another_cloud_are_ranked_by_a_pattern(packager: Packager) -> None:
-    done = packager("plan", *MODEL, "--instance", "a3-*", "--format", "json")
-
-    assert next(one["instance"] for one in json.loads(done.out)["options"]) == "a3-ultragpu-8g"
 
 
 def test_without_prices_nothing_is_called_the_best_price(packager: Packager) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from packager.errors import ModelRefused, OutputFailed, ProtocolFailed, UsageError
 from packager.models.proof import check_bytes
-from packager.models.reference import parse_model_reference
 from packager.models.rules import ListedFile
 from packager.models.walk import plain_file
 from packager.remote.hub_failures import Asked, explain
@@ -236,13 +235,6 @@ def test_credentials_in_an_endpoint_are_not_repeated() -> None:
         error = explain(kind.__new__(kind), asked)
         assert error is not None
         assert "secret" not in error.message + error.hint
-
-
-@pytest.mark.parametrize("reference", ["org/name@../x", "org/name@a//b"])
-def test_what_is_no_id_is_a_usage_error(reference: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_model_reference(reference)
-    assert "`org/name@revision`" in caught.value.hint
 
 
 def test_a_name_that_hubs_forbid_is_a_usage_error(place: Place) -> None:

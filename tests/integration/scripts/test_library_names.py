@@ -71,10 +71,3 @@ def test_what_was_read_is_accepted_with_its_version_and_what_is_gone_is_not(
     assert row.split()[1] == '"2.0' and row.endswith('it is overridden",')
     (row,) = (row for row in rows if '"helper"' in row)
     assert row.split()[1] == '"1.0'  # its source is as it was
-
-
-def test_sources_are_written_to_be_compared(tool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch, "--sources", str(tool / "sources"))
-
-    assert (tool / "sources/lib.part.helper.py").read_text() == "def helper():\n    return 0\n"
-    assert (tool / "sources/lib.part.LIMIT.py").read_text() == "3"

@@ -16,7 +16,6 @@ import pytest
 from tests.conftest import need, unavailable
 from tests.support.places import SCRIPTS
 from tests.support.processes import left_of
-from tests.support.running_jobs import until
 
 pytestmark = [
     pytest.mark.extended,
@@ -100,14 +99,6 @@ def test_containers_that_come_and_go_cut_no_connections_of_others(engine_script:
         subprocess.run(["ip", "link", "delete", port], check=True)
 
 
-def test_an_engine_that_was_killed_starts_again(engine_script: Script) -> None:
-    engine_script.run("start")
-    os.kill(int(str(engine_script.status()["pid"])), 9)
-
-    assert engine_script.run("start").returncode == 0
-    assert engine_script.status()["running"] is True
-
-
 def kill_start(script: Script, after_s: float) -> int:
     """Begin `start` and kill it, with nothing that it started; return its status."""
     argv = [*script.argv, "start", "--root", str(script.root)]
@@ -160,18 +151,6 @@ def test_a_registry_killed_at_start_starts_once(after_s: float, registry_script:
 
     assert registry_script.run("stop").returncode == 0
     assert left_of(registry_script.root) == []
-
-
-def test_a_registry_of_a_test_run_that_was_killed_is_stopped(registry_script: Script) -> None:
-    owner = subprocess.Popen(["sleep", "600"])
-    try:
-        assert registry_script.run("start", "--end-with", str(owner.pid)).returncode == 0
-        assert registry_script.status()["running"] is True
-    finally:
-        owner.kill()
-        owner.wait()
-
-    until(lambda: not left_of(registry_script.root))
 
 
 def test_a_registry_asks_for_the_password_it_was_given(registry_script: Script) -> None:

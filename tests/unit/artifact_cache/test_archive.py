@@ -24,7 +24,7 @@ from artifact_cache.stores.archive import (
     export_archive,
     import_archive,
 )
-from tests.support.cache_entries import CHECKPOINT, NEURON, document, files_of
+from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_stores import built, damage_unseen, extracted, published, stored, the_blob
 from tests.support.cases import cases_of
@@ -297,15 +297,3 @@ def test_sizes_beyond_8_gib_have_a_header() -> None:
 
     assert _parsed_header(header) == (name, 200 * 1024**3)
     assert tarfile.TarInfo.frombuf(header, "ascii", "strict").size == 200 * 1024**3
-
-
-def test_many_entries_share_their_blobs(tmp_path: Path) -> None:
-    store = MemoryStore()
-    documents = [document(seed) for seed in range(20)]
-    for seed, wanted in enumerate(documents):
-        published(store, tmp_path / f"s{seed}", wanted)
-
-    archive = exported(store, tmp_path / "cache.tar", documents)
-
-    kinds = [member.name.partition("/")[0] for member, _ in members(archive)]
-    assert (kinds.count("ac"), kinds.count("cas")) == (20, 3)

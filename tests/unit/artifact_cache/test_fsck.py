@@ -34,10 +34,6 @@ def test_a_sound_cache_is_counted(site: Site) -> None:
     assert (report.problems, report.orphans, report.sound) == ((), (), True)
 
 
-def test_an_empty_cache_is_sound(site: Site) -> None:
-    assert site.check().sound
-
-
 @pytest.mark.parametrize("stamped", [False, True])
 def test_a_broken_blob_goes_with_its_entries(site: Site, stamped: bool) -> None:
     """Also where a stamp says that it is as it was."""

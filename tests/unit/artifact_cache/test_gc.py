@@ -138,27 +138,6 @@ def test_a_damaged_entry_is_held_for_what_it_says(site: Site, pin: Pin | None, l
     assert len(site.entries()) == left
 
 
-def test_a_query_holds_what_is_built_later(site: Site) -> None:
-    site.pins.add("all", Pin(where={"/kind": "quantized-checkpoint"}))
-    site.build(1)
-
-    site.collect()
-
-    assert site.seeds() == [1]
-
-
-def test_what_is_unpinned_goes(site: Site) -> None:
-    site.build(1)
-    site.pin(1)
-    assert list(site.pins.all()) == ["release"]
-
-    assert site.pins.remove("release")
-    assert not site.pins.remove("release")
-    site.collect()
-
-    assert site.seeds() == []
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b'{"schema":2}', b'{"keys":[1]}'])
 def test_a_pin_that_cannot_be_read_stops_the_collector(site: Site, data: bytes) -> None:
     site.build(1)

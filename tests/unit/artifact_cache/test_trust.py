@@ -15,7 +15,6 @@ from artifact_cache.cache import ArtifactCache
 from artifact_cache.entry import parse_entry
 from artifact_cache.errors import Rejected, Untrusted, UnusableKeys
 from artifact_cache.key import KeyDocument
-from artifact_cache.locks import KeyLocks
 from artifact_cache.results import CacheResult
 from artifact_cache.store import address_of
 from artifact_cache.stores.trusted import TrustedStore
@@ -39,7 +38,6 @@ from tests.support.cache_entries import (
 from tests.support.cache_opening import LocalStore, open_cache, open_local
 from tests.support.cache_stores import damage, the_blob, the_entry
 from tests.support.cases import cases_of
-from tests.support.doubles.stores import MemoryStore
 
 cases = cases_of(__file__)
 
@@ -224,15 +222,6 @@ def test_each_tier_can_refuse_on_its_own(root: Path, tmp_path: Path, ours: Keys)
         store.get(address_of(CHECKPOINT))
     assert store.delete(address_of(CHECKPOINT))
     assert store.get(address_of(CHECKPOINT)) is None
-
-
-def test_memory_keeps_signatures_too(tmp_path: Path, ours: Keys) -> None:
-    cache = ArtifactCache(
-        MemoryStore(), KeyLocks(tmp_path / "locks"), trust=ours.trust(), signer=ours.signer
-    )
-    cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a")
-
-    assert cache.get_or_build(CHECKPOINT, Build(), tmp_path / "b").hit
 
 
 def test_a_private_key_is_private_and_never_overwritten(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from packager.bench.export import (
     archive,
     aws_files,
     json_bytes,
-    level_name,
     load_files,
     profile,
     records,
@@ -207,11 +206,3 @@ def test_a_search_has_an_archive_with_all_it_tried() -> None:
 
     assert sorted(found) == TABLES["paths_of_a_search"]
     assert sorted(members(found["2_a/search/output.tar.gz"])) == TABLES["members_of_a_search"]
-
-
-def test_levels_have_names_for_files() -> None:
-    closed, opened = (
-        load_figures([load(level=level)]) for level in (Level(concurrency=8), Level(rate=0.5))
-    )
-
-    assert (level_name(closed), level_name(opened)) == ("concurrency_8", "rate_0.5")

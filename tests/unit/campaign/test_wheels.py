@@ -59,18 +59,6 @@ def test_versions_that_reach_a_result_are_those_of_the_tools() -> None:
     }  # fmt: skip
 
 
-def test_sixty_megabytes_are_taken_along_and_no_byte_more() -> None:
-    wheels.check_size({"one.whl": 59_999_999, "other.whl": 1}, 60_000_000)
-
-    with pytest.raises(Failure) as refused:
-        wheels.check_size({"small.whl": 5_000_001, "pyarrow.whl": 55_000_000}, 60_000_000)
-
-    assert str(refused.value) == (
-        "the wheels are 60.0 MB, more than 60 MB:\n    55.0 MB  pyarrow.whl\n     5.0 MB  small.whl"
-    )
-    assert "--has" in refused.value.hint
-
-
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """A package index: wheels of 1000 bytes each; packager needs rich, which needs mdurl-x."""
@@ -108,13 +96,6 @@ def test_wheels_are_collected_for_another_python(
     listing = json.loads((tmp_path / "wheels/wheels.json").read_bytes())
     assert listing["python"] == "3.12"
     assert len(listing["files"]) == told["wheels"]
-
-
-def test_too_many_bytes_leave_nothing_behind(tmp_path: Path, index: list[tuple[str, ...]]) -> None:
-    with pytest.raises(Failure, match="more than 0 MB"):
-        wheels.collect(tmp_path / "wheels", "3.12", most_bytes=999)
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_with_something_in_it_is_not_collected_into(tmp_path: Path) -> None:

@@ -86,13 +86,6 @@ def test_a_machine_without_a_price_says_why(name: str) -> None:
     assert found.price_basis == "none: EC2 has no on-demand price, it sells capacity blocks only"
 
 
-def test_gb200_has_four_gpus_a_node_and_arm_processors() -> None:
-    found = find_instance("ml.p6e-gb200.36xlarge")
-
-    assert (found.devices, found.vcpus, found.machine) == (4, 144, "aarch64")
-    assert found.devices * found.device_bytes / 1024**3 == pytest.approx(740, abs=1)
-
-
 @cases("other_clouds_machines_are_known")
 def test_other_clouds_machines_are_known(
     name: str, cloud: str, device: str, devices: int, vcpus: int, host_gib: int

@@ -3,7 +3,6 @@ from __future__ import annotations
 from packager.catalog.models import (
     drafts_for,
     drafts_of,
-    eagle_dispatch,
     find_model,
     models,
     similar_model,
@@ -42,28 +41,11 @@ def test_statements_about_one_model_are_one_row() -> None:
     assert [row.hf_id for row in models()].count("mistralai/Mixtral-8x7B-Instruct-v0.1") == 1
 
 
-def test_the_one_draft_model_that_aws_names() -> None:
-    found = find_model("meta-llama/Llama-3.1-70B-Instruct")
-
-    assert found is not None
-    assert found.draft_model == "meta-llama/Llama-3.2-1B-Instruct"
-
-
 def test_what_a_source_leaves_blank_is_not_known() -> None:
     phi = find_model("microsoft/phi-2")
 
     assert phi is not None
     assert (phi.quantization, phi.speculative) == (True, None)
-
-
-def test_falcon_180b_is_the_one_that_is_not_quantized() -> None:
-    refused = [model.hf_id for model in models() if model.quantization is False]
-
-    assert refused == ["tiiuae/falcon-180B-chat", "tiiuae/falcon-180B"]
-
-
-def test_eagle_is_dispatched_by_architecture() -> None:
-    assert eagle_dispatch() == read_tables(__file__)["eagle_dispatch"]
 
 
 def test_published_heads_are_known_for_models_outside_the_table() -> None:

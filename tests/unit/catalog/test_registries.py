@@ -26,17 +26,6 @@ def test_a_registry_is_known_by_its_host(host: str, name: str) -> None:
     assert traits_of(host).name == name
 
 
-def test_the_limits_are_those_of_the_documentation() -> None:
-    ecr, github = traits_of("1.dkr.ecr.us-east-1.amazonaws.com"), traits_of("ghcr.io")
-
-    assert ecr.layer_bytes == 52_000 * MIB
-    assert "ranges" not in ecr.forms
-    assert github.layer_bytes == 9_536 * MIB
-    assert github.chunk_bytes == 4 * MIB
-    assert github.upload_s == 600.0
-    assert github.forms[-1] == "ranges"
-
-
 def test_every_form_is_one_that_uploads_know() -> None:
     for row in registries():
         assert row.forms

@@ -168,16 +168,6 @@ def test_files_of_an_earlier_download_are_done_and_no_speed() -> None:
     assert (step.done, step.rate, step.eta_s) == (105 * GB, GB, 35.0)
 
 
-def test_a_step_that_turns_out_larger_never_falls_back() -> None:
-    meter = Meter(0.0)
-    shares = []
-    for second, (done, size) in enumerate([(1, 2), (2, 3), (2, 8), (5, 8), (7, 8), (8, 8)]):
-        meter.take(running(done * GB, size * GB), float(second))
-        shares.append(meter.snapshot(float(second)).steps[0].share)
-
-    assert shares == [0.5, 2 / 3, 2 / 3, 2 / 3, 0.875, 1.0]
-
-
 @pytest.mark.parametrize("done", [7_000_000, 0, -5], ids=str)
 def test_bytes_that_fall_are_neither_a_speed_nor_a_time(done: int) -> None:
     """The first `docker:` build showed `-7020388 B/s, -1:58:42 left`."""

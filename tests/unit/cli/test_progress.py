@@ -187,22 +187,6 @@ def test_json_events_follow_the_schema_and_are_not_too_many() -> None:
     assert events[-1] == TABLES["total"]
 
 
-def test_json_tells_of_a_step_under_way_and_its_bytes() -> None:
-    show = Show(JsonLines)
-    show.tell(0, model("started"))
-
-    said = show.tell(4, model("running", done=GB, size=2 * GB))
-
-    last = json.loads(said.splitlines()[-1])
-    jsonschema.validate(last, SCHEMA)
-    assert (last["state"], last["bytes"], last["total"], last["seconds"]) == (
-        "running",
-        GB,
-        2 * GB,
-        4.0,
-    )
-
-
 def test_events_of_many_threads_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     with shown_progress("json") as tell:
         tell(ImageEvent(layers=(10 * GB,) * 8))

@@ -207,19 +207,6 @@ def test_an_encoding_without_our_marks_gets_ascii(moment: float) -> None:
     assert max(map(len, lines)) < 80
 
 
-@pytest.mark.parametrize("size", [0, 1, 10**13], ids=["nothing", "a byte", "10 TB"])
-def test_images_of_any_size_have_a_line(size: int) -> None:
-    meter = Meter(0.0)
-    meter.take(StagesEvent(stages=("layers",)), 0.0)
-    meter.take(step("layers"), 0.0)
-    meter.take(ImageEvent(layers=(size,)), 0.0)
-    meter.take(LayerEvent(layer=0, label="x" * 300, size=size, done=size, state="streaming"), 4.0)
-
-    for columns in WIDTHS:
-        for line in frame_lines(meter.snapshot(4.0), Look(coloured=False), columns, 24):
-            assert cell_width(line) < columns
-
-
 def test_hundreds_of_jobs_fit_the_window() -> None:
     meter = Meter(0.0)
     names = tuple(f"quantize org/model-{number} 0123456789ab" for number in range(300))

@@ -299,21 +299,3 @@ def test_no_step_and_no_user_is_given_a_damaged_file(tmp_path: Path, take: Take)
         take(tmp_path, content)
 
     assert not (tmp_path / "h").exists()
-
-
-@pytest.mark.parametrize("take", TAKERS, ids=lambda take: take.__name__)
-def test_a_sound_file_is_given(tmp_path: Path, take: Take) -> None:
-    content = cached(tmp_path / "a")
-
-    take(tmp_path, content)
-
-    [given] = [*tmp_path.glob("h/*"), *tmp_path.glob("place/inputs/model/*")]
-    assert given.read_bytes() == (tmp_path / "a").read_bytes()
-
-
-def test_a_step_is_given_no_part_of_a_damaged_file(tmp_path: Path) -> None:
-    content = cached(tmp_path / "a")
-    flip(content.path, 3)
-
-    with pytest.raises(CachedFileChanged):
-        in_step(tmp_path, Blob((Inline(b"header"), *parts(content, 500)[1:])))

@@ -73,30 +73,6 @@ def test_no_file_is_executable_whatever_its_mode(model: Path) -> None:
     assert not any(file.executable for file in facts(model).files)
 
 
-def test_tensors_are_read_from_all_shards(model: Path) -> None:
-    found = facts(model)
-    assert len(found.tensors) == 21
-    assert found.weight_bytes == 213_632
-    assert {tensor.file for tensor in found.tensors} == set(SHARDS)
-
-
-def test_the_configuration_is_handed_on(model: Path) -> None:
-    assert facts(model).config["architectures"] == ["LlamaForCausalLM"]
-
-
-def test_one_file_of_weights_needs_no_index(tmp_path: Path) -> None:
-    found = facts(write_model(tmp_path / "m", shards=1))
-    assert [file.path for file in found.files if file.role == "weights"] == ["model.safetensors"]
-
-
-def test_a_relative_path_and_a_link_to_the_directory_work(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "link").symlink_to(model)
-    monkeypatch.chdir(tmp_path)
-    assert LocalSource().facts(parse_model_reference("./link")).files == facts(model).files
-
-
 def test_shards_without_an_index_get_the_one_that_their_headers_say(model: Path) -> None:
     stated = json.loads((model / INDEX).read_bytes())
     (model / INDEX).unlink()

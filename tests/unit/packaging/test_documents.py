@@ -16,7 +16,6 @@ from tests.support.places import ROOT
 
 cases = cases_of(__file__)
 
-PAGE = ROOT / "docs/page.md"
 MARK = re.compile(r"(?:live|long) [a-z, ]+|not run: \w.+|varies [a-z, ]+")
 NEEDS = {"docker", "quantizing", "training"}
 BLOCKS = [block for page in pages() for block in blocks(page)]
@@ -140,40 +139,12 @@ def test_what_agrees(
     assert agrees(shown, printed, kinds) is same
 
 
-def test_an_update_leaves_out_what_the_page_left_out() -> None:
-    shown = ["…", "serves     4 devices", "…", "costs      $1", "error 5: …"]
-    printed = ["model  x", "serves     8 devices", "shape  y", "holds  z", "costs      $2"]
-    kept = ["…", "serves     8 devices", "…", "costs      $2", "error 5: …"]
-
-    assert elided(shown, [*printed, "error 5: it is so"]) == kept
-
-
 def test_an_update_writes_what_cannot_be_left_out() -> None:
     assert elided(["a …"], ["b", "a x"]) == ["b", "a x"]
     assert elided(["a"], ["b"]) == ["b"]
 
 
-PAGE_TEXT = (Path(__file__).parent / "corpus" / "page.md.txt").read_text("utf-8")
-
-
-def test_blocks_of_a_page() -> None:
-    session, script, file = blocks(PAGE, PAGE_TEXT)
-
-    assert (session.stage, session.varies) == ("live", {"time", "rate"})
-    assert [(one.text, one.shown) for one in session.commands()] == [
-        ("packager build \\\n    --model m", ("one", "", "two")),
-        ("packager ls", ()),
-    ]
-    lines = PAGE_TEXT.split("\n")
-    assert [lines[one.first : one.last] for one in session.commands()] == [["one", "", "two"], []]
-    assert [one.text for one in script.commands()] == [
-        "cat > a <<'END'\npackager nothing\nEND",
-        "packager \\\n  --version",
-    ]
-    assert (file.stage, file.title, file.text) == ("files", "a.toml", "x = 1\n")
-
-
 def test_a_mark_belongs_to_the_block_right_below_it() -> None:
     text = "<!-- doc: not run: none -->\n\ntext\n\n```sh\nls\n```\n"
 
-    assert blocks(PAGE, text)[0].stage == "here"
+    assert blocks(ROOT / "docs/page.md", text)[0].stage == "here"

@@ -176,14 +176,6 @@ def test_scales_of_the_formats_are_counted(method: str, size: int) -> None:
     assert quantized_weight_bytes(plan.profile, plan.quantization) == pytest.approx(size, rel=1e-4)
 
 
-def test_mxfp4_takes_as_long_to_pack_as_nvfp4_and_mxfp8_less() -> None:
-    def packing(method: str) -> float:
-        needs = step_of(model_of(TINY), "ml.p5.48xlarge", quantize=method).needs
-        return next(work.elements for work in needs.work if work.stage == "packing")
-
-    assert packing("mxfp4") == packing("nvfp4") > packing("mxfp8") == packing("fp8")
-
-
 def test_autoround_is_told_its_iterations_and_the_key_says_so() -> None:
     def made(asked: str) -> tuple[Any, str]:
         step = step_of(model_of(TINY), "ml.g5.xlarge", quantize=asked)
@@ -447,13 +439,6 @@ def test_threads_are_an_input_where_they_change_bytes_and_nowhere_else(method: s
         assert (dict(step.env), step.threads) == ({"OMP_NUM_THREADS": "6"}, 0)
     else:
         assert (dict(step.env), step.threads) == ({}, 6)
-
-
-@pytest.mark.parametrize("method", ["awq,group=64", "gptq,group=64", "fp8"])
-def test_a_small_model_is_quantized_by_one_thread(method: str) -> None:
-    small = {**LLAMA_3_8B, "hidden_size": 1024, "intermediate_size": 2048, "head_dim": 128}
-
-    assert dict(on(method, small, threads=6).env) == {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, create_model
 
 from tests.support.cases import read_tables
 from tests.support.frozen_schemas import (
@@ -16,7 +16,6 @@ from tests.support.frozen_schemas import (
     filled,
     inlined,
     schema_of_database,
-    shape_of,
     without_words,
 )
 
@@ -39,12 +38,6 @@ def outer(**fields: Any) -> dict[str, Any]:
     given = {"kind": (Literal["a"], ...), "inner": (tuple[Inner, ...], ...)}
     given["seconds"] = (float | None, None)
     return schema(create_model("Other", **{**given, **fields}))
-
-
-def test_names_of_classes_and_words_for_people_are_no_change() -> None:
-    renamed = create_model("Renamed", title=(str, Field(description="of a page")))
-
-    assert changes_of(schema(Outer), outer(inner=(tuple[renamed, ...], ...))) == []
 
 
 @pytest.mark.parametrize(
@@ -73,16 +66,8 @@ def test_a_field_that_is_gone_is_a_change() -> None:
     assert "field 'more' is gone" in changes_of(outer(more=(str, "")), schema(Outer))
 
 
-def test_a_field_may_have_the_name_of_a_keyword() -> None:
-    assert "title" in schema(Inner)["properties"]
-
-
 def test_a_filled_document_has_every_field() -> None:
     assert filled(inlined(schema(Outer))) == read_tables(__file__)["filled"]
-
-
-def test_the_shape_of_a_document_has_types_and_the_version_itself() -> None:
-    assert shape_of({"schema": 1, "names": ["a", "b"], "size": 5}) == read_tables(__file__)["shape"]
 
 
 def test_a_column_is_told_by_its_table(tmp_path: Path) -> None:

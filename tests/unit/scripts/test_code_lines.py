@@ -6,11 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
-
-cases = cases_of(__file__)
 
 code = load(SCRIPTS / "_code_lines.py")
 
@@ -87,19 +84,6 @@ def test_lines_with_code_count_and_no_others(
     tmp_path: Path, path: str, text: str, lines: list[str]
 ) -> None:
     assert list(read(tmp_path, path, text).lines) == lines
-
-
-@pytest.mark.parametrize("path", ["tests/support/outside/METADATA", "packager/icon"])
-def test_what_is_no_code_does_not_count(tmp_path: Path, path: str) -> None:
-    (tmp_path / path).parent.mkdir(parents=True)
-    (tmp_path / path).write_bytes(b"Name: demo\n" if "tests" in path else b"\xff\n")
-
-    assert code.read_file(tmp_path, path) is None
-
-
-@cases("a_file_belongs_to_one_room")
-def test_a_file_belongs_to_one_room(path: str, room: str) -> None:
-    assert code.room_of(path) == room
 
 
 def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: Path) -> None:

@@ -111,12 +111,6 @@ def test_tests_of_the_room_come_first_then_the_fast_and_one_case_of_each() -> No
     assert found == TABLES["in_half_a_second"]
 
 
-def test_a_name_is_used_where_it_is_read() -> None:
-    used = covering.names_used("from a.b import LIMIT\nx = LIMIT\ny.depth = f(z.depth, ok=1)\n")
-
-    assert {name: [*lines] for name, lines in used.items() if name != "f"} == TABLES["used"]
-
-
 @cases("lines_of_a_bug_are_those_of_its_text")
 def test_lines_of_a_bug_are_those_of_its_text(part: str, lines: list[int]) -> None:
     assert list(covering.lines_of(part, "a = 1\nb = 2\n\nc = 3\n")) == lines

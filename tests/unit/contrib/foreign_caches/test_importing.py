@@ -13,15 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from artifact_cache import key_of
-from artifact_cache.key import plain
 from packager.cache.errors import CacheRefused
 from packager.cache.operations import CachePlace
 from packager.cache.trees import ImportedTree, import_tree
 from packager.contrib.foreign_caches.neff import read_neff_header
 from packager.contrib.foreign_caches.readers import NeoReader, OptimumNeuronReader
 from packager.core.trees import Stated
-from packager.errors import NotFound, PackagerError, UsageError
+from packager.errors import PackagerError, UsageError
 from packager.keys.documents import parse_document
 from tests.support.cache_opening import open_local
 from tests.support.cases import as_type, cases_of, read_tables
@@ -76,18 +74,6 @@ def test_a_registered_model_becomes_an_entry_that_its_key_document_finds(
     assert place.cache.get_or_build(parse_document(document), lambda _: pytest.fail(), into).hit
     for path in cache.glob("MODULE_*/*"):
         assert (into / path.relative_to(tmp_path / "tree")).read_bytes() == path.read_bytes()
-
-
-def test_another_batch_misses_and_the_miss_names_it(tmp_path: Path, place: CachePlace) -> None:
-    optimum_tree(tmp_path / "tree")
-    document = only(read(tmp_path / "tree", place))
-    document["shape"] = {**document["shape"], "max_batch": 2}
-
-    found = place.cache.explain(parse_document(document))
-
-    assert not found.hit
-    [one] = found.nearest[0].differences
-    assert (one.pointer, one.wanted, one.found) == ("/shape/max_batch", 2, 4)
 
 
 def test_fine_tunes_share_their_graphs(tmp_path: Path, place: CachePlace) -> None:
@@ -228,41 +214,6 @@ def test_what_neo_compiled_is_read_with_its_properties(tmp_path: Path, place: Ca
     assert (document["shape"]["token_batch"], document["shape"]["context_batch"]) == (4, 1)
     assert document["precision"]["dtype"] == "fp16"
     assert "/opt/ml" not in json.dumps(document)
-
-
-def test_both_trees_say_the_same_of_one_architecture(tmp_path: Path, place: CachePlace) -> None:
-    optimum_tree(tmp_path / "tree")
-    neo_tree(tmp_path / "output")
-
-    one = only(read(tmp_path / "tree", place))
-    two = only(import_tree(NeoReader(), tmp_path / "output", place, Stated(stated=NEO_REST)))
-
-    assert one["graph"] == two["graph"]
-    assert key_of(parse_document(one)) != key_of(parse_document(two))
-
-
-def test_an_empty_tree_imports_nothing(tmp_path: Path, place: CachePlace) -> None:
-    (tmp_path / "tree").mkdir()
-    with pytest.raises(CacheRefused, match="nothing to import"):
-        read(tmp_path / "tree", place)
-    with pytest.raises(NotFound):
-        read(tmp_path / "no", place)
-
-
-def test_entries_of_a_tree_are_signed_where_this_machine_signs(tmp_path: Path) -> None:
-    from artifact_cache import Trust, generate_key, load_signer, load_trusted_keys, trust_key
-
-    public = generate_key(tmp_path / "key.pem")
-    trust_key(tmp_path / "keys.json", public)
-    trust = Trust(load_trusted_keys(tmp_path / "keys.json"), require_signed=True)
-    root = tmp_path / "cache/artifacts"
-    place = CachePlace(root, open_local(root, trust=trust), load_signer(tmp_path / "key.pem"))
-    optimum_tree(tmp_path / "tree")
-
-    document = only(read(tmp_path / "tree", place))
-
-    assert place.cache.find(parse_document(document)) is not None
-    assert plain(parse_document(document)) == document
 
 
 @settings(

@@ -51,9 +51,3 @@ def test_why_answers_part_is_said(verdict: Any, gap: float | None, said: str) ->
         "            1 part at a tie: both tokens are within 0.25 nats of the plain server's best"
     )
     assert (told in lines) == (verdict == "tie")
-
-
-def test_words_of_a_model_do_nothing_to_a_terminal() -> None:
-    report = speculation_report(failures=("it said \x1b[2J",))
-
-    assert "\x1b" not in "\n".join(speculation_lines(report))

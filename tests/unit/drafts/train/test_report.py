@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from packager.core.recipe import StepOutcome
@@ -26,11 +25,3 @@ def test_the_next_command_is_one_that_a_shell_takes() -> None:
     lines = training_lines(DONE, texts, "./my model", Path("a head"))
 
     assert lines[-1].endswith("--model './my model' --draft 'medusa:./a head' …")
-
-
-def test_no_name_is_obeyed_by_a_terminal() -> None:
-    texts = TrainingTexts(train=replace(TEXTS, source="\x1b[2Jdata"), held_out=TEXTS)
-
-    lines = training_lines(DONE, texts, "\x1b]0;model\x07", Path("head\x9b31m"))
-
-    assert not set("\x1b\x07\x9b") & set("".join(lines))
