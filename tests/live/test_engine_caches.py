@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from packager.architectures.profile import make_profile
-from packager.sizing.kv_cache import Paging, find_groups, make_layout
+from packager.sizing.kv_cache import find_groups, make_layout
 from tests.support.places import ROOT
 from tests.support.shapes import plain
 from tests.support.vllm_packages import python_3_11, unpacked_base
+from tests.unit.sizing.test_kv_cache import PAGING
 
 # Architectures of every kind: windows, latents, indexes, states, compression, mixtures of them.
 MODELS = [
@@ -39,14 +40,6 @@ MODELS = [
     "ibm-granite/granite-4.0-h-small",
     "LiquidAI/LFM2-8B-A1B",
 ]
-PAGING = Paging(
-    block_tokens=16,
-    latent_block_tokens=128,
-    group_ratio=1.5,
-    state_pages=2,
-    packing="groups",
-    shares_index=True,
-)
 BLOCK = 32  # tokens: vLLM counts one block more of a window that a request does not fill
 LENGTHS = [(8192, 8192), (131_072, 2048)]
 

@@ -27,13 +27,6 @@ def test_an_image_of_the_engine_is_known_by_its_digests(
     assert {node["kind"] for node in found["nodes"]} >= {"model", "image"}
 
 
-def test_an_image_that_the_engine_has_not_is_refused(packager: Packager, engine: str) -> None:
-    done = packager("lineage", "docker:packager-test-nothing:1")
-
-    assert (done.status, done.out) == (66, "")
-    assert "the engine has no image 'packager-test-nothing:1'" in done.err
-
-
 def test_a_record_travels_between_registries_without_lists(
     packager: Packager, tmp_path: Path
 ) -> None:

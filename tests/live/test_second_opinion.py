@@ -69,19 +69,6 @@ def test_llama_8b_on_an_h100_gets_times_of_the_right_size(
     assert rates == sorted(rates) and 100 < rates[0] < 250
 
 
-def test_a_mixture_of_experts_is_asked_about_with_its_split(
-    executor: Executor, workspace: Workspace
-) -> None:
-    model = zoo.mixtral()
-    plan = plan_of(model, "ml.p5.48xlarge", family="vllm", tp_degree=8)
-
-    opinion = opinion_of(plan, dict(model.config), executor, workspace)
-
-    assert [point.concurrency for point in opinion.points] == [1, 8, 32]
-    assert all(0.001 < (point.tpot_s or 0.0) < 0.03 for point in opinion.points)
-    assert "moe bfloat16" in opinion.formats
-
-
 @cases("untold")
 def test_what_it_cannot_tell_is_an_answer(
     executor: Executor, workspace: Workspace, instance: str, architecture: str, reason: str

@@ -110,10 +110,3 @@ def test_an_image_without_a_server_fails_with_its_reason(packager: Packager, eng
 
     assert done.status == 4
     assert "hint: " in done.err
-
-
-def test_an_image_that_is_not_there_is_not_found(packager: Packager, engine: str) -> None:
-    done = packager("smoke", "packager-test:nowhere")
-
-    assert done.status == 66
-    assert "packager-test:nowhere" in done.err

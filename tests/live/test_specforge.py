@@ -149,25 +149,3 @@ def test_what_is_refused_says_what_to_do(
 
     assert (error["class"], error["message"]) == ("rejected", said)
     assert "--trainer speculators" in error["hint"]
-
-
-@cases("no_fit", cut=0)
-def test_a_head_that_does_not_fit_is_refused(
-    tmp_path: Path,
-    started: Callable[[], Training],
-    inputs: dict[str, Path],
-    trained: Training,
-    changes: dict[str, Any],
-    cut: int,
-    kind: str,
-    said: str,
-) -> None:
-    made = trained.files()
-    (tmp_path / "config.json").write_text(json.dumps(json.loads(made["config.json"]) | changes))
-    weights = made["model.safetensors"]
-    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) - cut])
-
-    error = started().run(ASKED, {**inputs, "head": tmp_path})["error"]
-
-    assert error["class"] == kind
-    assert said in error["message"]

@@ -71,10 +71,3 @@ def test_an_image_that_does_not_start_fails_and_leaves_nothing(
     assert done.status == 4
     assert "ended with status 3" in done.err
     assert left(client) == []
-
-
-def test_an_image_that_no_registry_has_is_told(packager: Packager, engine: str) -> None:
-    done = packager("bench", "127.0.0.1:1/none:1", "--startup", "--pull")
-
-    assert done.status == 4
-    assert "cannot pull '127.0.0.1:1/none:1'" in done.err

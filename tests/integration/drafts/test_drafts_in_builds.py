@@ -99,19 +99,6 @@ def test_another_draft_changes_only_its_own_layers(packager: Packager, tmp_path:
     assert {role for role, _ in {*b} - {*a}} == {"draft"}  # both lie at the same path
 
 
-def test_an_image_says_where_its_draft_is_from(packager: Packager, tmp_path: Path) -> None:
-    write_target(tmp_path / "model")
-    write_head(tmp_path / "head", heads.eagle3(TARGET, draft_vocab=1024))
-    build(packager, "eagle3:./head")
-
-    shown = packager("inspect", "oci:out")
-    record = json.loads(packager("inspect", "oci:out", "--format", "json").out)
-
-    assert "eagle3 head (local), 3 tokens at a time" in shown.out, shown.err
-    expected = {"kind": "eagle3", "speculative_tokens": 3, "source": "local", "name": "head"}
-    assert record["made"]["record"]["draft"] == expected
-
-
 def test_only_the_new_drafts_layers_are_sent(packager: Packager, tmp_path: Path) -> None:
     write_target_and_two_heads(tmp_path)
 

@@ -337,13 +337,6 @@ def test_answers_are_counted_by_a_tokenizer_too() -> None:
     assert (second.own_output_tokens, second.tokenizer_failed) == (None, True)
 
 
-def test_a_double_in_a_process_of_its_own_is_the_same() -> None:
-    with LlmDouble(Behaviour(tokens=3), process=True) as double:
-        done = run_load(double.url, "m", prompts(2), plan(requests=2))
-
-    assert [result.text for result in done.results] == ["w0 w1 w2 "] * 2
-
-
 def endless() -> Iterator[LoadRequest]:
     """Yield requests for ever; nobody sends them all."""
     while True:

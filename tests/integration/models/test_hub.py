@@ -286,16 +286,6 @@ def test_offline_a_model_comes_from_the_cache(place: Place, tmp_path: Path) -> N
     assert place.hub.requests == []
 
 
-def test_offline_a_download_by_another_program_is_found(place: Place, tmp_path: Path) -> None:
-    from huggingface_hub import snapshot_download
-
-    commit = place.publish()
-    cached = tmp_path / "home" / "hub"
-    snapshot_download("org/name", endpoint=place.hub.url, cache_dir=cached, token=False)
-    answer, _ = run(tmp_path, HF_HUB_OFFLINE="1")
-    assert answer == [commit, 7]
-
-
 def test_offline_a_download_by_another_program_is_proven_too(place: Place, tmp_path: Path) -> None:
     from huggingface_hub import snapshot_download
 

@@ -143,12 +143,6 @@ def test_other_inputs_are_another_engine(asked: dict[str, Any], part: str, field
     assert getattr(getattr(ours, part), field) != getattr(getattr(other, part), field)
 
 
-def test_another_image_is_another_engine() -> None:
-    other = replace(engine_facts(), base=replace(BASE, digest="sha256:" + "2" * 64))
-
-    assert key_for(other).toolchain.image != key_for(engine_facts()).toolchain.image
-
-
 def test_the_weights_are_in_the_key_because_they_are_in_the_engine() -> None:
     tuned = engine_facts()
     files = tuple(replace(file, sha256="9" * 64) for file in tuned.model.files)
@@ -225,10 +219,3 @@ def test_a_quantized_engine_that_is_not_cached_is_not_served_unquantized() -> No
 
     with pytest.raises(NotCached, match="quantized nowhere else"):
         apply_miss_policy(planned, "skip-compile")
-
-
-def test_a_dry_run_shows_the_layers_that_there_will_be() -> None:
-    facts = engine_facts()
-    artifacts = run_recipe(recipe_for(facts), facts, None)
-
-    assert [file.path for file in artifacts.model] == ["config.json"]

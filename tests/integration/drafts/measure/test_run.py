@@ -383,15 +383,6 @@ def test_an_image_is_started_with_its_draft_and_then_without() -> None:
     assert report.sameness.identical == report.sameness.compared
 
 
-def test_another_image_may_be_the_plain_one() -> None:
-    engine = engine_with(LMI)
-
-    report = measured("i:1", "plain:1", engine=engine)
-
-    assert engine.started == [("i:1", {}), ("plain:1", {})]
-    assert report.plain == "plain:1"
-
-
 def test_containers_get_gpus_where_they_are_asked_for() -> None:
     engine = engine_with()
     opener = Opener(
@@ -411,13 +402,6 @@ def test_containers_get_gpus_where_they_are_asked_for() -> None:
         {"Driver": "", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}
     ]
     assert "device_requests" not in second
-
-
-def test_an_image_may_be_measured_alone() -> None:
-    engine = engine_with()
-
-    assert measured("i:1", "none", engine=engine).sameness is None
-    assert len(engine.started) == 1
 
 
 def test_an_image_of_ours_without_a_draft_is_not_even_started() -> None:

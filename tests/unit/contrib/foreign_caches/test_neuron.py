@@ -59,17 +59,9 @@ def test_graphs_are_found_with_their_flags(tmp_path: Path) -> None:
     assert names == read_tables(__file__)["files_of_an_entry"]
 
 
-def spoil_flags(module: Path) -> None:
-    (module / "compile_flags.json").write_text('["--target", "trn2"]')
-
-
 def link_neff(module: Path) -> None:
     (module / "model.neff").unlink()
     (module / "model.neff").symlink_to("/etc/passwd")
-
-
-def add_pickle(module: Path) -> None:
-    (module / "model.pt").write_bytes(b"\x80\x04.")
 
 
 def fail(module: Path) -> None:
@@ -77,28 +69,28 @@ def fail(module: Path) -> None:
     (module / "model.log").write_text("error")
 
 
-def stop_half_way(module: Path) -> None:
-    (module / "model.done").unlink()
-
-
-def contradict(module: Path) -> None:
-    (module / "model.neff").write_bytes(neff(cores=2))
-
-
-def nest(module: Path) -> None:
-    (module / "more").mkdir()
+FLAGS = '["--target", "trn2"]'
 
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (spoil_flags, "its flags are not those of its name"),
+        (
+            lambda module: (module / "compile_flags.json").write_text(FLAGS),
+            "its flags are not those of its name",
+        ),
         (link_neff, "'model.neff' in it is a link or no file"),
-        (add_pickle, "'model.pt' in it is not a file of the compiler's"),
+        (
+            lambda module: (module / "model.pt").touch(),
+            "'model.pt' in it is not a file of the compiler's",
+        ),
         (fail, "failed to compile"),
-        (stop_half_way, "was not compiled to its end"),
-        (contradict, "its flags say --lnc=1, its NEFF 2"),
-        (nest, "'more' in it is a link or no file"),
+        (lambda module: (module / "model.done").unlink(), "was not compiled to its end"),
+        (
+            lambda module: (module / "model.neff").write_bytes(neff(cores=2)),
+            "its flags say --lnc=1, its NEFF 2",
+        ),
+        (lambda module: (module / "more").mkdir(), "'more' in it is a link or no file"),
     ],
     ids=["flags", "link", "pickle", "failed", "unfinished", "cores", "directory"],
 )
