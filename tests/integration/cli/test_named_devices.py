@@ -73,6 +73,12 @@ def test_all_stands_for_what_sagemaker_hosts_on(packager: Packager) -> None:
     assert "ml.gr6.4xlarge" not in names
 
 
+def test_machines_of_another_cloud_are_ranked_by_a_pattern(packager: Packager) -> None:
+    done = packager("plan", *MODEL, "--instance", "a3-*", "--format", "json")
+
+    assert next(one["instance"] for one in json.loads(done.out)["options"]) == "a3-ultragpu-8g"
+
+
 def test_without_prices_nothing_is_called_the_best_price(packager: Packager) -> None:
     done = packager("plan", *MODEL, "--instance", "a3-highgpu-*")
 

@@ -441,6 +441,13 @@ def test_threads_are_an_input_where_they_change_bytes_and_nowhere_else(method: s
         assert (dict(step.env), step.threads) == ({}, 6)
 
 
+@pytest.mark.parametrize("method", ["awq,group=64", "gptq,group=64", "fp8"])
+def test_a_small_model_is_quantized_by_one_thread(method: str) -> None:
+    small = {**LLAMA_3_8B, "hidden_size": 1024, "intermediate_size": 2048, "head_dim": 128}
+
+    assert dict(on(method, small, threads=6).env) == {"OMP_NUM_THREADS": "1"}
+
+
 @pytest.mark.parametrize("method", ALL_METHODS)
 def test_a_gpu_does_what_computes_sums_and_is_in_the_key(method: str) -> None:
     on_cpu, on_gpu = on(method), on(method, gpus=4)

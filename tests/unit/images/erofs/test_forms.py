@@ -114,6 +114,20 @@ def test_layers_of_the_base_stay_as_they_are(shard: Path) -> None:
     assert [layer.twin is None for layer in made.layers] == [True, False, False]
 
 
+def test_a_second_build_reads_and_sends_nothing(bench: Bench, shard: Path) -> None:
+    make_old(bench)
+    sink = IndexSink()
+    first = bench.write(both_forms(shard), sink)
+    opened = sink.opened
+
+    second = bench.write(both_forms(shard), sink)
+
+    assert bench.reader.bytes_read == len(WEIGHTS)
+    assert sink.opened == opened
+    assert second.image == first.image
+    assert (second.layers_known, second.layers_streamed) == (2, 0)
+
+
 def test_file_systems_of_a_known_model_are_read_once_sent_alone(bench: Bench, shard: Path) -> None:
     make_old(bench)
     sink = IndexSink()
