@@ -142,6 +142,11 @@ def test_millions_of_equal_names_are_refused_at_the_second(file: Path) -> None:
     assert time.process_time() - started < 5
 
 
+def test_metadata_of_too_many_entries_are_refused(file: Path) -> None:
+    content = framed(json.dumps({"__metadata__": {str(n): "" for n in range(65_537)}}).encode())
+    assert "has more than 65536 entries" in refusal(file, content).message
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
