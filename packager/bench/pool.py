@@ -61,6 +61,8 @@ class ServerPool:
             return False
         self._takes_turns = True
         for target in images:
+            if target.name in self._open or target.name in self.failures:
+                continue  # of a session before
             if not self._open.has_room():
                 self._open.end_all()
                 self._takes_turns = False

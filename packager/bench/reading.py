@@ -1,4 +1,4 @@
-"""Benchmarks from files and buckets: reports, AIPerf's summaries, directories, build records."""
+"""Benchmarks from files and buckets: reports, summaries of AIPerf and vLLM, build records."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from packager.bench.aiperf_reports import is_aiperf, report_of_aiperf
 from packager.bench.merge import Named, report_of_record, report_of_starts
+from packager.bench.vllm_results import is_vllm_result, report_of_vllm
 from packager.build.records import MAX_RECORD_BYTES, parse_record
 from packager.core.bench import SCHEMA, BenchReport
 from packager.core.documents import NotStrict, parse_model, parse_object, shorten
@@ -16,8 +17,9 @@ from packager.files.user_files import read_user_file
 
 REPORTS = ("bench.json", "startup.json")  # in a directory, the first that it has
 HINT = (
-    "name a benchmark's bench.json or startup.json, AIPerf's profile_export_aiperf.json, or a "
-    "build record: `packager build` writes one beside each oci: output and to --record FILE"
+    "name a benchmark's bench.json or startup.json, AIPerf's profile_export_aiperf.json, what "
+    "`vllm bench serve` saved, or a build record: `packager build` writes one beside each oci: "
+    "output and to --record FILE"
 )
 
 
@@ -69,6 +71,8 @@ def _parse(data: bytes, place: str, name: str) -> Named:
             return Named(name=name, report=report_of_record(record))
         if is_aiperf(document):
             return Named(name=name, report=report_of_aiperf(document, name))
+        if is_vllm_result(document):
+            return Named(name=name, report=report_of_vllm(document, name))
         starts = "startups" in document and "variants" not in document
         if "variants" not in document and not starts:
             raise NotStrict("it has neither 'variants', as a report, nor 'request', as a record")

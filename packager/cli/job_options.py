@@ -55,6 +55,8 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         executor=executor,
         address=address,
         training=training_words(given.pop("train_options")),
+        measures=not given.pop("no_measure"),
+        gate=given.pop("gate"),
     )
 
 
@@ -73,6 +75,12 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     request_fields("executor"),
     request_fields("address"),
     train_option,
+    click.option(
+        "--no-measure",
+        is_flag=True,
+        help="Do not put the model under load, before and after, at the end of a job.",
+    ),
+    click.option("--gate", is_flag=True, help="Fail a job whose result is measured to be slower."),
     click.option(
         "--region",
         default="us-east-1",

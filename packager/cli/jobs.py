@@ -12,6 +12,7 @@ import click
 from packager import wiring
 from packager.cli.field_options import FiniteRange
 from packager.cli.jobs_changes import add, delete, find_job, kind_option, run, stop
+from packager.cli.jobs_measure import measure
 from packager.cli.jobs_notes import WaitNotes
 from packager.cli.jobs_register import register_model
 from packager.cli.jobs_render import render
@@ -184,5 +185,5 @@ def _store() -> JobStore:
     return JobStore(wiring.jobs_dir(os.environ))
 
 
-for command in (ls, show, logs, wait, stop, delete, add, run, render, register_model):
+for command in (ls, show, logs, wait, stop, delete, add, run, render, register_model, measure):
     jobs.add_command(command)

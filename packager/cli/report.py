@@ -55,7 +55,8 @@ def report(
     """Show and compare benchmarks of FILEs.
 
     FILE is the report of a benchmark (bench.json, startup.json), a directory that holds one,
-    AIPerf's profile_export_aiperf.json, or a build record; s3://BUCKET/KEY reads it from a bucket.
+    AIPerf's profile_export_aiperf.json, what `vllm bench serve` or a job saved, or a build
+    record; s3://BUCKET/KEY reads it from a bucket.
     The variants of all files stand side by side; the first one is what the others are compared
     with.  Benchmarks of different requests are refused.
 

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from packager.core.references import BucketPlace
-from packager.remote.s3 import explained, s3_client
+from packager.remote.s3_write import WritableBucket
 
 
 def put_files(at: BucketPlace, files: Mapping[str, bytes], client: Any | None = None) -> None:
     """Write each file to the bucket, its name behind the key; "" is the key itself.
 
-    Raises what reading from a bucket does.
+    Raises what writing to a bucket does (`WritableBucket.call`).
     """
-    client = client or s3_client()
+    bucket = WritableBucket(at.bucket, client)
     for name, data in files.items():
         place = f"{at.key.rstrip('/')}/{name}" if name else at.key
         kind = mimetypes.guess_type(place)[0] or "application/octet-stream"
-        with explained(at.bucket, None):
-            client.put_object(Bucket=at.bucket, Key=place, Body=data, ContentType=kind)
+        bucket.call("put_object", Key=place, Body=data, ContentType=kind)

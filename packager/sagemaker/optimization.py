@@ -78,6 +78,8 @@ def make_job(
     stages = [_build_stage(checked, settings, is_drafted=training)]
     if training:
         stages.insert(0, _training_stage(configs[SPECULATION], model, settings))
+    if settings.measures:
+        stages.append(_measuring_stage(checked, configs, model, settings))
     files = {REQUEST_FILE: _json(request)}
     if made := _made_model(checked, settings, find_model):
         files[MODEL_FILE] = _json(made)
@@ -320,8 +322,13 @@ def _build_stage(body: Document, settings: JobSettings, *, is_drafted: bool) -> 
             f"{JOB_FOLDER}/{RECORD_FILE}",
             *settings.options,
         ),
-        environment={KMS_KEY: output["KmsKeyId"]} if output.get("KmsKeyId") else {},
+        environment=_encryption(output),
     )
+
+
+def _encryption(output: Document) -> dict[str, str]:
+    """Return the variables of a stage that writes to the job's place."""
+    return {KMS_KEY: output["KmsKeyId"]} if output.get("KmsKeyId") else {}
 
 
 def _made_model(
@@ -374,7 +381,7 @@ def _training_stage(config: Document, model: SourceModel, settings: JobSettings)
             f"the model has {len(model.channels)} additional data sources: which one holds the "
             "head to train on is not known"
         )
-    start = next(iter(model.channels.values()), None)
+    start = _base_head(model)
     return Stage(
         name="train",
         arguments=(
@@ -386,6 +393,34 @@ def _training_stage(config: Document, model: SourceModel, settings: JobSettings)
             *settings.training,
         ),
     )
+
+
+def _base_head(model: SourceModel) -> str | None:
+    """Return the place of the head that training begins from; None for a new one."""
+    return next(iter(model.channels.values()), None)
+
+
+def _measuring_stage(
+    body: Document, configs: Mapping[str, Document], model: SourceModel, settings: JobSettings
+) -> Stage:
+    """Return the stage that puts the model under load, as it was and as it is."""
+    output = body["OutputConfig"]
+    words = ["jobs", "measure", "--name", body["OptimizationJobName"]]
+    words += [
+        "--request",
+        f"{JOB_FOLDER}/{REQUEST_FILE}",
+        "--record",
+        f"{JOB_FOLDER}/{RECORD_FILE}",
+    ]
+    words += ["--output", bucket_place(output["S3OutputLocation"], "OutputConfig.S3OutputLocation")]
+    if SPECULATION in configs:
+        words += ["--draft", f"eagle3:{JOB_FOLDER}/{HEAD_FOLDER}"]
+        if (start := _base_head(model)) is not None:
+            words += ["--base-draft", f"eagle3:{start}"]
+    if (longest := _limits_of(body["StoppingCondition"]).run_s) is not None:
+        words += ["--within", str(longest)]
+    words += ["--gate"] if settings.gate else []
+    return Stage(name="measure", arguments=tuple(words), environment=_encryption(output))
 
 
 def _training_data(source: Document | None) -> str:

@@ -22,6 +22,8 @@ class JobSettings:
     address: str | None = None  # of the Ray cluster
     options: tuple[str, ...] = ()  # further options of every `packager build`
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
+    measures: bool = False  # optimization jobs end with the model measured, before and after
+    gate: bool = False  # and fail where the result is slower
 
     def request_fields(self) -> dict[str, str]:
         """Return the fields of a build's request that they decide."""

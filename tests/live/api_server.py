@@ -77,14 +77,15 @@ class ApiServer:
             config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32),
         )
 
-    def ended(self, job: str) -> dict[str, Any]:
+    def ended(self, job: str, within_s: float = 900) -> dict[str, Any]:
         """Wait for an optimization job, which must succeed; give its description."""
         client = self.client("sagemaker")
 
         def look() -> dict[str, Any]:
             return dict(client.describe_optimization_job(OptimizationJobName=job))
 
-        wait_until(lambda: look()["OptimizationJobStatus"] not in ("STARTING", "INPROGRESS"), 900)
+        going = ("STARTING", "INPROGRESS")
+        wait_until(lambda: look()["OptimizationJobStatus"] not in going, within_s)
         found = look()
         assert found["OptimizationJobStatus"] == "COMPLETED", self.job_log(job)[-4000:]
         return found

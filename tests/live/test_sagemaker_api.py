@@ -17,11 +17,11 @@ import boto3
 import pytest
 
 from tests.conftest import OWN_PLACES, SCRIPTS, unavailable
-from tests.live.api_server import ROLE, ApiServer, api_server
+from tests.live.api_server import ROLE, ApiServer, api_process, api_server
 from tests.live.tiny_images import TINY_ENGINE
 from tests.live.tool_programs import documents_in, printed_by
 from tests.live.waiting import wait_until
-from tests.support.commandline import TINY
+from tests.support.commandline import TINY, packager_in
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.sagemaker_bodies import quantization
 
@@ -75,7 +75,7 @@ def api(
         "XDG_CACHE_HOME": str(built[1]),
         "DOCKER_HOST": docker_host,
     }
-    base = ("--instance", "local", "--base", f"docker:{TINY_ENGINE}")
+    base = ("--instance", "local", "--base", f"docker:{TINY_ENGINE}", "--no-measure")
     options = (*base, "--images", f"docker:{QUANTIZED}")
     before = os.environ.get("DOCKER_HOST")
     os.environ["DOCKER_HOST"] = docker_host
@@ -169,3 +169,38 @@ def test_the_aws_cli_optimizes_deploys_asks_and_deletes(
     aws("sagemaker", "delete-model", "--model-name", "cli")
     aws("sagemaker", "delete-optimization-job", "--optimization-job-name", "cli")
     assert aws("sagemaker", "list-models")["Models"] == []
+
+
+@pytest.mark.extended
+def test_a_job_ends_with_the_model_measured_before_and_after(
+    docker_host: str,
+    built: tuple[str, Path],
+    quantizing_fast: dict[str, str],
+    bucket: Bucket,
+    tmp_path: Path,
+) -> None:
+    options = ("--instance", "local", "--base", f"docker:{TINY_ENGINE}")
+    own = {"DOCKER_HOST": docker_host, "XDG_CACHE_HOME": str(built[1])}
+    environment = {**own, **quantizing_fast, **bucket.environment}
+    document = {
+        **quantization(OPTION_QUANTIZE="fp8"),
+        "OptimizationJobName": "measured",
+        "ModelSource": {"S3": {"S3Uri": f"{bucket.url}/models/tiny/"}},
+        "OutputConfig": {"S3OutputLocation": f"{bucket.url}/measured/"},
+    }
+    with api_process(tmp_path, *options, **environment) as server:
+        server.client("sagemaker").create_optimization_job(**document)
+        server.ended("measured")
+        log = server.job_log("measured")
+
+    names = {one for one in bucket.names() if one.startswith("measured/results/")}
+    states = [f"{state}_conc{n}" for state in ("original", "optimized") for n in (1, 2, 4, 8, 16)]
+    files = {f"measured/results/benchmark_{one}.json" for one in states}
+    assert names == {*files, "measured/results/benchmark_report.html"}
+    result = json.loads(bucket.get("measured/results/benchmark_optimized_conc4.json"))
+    assert result["completed"] == 48
+    assert result["mean_ttft_ms"] > 0
+    assert "16 at a time: " in log
+    place = f"{bucket.url}/measured/results/benchmark_optimized_conc4.json"
+    told = packager_in(tmp_path)("report", place, env=bucket.environment, status=0).out
+    assert "optimized" in told

@@ -79,7 +79,7 @@ def test_a_compiled_model_is_deployed_asked_and_deleted(
     """The same model in a bucket: what the command line compiled of it is not compiled again."""
     options = (
         *("--instance", "local", "--base", serving_base, "--executor", "docker"),
-        *("--images", f"docker:{IMAGES}"),
+        *("--images", f"docker:{IMAGES}", "--no-measure"),
     )
     environment = {"DOCKER_HOST": engine, "PACKAGER_CACHE": str(compiled.cache)}
     with api_server(tmp_path, *options, **environment, **bucket.environment) as api:
@@ -158,7 +158,7 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
         *(word for pair in TRAINING.items() for word in ("--train-option", "{}={}".format(*pair))),
     )
     environment = {**bucket.environment, **training_fast, "DOCKER_HOST": engine}
-    with api_server(tmp_path, *options, **environment) as api:
+    with api_server(tmp_path, "--no-measure", *options, **environment) as api:
         client = api.client("sagemaker")
         client.create_model(**example("model", bucket))
         for document, places in (
@@ -188,6 +188,42 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
     assert answer.strip()
 
 
+@pytest.mark.extended
+@pytest.mark.timeout(3000)
+def test_a_head_is_measured_beside_none_and_beside_the_one_that_it_began_from(
+    engine: str, serving_base: str, training_fast: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    put_talks(bucket, "sharegpt/train.jsonl", sharegpt)
+    options = (
+        *("--instance", "local", "--base", serving_base, "--images", f"docker:{IMAGES}"),
+        *(word for pair in TRAINING.items() for word in ("--train-option", "{}={}".format(*pair))),
+    )
+    environment = {**bucket.environment, **training_fast, "DOCKER_HOST": engine}
+    own = {"s3://models/qwen3-eagle/": "s3://results/first/draft/"}
+    places = {"/chats/": "/sharegpt/"}
+    with api_process(tmp_path, "--no-measure", *options, **environment) as api:
+        client = api.client("sagemaker")
+        client.create_model(**example("model", bucket))
+        client.create_model(**example("model-with-head", bucket, **own))
+        document = example("eagle-own-data", bucket, **{"/eagle/": "/first/"}, **places)
+        client.create_optimization_job(**document)
+        api.ended("eagle-own-data")
+    with api_process(tmp_path, *options, **environment) as api:
+        document = example("eagle-own-head", bucket, **{"/eagle/": "/second/"}, **places)
+        api.client("sagemaker").create_optimization_job(**document)
+        api.ended("eagle-own-head", within_s=2400)
+
+    place = "results/second/results/benchmark"
+    states = ("no_eagle", "base_eagle", "trained_eagle")
+    names = {f"{place}_{state}_conc{n}.json" for state in states for n in (1, 2, 4, 8, 16)}
+    found = {one for one in bucket.names() if one.startswith("results/second/results/")}
+    assert found == {*names, f"{place}_report.html"}
+    for name in names:
+        assert ("spec_decode_acceptance_length" in json.loads(bucket.get(name))) == (
+            "no_eagle" not in name
+        )
+
+
 def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
     quantizing_fast: dict[str, str], bucket: Bucket, tmp_path: Path
 ) -> None:
@@ -206,7 +242,7 @@ def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
     config_of_awq["ModelQuantizationConfig"]["OverrideEnvironment"] |= FEW_TEXTS
     body["OutputConfig"]["SageMakerModel"] = {"ModelName": "mixtral"}
     environment = {**bucket.environment, **quantizing_fast}
-    with api_process(tmp_path, "--base", "scratch", **environment) as api:
+    with api_process(tmp_path, "--base", "scratch", "--no-measure", **environment) as api:
         api.client("sagemaker").create_optimization_job(**body)
         job = api.ended("mixtral-medusa-awq")
         model = api.client("sagemaker").describe_model(ModelName="mixtral")["PrimaryContainer"]

@@ -37,7 +37,7 @@ from tests.support.sagemaker_bodies import (
 cases = cases_of(__file__)
 
 EXAMPLES = ROOT / "examples" / "optimize"
-HERE = ("--instance", "local")
+HERE = ("--instance", "local", "--no-measure")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_dry_run_prints_commands_and_their_request(optimize: Packager, tmp_pat
 def test_a_dry_run_for_programs(optimize: Packager, tmp_path: Path, store: JobStore) -> None:
     printed = optimize(
         *("--cli-input-json", f"file://{_file(tmp_path, AWQ)}", "--images", "oci:images"),
-        *("--dry-run", "--format", "json"),
+        *("--dry-run", "--no-measure", "--format", "json"),
     ).document
 
     assert printed["name"] == "modelbuilderjob-3f2a"

@@ -98,7 +98,7 @@ def test_a_file_names_who_runs_steps(
 
 
 def test_where_steps_run_is_in_no_label_and_no_record() -> None:
-    assert sorted(PLACES) == ["address", "executor"]
+    assert sorted(PLACES) == ["address", "executor", "trust_roots"]
     assert PLACES < RUNNING
     assert set(BuildRequest.model_fields) >= RUNNING
 
