@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from packager.bench.export import ARCHIVE, HISTORY, aws_files, json_bytes, load_files, records
+from packager.bench.export import (
+    ARCHIVE,
+    HISTORY,
+    archive,
+    aws_files,
+    json_bytes,
+    level_name,
+    load_files,
+    records,
+)
 from packager.bench.search_history import history_document
 from packager.bench.session import OneLoad, Results
 from packager.core.bench import BenchReport
@@ -21,6 +30,7 @@ from packager.load.values import LoadRun
 Kind = Literal["json", "html", "archive", "directory"]
 
 REPORT, PAGE, REQUESTS = "bench.json", "bench.html", "requests.jsonl"
+ARCHIVE_FOLDER = "output"  # in which SageMaker's jobs have their archive
 _KINDS: Mapping[str, Kind] = {".json": "json", ".html": "html", ".tar.gz": "archive"}
 
 
@@ -90,6 +100,7 @@ def files_of(
         REPORT: report_bytes(report),
         PAGE: page(report).encode(),
         **archives,
+        **_whole_archive(report, runs, histories),
         **_single_files(report, runs, histories, archives),
     }
 
@@ -150,6 +161,26 @@ def forget_requests(output: Output) -> None:
         path = Path(output.text) / REQUESTS
         with explain_disk_errors(path):
             path.unlink(missing_ok=True)
+
+
+def _whole_archive(
+    report: BenchReport,
+    runs: Mapping[tuple[int, int], Sequence[LoadRun]],
+    histories: Mapping[int, Mapping[str, object]],
+) -> dict[str, bytes]:
+    """Return one archive of everything, where SageMaker's jobs have theirs; of one server alone.
+
+    The files of one load are at its root, those of several in folders.
+    """
+    if len(report.variants) != 1:
+        return {}
+    (variant,) = report.variants
+    files = {HISTORY: json_bytes(histories[0])} if 0 in histories else {}
+    for number, load in enumerate(variant.loads):
+        folder = f"{level_name(load)}/" if len(variant.loads) > 1 else ""
+        found = load_files(report, variant, load, runs.get((0, number), ()))
+        files |= {f"{folder}{name}": data for name, data in found.items()}
+    return {f"{ARCHIVE_FOLDER}/{ARCHIVE}": archive(files)} if files else {}
 
 
 def _single_files(

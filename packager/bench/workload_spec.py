@@ -1,6 +1,7 @@
 """Workload specifications of SageMaker's AI benchmark jobs, as options of a benchmark.
 
-    {"benchmark": {"type": "aiperf"}, "parameters": {…}, "tooling": {"api_standard": "openai"}}
+    {"benchmark": {"type": "aiperf"}, "parameters": {…},
+     "tooling": {"api_standard": "openai", "version": "0.8.0"}}
 
 in JSON or YAML, as `CreateAIWorkloadConfig` takes it and the SageMaker SDK's `Workload` writes
 it; parameters are options of AIPerf 0.13.  What would be measured otherwise than it says is
@@ -30,6 +31,11 @@ _GOODPUT = {
     "inter_token_latency": "tpot_ms",
     "request_latency": "latency_ms",
 }
+_DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_OTHERS = (
+    *("goodput", "extra_inputs", "custom_dataset_type", "public_dataset"),
+    "model_selection_strategy",
+)
 _OF_PROMPTS = ("input_tokens", "input_stddev", "output_stddev", "prefix_tokens")
 _TEMPLATE = ("payload_template", "response_field")
 
@@ -47,7 +53,8 @@ class WorkloadSpec:
     """A workload specification as values of options, by the names of their fields."""
 
     options: Mapping[str, Any]  # of `RequestSpec` and `Asked`
-    needs_data: bool = False  # its requests are those of a data set, which it does not name
+    needs_data: bool = False  # its requests are those of a data set
+    dataset: str = ""  # the name of that data set, where it is one that AIPerf would fetch
     tokenizer: str = ""  # a directory, or a model of a hub; whoever measures looks for it
     notes: tuple[str, ...] = ()  # what was passed over
 
@@ -93,19 +100,23 @@ class _Reader:
             if name not in _PARTS:
                 raise self.unknown(key, name, _PARTS, "part of a workload")
         self.expect(parts, "benchmark", "type", "aiperf")
-        self.expect(parts, "tooling", "api_standard", "openai")
-        notes = tuple(self.secrets(parts))
+        self.expect(parts, "tooling", "api_standard", "openai", passed=("version",))
+        notes = (*self.secrets(parts), *self.version(parts))
         if "parameters" not in parts:
             raise self.fault(found[0], "it has no parameters")
         return self.parameters(parts["parameters"][1], notes)
 
     def parameters(self, node: Node, notes: tuple[str, ...]) -> WorkloadSpec:
         options: dict[str, Any] = {}
-        needs_data = False
+        needs_data, dataset = False, ""
         given = self.entries(node)
         for name, (key, value) in given.items():
             if name in ("custom_dataset_type", "input_file"):
                 needs_data = True
+            elif name == "public_dataset":
+                needs_data, dataset = True, self.dataset(value)
+            elif name == "model_selection_strategy":
+                notes = (*notes, f"{name} is passed over: one model is measured")
             elif name == "endpoint_type" and "custom_endpoint" in given:
                 self.expect_chat(value)
             elif name in _PARAMETERS:
@@ -118,14 +129,31 @@ class _Reader:
             elif name == "extra_inputs":
                 options |= self.extra_inputs(value)
             else:
-                known = (*_PARAMETERS, "goodput", "extra_inputs", "custom_dataset_type")
+                known = (*_PARAMETERS, *_OTHERS)
                 raise self.unknown(key, name, known, "parameter of a workload")
         if needs_data:
             options = without_prompts(options)
         tokenizer = options.pop("tokenizer", "")
         return WorkloadSpec(
-            options=options, needs_data=needs_data, tokenizer=tokenizer, notes=notes
+            options=options,
+            needs_data=needs_data,
+            dataset=dataset,
+            tokenizer=tokenizer,
+            notes=notes,
         )
+
+    def dataset(self, node: Node) -> str:
+        """Return the name of a public data set."""
+        if not _DATASET.fullmatch(node.text):
+            raise self.fault(node, f"public_dataset is {shorten(node.text)}, which is no name")
+        return node.text
+
+    def version(self, parts: Mapping[str, tuple[Node, Node]]) -> Iterator[str]:
+        """Yield a note on the version of the tool that is asked for."""
+        fields = self.entries(parts["tooling"][1]) if "tooling" in parts else {}
+        if "version" in fields:
+            told = shorten(self.scalar(fields["version"][1], "tooling.version"))
+            yield f"tooling.version {told} is not used: packager sends the load itself"
 
     def expect_chat(self, node: Node) -> None:
         """Refuse another type than chats for SageMaker's own path."""
@@ -177,18 +205,24 @@ class _Reader:
             yield f"the secret {shorten(name)} is not read: nothing here needs it"
 
     def expect(
-        self, parts: Mapping[str, tuple[Node, Node]], part: str, name: str, wanted: str
+        self,
+        parts: Mapping[str, tuple[Node, Node]],
+        part: str,
+        name: str,
+        wanted: str,
+        passed: tuple[str, ...] = (),
     ) -> None:
-        """Refuse a part that has other fields than one, with the value that is wanted."""
+        """Refuse a part that lacks the wanted value, or has fields beside it and `passed`."""
         if part not in parts:
             if part == "benchmark":
                 raise self.fault(None, "it has no benchmark: is it a workload specification?")
             return
         fields = self.entries(parts[part][1])
         for other, (key, _) in fields.items():
-            if other != name:
-                raise self.unknown(key, other, (name,), f"field of {part}")
-        found = fields[name][1].text if name in fields else ""
+            if other not in (name, *passed):
+                raise self.unknown(key, other, (name, *passed), f"field of {part}")
+        absent = wanted if passed and set(fields) <= {*passed} else ""
+        found = fields[name][1].text if name in fields else absent
         if found != wanted:
             node = parts[part][0]
             raise self.fault(node, f"{part}.{name} is {shorten(found)}, expected {wanted!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +16,7 @@ from packager.cli.shared_options import Command
 from packager.cli.train_options import train_option, training_words
 from packager.core.documents import shorten
 from packager.core.references import LayoutTarget
-from packager.errors import UsageError
+from packager.errors import NotFound, UsageError
 from packager.sagemaker.settings import ACCOUNT, JobSettings
 from packager.wiring import check_jobs_executor, parse_output
 
@@ -54,10 +55,42 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         base=given.pop("base"),
         executor=executor,
         address=address,
+        datasets=_datasets(given.pop("datasets", ())),
         training=training_words(given.pop("train_options")),
         measures=not given.pop("no_measure"),
         gate=given.pop("gate"),
     )
+
+
+dataset_option = click.option(
+    "--dataset",
+    "datasets",
+    multiple=True,
+    metavar="NAME=DATA",
+    help="What is read where a workload names the public data set NAME, such as "
+    "sharegpt=FILE. Repeatable.",
+)
+
+
+def _datasets(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return names of public data sets with what is read for each; raises `UsageError`."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, place = text.partition("=")
+        if not (name and equals and place) or name in found:
+            raise UsageError(
+                f"--dataset {shorten(text, 80)} is not NAME=DATA, or a name twice",
+                hint="write --dataset sharegpt=sharegpt.jsonl",
+            )
+        if "://" not in place and not place.startswith("manifest:"):
+            path = Path(place).absolute()
+            if not path.exists():
+                raise NotFound(
+                    f"there is no data set at {shorten(place, 200)}", hint="name a file of it"
+                )
+            place = str(path)
+        found[name] = place
+    return tuple(found.items())
 
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from packager.catalog.machine import nvidia_devices
-from packager.cli.job_options import job_options, job_settings
+from packager.cli.job_options import dataset_option, job_options, job_settings
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, note_lines, note_log, print_json, print_line, warn
 from packager.errors import PackagerError, UsageError
@@ -42,6 +42,7 @@ _KEY_HINT = (
     help="Address to listen at; port 0 takes a free one.",
 )
 @job_options
+@dataset_option
 @click.option(
     "--jobs",
     "jobs_at_once",

@@ -75,9 +75,10 @@ def _options(spec: WorkloadSpec, path: Path, given: Mapping[str, Any]) -> Mappin
     for told in spec.notes:
         warn(told)
     if spec.needs_data and not given["data"]:
+        told = f"the data set {spec.dataset!r}" if spec.dataset else "a data set that it lacks"
         raise UsageError(
-            f"the requests of {path.name!r} are those of a data set, which it does not name",
-            hint="name it with --data FILE",
+            f"the requests of {path.name!r} are those of {told}",
+            hint="name a file of it with --data FILE: nothing is downloaded",
         )
     return without_prompts(spec.options) if given["data"] else spec.options
 

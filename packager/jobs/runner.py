@@ -40,7 +40,7 @@ from packager.jobs.progress import (
     write_progress,
 )
 from packager.jobs.store import STOPPED_BY_REQUEST, JobStore, utc_now
-from packager.jobs.values import ENDED, Job, JobStatus
+from packager.jobs.values import ENDED, NOTES_FILE, Job, JobStatus
 
 LOOK_S = 0.1  # how often a command's output and end are looked at
 ASK_S = 0.5  # how often the database is asked whether the job shall end
@@ -91,7 +91,9 @@ class Runner:
             return
         self._began, self._ran_before_s = time.monotonic(), self._progress.ran_s
         again = f", start {self.job.attempt}" if self.job.attempt > 1 else ""
-        self._say([f"{self.job.kind} job {self.job.name!r}{again}"])
+        notes = self.job.folder / NOTES_FILE
+        told = notes.read_text("utf-8").splitlines() if not again and notes.exists() else []
+        self._say([f"{self.job.kind} job {self.job.name!r}{again}", *told])
         ended: Ended | None = None
         while ended is None and self.job.status not in ENDED:
             ended = self._run_stage()

@@ -21,6 +21,7 @@ JobStatus = Literal["queued", "running", "stopping", "completed", "failed", "sto
 ENDED: frozenset[JobStatus] = frozenset({"completed", "failed", "stopped"})
 JOB_FOLDER = "{job}"  # what stands for the job's folder in a stage's arguments
 
+NOTES_FILE = "notes.txt"  # among the files of a job: lines that its log begins with
 RECORD_FILE = "record.json"  # build record of an optimization job, in its folder
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from packager.core.documents import shorten
 from packager.core.references import parse_bucket_place
-from packager.jobs.values import Job, JobKind, JobStatus
+from packager.jobs.values import NOTES_FILE, Job, JobKind, JobStatus
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.sources import is_argument
 
+MLFLOW = "MlflowConfig"
 WORKLOAD_CONFIG, ENDPOINT = "ai-workload-config", "endpoint"
 RESOURCES: Mapping[JobKind, str] = {
     "benchmark": "ai-benchmark-job",
@@ -62,6 +63,23 @@ def refuse(body: Mapping[str, Any], path: str, why: str) -> None:
         found = found.get(part) if isinstance(found, Mapping) else None
     if found not in (None, "", {}, []):
         raise ValidationRefused(f"{path} is not taken here: {why}", hint="leave it out")
+
+
+def notes_file(body: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return a file of what is kept and described, and has no meaning here; none without it."""
+    compute = body.get("ComputeSpec") or {}
+    notes = []
+    if mlflow_of(body):
+        notes.append("note: OutputConfig.MlflowConfig is kept: nothing is sent to MLflow\n")
+    if compute.get("CapacityReservationConfig"):
+        notes.append("note: ComputeSpec.CapacityReservationConfig is kept: nothing is reserved\n")
+    return {NOTES_FILE: "".join(notes).encode()} if notes else {}
+
+
+def mlflow_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the MlflowConfig of an OutputConfig, as Describe tells it; empty without one."""
+    found = (body.get("OutputConfig") or {}).get(MLFLOW)
+    return {MLFLOW: found} if found else {}
 
 
 def tags_in(body: Mapping[str, Any]) -> dict[str, str]:

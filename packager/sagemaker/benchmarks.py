@@ -12,7 +12,9 @@ from typing import Any
 from packager.jobs.values import Job, NewJob, Stage
 from packager.sagemaker.ai_jobs import (
     described,
+    mlflow_of,
     name_in,
+    notes_file,
     output_place,
     refuse,
     summarized,
@@ -53,7 +55,6 @@ def make_benchmark(body: Mapping[str, Any], workload: WorkloadConfig, address: s
 
     `address` is the URL at which the target answers.
     """
-    refuse(body, "OutputConfig.MlflowConfig", "nothing is sent to MLflow")
     target_of(body)
     name = body["AIBenchmarkJobName"]
     data = ("--data", workload.data) if workload.data else ()
@@ -81,7 +82,7 @@ def make_benchmark(body: Mapping[str, Any], workload: WorkloadConfig, address: s
                 ),
             ),
         ),
-        files={SPEC_FILE: workload.text},
+        files={SPEC_FILE: workload.text, **notes_file(body)},
         tags=tags_in(body),
     )
 
@@ -100,6 +101,7 @@ def describe_benchmark(job: Job, settings: JobSettings) -> dict[str, Any]:
         "OutputConfig": {
             "S3OutputLocation": output_place(body, job.name),
             "CloudWatchLogs": [{"LogGroupArn": group, "LogStreamName": job.name}],
+            **mlflow_of(body),
         },
         **({"NetworkConfig": body["NetworkConfig"]} if body.get("NetworkConfig") else {}),
     }

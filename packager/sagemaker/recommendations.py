@@ -18,6 +18,8 @@ from packager.jobs.values import Job, NewJob, Stage
 from packager.performance.presets import Goal
 from packager.sagemaker.ai_jobs import (
     described,
+    mlflow_of,
+    notes_file,
     output_place,
     refuse,
     summarized,
@@ -66,9 +68,7 @@ def make_recommendation(
     body: Mapping[str, Any], workload: WorkloadConfig, settings: JobSettings
 ) -> NewJob:
     """Return the job of CreateAIRecommendationJob; raise `ValidationRefused`."""
-    refuse(body, "OutputConfig.MlflowConfig", "nothing is sent to MLflow")
     refuse(body, "OutputConfig.ModelPackageGroupIdentifier", "there is no registry of models")
-    refuse(body, "ComputeSpec.CapacityReservationConfig", "nothing is reserved here")
     refuse(body, "AdapterSource", "adapters are not measured")
     _check_workload(workload)
     name = body["AIRecommendationJobName"]
@@ -104,7 +104,7 @@ def make_recommendation(
             )
             for number, (instance, image) in enumerate(zip(instances, images, strict=True), start=1)
         ),
-        files={SPEC_FILE: workload.text},
+        files={SPEC_FILE: workload.text, **notes_file(body)},
         tags=tags_in(body),
     )
 
@@ -128,7 +128,7 @@ def describe_recommendation(
     return {
         **described(job, settings),
         "ModelSource": body["ModelSource"],
-        "OutputConfig": {"S3OutputLocation": output_place(body, job.name)},
+        "OutputConfig": {"S3OutputLocation": output_place(body, job.name), **mlflow_of(body)},
         **{name: body[name] for name in echoed if name in body},
         **({"Recommendations": recommendations(found, job.name, settings)} if found else {}),
     }

@@ -21,6 +21,7 @@ class JobSettings:
     executor: Literal["local", "docker", "ray"] = "local"
     address: str | None = None  # of the Ray cluster
     options: tuple[str, ...] = ()  # further options of every `packager build`
+    datasets: tuple[tuple[str, str], ...] = ()  # names of public data sets, and what is read
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
     measures: bool = False  # optimization jobs end with the model measured, before and after
     gate: bool = False  # and fail where the result is slower

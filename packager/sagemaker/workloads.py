@@ -7,7 +7,7 @@ as they were written, and read again when a job begins.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packager.bench.workload_spec import WorkloadSpec, parse_workload_spec
@@ -29,11 +29,16 @@ class WorkloadConfig:
 
     spec: WorkloadSpec
     text: bytes  # of the specification
-    data: str = ""  # s3://… of the requests to send; "" for made ones
+    data: str = ""  # s3://… or a path of the server's, of the requests to send; "" for made ones
 
 
-def read_workload_config(body: Mapping[str, Any]) -> WorkloadConfig:
-    """Read the body of CreateAIWorkloadConfig; raise `ValidationRefused`."""
+def read_workload_config(
+    body: Mapping[str, Any], datasets: Sequence[tuple[str, str]] = ()
+) -> WorkloadConfig:
+    """Read the body of CreateAIWorkloadConfig; raise `ValidationRefused`.
+
+    `datasets` are the public data sets that the server has, by name.
+    """
     inline = ((body.get("AIWorkloadConfigs") or {}).get("WorkloadSpec") or {}).get("Inline")
     if not inline:
         raise ValidationRefused(
@@ -49,6 +54,8 @@ def read_workload_config(body: Mapping[str, Any]) -> WorkloadConfig:
         raise ValidationRefused(error.message, hint=error.hint) from error
     _check_tokenizer(spec)
     data = _data_of(body)
+    if spec.dataset:
+        data = _mapped(spec.dataset, data, dict(datasets))
     if spec.needs_data and not data:
         raise ValidationRefused(
             f"the requests of {_WHERE} are those of a data set, and none is named",
@@ -64,6 +71,20 @@ def _check_tokenizer(spec: WorkloadSpec) -> None:
             f"the tokenizer {shorten(spec.tokenizer, 200)} is not the id of a model on a hub",
             hint="write ORG/NAME, or leave it out: servers count tokens themselves",
         )
+
+
+def _mapped(name: str, data: str, datasets: Mapping[str, str]) -> str:
+    """Return the place of a public data set: it is read where the server's owner says."""
+    if data:
+        raise ValidationRefused(
+            "the workload has both public_dataset and DatasetConfig", hint="give one of them"
+        )
+    if name not in datasets:
+        raise ValidationRefused(
+            f"the public data set {shorten(name, 96)} is not mapped, and nothing is downloaded",
+            hint=f"start the server with --dataset {name}=FILE, or give DatasetConfig",
+        )
+    return datasets[name]
 
 
 def _data_of(body: Mapping[str, Any]) -> str:

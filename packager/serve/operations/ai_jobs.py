@@ -79,7 +79,8 @@ def moment_in(body: Document, name: str) -> datetime | None:
 def workload_of(services: ServeServices, body: Document) -> WorkloadConfig:
     """Return the workload that a job names; raises `ResourceNotFound`. Reads the disk."""
     name = name_in(body["AIWorkloadConfigIdentifier"])
-    return read_workload_config(services.resources.get(WORKLOAD_CONFIG, name).document)
+    document = services.resources.get(WORKLOAD_CONFIG, name).document
+    return read_workload_config(document, services.settings.datasets)
 
 
 def users_of_workload(services: ServeServices, name: str) -> Iterator[Job]:

@@ -47,11 +47,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         before = await find(services, ENDPOINT, name)
         asked = await _deployment(services, body["EndpointConfigName"])
         if body.get("RetainAllVariantProperties"):
-            excluded = {
-                one["VariantPropertyType"]
-                for one in body.get("ExcludeRetainedVariantProperties") or ()
-            }
-            asked = _with_properties_of(asked, before, excluded)
+            asked = _with_properties_of(asked, before, body)
         policy = body.get("DeploymentConfig")
         if policy is None and body.get("RetainDeploymentConfig"):
             policy = before.document.get("policy")
@@ -112,8 +108,10 @@ async def _deployment(services: ServeServices, config_name: str) -> Deployment:
     )
 
 
-def _with_properties_of(asked: Deployment, before: Resource, changed: set[str]) -> Deployment:
+def _with_properties_of(asked: Deployment, before: Resource, body: Document) -> Deployment:
     """Return a deployment with all that the endpoint has now, but for types that are to change."""
+    excluded = body.get("ExcludeRetainedVariantProperties") or ()
+    changed = {one["VariantPropertyType"] for one in excluded}
     active = before.document["active"] or {"variants": ()}
     had = {variant["name"]: variant for variant in active["variants"]}
     fields = {"DesiredWeight": "weight", "DesiredInstanceCount": "count"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,24 @@ def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() 
     summary = json.loads(files["a/concurrency_8/profile_export_aiperf.json"])
     assert summary["input_config"]["phases"][0]["concurrency"] == 8
     assert files["a/concurrency_8/profile_export.jsonl"].count(b"\n") == 2
+
+
+@pytest.mark.parametrize("loads", [1, 2])
+def test_one_server_has_an_archive_where_sagemakers_jobs_have_theirs(loads: int) -> None:
+    (variant, _) = report().variants
+    one_server = report().model_copy(
+        update={"variants": (variant.model_copy(update={"loads": variant.loads[:loads]}),)}
+    )
+
+    files = files_of(Output(text="r/", kind="directory"), one_server, RESULTS, lambda _: "")
+
+    folders = ["concurrency_4/", "concurrency_8/"] if loads == 2 else [""]
+    with tarfile.open(fileobj=io.BytesIO(files["output/output.tar.gz"])) as tar:
+        assert tar.getnames() == [
+            f"{folder}{name}"
+            for folder in folders
+            for name in ("profile_export.jsonl", "profile_export_aiperf.json")
+        ]
 
 
 def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ ADDRESS = "http://127.0.0.1:49153"
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
 
 
+MAPPED = [("sharegpt", "/data/sharegpt.json")]
+
+
 def a_workload(**parameters: Any) -> WorkloadConfig:
     spec = {**SYNTHETIC, "parameters": {**SYNTHETIC["parameters"], **parameters}}
     return read_workload_config(workload_body(spec))
@@ -97,7 +100,26 @@ def test_a_workload_that_cannot_be_sent_is_refused(
     spec = SYNTHETIC if parameters is None else {**SYNTHETIC, "parameters": parameters}
 
     with pytest.raises(ValidationRefused, match=message):
-        read_workload_config(workload_body(spec, channels=tuple(channels or ())))
+        read_workload_config(workload_body(spec, channels=tuple(channels or ())), MAPPED)
+
+
+def test_a_public_data_set_is_read_where_the_server_has_it_and_mlflow_is_told_and_kept() -> None:
+    spec = {
+        **SYNTHETIC,
+        "parameters": {"public_dataset": "sharegpt", "prompt_input_tokens_mean": 500},
+        "tooling": {"version": "0.8.0"},
+    }
+    mlflow = {"MlflowResourceArn": "arn:aws:sagemaker:us-east-1:111122223333:mlflow-app/a"}
+    output = {"S3OutputLocation": "s3://b/p", "MlflowConfig": mlflow}
+    workload = read_workload_config(workload_body(spec), MAPPED)
+
+    job = make_benchmark(benchmark_body(OutputConfig=output), workload, ADDRESS)
+
+    assert job.stages[0].arguments[4:6] == ("--data", "/data/sharegpt.json")
+    assert b"MlflowConfig is kept: nothing is sent" in job.files["notes.txt"]
+    told = describe_benchmark(stored(job, "completed"), SETTINGS)
+    assert told["OutputConfig"]["MlflowConfig"] == mlflow
+    assert faults_of("DescribeAIBenchmarkJob", told) == ""
 
 
 @pytest.mark.parametrize(
