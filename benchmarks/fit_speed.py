@@ -496,7 +496,7 @@ def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) 
         f"share = {share:.3f}",
     ]
     for row in devices:
-        lines += _lines("device", row)
+        lines += table_lines("device", row)
     for kind in KINDS:
         inside = [sample for sample in samples if sample.point.kind == kind]
         fitted = fit_kind(inside)
@@ -506,11 +506,11 @@ def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) 
         }
         for key in fitted.tpot.coefficients:
             own = [each for each in errors[bool(key[1])] if _is_of(each.sample.point, key)]
-            lines += _lines("cell", _cell_row(key, fitted, own))
+            lines += table_lines("cell", _cell_row(key, fitted, own))
         for (engine, form), factor in sorted(fitted.tpot.factors.items()):
             row = {"engine": engine, "form": form, "tpot": round(factor, 4)}
             row["ttft"] = round(fitted.ttft.factors.get((engine, form), 1.0), 4)
-            lines += _lines("model", row)
+            lines += table_lines("model", row)
     return "\n".join([*lines, ""])
 
 
@@ -542,7 +542,8 @@ def _cell_row(key: Key, fitted: Fitted, errors: Sequence[Missed]) -> dict[str, A
     }
 
 
-def _lines(name: str, row: Mapping[str, Any]) -> list[str]:
+def table_lines(name: str, row: Mapping[str, Any]) -> list[str]:
+    """Return the lines of one entry of a list of tables."""
     return ["", f"[[{name}]]", *(f"{key} = {_toml(value)}" for key, value in row.items())]
 
 
@@ -554,6 +555,8 @@ def _versions(points: Iterable[SpeedPoint]) -> list[str]:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, str):
         return '"' + value.replace('"', '\\"') + '"'
     if isinstance(value, float):

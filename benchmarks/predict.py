@@ -3,8 +3,9 @@
     python benchmarks/predict.py --data DIR
 
 fetches nothing; `speed_data` tells what DIR holds.  Whole curves are left out, a fifth of them at
-a time, then whole models; bands come from the points that are left, as in `fit_speed`.  The last
-line is one JSON object.
+a time, then whole models; bands come from the points that are left, as in `fit_speed`.  Published
+points are predicted without any of their own model, and with one of their own set.  The last line
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fit_speed import FOLDS, KINDS, Missed, Sample, band, fit_kind, left_out, make_samples, missed
 from judging import Judged, at_least, at_most, verdict, within
-from speed_data import read_points, read_rank_points
+from published import read_published
+from published_errors import FEW, Scored, scored, scored_with_one, summary
+from speed_data import SpeedPoint, read_points, read_rank_points
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.performance.predict import Workload, bands_of, predict_point
+from packager.performance.predict import Workload, bands_of, curve_factors, predict_point
 from packager.performance.served import ServedModel, Setup
 
 # what is left out → of |predicted / measured - 1|: the median, what 90 of 100 stay below
@@ -39,6 +43,7 @@ TARGETS = {"dense": (0.05, 0.20), "moe": (0.08, 0.32)}
 MODEL_TARGETS = {"dense": (0.12, 0.50), "moe": (0.15, 0.50)}  # models
 TTFT_MEDIAN = 0.25
 HELD = (0.85, 0.95)
+POINT_MEDIANS = {"without": 0.22, "with one": 0.12}  # of published points, by what was given
 
 PUBLISHED = Path(__file__).parent / "published_speeds.csv"
 MODELS = {
@@ -182,6 +187,74 @@ def show(title: str, row: dict[str, Any]) -> None:
     print(f"{title:34}{row['points']:6}{row['curves']:6} " + "".join(cells))
 
 
+def judge_points(data: Path) -> tuple[dict[str, Any], list[Judged]]:
+    """Compare published points with predictions that no point of their own model told of.
+
+    AMD's GPUs are told apart, and points that were not chosen for judging.
+    """
+    points = read_published(data)
+    report: dict[str, Any] = {}
+    rows: list[Judged] = []
+    for given, found in (("without", scored(points)), ("with one", scored_with_one(points))):
+        wanted = [each for each in found if each.point.judged and each.one.vendor != "amd"]
+        parts = {"judged": wanted}
+        parts |= {kind: [each for each in wanted if each.one.kind == kind] for kind in KINDS}
+        parts["AMD"] = [each for each in found if each.one.vendor == "amd"]
+        parts["others"] = [
+            each for each in found if not each.point.judged and each.one.vendor != "amd"
+        ]
+        for name in sorted({class_name(each) for each in wanted}):
+            inside = [each for each in wanted if class_name(each) == name]
+            few = ", few" if len({each.point.source for each in inside}) < FEW else ""
+            parts[name + few] = inside
+        print(f"published points, {given} one of their own set or model:  median  p90  held")
+        for name, inside in parts.items():
+            row = report.setdefault(given, {})[name] = summary(inside)
+            figures = "".join(f"{100 * row[each]:7.1f}" for each in ("median", "p90", "held"))
+            first = row["ttft_median"]
+            words = f"; first token alone {100 * first:.0f}" if first is not None else ""
+            print(f"  {name:32}{row['points']:6}{figures}{words}")
+        rows.append(
+            at_most(
+                f"published {given} median", report[given]["judged"]["median"], POINT_MEDIANS[given]
+            )
+        )
+    for kind in KINDS:
+        rows.append(within(f"published {kind} held", report["without"][kind]["held"], *HELD))
+    return report, rows
+
+
+def class_name(each: Scored) -> str:
+    return f"{each.one.engine} {each.one.kind}"
+
+
+def pairs_of(points: Sequence[SpeedPoint]) -> dict[str, int]:
+    """Count points that two devices were measured at, and those predicted in the other order."""
+    places: dict[Any, dict[str, list[SpeedPoint]]] = {}
+    for point in points:
+        key = (point.curve.replace(point.setup.accelerator.name, ""), point.batch)
+        devices = places.setdefault((*key, point.setup.expert_parallel), {})
+        devices.setdefault(point.setup.accelerator.name, []).append(point)
+    pairs = inverted = between = 0
+    for devices in places.values():
+        for one, other in combinations(sorted(devices), 2):
+            sides = [devices[one], devices[other]]
+            measured = [np.median([each.tpot_s for each in side]) for side in sides]
+            told = [predicted_s(side[0]) for side in sides]
+            pairs += 1
+            if (measured[0] - measured[1]) * (told[0] - told[1]) < 0:
+                inverted += 1
+                between += {one, other} == {"B200", "B300"}
+    return {"pairs": pairs, "inverted": inverted, "of B200 and B300": between}
+
+
+def predicted_s(point: SpeedPoint) -> float:
+    workload = Workload(input_tokens=point.input_tokens, output_tokens=point.output_tokens)
+    return predict_point(
+        point.setup, workload, point.batch, model=curve_factors(point.setup)
+    ).tpot_s
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a copy of the measurements")
@@ -242,6 +315,13 @@ def main() -> int:
         f"p90 {100 * ninety:.1f}, held {100 * share:.1f}"
     )
     rows.append(at_least("published held", share, HELD[0]))
+    report["points"], judged = judge_points(data)
+    rows += judged
+    report["devices"] = pairs_of([sample.point for sample in samples])
+    print(
+        "points on two devices: {pairs}, predicted in the other order {inverted}, of B200 and "
+        "B300 {of B200 and B300}".format(**report["devices"])
+    )
     point = samples[0].point
     workload = Workload()
     started = time.process_time()

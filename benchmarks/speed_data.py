@@ -142,7 +142,7 @@ def read_rank_points(data: Path) -> list[SpeedPoint]:
 
 def _point(row: dict[str, str], data: Path, tp: int = 0) -> SpeedPoint:
     name = row["model_path"]
-    config = _config(name, data)
+    config = config_of(name, data)
     quantized = "mxfp4" if name.startswith("openai/") else row["gemm_quant_mode"]
     quantized = "" if quantized in ("bf16", "nan") else quantized
     tp = tp or int(float(row["tp_size"]))
@@ -271,7 +271,8 @@ def _first(config: dict[str, Any], *names: str) -> int:
     return next((int(config[name]) for name in names if config.get(name)), 0)
 
 
-def _config(name: str, data: Path) -> dict[str, Any]:
+def config_of(name: str, data: Path) -> dict[str, Any]:
+    """Read the configuration that aiconfigurator has of a model, of its text part alone."""
     path = data / CONFIGS / f"{SAME_CONFIG.get(name, name).replace('/', '--')}_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     return dict(config.get("text_config", config))

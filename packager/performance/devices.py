@@ -1,8 +1,8 @@
 """Order of devices by their data sheets, which no prediction turns around.
 
-A device with no less bandwidth, arithmetic and link than another takes no longer for any term
-of the speed model.  Fits are made under this order (`benchmarks/fit_speed.py`); what was not
-measured is held between the measured devices above and below it.
+A device with no less bandwidth, arithmetic and link than another of its vendor takes no longer for
+any term of the speed model.  Fits are made under this order (`benchmarks/fit_speed.py`); what was
+not measured is held between the measured devices above and below it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from functools import cache
 
 from packager.catalog.accelerators import AcceleratorRow, accelerator_rows
 from packager.core.catalog import Accelerator
-from packager.core.instance import GPUS
 from packager.core.values import dataclass
 from packager.performance.served import peak_flops
 
@@ -21,7 +20,7 @@ from packager.performance.served import peak_flops
 class DeviceFigures:
     """What a data sheet says of a device that computes weights of one scheme; 0.0: not known."""
 
-    is_gpu: bool  # the cores of others share what their sheets say
+    vendor: str  # servers on AMD's GPUs take twice what their sheets promise beside NVIDIA's
     bandwidth: float  # bytes a second
     peak: float  # operations a second, of the scheme
     peak_of_16_bits: float
@@ -30,7 +29,7 @@ class DeviceFigures:
     def outdoes(self, other: DeviceFigures) -> bool:
         """Return whether it has no less of anything; a device outdoes itself."""
         return (
-            self.is_gpu == other.is_gpu
+            self.vendor == other.vendor
             and self.bandwidth >= other.bandwidth
             and self.peak >= other.peak
             and self.peak_of_16_bits >= other.peak_of_16_bits
@@ -41,7 +40,7 @@ class DeviceFigures:
 def figures_of(device: Accelerator | AcceleratorRow, scheme: str, tp_degree: int) -> DeviceFigures:
     """Return the figures of one of `tp_degree` devices for weights of a scheme."""
     return DeviceFigures(
-        is_gpu=device.kind in GPUS,
+        vendor=device.kind,
         bandwidth=device.bandwidth_bytes_s,
         peak=peak_flops(device, scheme),
         peak_of_16_bits=peak_flops(device, ""),

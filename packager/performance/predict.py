@@ -13,6 +13,7 @@ time; the answer then grows by the acceptance length per step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import log2
 from operator import mul
 from types import MappingProxyType
@@ -25,6 +26,12 @@ from packager.core.workload import Workload as Workload
 from packager.performance.device_coefficients import Coefficients, coefficients_between
 from packager.performance.devices import figures_of
 from packager.performance.exchange import exchange_s, is_measured
+from packager.performance.published import (
+    Asked,
+    Correction,
+    correction_for,
+    correction_sentence,
+)
 from packager.performance.scale import UNSCALED, Fit, Scale
 from packager.performance.served import ACCEPTANCE as ACCEPTANCE
 from packager.performance.served import WEIGHTS_ONLY as WEIGHTS_ONLY
@@ -43,6 +50,7 @@ from packager.performance.served import setup_of as setup_of
 from packager.performance.speed_table import (
     Cell,
     Errors,
+    Form,
     Kind,
     ModelFactors,
     measured_engines,
@@ -57,15 +65,21 @@ from packager.performance.speed_terms import (
 
 # Relative errors that are promised at least, where nothing of the kind was measured.
 UNMEASURED_BAND = 0.6  # the device, the engine
-UNKNOWN_BAND = 0.8  # the architecture, or a kind of device of which nothing was
+OTHER_KIND_BAND = 0.8  # a kind of device of which nothing was
+# The architecture: the one published server of such a model, Llama-3.2-90B with layers that look
+# at images, takes 2.2 times as long as predicted.
+UNKNOWN_BAND = 1.25
 ASSUMED_BAND = 0.4  # how many tokens a draft yields
-PIPELINE_SLACK = 1.25  # times as long: stages wait for each other; ours, never measured
+# Times as long, since stages wait for each other; ours.  Llama-3.3-70B in one and two stages of
+# TensorRT-LLM on RTX PRO 6000, full servers, tells 1.01 to 1.13: no other engine or link is known.
+PIPELINE_SLACK = 1.25
 BEYOND_BAND = 0.25  # for each doubling beyond what was measured; ours
 MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not shown
 
 # Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
 SMALL_BYTES = 1_000_000_000
 
+CURVES_OF = "nvidia"  # the vendor of all devices with curves
 STAND_IN = "vllm"  # for engines that nobody measured
 COMPARED_RANKS = "vllm"  # whose ranks that share experts were compared, and not fitted
 KIND_NAMES: Mapping[Kind, str] = MappingProxyType(
@@ -153,7 +167,9 @@ def predict(
     """Predict every concurrency; return None where the device's figures are not published."""
     if not can_predict(setup):
         return None
-    assumptions = tuple(f"never measured: {words}" for words in unmeasured(setup))
+    corrected = correction_sentence(correction_of(setup))
+    assumptions = (corrected,) if corrected else ()
+    assumptions += tuple(f"never measured: {words}" for words in unmeasured(setup))
     if setup.draft:
         source = setup.draft.source or "as given"
         assumptions += (f"{setup.draft.acceptance_length:g} tokens a step: {source}",)
@@ -171,10 +187,18 @@ def predict(
 
 
 def predict_point(
-    setup: Setup, workload: Workload, concurrency: int, *, scale: Scale = UNSCALED
+    setup: Setup,
+    workload: Workload,
+    concurrency: float,
+    *,
+    scale: Scale = UNSCALED,
+    model: ModelFactors | None = None,
 ) -> Point:
-    """Predict one concurrency. Requests are spread evenly over the copies."""
-    known, model = coefficients_of(setup), factors_of(setup)
+    """Predict one concurrency. Requests are spread evenly over the copies.
+
+    `model` has the factors of its times; by default what curves and published speeds tell.
+    """
+    known, model = coefficients_of(setup), model or factors_of(setup)
     input_tokens, output_tokens = workload.input_tokens, workload.output_tokens
     batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
     asked = prompt_terms(setup, input_tokens)
@@ -220,7 +244,7 @@ def bands_of(setup: Setup, workload: Workload | None = None, concurrency: int = 
     With a workload and requests at once, the band is wider where those lie beyond what was
     measured.
     """
-    cell, model = _cell_of(setup), setup.model
+    cell, model, corrected = _cell_of(setup), setup.model, correction_of(setup)
     every = speed_table().of_engine(_engine_of(setup), kind_of(setup))
     names = KIND_NAMES[every.kind]
     source = f"9 of 10 points of {names} that were left out ({every.points:,})"
@@ -240,9 +264,16 @@ def bands_of(setup: Setup, workload: Workload | None = None, concurrency: int = 
         least = speed_table().drift
     if setup.engine and setup.engine not in measured_engines():
         least = UNMEASURED_BAND
+    published = corrected.spread or corrected.errors
+    if published and cell and _is_in(cell, setup):
+        errors = errors.at_least(published)
+    elif corrected.errors:
+        errors, least, source = _corrected(errors, least, corrected, names)
     if setup.pp_degree > 1 or (setup.dp_degree > 1 and setup.engine != COMPARED_RANKS):
         least = UNMEASURED_BAND
-    if setup.accelerator.kind == "neuron" or not model.known:
+    if setup.accelerator.kind == "neuron":
+        least = OTHER_KIND_BAND
+    if not model.known:
         least = UNKNOWN_BAND
     if model.weight_bytes < SMALL_BYTES:
         least = max(least, UNMEASURED_BAND)
@@ -260,6 +291,25 @@ def bands_of(setup: Setup, workload: Workload | None = None, concurrency: int = 
         throughput=Band(share=errors.throughput, source=source),
         ttft=Band(share=errors.ttft, source=source) if shown else None,
     )
+
+
+def _corrected(
+    errors: Errors, least: float, correction: Correction, names: str
+) -> tuple[Errors, float, str]:
+    """Return the errors that published servers show, the least band, and what both rest on."""
+    assert correction.errors
+    if correction.is_here:  # the very model on this device: curves of others prove no less
+        found = replace(correction.errors, ttft=max(errors.ttft, least))
+        return found, 0.0, f"published points of the model, {_sources(correction)}"
+    widest = errors.at_least(correction.errors)
+    if correction.own:
+        return widest, least, f"published points on other devices, {_sources(correction)}"
+    shown = f"9 of 10 published points of {names} that were left out ({correction.models} models)"
+    return widest, least, shown
+
+
+def _sources(correction: Correction) -> str:
+    return ", ".join(sorted({one.source.partition(" ")[0] for one in correction.own}))
 
 
 def _doublings_beyond(cell: Cell, setup: Setup, workload: Workload, concurrency: int) -> float:
@@ -280,7 +330,7 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
     found = []
     if accelerator.kind == "neuron":
         found.append("Neuron devices")
-    elif cell is None:
+    elif cell is None and not correction_of(setup).is_here:
         found.append(f"{KIND_NAMES[kind_of(setup)]} on the {accelerator.name}")
         if setup.tp_degree > 1 and not is_measured(accelerator):
             found.append("its all-reduces, taken as those of a device with such a link")
@@ -323,11 +373,35 @@ def coefficients_of(setup: Setup) -> Coefficients:
     return coefficients_between(*place, device, scheme, degree)
 
 
+def curve_factors(setup: Setup) -> ModelFactors:
+    """Return what the times of the very model are multiplied by, as its curves tell; else 1."""
+    return speed_table().models.get((setup.engine or STAND_IN, form_of(setup)), ModelFactors())
+
+
 def factors_of(setup: Setup) -> ModelFactors:
-    """Return what the times of the very model were measured to be multiplied by; else 1."""
-    model = setup.model
-    form = (model.hidden_size, model.layers, model.experts)
-    return speed_table().models.get((setup.engine or STAND_IN, form), ModelFactors())
+    """Return what times are multiplied by, as curves of the model and published speeds tell."""
+    found = curve_factors(setup)
+    return replace(found, tpot=found.tpot * correction_of(setup).times)
+
+
+def correction_of(setup: Setup) -> Correction:
+    """Return how published speeds correct the times of a set-up."""
+    form, vendor = form_of(setup), setup.accelerator.kind
+    asked = Asked(
+        engine=setup.engine,
+        kind=kind_of(setup),
+        vendor=vendor,
+        form=form,
+        latent=setup.model.latent,
+        has_curves=vendor == CURVES_OF and (setup.engine, form) in speed_table().models,
+    )
+    layout = (setup.tp_degree, setup.expert_parallel, setup.model.scheme)
+    return correction_for(asked, setup.accelerator.name, layout)
+
+
+def form_of(setup: Setup) -> Form:
+    """Return what a model is recognised by."""
+    return (setup.model.hidden_size, setup.model.layers, setup.model.experts)
 
 
 def draft_s(setup: Setup, draft: ServedDraft, batch: float) -> float:
@@ -362,9 +436,7 @@ def _cell_of(setup: Setup) -> Cell | None:
 
 def _is_in(cell: Cell, setup: Setup) -> bool:
     """Return whether the very model was measured, in such arithmetic."""
-    model = setup.model
-    form = (model.hidden_size, model.layers, model.experts)
-    return (form, precision_of(setup)) in cell.forms
+    return (form_of(setup), precision_of(setup)) in cell.forms
 
 
 def _is_other_version(cell: Cell, setup: Setup) -> bool:
