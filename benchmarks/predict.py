@@ -205,7 +205,7 @@ def judge_points(data: Path) -> tuple[dict[str, Any], list[Judged]]:
         ]
         for name in sorted({class_name(each) for each in wanted}):
             inside = [each for each in wanted if class_name(each) == name]
-            few = ", few" if len({each.point.source for each in inside}) < FEW else ""
+            few = ", few" if len({id(each.point) for each in inside}) < FEW else ""
             parts[name + few] = inside
         print(f"published points, {given} one of their own set or model:  median  p90  held")
         for name, inside in parts.items():

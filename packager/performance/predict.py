@@ -167,8 +167,7 @@ def predict(
     """Predict every concurrency; return None where the device's figures are not published."""
     if not can_predict(setup):
         return None
-    corrected = correction_sentence(correction_of(setup))
-    assumptions = (corrected,) if corrected else ()
+    assumptions = tuple(filter(None, (correction_sentence(correction_of(setup)),)))
     assumptions += tuple(f"never measured: {words}" for words in unmeasured(setup))
     if setup.draft:
         source = setup.draft.source or "as given"
@@ -220,7 +219,7 @@ def predict_point(
     latency_s = ttft_s + max(0, output_tokens - 1) * tpot_s
     requests_s = concurrency / latency_s
     return Point(
-        concurrency=concurrency,
+        concurrency=round(concurrency),
         prefill_s=prefill_s,
         tpot_s=tpot_s,
         step_s=tpot_s * yielded,
