@@ -6,6 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,12 @@ _KEY_HINT = (
     is_flag=True,
     help="Also answer a browser on this machine: pages of jobs, benchmarks and endpoints at /ui.",
 )
+@click.option(
+    "--capture-dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="Let endpoints write captures below this directory (file:///DIR/…), not to buckets alone.",
+)
 @click.option("--log-requests", is_flag=True, help="Write a line for each request to stderr.")
 @format_option
 def serve(
@@ -86,6 +93,7 @@ def serve(
     tls_key: Path | None,
     insecure_http: bool,
     ui: bool,
+    capture_dir: Path | None,
     log_requests: bool,
     output_format: str,
     **given: Any,
@@ -102,7 +110,9 @@ def serve(
     packager serve --jobs 2
     AWS_ENDPOINT_URL_SAGEMAKER=http://127.0.0.1:8470 aws sagemaker list-optimization-jobs
     """
-    settings = job_settings(given)
+    settings = replace(
+        job_settings(given), captures=str(capture_dir.absolute()) if capture_dir else ""
+    )
     at = parse_listen(listen)
     keys = take_keys(keys_file, os.environ)
     if ui:

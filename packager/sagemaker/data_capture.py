@@ -1,7 +1,7 @@
 """DataCaptureConfig: what of an endpoint's traffic is kept, where, and how it is described.
 
-Beside `s3://BUCKET/PREFIX`, `file:///DIRECTORY` is a destination: a directory of this machine that
-its owner has made.
+Beside `s3://BUCKET/PREFIX`, `file:///DIRECTORY` is a destination: one below the directory that the
+server's operator has named, for who sends documents does not choose among this machine's files.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ def read_capture(config: _Document | None) -> DataCapture | None:
     )
 
 
-def check_capture(config: _Document | None) -> None:
-    """Refuse a destination that nothing can be written to; raises `ValidationRefused`."""
+def check_capture(config: _Document | None, allowed: str) -> None:
+    """Refuse a destination that nothing can be written to; raises `ValidationRefused`.
+
+    `allowed` is the directory below which captures may lie on this machine, "" for none.
+    """
     found = read_capture(config)
     if found is None:
         return
@@ -58,6 +61,11 @@ def check_capture(config: _Document | None) -> None:
         folder = Path(found.destination.removeprefix(FILE))
         if not folder.is_absolute() or ".." in folder.parts:
             raise ValidationRefused(f"{where} is no absolute path: write file:///DIRECTORY.")
+        if not allowed or not folder.resolve().is_relative_to(Path(allowed).resolve()):
+            raise ValidationRefused(
+                f"{where} is not below a directory that the server allows: it has --capture-dir "
+                "for that."
+            )
         if not folder.is_dir():
             raise ValidationRefused(f"{where} names no directory of this machine: make it first.")
         if found.kms_key:

@@ -118,10 +118,13 @@ def container_of(body: _Document) -> Mapping[str, Any]:
     return found
 
 
-def check_endpoint_config(body: _Document) -> None:
-    """Refuse an endpoint configuration that cannot be done here."""
+def check_endpoint_config(body: _Document, *, captures: str = "") -> None:
+    """Refuse an endpoint configuration that cannot be done here.
+
+    `captures` is the directory of this machine below which captures may lie, "" for none.
+    """
     _refuse_any(body, _OF_CONFIGS, "")
-    check_capture(body.get("DataCaptureConfig"))
+    check_capture(body.get("DataCaptureConfig"), captures)
     variants = body["ProductionVariants"]
     names = [variant["VariantName"] for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)

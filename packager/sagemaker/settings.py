@@ -25,6 +25,7 @@ class JobSettings:
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
     measures: bool = False  # optimization jobs end with the model measured, before and after
     gate: bool = False  # and fail where the result is slower
+    captures: str = ""  # directory of this machine that captures may lie below; "": buckets alone
 
     def request_fields(self) -> dict[str, str]:
         """Return the fields of a build's request that they decide."""

@@ -26,7 +26,7 @@ def make_services(state: Path, containers: FakeContainers) -> ServeServices:
     return ServeServices(
         jobs=cast(Jobs, None),
         state=state,
-        settings=JobSettings(),
+        settings=JobSettings(captures=str(state)),
         resources=store,
         endpoints=Endpoints(store, own, state / "endpoints", make_captures(state)),
     )

@@ -19,7 +19,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
     """Return operations by their names."""
 
     async def create(body: Document) -> Document:
-        check_endpoint_config(body)
+        check_endpoint_config(body, captures=services.settings.captures)
         for variant in body["ProductionVariants"]:
             for name in sorted(model_names(variant)):
                 await find(services, MODEL, name)
