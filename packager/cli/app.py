@@ -182,7 +182,8 @@ def run(arguments: list[str]) -> int:
             _explain(explain_usage(error), as_json=as_json)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        note("interrupted")
+        with suppress(OSError, ValueError):
+            note("interrupted")
         return EXIT_INTERRUPTED
     except SystemExit:
         return 0  # click's answer to a broken pipe: the reader of our output went away
@@ -195,6 +196,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:
+    """Tell an error on stderr; where that cannot be written, the status says it alone."""
+    with suppress(OSError, ValueError):
+        _write_explained(error, as_json=as_json)
+
+
+def _write_explained(error: PackagerError, *, as_json: bool) -> None:
     if as_json:
         document: dict[str, Any] = {
             "error": type(error).__name__,

@@ -6,9 +6,18 @@ Whatever is none of them is a bug, and ends with status 70.
 from __future__ import annotations
 
 import errno
+import os
 
 from packager.core.documents import shorten
-from packager.errors import OutputFailed, PackagerError, SystemLimit, UsageError, is_system_limit
+from packager.errors import (
+    NotFound,
+    OutputFailed,
+    PackagerError,
+    SystemLimit,
+    Unavailable,
+    UsageError,
+    is_system_limit,
+)
 
 _NO_OUTPUT = (errno.EBADF, errno.EIO)  # of a stream that is closed, or a terminal that went away
 
@@ -24,23 +33,61 @@ def explain_unforeseen(error: Exception) -> PackagerError:
                 f"a name is not UTF-8: {shorten(text, 200)}",
                 hint="rename it: documents and images hold names in UTF-8 alone",
             )
-    if isinstance(error, OSError):
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return OutputFailed(
-                "no space is left to write to",
-                hint="free some space, on the output's disk or stdout's",
-            )
-        if error.errno in _NO_OUTPUT:
-            return OutputFailed(
-                "stdout or stderr cannot be written: it is closed",
-                hint="redirect it, to /dev/null where nobody reads it",
-            )
-        if error.errno == errno.ENAMETOOLONG:
-            return UsageError(
-                f"a path is too long for this machine: {shorten(str(error.filename), 200)}",
-                hint="give a shorter one",
-            )
+    if isinstance(error, OSError) and error.errno is not None:
+        return _of_the_system(error)
+    if isinstance(error, ConnectionError | TimeoutError):
+        return Unavailable(f"a connection broke: {error or type(error).__name__}", hint="run again")
+    if type(error).__module__ == "sqlite3":
+        return OutputFailed(
+            f"a database of packager's own cannot be used: {error}",
+            hint="check its disk, and who may write to ~/.local/state and ~/.cache",
+        )
+    if isinstance(error, ImportError):
+        return Unavailable(
+            f"packager's installation is incomplete: {error}", hint="install packager again"
+        )
     return PackagerError(
         f"unexpected {type(error).__name__}: {error}",
         hint="this is a bug; run again with PACKAGER_DEBUG=1 and report it",
     )
+
+
+def _of_the_system(error: OSError) -> PackagerError:
+    """Return the error for what the system refuses; the file it is about, where it has a name."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutputFailed(
+            "no space is left to write to", hint="free some space, on the output's disk or stdout's"
+        )
+    if error.errno == errno.EFBIG:
+        return OutputFailed(
+            "a file may not become so large", hint="allow more: `ulimit -f` shows how much"
+        )
+    if error.errno in _NO_OUTPUT and not error.filename:
+        return OutputFailed(
+            "stdout or stderr cannot be written: it is closed",
+            hint="redirect it, to /dev/null where nobody reads it",
+        )
+    if error.errno in (errno.ENOENT, errno.ESTALE) and not _has_directory():
+        return NotFound(
+            "the working directory is gone", hint="change to one that is there: `cd DIR`"
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return UsageError(
+            f"a path is too long for this machine: {shorten(str(error.filename), 200)}",
+            hint="give a shorter one",
+        )
+    if isinstance(error, ConnectionError | TimeoutError):
+        return Unavailable(f"a connection broke: {error.strerror}", hint="run again")
+    what = shorten(str(error.filename), 200) if error.filename else "a file or process"
+    return OutputFailed(
+        f"the system refuses {what}: {os.strerror(error.errno or 0).lower()}",
+        hint="check its disk, its permissions and the limits of this process (`ulimit -a`)",
+    )
+
+
+def _has_directory() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except OSError:
+        return False
+    return True

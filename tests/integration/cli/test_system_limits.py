@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from packager.cli.unforeseen import explain_unforeseen
 from tests.support.commandline import TINY
 
 COMMAND = f"{sys.executable} -m packager"
@@ -21,6 +24,9 @@ BUILD = f"{COMMAND} build --model {TINY} --instance local --base scratch --outpu
         (f"{COMMAND} list families > /dev/full", 74, "no space is left"),
         (f"{COMMAND} list families >&-", 74, "it is closed"),
         pytest.param(f"{COMMAND} list families 2>&-", 0, "", id="stderr is closed"),
+        (f"{COMMAND} list families > /dev/full 2>&1", 74, ""),
+        (f"{COMMAND} list familie >&- 2> /dev/full", 2, ""),
+        (f"mkdir d; cd d; rmdir ../d; {BUILD}", 66, "the working directory is gone"),
         pytest.param(f"ulimit -n 10; {BUILD}", 71, "open files", marks=pytest.mark.extended),
         pytest.param(f"ulimit -v 110000; {BUILD}", 71, "memory", marks=pytest.mark.extended),
         pytest.param(
@@ -35,3 +41,18 @@ def test_a_limit_of_the_system_is_told(line: str, status: int, reason: str, tmp_
 
     assert done.returncode == status, done.stderr
     assert reason in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OSError(errno.EFBIG, "x"), 74),
+        (PermissionError(errno.EPERM, "x", "/some/file"), 74),
+        (ConnectionResetError(errno.ECONNRESET, "x"), 69),
+        (sqlite3.OperationalError("disk I/O error"), 74),
+        (ModuleNotFoundError("no module"), 69),
+        (ValueError("x"), 70),
+    ],
+)
+def test_what_nobody_caught_is_a_bug_only_where_it_is_ours(error: Exception, status: int) -> None:
+    assert explain_unforeseen(error).exit_code == status
