@@ -54,6 +54,7 @@ class _Root:
     size: int = 0  # bytes of all files
     looked_s: float = -_LOOK_S
     is_full: bool = False
+    tops: set[str] = field(default_factory=set)  # first folders of names: others are not ours
     open: dict[str, _Open] = field(default_factory=dict)  # by name
 
 
@@ -68,7 +69,7 @@ class CaptureFiles:
     def write(self, root: Path, name: str, line: bytes) -> None:
         """Append a line to the file of a name; raises `Full` and `OSError`."""
         now = self._now()
-        held = self._look(root, now)
+        held = self._look(root, name.partition("/")[0], now)
         if held.is_full or held.size + len(line) > self._limits.root_bytes:
             held.is_full = True
             raise Full(f"{root} has no room for more")
@@ -118,15 +119,16 @@ class CaptureFiles:
         """Return the roots that take no more."""
         return frozenset(root for root, held in self._roots.items() if held.is_full)
 
-    def _look(self, root: Path, now: float) -> _Root:
+    def _look(self, root: Path, top: str, now: float) -> _Root:
         """Return what a root holds, after old files were removed and left ones completed."""
         held = self._roots.setdefault(root, _Root())
-        if now - held.looked_s < _LOOK_S:
+        if now - held.looked_s < _LOOK_S and top in held.tops:
             return held
+        held.tops.add(top)
         held.looked_s, held.size = now, 0
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         own = {opened.path for opened in held.open.values()}
-        for path, found in _files(root):
+        for path, found in (one for name in held.tops for one in _files(root / name)):
             if path.suffix == _PART and path.with_suffix("") not in own:
                 adopt(path)
             elif path.suffix != _PART and now - found.st_mtime > self._limits.age_s:

@@ -309,11 +309,10 @@ class Endpoints:
                     await self._fleet.check_runs(server)
 
     async def _withdraw(self, old: Live | None) -> None:
-        """End the requests that new containers have taken already, and the containers."""
+        """Wait until the requests that new containers have taken already have ended."""
         if old is not None and old.coming is not None:
             coming, old.coming = old.coming, None
-            with suppress(PackagerError):
-                await self._fleet.take_down(coming.servers(), DRAIN_S)
+            await asyncio.gather(*(server.drained(DRAIN_S) for server in coming.servers()))
 
     async def _roll_back(
         self, found: Resource, asked: Deployment, before: Deployment | None, reason: str

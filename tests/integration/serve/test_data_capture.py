@@ -14,6 +14,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 
+from packager.sagemaker.optimization import make_job
+from packager.sagemaker.settings import JobSettings
 from packager.samples.load import load_samples
 from packager.serve import captures
 from tests.integration.serve.test_invocations import client, invoke, wait
@@ -22,6 +24,7 @@ from tests.support.buckets import server as server
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.s3 import Bucket
 from tests.support.hosting_server import Server, hosting
+from tests.support.sagemaker_bodies import EAGLE_BUILT_IN_DATA
 from tests.support.serve_services import config_body, model_body
 
 TURNS = [{"role": "user", "content": "Mail jo@example.org about OCI."}]
@@ -135,7 +138,12 @@ def test_captures_of_an_endpoint_are_in_its_bucket_as_awss_are_and_train_heads(
     assert json.loads(captured["endpointOutput"]["data"]) == ANSWER
     assert first["eventMetadata"]["inferenceId"] == "mine"
     assert "Authorization" not in json.dumps(rows)
-    found = load_samples(f"{bucket.url}/p/")
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"{bucket.url}/p/"}
+    trains = {"Technique": "EAGLE", "TrainingDataSource": source}
+    wishes = [{"ModelSpeculativeDecodingConfig": trains}]
+    job = make_job({**EAGLE_BUILT_IN_DATA, "OptimizationConfigs": wishes}, JobSettings())
+    arguments = job.stages[0].arguments
+    found = load_samples(arguments[arguments.index("--data") + 1])
     assert sorted(
         (sample.messages[0].content, sample.messages[-1].content) for sample in found.samples
     ) == [

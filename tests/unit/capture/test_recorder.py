@@ -119,14 +119,16 @@ def test_a_limit_ends_captures_and_not_requests(
 def test_old_files_are_removed_and_files_of_the_users_own_are_not(
     tmp_path: Path, clock: Clock
 ) -> None:
-    old, own = tmp_path / "11111111-1111-4111-8111-111111111111.jsonl", tmp_path / "notes.jsonl"
-    for path in (old, own):
+    name = "11111111-1111-4111-8111-111111111111.jsonl"
+    places = (tmp_path / "e/v" / name, tmp_path / "e/v/notes.jsonl", tmp_path / "mine" / name)
+    for path in places:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}\n")
         os.utime(path, (0, 0))
 
     CaptureFiles(Limits(), clock).write(tmp_path, "e/v", b"{}\n")
 
-    assert (old.exists(), own.exists()) == (False, True)
+    assert [path.exists() for path in places] == [False, True, True]
 
 
 def test_a_queue_that_is_full_drops_and_counts(tmp_path: Path, gate: threading.Event) -> None:
