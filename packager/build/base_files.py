@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from packager.build.services import BuildServices
 from packager.core.artifact import Artifacts
 from packager.core.facts import Facts
@@ -12,7 +15,8 @@ from packager.findings import errors_in
 from packager.images.assemble import place_image
 from packager.images.rootfs.placement import Placed, place_files
 from packager.images.rootfs.reading import check_types
-from packager.images.rootfs.tree import ImageFiles
+from packager.images.rootfs.tree import FileTree, ImageFiles, PathBlocked, parts_of
+from packager.planning.option_paths import FILE_NOT_PACKAGED, PATH
 
 
 class BaseFiles:
@@ -22,6 +26,7 @@ class BaseFiles:
         self._services = services
         self._with_layers = with_layers
         self.files = ImageFiles()
+        self._is_read = False
 
     def read(self, facts: Facts, plan: Plan) -> None:
         """Look at the base; raise `PlanRejected` where no image could be put over its files.
@@ -36,10 +41,25 @@ class BaseFiles:
         if self._with_layers:
             self._services.check_base(base)
             if base.layers and facts.request.base_files != "skip":
-                self.files = self._services.read_base(base)
+                self.files, self._is_read = self._services.read_base(base), True
         own = _own(plan)
         files = [f"{directory}/" for directory in (*own, SERVING_DIR)]
         _accepted(self.files.ask(lambda tree: place_files(base, tree, files, own=own)))
+
+    def compare_options(self, plan: Plan) -> Plan:
+        """Return the plan without warnings of paths in engine options that the base has."""
+        if not self._is_read:
+            return plan
+        found = (one for one in plan.findings if one.code == FILE_NOT_PACKAGED)
+        paths = {one: str(one.data[PATH]) for one in found if PATH in one.data}
+        there = {one for one, path in paths.items() if self.files.ask(partial(_has, path))}
+        lacks = "the base image lacks it: mount it into the container"
+        findings = (
+            replace(one, hint=lacks) if one in paths else one
+            for one in plan.findings
+            if one not in there
+        )
+        return replace(plan, findings=tuple(findings))
 
     def place(
         self, facts: Facts, plan: Plan, artifacts: Artifacts, serving: ServingConfig
@@ -65,6 +85,13 @@ def _own(plan: Plan) -> list[str]:
         COMPILED_DIR: bool(plan.compiler),
     }
     return [directory for directory, is_used in used.items() if is_used]
+
+
+def _has(path: str, tree: FileTree) -> bool:
+    try:
+        return tree.locate(parts_of(path)).found is not None
+    except PathBlocked:
+        return False
 
 
 def _accepted(placed: Placed) -> Placed:

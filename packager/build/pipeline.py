@@ -57,6 +57,7 @@ def assemble(
         services.preflight()
     base_files = BaseFiles(services, with_layers=run_step is not None)
     planned = make_planned(decided, services, with_base=True, look=base_files.read)
+    planned = replace(planned, plan=base_files.compare_options(planned.plan))
     tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)

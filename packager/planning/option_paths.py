@@ -21,6 +21,7 @@ from packager.engines.shared import draft_dir, model_dir
 from packager.findings import Finding
 
 FILE_NOT_PACKAGED = "file-not-packaged"
+PATH = "path"  # in the data of a finding
 OURS = posixpath.dirname(MODEL_DIR)
 _PATH = re.compile(r"(?:file://)?(/[^\s{}<>'\"]+)")
 # Words in names of options whose place is written to, or is no file's.
@@ -44,7 +45,7 @@ def check_option_paths(facts: Facts, plan: Plan) -> Iterator[Finding]:
             elif not (_names_no_file(name) or any(_is_below(path, one) for one in _MADE_AT_START)):
                 message = f"engine option {name!r} names {path!r}, which the build does not add"
                 hint = "the base image must have it, or a mount of the container"
-                yield Finding("warning", FILE_NOT_PACKAGED, message, hint)
+                yield Finding("warning", FILE_NOT_PACKAGED, message, hint, {PATH: path})
 
 
 def paths_in(value: str) -> Iterator[str]:

@@ -48,6 +48,32 @@ def test_a_base_of_the_images_platform_is_taken(tmp_path: Path, packager: Packag
     packager("build", *MODEL, "--base", "oci:base", "--output", "oci:image", status=0)
 
 
+def test_paths_in_options_are_looked_for_in_the_base(tmp_path: Path, packager: Packager) -> None:
+    layer = layer_of(tars.tar_of(tars.directory("etc"), tars.file("etc/log.json", b"{}")))
+    write_layout(tmp_path / "base", base_of((layer,), architecture="amd64"))
+    options = [
+        f"--engine-option={name}"
+        for name in ("log-config-file=/etc/log.json", "hf-config-path=/gone")
+    ]
+
+    packager(
+        "build",
+        *MODEL,
+        "--base",
+        "oci:base",
+        "--output",
+        "oci:image",
+        "--record",
+        "r",
+        *options,
+        status=0,
+    )
+
+    found = json.loads((tmp_path / "r").read_bytes())["findings"]
+    told = [one["hint"] for one in found if one["code"] == "file-not-packaged"]
+    assert told == ["the base image lacks it: mount it into the container"]
+
+
 UNREACHABLE = "127.0.0.1:9/image:1"  # nobody listens there
 
 
