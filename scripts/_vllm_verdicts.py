@@ -5,8 +5,9 @@
 PYTHON has one version of vLLM on its path: a build of any kind, or an unpacked sdist over an
 environment with its dependencies.  A request is a JSON line with `argv`, what follows `vllm serve`
 without the launcher's own words, `--model DIR` among it, where DIR has a config.json; other keys
-are handed through.  A verdict adds `verdict` (`accepted` or `refused`), `stage` and `reason`;
-`dropped` names what was taken and has no effect.
+are handed through.  A verdict adds `verdict` (`accepted`, `refused`, or `undecided` where the
+machine lacks what the engine looks for), `stage` and `reason`; `dropped` names what was taken and
+has no effect.
 
 Stages, in the order of a start: `parser`, `serve` (checks of the parsed arguments), `config`
 (`EngineArgs.create_engine_config`), `start` (what the server looks up next: parsers of tool calls
@@ -24,11 +25,17 @@ import io
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 LONGEST = 300  # characters of a reason
+# What is missing here and not on the pretended machine: kernels, files, an allocator.
+UNDECIDED = re.compile(
+    r"failed to be inspected|backend tokenizer|tokens in the tokenizer|cumem allocator is not|"
+    r"appear to have a file named"
+)
 PARSERS = (
     "vllm.entrypoints.common.cli_args",
     "vllm.entrypoints.launchers.cli_args",
@@ -135,8 +142,9 @@ class Engine:
         return config
 
     def _of(self, verdict: str, stage: str, reason: str) -> dict[str, Any]:
+        verdict = "undecided" if UNDECIDED.search(reason) else verdict
         return {"engine": "vllm", "version": self.version, "verdict": verdict} | (
-            {"stage": stage, "reason": reason} if verdict == "refused" else {}
+            {} if verdict == "accepted" else {"stage": stage, "reason": reason}
         )
 
 
