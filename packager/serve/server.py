@@ -40,7 +40,7 @@ class ServerRuns(UsageError):
         where = f" at {told}" if told else ""
         super().__init__(
             f"a server runs{where} already with the state in {str(state)!r}",
-            hint="use that one, or end it first; another directory is chosen with --state",
+            hint="use that one, or end it first; another directory is chosen with XDG_STATE_HOME",
         )
 
 
