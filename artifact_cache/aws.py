@@ -7,16 +7,23 @@ takes.  Nothing of a user's is shared: each session looks for credentials, regio
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from artifact_cache.secrets import remember_headers
 
 _MAKING = threading.Lock()
 REQUEST_PAYER = "AWS_REQUEST_PAYER"  # `requester`: of buckets whose readers pay; GDAL's name for it
+# Backblaze: "Unsupported header 'x-amz-checksum-sha256' received for this API call."
+_OF_CHECKSUMS = re.compile(r"(?i)x-amz-(sdk-)?checksum|x-amz-trailer|UNSIGNED-PAYLOAD-TRAILER")
+_LONGEST_TOLD = 1000
+_WITHOUT: WeakSet[Any] = WeakSet()  # clients that send no checksums
+_CHECKSUMS = "request_checksum_calculation"
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".amazonaws.eu", ".on.aws")
 
 
@@ -63,29 +70,57 @@ def _remember_credentials(request: Any, **_: Any) -> None:
     remember_headers(request.headers)
 
 
-def s3_client_of(make: Callable[[dict[str, str] | None], Any]) -> Any:
+def s3_client_of(make: Callable[..., Any]) -> Any:
     """Return a client of S3 that keeps to the user's own settings.
 
-    `make` gets the part `s3` of a configuration of botocore.  Other servers than AWS seldom have a
-    host name for each bucket: paths are used there unless `addressing_style` is set in AWS's files.
+    `make` gets fields of a configuration of botocore.  Other servers than AWS seldom have a host
+    name for each bucket: paths are used there unless `addressing_style` is set in AWS's files.  Nor
+    do they all know botocore's own CRC32, which comes as a trailer in chunks of AWS's kind
+    (ovh/public-cloud-roadmap#781); the checksums that we compute are plain headers and stay.
     With `request_checksum_calculation = when_required` no checksum is sent that S3 does not demand,
     since there are servers that refuse the header (boto/s3transfer#327).
     """
-    client = make(None)
-    host = urlsplit(client.meta.endpoint_url).hostname or ""
-    if not host.endswith(_AWS) and "addressing_style" not in (client.meta.config.s3 or {}):
-        client = make({"addressing_style": "path"})
-    few = getattr(client.meta.config, "request_checksum_calculation", "") == "when_required"
+    client = make()
+    few = getattr(client.meta.config, _CHECKSUMS, "") == "when_required"
+    is_aws = (urlsplit(client.meta.endpoint_url).hostname or "").endswith(_AWS)
+    if not is_aws:
+        own: dict[str, Any] = {} if few else {_CHECKSUMS: "when_required"}
+        if "addressing_style" not in (client.meta.config.s3 or {}):
+            own["s3"] = {"addressing_style": "path"}
+        client = make(**own)
     payer = os.environ.get(REQUEST_PAYER, "")
 
     def adapt(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
-        told = _without_checksums(params) if few else dict(params)
+        told = _without_checksums(params) if client in _WITHOUT else dict(params)
         if payer and "RequestPayer" in model.input_shape.members:
             told.setdefault("RequestPayer", payer)
         return told
 
     client.meta.events.register("provide-client-params.s3", adapt)
+    if few:
+        _WITHOUT.add(client)
     return client
+
+
+def call_s3(client: Any, operation: str, **request: Any) -> Any:
+    """Send an operation of S3; a server that refuses headers of checksums gets none from then on.
+
+    Raises what the client does.
+    """
+    from botocore.exceptions import ClientError
+
+    try:
+        return getattr(client, operation)(**request)
+    except ClientError as error:
+        told = str(error.response.get("Error", {}).get("Message", ""))
+        if client in _WITHOUT or not _OF_CHECKSUMS.search(told[:_LONGEST_TOLD]):
+            raise
+    _WITHOUT.add(client)
+    client.meta.config.response_checksum_validation = "when_required"
+    body: Any = request.get("Body")
+    if hasattr(body, "seek"):
+        body.seek(0)
+    return getattr(client, operation)(**request)
 
 
 def _without_checksums(value: Any) -> Any:

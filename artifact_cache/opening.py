@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import parse_qsl
 
+from artifact_cache.buckets import split_place, why_no_bucket
 from artifact_cache.cache import WAIT_S, ArtifactCache, local_store, open_local
 from artifact_cache.errors import CacheError
 from artifact_cache.kinds import ASSUME_NOTHING, KindPolicy
@@ -36,7 +37,6 @@ from artifact_cache.stores.tiered import Policy, Tier, TieredStore
 from artifact_cache.stores.trusted import TrustedStore
 from artifact_cache.trust import Signer, Trust
 
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/-]*")
 _SETTINGS = {
     "s3": frozenset({"policy", "endpoint_url", "region", "lease"}),
@@ -87,9 +87,9 @@ def parse_tier(address: str) -> TierAddress:
         if not rest.startswith("/"):
             raise BadTier(address, "the path must begin with /")
         return TierAddress(scheme="dir", place=rest, policy=policy)
-    bucket, _, prefix = rest.removeprefix("//").partition("/")
-    if not rest.startswith("//") or not _BUCKET.fullmatch(bucket):
-        raise BadTier(address, f"{bucket!r} is not the name of a bucket")
+    bucket, prefix = split_place(rest.removeprefix("//"))
+    if why := why_no_bucket(bucket if rest.startswith("//") else ""):
+        raise BadTier(address, why)
     if not _PREFIX.fullmatch(prefix):
         raise BadTier(address, f"the prefix {prefix!r} holds characters that tools misread")
     endpoint = settings.get("endpoint_url")

@@ -21,12 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from artifact_cache.buckets import list_pages
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, parse_entry
 from artifact_cache.errors import CacheError, Corrupt, MalformedEntry, StoreUnavailable
 from artifact_cache.files import said
 from artifact_cache.store import Address, Capability, StoredEntry
 from artifact_cache.stores.s3_blobs import S3Blobs
-from artifact_cache.stores.s3_calls import AT_ONCE, Bucket, Conflict, Missing, Refused
+from artifact_cache.stores.s3_calls import AT_ONCE, Bucket, Conflict, Missing, Refused, etag_of
 from artifact_cache.stores.s3_downloads import BadObject
 
 LAYOUT = b'{"layout":1}\n'
@@ -128,7 +129,7 @@ class S3Store:
                 "get_object",
                 size=MAX_STORED_BYTES,
                 take=lambda answer: (
-                    str(answer.get("ETag", "")),
+                    etag_of(answer),
                     answer["Body"].read(MAX_STORED_BYTES + 1),
                 ),
                 Key=key,
@@ -181,16 +182,13 @@ class S3Store:
             return None
 
     def _keys(self, start: str) -> Iterator[Sequence[str]]:
-        request: dict[str, Any] = {"Prefix": start}
-        while True:
-            try:
-                page = self.bucket.call("list_objects_v2", **request)
-            except (Missing, Refused) as error:
-                raise StoreUnavailable(self.url, getattr(error, "reason", "it is gone")) from error
-            yield [found["Key"] for found in page.get("Contents", ())]
-            if not page.get("IsTruncated"):
-                return
-            request["ContinuationToken"] = page["NextContinuationToken"]
+        try:
+            for page in list_pages(self.bucket.call, Prefix=start):
+                yield [found["Key"] for found in page.get("Contents", ())]
+        except LookupError as error:
+            raise StoreUnavailable(self.url, "its listing does not go on") from error
+        except (Missing, Refused) as error:
+            raise StoreUnavailable(self.url, getattr(error, "reason", "it is gone")) from error
 
     # --- writing
 

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from artifact_cache.aws import aws_client, aws_session, s3_client_of
+from artifact_cache.aws import aws_client, aws_session, call_s3, s3_client_of
+from artifact_cache.buckets import strong_etag
 from artifact_cache.distribution import install_command
 from artifact_cache.errors import CacheError, StoreUnavailable
 
@@ -173,7 +174,7 @@ class Bucket:
         opened = body() if body else None
         content = {} if opened is None else {"Body": opened}
         try:
-            answer = getattr(client, operation)(Bucket=self.name, **request, **content)
+            answer = call_s3(client, operation, Bucket=self.name, **request, **content)
             return take(answer) if take else answer
         except (Outcome, CacheError):
             raise
@@ -222,13 +223,13 @@ def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
         raise Refused(f"boto3 is not installed; `{how}` does it") from error
     session = aws_session()
 
-    def make(s3: dict[str, str] | None) -> Any:
+    def make(**own: Any) -> Any:
         config = Config(
             connect_timeout=limits.connect_s,
             read_timeout=limits.silence_s,
             max_pool_connections=CONNECTIONS,
             retries={"mode": "standard", "total_max_attempts": 1},  # we try again ourselves
-            s3=s3,
+            **own,
         )
         return aws_client("s3", session, config=config, **settings)
 
@@ -276,4 +277,4 @@ def _pause_s(attempt: int) -> float:
 
 def etag_of(answer: dict[str, Any]) -> str:
     """Return the ETag; "", which matches nothing, where a server sends none."""
-    return str(answer.get("ETag", ""))
+    return strong_etag(answer.get("ETag"))

@@ -17,7 +17,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+from artifact_cache.buckets import strong_etag
 from artifact_cache.entry import Output
 from artifact_cache.errors import Unpublishable
 from artifact_cache.files import open_regular, sha256_of
@@ -145,7 +147,7 @@ class S3Uploads:
                 Key=key,
                 UploadId=upload["id"],
                 PartNumber=number,
-                ChecksumAlgorithm="CRC32",
+                ChecksumCRC32=base64.b64encode(crc32(data).to_bytes(4, "big")).decode(),
             )
             return _part(number, answer)
 
@@ -232,7 +234,7 @@ class S3Uploads:
                 return None
             for part in answer.get("Parts", ()):
                 ours = state["parts"].get(str(part["PartNumber"]))
-                if ours and ours["ETag"] == part["ETag"]:
+                if ours and strong_etag(ours["ETag"]) == etag_of(part):
                     known[str(part["PartNumber"])] = ours
             if not answer.get("IsTruncated"):
                 return known

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from artifact_cache.buckets import split_place
 from packager.core.values import dataclass
 
 DEFAULT_TAG = "latest"
@@ -168,5 +169,5 @@ def parse_bucket_place(text: str) -> BucketPlace | None:
     """Return the place that a text names; None where it is no `s3://`."""
     if not text.startswith("s3://"):
         return None
-    bucket, _, key = text.removeprefix("s3://").partition("/")
+    bucket, key = split_place(text)
     return BucketPlace(bucket=bucket, key=key)

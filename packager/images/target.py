@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from artifact_cache.buckets import why_no_bucket
 from packager.core.references import (
     BucketPlace,
     ImageTarget,
@@ -91,8 +92,12 @@ def directory_of(target: ImageTarget) -> Path:
 def bucket_of(target: ImageTarget) -> BucketPlace:
     """Return the place of `s3://BUCKET/PREFIX`; raise `UsageError` where it names no bucket."""
     place = parse_bucket_place(target.text)
-    if place is None or not place.bucket:
-        raise UsageError(f"{target.text!r} names no bucket", hint="write it as s3://BUCKET/PREFIX")
+    bucket = place.bucket if place is not None else ""
+    if place is None or (why := why_no_bucket(bucket)):
+        reason = f": {why}" if bucket else ""
+        raise UsageError(
+            f"{target.text!r} names no bucket{reason}", hint="write it as s3://BUCKET/PREFIX"
+        )
     return place
 
 

@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from artifact_cache.buckets import why_no_bucket
 from packager.catalog.models import find_model, similar_model
 from packager.core.references import (
     BucketReference,
     DirectoryReference,
     HubReference,
     ModelReference,
+    parse_bucket_place,
 )
 from packager.core.suggestions import nearest
 from packager.errors import UsageError
@@ -26,7 +28,6 @@ _HUB_ID = re.compile(
     r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95})(@(?P<revision>[\w./-]{1,255}))?",
     re.ASCII,
 )
-_S3_URL = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*))?")
 # `.`, `/` or `~` in front, `/` at the end, more than one `/`, or Windows' own slash.
 _PATH = re.compile(r"[./~].*|.*/|[^/]*/[^/]*/.*|.*\\.*", re.DOTALL)
 _STREAMED = "hf://"
@@ -57,12 +58,15 @@ def parse_model_reference(
         return found
     if _PATH.fullmatch(text) and not colon:
         return DirectoryReference.at(text)
-    if match := _S3_URL.fullmatch(text):
-        prefix = (match["prefix"] or "").rstrip("/")
+    if place := parse_bucket_place(text):
+        if why := why_no_bucket(place.bucket):
+            hint = "write s3://BUCKET/PREFIX, or the ARN of an access point behind s3://"
+            raise UsageError(f"{text!r} is neither a directory nor a bucket: {why}", hint=hint)
+        prefix = place.key.rstrip("/")
         return BucketReference(
             text=text,
             source="s3",
-            bucket=match["bucket"],
+            bucket=place.bucket,
             prefix=f"{prefix}/" if prefix else "",
         )
     raise UsageError(f"{text!r} is neither a directory nor a hub id", hint=_otherwise(text))

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from artifact_cache.buckets import bucket_name
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
 from packager.core.references import BucketReference, ModelReference
@@ -44,7 +45,7 @@ class S3Source:
         """List, check what is small, and read headers; every file stays in the bucket."""
         client = self._client or s3_client()
         place = bucket_of(reference)
-        name = name_of_prefix(place.bucket, place.prefix)
+        name = name_of_prefix(bucket_name(place.bucket), place.prefix)
         objects = list_objects(client, place)
         reader = S3Reader(client)
         with TemporaryDirectory(prefix="packager-") as scratch:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from artifact_cache.aws import REQUEST_PAYER, aws_client, aws_session, s3_client_of
+from artifact_cache.buckets import strong_etag
 from artifact_cache.distribution import install_command
 from packager.core.documents import shorten
 from packager.core.image import RemoteRange
@@ -89,7 +90,7 @@ class S3Reader:
 
     def _open(self, file: S3Address, first: int, end: int) -> Generator[bytes]:
         assert self._client is not None
-        etag = file.etag.removeprefix("W/")  # a weak one never matches: RFC 9110, section 13.1.1
+        etag = strong_etag(file.etag)  # a weak one never matches: RFC 9110, section 13.1.1
         request = {"Bucket": file.bucket, "Key": file.key, "IfMatch": etag}
         # Of a whole object boto3 checks the checksum, where it has one.
         if (first, end) != (0, file.size):
@@ -120,14 +121,14 @@ def s3_client(*, patience_s: float | None = None) -> Any:
     with explained("", None):
         session = aws_session()
 
-        def make(s3: dict[str, str] | None) -> Any:
+        def make(**own: Any) -> Any:
             config = Config(
                 connect_timeout=patience_s or CONNECT_TIMEOUT_S,
                 read_timeout=patience_s or READ_TIMEOUT_S,
                 max_pool_connections=CONNECTIONS,
                 retries={"mode": "standard", "total_max_attempts": 1 if patience_s else 3},
                 user_agent_extra="packager",
-                s3=s3,
+                **own,
             )
             return aws_client("s3", session, config=config)
 
@@ -243,13 +244,19 @@ def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> E
             hint="the credentials need s3:ListBucket on the bucket and s3:GetObject on its "
             f"objects; where its owner lets readers pay, set {REQUEST_PAYER}=requester",
         )
-    return ProtocolFailed(f"S3 answers {code or status} for {name}", hint="check AWS_REGION")
+    lacks = status == 501 or code == "NotImplemented"
+    hint = (
+        "that server lacks a part of S3: docs/reference/s3-servers.md"
+        if lacks
+        else "check AWS_REGION"
+    )
+    return ProtocolFailed(f"S3 answers {code or status} for {name}", hint=hint)
 
 
 def _check_answer(answer: dict[str, Any], file: S3Address, first: int, end: int) -> None:
     """Servers that ignore If-Match or Range exist."""
     # Proxies that may compress what they pass on make the ETag a weak one.
-    if str(answer.get("ETag")).removeprefix("W/") != file.etag.removeprefix("W/"):
+    if strong_etag(answer.get("ETag")) != strong_etag(file.etag):
         raise ObjectChanged(file)
     if answer.get("ContentLength") != end - first:
         raise ProtocolFailed(

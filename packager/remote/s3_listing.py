@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from artifact_cache.aws import call_s3
+from artifact_cache.buckets import list_pages
 from packager.core.image import RemoteRange
 from packager.errors import ProtocolFailed
 from packager.remote.addresses import S3Address
@@ -20,8 +23,7 @@ def list_bucket(client: Any, bucket: str, prefix: str) -> Iterator[S3Address]:
     Raises what `explained` raises, and `ProtocolFailed` for rows that cannot be used.
     """
     with explained(bucket, None):
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        for page in pages:
+        for page in list_pages(partial(call_s3, client), Bucket=bucket, Prefix=prefix):
             for found in page.get("Contents", ()):
                 listed = _listed(bucket, found)
                 if not (listed.key.endswith("/") and listed.size == 0):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import mimetypes
 from collections.abc import Mapping
 from typing import Any
@@ -19,4 +21,6 @@ def put_files(at: BucketPlace, files: Mapping[str, bytes], client: Any | None = 
     for name, data in files.items():
         place = f"{at.key.rstrip('/')}/{name}" if name else at.key
         kind = mimetypes.guess_type(place)[0] or "application/octet-stream"
-        bucket.call("put_object", Key=place, Body=data, ContentType=kind)
+        checksum = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        told = {"ContentType": kind, "ChecksumSHA256": checksum}
+        bucket.call("put_object", Key=place, Body=data, **told)

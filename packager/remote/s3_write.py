@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+from artifact_cache.aws import call_s3
+from artifact_cache.buckets import list_pages
 from packager.errors import AccessDenied, OutputFailed, ProtocolFailed, Unavailable
 from packager.remote.s3 import S3Refused, explained, s3_client
 
@@ -48,7 +51,7 @@ class WritableBucket:
         try:
             with explained(self.name, None):
                 try:
-                    return getattr(self._client, operation)(Bucket=self.name, **request)
+                    return call_s3(self._client, operation, Bucket=self.name, **request)
                 except ClientError as error:
                     self._raise_own(error.response)
                     raise
@@ -56,6 +59,11 @@ class WritableBucket:
             if isinstance(error, S3Refused) or not isinstance(error.__cause__, ClientError):
                 raise  # why is known, or there are no credentials
             raise AccessDenied(error.message, hint=f"the credentials need {_WRITE}") from error
+
+    def pages(self, prefix: str) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a listing; raises as `call` does."""
+        with explained(self.name, None):
+            yield from list_pages(self.call, Prefix=prefix)
 
     def read(self, key: str, max_bytes: int) -> bytes:
         """Return a small object's bytes."""

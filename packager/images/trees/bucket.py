@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
-from typing import Any
 
+from artifact_cache.buckets import strong_etag
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.documents import field as typed
 from packager.core.image import ModelTree, TreeFile
@@ -176,16 +176,12 @@ class TreeBucket:
         return there.size == size and there.modified <= manifest.modified
 
     def _listed(self) -> Iterator[tuple[str, _Object]]:
-        request: dict[str, Any] = {"Prefix": self._prefix}
-        while True:
-            answer = self._bucket.call("list_objects_v2", **request)
-            for one in answer.get("Contents", ()):
+        for page in self._bucket.pages(self._prefix):
+            for one in page.get("Contents", ()):
                 path = str(one["Key"]).removeprefix(self._prefix)
                 if path:  # "" is how consoles note a folder
-                    yield path, _Object(int(one["Size"]), str(one["ETag"]), one.get("LastModified"))
-            if not answer.get("IsTruncated"):
-                return
-            request["ContinuationToken"] = answer["NextContinuationToken"]
+                    etag = strong_etag(one["ETag"])
+                    yield path, _Object(int(one["Size"]), etag, one.get("LastModified"))
 
     def _read(self, path: str) -> bytes:
         if self._objects[path].size > MAX_MANIFEST_BYTES:

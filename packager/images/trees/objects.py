@@ -15,6 +15,7 @@ from contextlib import suppress
 from io import SEEK_CUR, SEEK_END, RawIOBase
 from typing import Any
 
+from artifact_cache.buckets import strong_etag
 from packager.core.image import TreeFile
 from packager.core.units import MIB
 from packager.errors import PackagerError
@@ -128,7 +129,7 @@ class ObjectUpload:
                 self._send_part()
             self._wait()
             answer = self._complete()
-        etag = str(answer.get("ETag", ""))
+        etag = strong_etag(answer.get("ETag"))
         self._uploads.journal.note_done(self._file.path, self._file.size, sha256, etag)
         self._on_done(sha256, etag)
 
@@ -170,7 +171,7 @@ class ObjectUpload:
                 Body=_ViewFile(data),
                 ChecksumSHA256=base64.b64encode(hashed.digest()).decode(),
             )
-            known = (str(answer.get("ETag", "")), hashed.hexdigest())
+            known = (strong_etag(answer.get("ETag")), hashed.hexdigest())
             self._uploads.count(len(data))
         with self._noting:
             self._parts[number] = known
@@ -204,7 +205,7 @@ class ObjectUpload:
             answer = self._call("list_parts", PartNumberMarker=marker)
             for part in answer.get("Parts", ()):
                 number = int(part["PartNumber"])
-                if number in parts and parts[number][0] == part["ETag"]:
+                if number in parts and parts[number][0] == strong_etag(part["ETag"]):
                     known[number] = parts[number]
             if not answer.get("IsTruncated"):
                 return known

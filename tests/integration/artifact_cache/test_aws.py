@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.config import Config
 from botocore.loaders import JSONFileLoader
+from urllib3 import HTTPResponse
 
-from artifact_cache.aws import aws_session
+from artifact_cache.aws import aws_client, aws_session, call_s3, s3_client_of
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +65,28 @@ def test_places_of_descriptions_do_not_add_up() -> None:
     ]
 
     assert places[0] == places[1] == places[2]
+
+
+@pytest.mark.parametrize("place", ["https://s3.example", "https://s3.eu-west-1.amazonaws.com"])
+def test_trailers_of_checksums_are_for_aws_alone(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TLS botocore sends its own CRC32 behind the body, which other servers do not know."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    session, sent = aws_session(), []
+
+    def make(**own: Any) -> Any:
+        return aws_client("s3", session, endpoint_url=place, config=Config(**own))
+
+    def answer(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        sent.append(request.headers)
+        return AWSResponse(request.url, 200, {}, HTTPResponse(BytesIO(), preload_content=False))
+
+    client = s3_client_of(make)
+    client.meta.events.register("before-send.s3", answer)
+    call_s3(client, "put_object", Bucket="b", Key="plain", Body=b"a")
+    call_s3(client, "put_object", Bucket="b", Key="summed", Body=b"a", ChecksumCRC32="6Le+Qw==")
+
+    assert [("X-Amz-Trailer" in one) for one in sent] == ["amazonaws" in place, False]
+    assert "x-amz-checksum-crc32" in sent[1]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.awsrequest import AWSResponse
+from urllib3 import HTTPResponse
 
+from artifact_cache.opening import BadTier, parse_tier
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
 from packager.errors import (
@@ -20,13 +24,15 @@ from packager.errors import (
     Unavailable,
     UsageError,
 )
+from packager.images.target import bucket_of as target_place
+from packager.images.target import parse_target
 from packager.images.trees.objects import put_object
 from packager.models.local import LocalSource
-from packager.models.reference import parse_model_reference
+from packager.models.reference import bucket_of, parse_model_reference
 from packager.models.s3 import S3Source
-from packager.remote.addresses import S3Address
-from packager.remote.s3 import S3Reader
-from packager.remote.s3_listing import whole_object
+from packager.remote.addresses import S3Address, parse_s3
+from packager.remote.s3 import S3Reader, s3_client
+from packager.remote.s3_listing import list_bucket, whole_object
 from packager.remote.s3_write import WritableBucket
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
@@ -67,15 +73,39 @@ def content(found: ModelFiles, path: str) -> RemoteRange:
     return file.content
 
 
-@pytest.mark.parametrize("reference", ["s3://models", "s3://models/", "s3://my-models/a/b c/"])
-def test_a_bucket_with_or_without_a_prefix_is_s3(reference: str) -> None:
-    assert parse_model_reference(reference).source == "s3"
+@cases("places")
+def test_a_bucket_or_an_access_point_is_s3(place: str, bucket: str, prefix: str) -> None:
+    found = bucket_of(parse_model_reference(place))
+
+    assert (found.bucket, found.prefix) == (bucket, prefix)
 
 
-@pytest.mark.parametrize("reference", ["s3://", "s3:///x", "s3://Models_/x"])
-def test_what_is_no_bucket_is_refused(reference: str) -> None:
-    with pytest.raises(UsageError, match="neither"):
-        parse_model_reference(reference)
+@cases("no_places")
+def test_what_is_no_bucket_is_refused_with_the_reason(place: str, why: str) -> None:
+    for parse in (parse_model_reference, lambda text: target_place(parse_target(text, ("s3",)))):
+        with pytest.raises(UsageError, match=why):
+            parse(place)
+    with pytest.raises(BadTier, match=why):
+        parse_tier(place)
+
+
+def test_an_access_point_is_asked_by_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    arn = "arn:aws:s3:eu-west-1:123456789012:accesspoint:models"
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    client, asked = s3_client(), []
+
+    def answer(request: Any) -> AWSResponse:
+        asked.append(request.url)
+        body = HTTPResponse(BytesIO(listing_with()), preload_content=False)
+        return AWSResponse(request.url, 200, {}, body)
+
+    client._endpoint.http_session.send = answer
+    assert [one.bucket for one in list_bucket(client, arn, "llama/")] == [arn]
+    assert asked[0].partition("?")[0] == (
+        "https://models-123456789012.s3-accesspoint.eu-west-1.amazonaws.com/"
+    )
+    assert parse_s3(next(list_bucket(client, arn, "llama/")).url).bucket == arn
 
 
 @cases("prefixes")
