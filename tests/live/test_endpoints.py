@@ -109,6 +109,47 @@ def test_an_endpoint_from_its_creation_to_its_end(api: ApiServer) -> None:
         ask(api, "one")
 
 
+def test_traffic_is_captured_while_a_canary_takes_its_share(api: ApiServer, bucket: Bucket) -> None:
+    client = api.client("sagemaker")
+    capture = {
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": f"{bucket.url}/captured",
+        "CaptureOptions": [{"CaptureMode": "InputAndOutput"}],
+        "CaptureContentTypeHeader": {"JsonContentTypes": ["application/json"]},
+    }
+    routing = {
+        "Type": "CANARY",
+        "WaitIntervalInSeconds": 5,
+        "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 50},
+    }
+    for name in ("one", "two"):
+        client.create_model(**model_body(name, IMAGE))
+        client.create_endpoint_config(**config_body(name, DataCaptureConfig=capture))
+    client.create_endpoint(EndpointName="one", EndpointConfigName="one")
+    wait(api, "one")
+    client.update_endpoint(
+        EndpointName="one",
+        EndpointConfigName="two",
+        DeploymentConfig={"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing}},
+    )
+
+    names = []
+    while client.describe_endpoint(EndpointName="one")["EndpointStatus"] == "Updating":
+        body = b'{"messages": [{"role": "user", "content": "Write to jo@example.org"}]}'
+        names.append(ask(api, "one", Body=body, ContentType="application/json")["name"])
+    client.delete_endpoint(EndpointName="one")
+    wait(api, "one", "endpoint_deleted")
+
+    def rows() -> list[dict[str, Any]]:
+        found = [name for name in bucket.names() if name.startswith("captured/one/AllTraffic/")]
+        return [json.loads(line) for name in found for line in bucket.get(name).splitlines()]
+
+    wait_until(lambda: len(rows()) == len(names))
+    assert set(names) == {"one", "two"}
+    told = {row["captureData"]["endpointInput"]["data"] for row in rows()}
+    assert told == {'{"messages": [{"role": "user", "content": "Write to [EMAIL]"}]}'}
+
+
 def test_an_update_under_load_fails_no_request(api: ApiServer) -> None:
     client, runtime = api.client("sagemaker"), api.client("sagemaker-runtime")
     deploy(api, "one")
