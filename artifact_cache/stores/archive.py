@@ -83,6 +83,8 @@ def export_archive(found: Iterable[StoredEntry], file: Path, scratch: Path) -> i
         entries[_entry_name(stored.entry)] = entry_bytes(stored.entry)
         for output in stored.entry.outputs:
             blobs.setdefault(_blob_name(output.sha256), (output, into / output.path))
+    if file.exists() and not file.is_file():
+        raise StoreUnavailable(str(file), "it is a directory, a pipe or a device")
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         with draft.open("xb") as writer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
@@ -36,6 +36,7 @@ class LazyGroup(click.Group):
             return None
         module, _, function = row[0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), function)
+        _refuse_empty_paths(command)
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -51,3 +52,22 @@ class LazyGroup(click.Group):
                 formatter.write_dl(
                     [(name.ljust(width), summary) for name, (_, summary) in rows.items()]
                 )
+
+
+class _NamedPath(click.Path):
+    """A path with a name: an empty text would be the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert as `Path` does; fail for an empty text."""
+        if value == "":
+            self.fail("an empty text is no path.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _refuse_empty_paths(command: click.Command) -> None:
+    """Make every path of a command, and of those below it, one with a name."""
+    for parameter in command.params:
+        if type(parameter.type) is click.Path:
+            parameter.type.__class__ = _NamedPath
+    for below in getattr(command, "commands", {}).values():
+        _refuse_empty_paths(below)

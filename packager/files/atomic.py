@@ -14,6 +14,7 @@ from typing import BinaryIO, Literal
 
 from packager.errors import OutputFailed, UsageError, is_system_limit
 
+_STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")  # whose entries stand for open files
 _ELSEWHERE = "choose another directory, on a disk that can be written"
 
 
@@ -69,8 +70,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> Non
     """Write `data` so that `path` holds the old content or the new, after any crash.
 
     Takes away what writers of the same file left when they were killed.  Without `mode` the
-    process' umask decides who may read it.
+    process' umask decides who may read it.  A pipe or a device is written to, and stays.
     """
+    if _is_stream(path):
+        _write_into(path, data)
+        return
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     _remove_stale(path)
     try:
@@ -86,6 +90,25 @@ def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> Non
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path leads to a pipe, a device or a stream of a process."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) or str(path.parent) in _STREAMS
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    """Write to a pipe or a device; raise `OSError` for a pipe that nobody reads."""
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    with os.fdopen(os.open(path, flags), "wb", buffering=0) as file:
+        os.set_blocking(file.fileno(), True)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[file.write(rest) :]
 
 
 def _open_locked(temporary: Path) -> BinaryIO:

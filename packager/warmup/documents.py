@@ -31,9 +31,11 @@ def _read(path: Path) -> bytes:
 def _fetch(url: str) -> bytes:
     import urllib3
 
+    from packager.remote.pools import timely
+
     shown = url.partition("?")[0]  # what follows may be a signature
     try:
-        with urllib3.PoolManager().request(
+        with timely(urllib3.PoolManager()).request(
             "GET", url, preload_content=False, timeout=TIMEOUT_S, retries=urllib3.Retry(3)
         ) as answer:
             data: bytes = answer.read(LARGEST_BYTES + 1, decode_content=True)

@@ -26,6 +26,7 @@ BUILD = f"{COMMAND} build --model {TINY} --instance local --base scratch --outpu
         pytest.param(f"{COMMAND} list families 2>&-", 0, "", id="stderr is closed"),
         (f"{COMMAND} list families > /dev/full 2>&1", 74, ""),
         (f"{COMMAND} list familie >&- 2> /dev/full", 2, ""),
+        (f"{COMMAND} plan --catalog ''", 2, "is no path"),
         (f"mkdir d; cd d; rmdir ../d; {BUILD}", 66, "the working directory is gone"),
         pytest.param(f"ulimit -n 10; {BUILD}", 71, "open files", marks=pytest.mark.extended),
         pytest.param(f"ulimit -v 110000; {BUILD}", 71, "memory", marks=pytest.mark.extended),

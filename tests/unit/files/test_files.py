@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
+
+import pytest
 
 from packager.files.atomic import write_atomically
 
@@ -32,3 +35,28 @@ def test_files_of_other_names_are_left_alone(tmp_path: Path) -> None:
     write_atomically(tmp_path / "record[1].json", b"whole")
 
     assert (tmp_path / ".other.json.1.tmp").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path, linked: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    place = tmp_path / "link" if linked else pipe
+    with pytest.raises(OSError, match="No such device"):
+        write_atomically(place, b"nobody reads")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    write_atomically(place, b"record")
+
+    assert os.read(reader, 100) == b"record"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert place.is_symlink() is linked
+
+
+def test_a_stream_of_the_process_is_no_file_s_place(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as stream:
+        write_atomically(Path(f"/proc/self/fd/{stream.fileno()}"), b"record")
+
+    assert (tmp_path / "out").read_bytes() == b"record"
