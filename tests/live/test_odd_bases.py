@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,6 +11,8 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import docker
+
 from packager.core.artifact import Artifacts
 from packager.core.image import BaseImage, ImageSpec, Platform
 from packager.core.model import ModelFile
@@ -17,16 +20,18 @@ from packager.core.serving import RenderedFile, ServingConfig
 from packager.findings import errors_in
 from packager.images.assemble import assemble_image, place_image
 from packager.images.blobs import BlobReader
+from packager.images.daemon.sink import DockerSink
 from packager.images.layout.base import LayoutBase
 from packager.images.rootfs.placement import AS_NAMED, Placed
 from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.tree import ImageFiles
-from packager.images.target import parse_layout_target
+from packager.images.target import parse_layout_target, parse_target
+from packager.plugins.tables import SINKS
 from tests.live.image_tools import unpacked
 from tests.support import tars
 from tests.support.cases import Case, cases_of
 from tests.support.layer_layouts import LINUX, MadeLayer, gzipped, plain, write_layout
-from tests.support.made_images import whole
+from tests.support.made_images import layout_sink, whole
 from tests.unit.images.test_write_image import Bench
 
 cases = cases_of(__file__)
@@ -118,24 +123,26 @@ def seen_below(root: Path) -> dict[bytes, tuple[Any, ...]]:
     return found
 
 
-@cases(
-    "bases", packing="none", times=1, volumes=[], user="", order="base-first",
-    at="/opt/packager", model="", own_layers=False, refused="",
-)  # fmt: skip
+def placed_in(base: BaseImage, artifacts: Artifacts, order: Any) -> Placed:
+    layers = LayerReader(BlobReader().chunks)
+    files = ImageFiles(lambda wanted: layers.tree_of("base", base.layers, wanted))
+    return files.ask(lambda tree: place_image(base, tree, artifacts, SERVING, order=order))
+
+
+USUAL: Case = {"packing": "none", "times": 1, "volumes": [], "user": "", "order": "base-first"}
+USUAL |= {"at": "/opt/packager", "model": "", "own_layers": False, "refused": "", "docker": False}
+
+
+@cases("bases", **USUAL)
 def test_a_container_sees_every_file_of_the_base_and_ours(case: Case, tmp_path: Path) -> None:
     base = base_in(tmp_path / "base", case)
     artifacts = artifacts_in(tmp_path / "model")
-    layers = LayerReader(BlobReader().chunks)
-    files = ImageFiles(lambda wanted: layers.tree_of("base", base.layers, wanted))
 
-    placed = files.ask(
-        lambda tree: place_image(base, tree, artifacts, SERVING, order=case["order"])
-    )
+    placed = placed_in(base, artifacts, case["order"])
 
-    assert {found.code for found in errors_in(placed.findings)} == set(
-        filter(None, [case["refused"]])
-    )
-    if case["refused"]:
+    refused = {found.code for found in errors_in(placed.findings)}
+    assert refused == set(filter(None, [case["refused"]]))
+    if refused:
         return
     image = image_on(base, artifacts, case["order"], placed)
     usual = image_on(base, artifacts, case["order"], Placed(placement=AS_NAMED))
@@ -158,3 +165,28 @@ def test_a_container_sees_every_file_of_the_base_and_ours(case: Case, tmp_path: 
         [sys.executable, "-c", READ, root, *read], capture_output=True, check=True
     )
     assert shown.stdout == b"".join((*OURS.values(), b"{}"))
+
+
+@cases("bases", only=lambda row: "docker" in row, **USUAL)
+def test_docker_shows_what_umoci_shows(case: Case, tmp_path: Path, engine: str) -> None:
+    base = base_in(tmp_path / "base", case)
+    artifacts = artifacts_in(tmp_path / "model")
+    placed = placed_in(base, artifacts, case["order"])
+    image = image_on(base, artifacts, case["order"], placed)
+    name, bench = f"odd-base-{tmp_path.parent.name}:1", Bench(tmp_path)
+    loaded = DockerSink(parse_target(f"docker:{name}", SINKS), reader=bench.reader)
+    bench.write(image, layout_sink(f"{tmp_path / 'out'}:1"), loaded)
+
+    client = docker.DockerClient(base_url=engine)
+    container = client.containers.create(name, command=["/nothing"])
+    exported = io.BytesIO(b"".join(container.export()))
+    container.remove()
+    client.images.remove(name)
+
+    with tarfile.open(fileobj=exported) as archive:
+        seen = {one.name: (one.mode & 0o7777, one.uid, one.gid) for one in archive}
+    root = unpacked(f"{tmp_path / 'out'}:1", tmp_path / "after")
+    status = {str(path.relative_to(root)): path.lstat() for path in root.rglob("*")}
+    assert {name: seen[name] for name in status} == {
+        name: (found.st_mode & 0o7777, found.st_uid, found.st_gid) for name, found in status.items()
+    }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from packager.core.units import MIB
@@ -18,7 +18,6 @@ from packager.images.rootfs.node import Node, NodeKind, Path
 LISTING_FORMAT = 1
 MAX_ENTRIES = 2**20  # of one layer; those of programs have 10,000 to 200,000
 MAX_TEXT = 64 * MIB  # bytes of names, targets and attributes of one layer
-_MAX_DOCUMENT = 512 * MIB  # a listing, unpacked
 _KINDS: tuple[NodeKind, ...] = ("file", "directory", "symlink", "character", "block", "fifo")
 _HARD_LINK = "link"
 _MARK, _OPAQUE = b".wh.", b".wh..wh..opq"
@@ -35,40 +34,44 @@ class Entry:
     target: Path = ()  # of a hard link: the path of the file
 
 
-class EntryList:
-    """Collects the entries of one layer; raises `ValueError` beyond the bounds."""
+class ListingWriter:
+    """Writes the entries of one layer as they come; raises `ValueError` beyond the bounds."""
 
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self._text = 0
-        self._parts: dict[bytes, bytes] = {}  # one object for equal names: directories repeat
+    def __init__(self, name: str) -> None:
+        self._packing = zlib.compressobj()
+        head = json.dumps({"format": LISTING_FORMAT, "layer": name}).encode()
+        self._pieces = [self._packing.compress(head)]
+        self._entries = self._text = 0
 
     def add(self, path: Path, node: Node) -> None:
         """Add a file of any kind, or a mark of a removed one."""
         self._count(path, node.target, *(text for pair in node.xattrs for text in pair))
-        self.entries.append(Entry(self._shared(path), node))
+        row = [_text(b"/".join(path)), node.kind, node.mode, node.uid, node.gid, node.size]
+        xattrs = [[_text(name), _text(value)] for name, value in node.xattrs]
+        more = [_text(node.target), xattrs] if node.target or xattrs else []
+        self._write([*row, node.mtime, *more])
 
     def link(self, path: Path, target: Path) -> None:
         """Add another name of a file."""
         self._count(path, *target)
-        self.entries.append(Entry(self._shared(path), None, self._shared(target)))
+        self._write([_text(b"/".join(path)), _HARD_LINK, _text(b"/".join(target))])
 
-    def _shared(self, path: Path) -> Path:
-        return tuple(self._parts.setdefault(part, part) for part in path)
+    def document(self) -> bytes:
+        """Return the compressed document, with its checksum. Nothing may be added after it."""
+        return b"".join((*self._pieces, self._packing.flush()))
+
+    def _write(self, row: list[Any]) -> None:
+        line = b"\n" + json.dumps(row, separators=(",", ":")).encode()
+        if piece := self._packing.compress(line):
+            self._pieces.append(piece)
 
     def _count(self, path: Path, *texts: bytes) -> None:
+        self._entries += 1
         self._text += sum(map(len, path)) + sum(map(len, texts))
-        if len(self.entries) >= MAX_ENTRIES:
+        if self._entries > MAX_ENTRIES:
             raise ValueError(f"it holds more than {MAX_ENTRIES:,} files")
         if self._text > MAX_TEXT:
             raise ValueError(f"the names in it take more than {MAX_TEXT // MIB} MiB")
-
-
-def write_listing(name: str, entries: Iterable[Entry]) -> bytes:
-    """Return the entries of a layer as a compressed document with its checksum."""
-    lines = [json.dumps({"format": LISTING_FORMAT, "layer": name}).encode()]
-    lines += (json.dumps(_row(entry), separators=(",", ":")).encode() for entry in entries)
-    return zlib.compress(b"\n".join(lines), 6)
 
 
 def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[Entry]:
@@ -76,25 +79,31 @@ def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[En
 
     With `wanted`, only those at these paths, above and below them.
     """
-    unpacking = zlib.decompressobj()
-    try:
-        text = unpacking.decompress(document, _MAX_DOCUMENT)
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    if not unpacking.eof or unpacking.unused_data:  # zlib has compared its checksum
-        raise ValueError("it is cut off, or too long")
-    head, *lines = text.split(b"\n")
-    if json.loads(head) != {"format": LISTING_FORMAT, "layer": name}:
+    lines = _lines_of(document)
+    if json.loads(next(lines)) != {"format": LISTING_FORMAT, "layer": name}:
         raise ValueError("it is the listing of another layer")
-    found = EntryList()
     beginnings = (b'["',) if wanted is None else _beginnings(wanted)
+    shared: dict[bytes, bytes] = {}  # one object for equal names: directories repeat
     try:
-        for line in lines:
-            if line.startswith(beginnings):
-                _take(found, json.loads(line))
+        return [_entry(json.loads(line), shared) for line in lines if line.startswith(beginnings)]
     except (TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"a line of it is none: {error}") from error
-    return found.entries
+
+
+def _lines_of(document: bytes) -> Iterator[bytes]:
+    """Yield the lines of a document; raise `ValueError` at its end where it is not whole."""
+    unpacking = zlib.decompressobj()
+    rest, last = document, b""
+    try:
+        while rest and not unpacking.eof:
+            *lines, last = (last + unpacking.decompress(rest, MIB)).split(b"\n")
+            yield from lines
+            rest = unpacking.unconsumed_tail
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    yield last
+    if not unpacking.eof or unpacking.unused_data:  # zlib has compared its checksum
+        raise ValueError("it is cut off, or goes on behind its end")
 
 
 def _beginnings(wanted: Iterable[Path]) -> tuple[bytes, ...]:
@@ -115,21 +124,10 @@ def _spelled(path: Path) -> bytes:
     return b"[" + json.dumps(_text(b"/".join(path)))[:-1].encode()
 
 
-def _row(entry: Entry) -> list[Any]:
-    path = _text(b"/".join(entry.path))
-    node = entry.node
-    if node is None:
-        return [path, _HARD_LINK, _text(b"/".join(entry.target))]
-    row = [path, node.kind, node.mode, node.uid, node.gid, node.size, node.mtime]
-    xattrs = [[_text(name), _text(value)] for name, value in node.xattrs]
-    return [*row, _text(node.target), xattrs] if node.target or xattrs else row
-
-
-def _take(found: EntryList, row: list[Any]) -> None:
-    path = _parts(row[0])
+def _entry(row: list[Any], shared: dict[bytes, bytes]) -> Entry:
+    path = _parts(row[0], shared)
     if row[1] == _HARD_LINK:
-        found.link(path, _parts(row[2]))
-        return
+        return Entry(path, None, _parts(row[2], shared))
     kind, mode, uid, gid, size, mtime = row[1:7]
     if kind not in _KINDS:
         raise ValueError("it has an entry of an unknown kind")
@@ -144,11 +142,12 @@ def _take(found: EntryList, row: list[Any]) -> None:
         target=_bytes(target),
         xattrs=tuple((_bytes(name), _bytes(value)) for name, value in xattrs),
     )
-    found.add(path, node)
+    return Entry(path, node)
 
 
-def _parts(text: str) -> Path:
-    return tuple(_bytes(text).split(b"/")) if text else ()
+def _parts(text: str, shared: dict[bytes, bytes]) -> Path:
+    parts = _bytes(text).split(b"/") if text else ()
+    return tuple(shared.setdefault(part, part) for part in parts)
 
 
 def _text(data: bytes) -> str:

@@ -22,14 +22,13 @@ from packager.core.units import MIB, counted, decimal
 from packager.files.opening import FileUnreadable, identity_of, open_range
 from packager.images.rootfs.listing import (
     Entry,
-    EntryList,
+    ListingWriter,
     Subtrees,
     read_listing,
-    write_listing,
 )
 from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tar_reader import TarReader
-from packager.images.rootfs.toc import read_toc
+from packager.images.rootfs.toc import ReadRange, read_toc
 from packager.images.rootfs.tree import FileTree
 from packager.images.rootfs.unpacking import LayerBroken, is_compressed, unpack
 
@@ -110,17 +109,20 @@ class LayerReader:
 
     def _look(self, layer: Layer) -> bool:
         """Keep a layer's entries where that needs no look at all of it; return whether it did."""
-        found: list[Entry] | None = None
+        found: bytes | None = None
         name = _name_of(layer)
+
+        def read(offset: int, length: int) -> bytes:
+            return self._range(layer, offset, length)
+
         if not is_compressed(layer.media_type):
             if (place := _plain_file(layer)) is not None:
-                found = _headers_of_file(layer, place)
+                found = _headers_of_file(layer, name, place)
             elif self._unproven and layer.blob.size > _SKIPPED_OVER:
-                found = _read_headers(layer, lambda at, size: self._range(layer, at, size))
-                self._listed[name] = write_listing(name, found)  # for this run alone
+                self._listed[name] = _read_headers(layer, name, read)  # for this run alone
                 return True
         if found is None:
-            found = read_toc(layer, lambda at, size: self._range(layer, at, size))
+            found = read_toc(layer, name, read)
         if found is not None and name == _name_of(layer):  # a file may have been written to
             self._keep(name, found)
         return found is not None
@@ -149,7 +151,7 @@ class LayerReader:
     def _read(self, layer: Layer) -> None:
         """Read a layer as a stream; compare both of its digests."""
         travelling, content = hashlib.sha256(), hashlib.sha256()
-        found = EntryList()
+        found = ListingWriter(_name_of(layer))
         reader = TarReader(found, sparse=True)
         arriving = self._arriving(layer, travelling)
         packed = is_compressed(layer.media_type)
@@ -166,7 +168,7 @@ class LayerReader:
             reader.finish()
         except ValueError as error:
             raise LayerBroken(layer.digest, str(error)) from error
-        self._keep(_name_of(layer), found.entries)
+        self._keep(_name_of(layer), found.document())
 
     def _arriving(self, layer: Layer, hashed: hashlib._Hash) -> Iterator[memoryview]:
         """Yield the layer's bytes as they come, hashed and counted."""
@@ -193,10 +195,10 @@ class LayerReader:
                 return b"".join(bytes(chunk) for chunk in self._chunks(Blob((part,))))
         raise ValueError("it lies in several places")
 
-    def _keep(self, name: str, entries: list[Entry]) -> None:
-        self._listed[name] = write_listing(name, entries)
+    def _keep(self, name: str, listing: bytes) -> None:
+        self._listed[name] = listing
         if self._store:
-            self._store.put(name, self._listed[name])
+            self._store.put(name, listing)
 
 
 def check_types(layers: Sequence[Layer]) -> None:
@@ -228,19 +230,18 @@ def _plain_file(layer: Layer) -> FileRange | None:
     return None
 
 
-def _headers_of_file(layer: Layer, place: FileRange) -> list[Entry]:
+def _headers_of_file(layer: Layer, name: str, place: FileRange) -> bytes:
     try:
         with open_range(place) as file:
-            return _read_headers(
-                layer, lambda at, size: os.pread(file.fileno(), size, place.offset + at)
-            )
+            number, start = file.fileno(), place.offset
+            return _read_headers(layer, name, lambda at, size: os.pread(number, size, start + at))
     except OSError as error:
         raise FileUnreadable(place.path, error) from error
 
 
-def _read_headers(layer: Layer, read: Callable[[int, int], bytes]) -> list[Entry]:
-    """Read a tar's headers, and pass over what is between them."""
-    found, size, at = EntryList(), layer.blob.size, 0
+def _read_headers(layer: Layer, name: str, read: ReadRange) -> bytes:
+    """Return the listing of a tar by its headers, passing over what is between them."""
+    found, size, at = ListingWriter(name), layer.blob.size, 0
     reader = TarReader(found, sparse=True)
     try:
         while at < size and (piece := read(at, min(_WINDOW, size - at))):
@@ -251,7 +252,7 @@ def _read_headers(layer: Layer, read: Callable[[int, int], bytes]) -> list[Entry
         reader.finish()
     except ValueError as error:
         raise LayerBroken(layer.digest, str(error)) from error
-    return found.entries
+    return found.document()
 
 
 def _compare(layer: Layer, stated: str, hashed: hashlib._Hash, what: str) -> None:

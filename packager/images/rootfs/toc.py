@@ -22,7 +22,7 @@ from packager.core.image import Layer
 from packager.core.units import MIB
 from packager.images.rootfs import headers
 from packager.images.rootfs.headers import BLOCK
-from packager.images.rootfs.listing import Entry, EntryList
+from packager.images.rootfs.listing import ListingWriter
 from packager.images.rootfs.node import Node, NodeKind
 from packager.images.rootfs.tar_reader import owner_of, path_of, target_of
 
@@ -39,14 +39,16 @@ _KINDS: Mapping[str, NodeKind] = {
 ReadRange = Callable[[int, int], bytes]  # offset and length in the layer as it travels
 
 
-def read_toc(layer: Layer, read: ReadRange) -> list[Entry] | None:
-    """Return the entries of a layer by its index; None where it has none that can be used."""
+def read_toc(layer: Layer, name: str, read: ReadRange) -> bytes | None:
+    """Return the listing of a layer by its index; None where it has none that can be used."""
     names = layer.annotations
     with suppress(ValueError, TypeError, LookupError, AttributeError, zlib.error, ImportError):
         if ESTARGZ_DIGEST in names:
-            return _entries(_estargz(layer.blob.size, read), names[ESTARGZ_DIGEST])
+            table = _estargz(layer.blob.size, read)
+            _compare(table, names[ESTARGZ_DIGEST])
+            return _listing(name, table)
         if CHUNKED_POSITION in names and CHUNKED_DIGEST in names:
-            return _chunked(layer, read)
+            return _listing(name, _chunked(layer, read))
     return None
 
 
@@ -66,7 +68,7 @@ def _estargz(size: int, read: ReadRange) -> bytes:
     return tar[BLOCK : BLOCK + header.size]
 
 
-def _chunked(layer: Layer, read: ReadRange) -> list[Entry]:
+def _chunked(layer: Layer, read: ReadRange) -> bytes:
     import zstandard
 
     offset, length, unpacked, _ = map(int, layer.annotations[CHUNKED_POSITION].split(":"))
@@ -77,26 +79,24 @@ def _chunked(layer: Layer, read: ReadRange) -> list[Entry]:
     packed = read(offset, length)
     _compare(packed, layer.annotations[CHUNKED_DIGEST])
     try:
-        table = zstandard.ZstdDecompressor().decompress(packed, max_output_size=unpacked)
+        table: bytes = zstandard.ZstdDecompressor().decompress(packed, max_output_size=unpacked)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
-    return _entries(table, "")
+    return table
 
 
-def _entries(table: bytes, digest: str) -> list[Entry]:
-    if digest:
-        _compare(table, digest)
+def _listing(name: str, table: bytes) -> bytes:
     document = json.loads(table)
     if document["version"] != 1:
         raise ValueError("its table is of an unknown version")
-    found = EntryList()
+    found = ListingWriter(name)
     for row in document["entries"]:
         if row["type"] != "chunk":  # a part of the file before it
             _take(found, row)
-    return found.entries
+    return found.document()
 
 
-def _take(found: EntryList, row: Mapping[str, Any]) -> None:
+def _take(found: ListingWriter, row: Mapping[str, Any]) -> None:
     path = path_of(row["name"].encode("utf-8", "surrogateescape"))
     link = row.get("linkName", "").encode("utf-8", "surrogateescape")
     if row["type"] == "hardlink":

@@ -21,6 +21,7 @@ from packager.images.rootfs.node import Node, Path
 
 MAX_FILES = 2**21  # of an image
 MAX_TEXT = 192 * MIB  # bytes of names of an image
+MAX_DETOUR = 32 * MIB  # bytes of links that are followed while an image is put together
 MAX_LINKS = 40  # that are followed in one path: Linux' limit
 _MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _USUAL: Path = (b"opt", b"packager")  # where our files go: mostly nothing else is asked for
@@ -73,7 +74,7 @@ class FileTree:
         self.root = Directory()
         self.removed: set[Path] = set()  # by a mark of any layer; `hidden` likewise
         self.hidden: set[Path] = set()  # directories whose lower content a layer hides
-        self._count = self._text = 0
+        self._count = self._text = self._detour = 0
         self._last: tuple[Path, Directory] = (), self.root
 
     def apply(self, entries: Sequence[Entry]) -> None:
@@ -150,6 +151,9 @@ class FileTree:
                 links += 1
                 if links > MAX_LINKS:
                     raise PathBlocked(f"the links at {show([*done, part])!r} have no end")
+                self._detour += len(found.target) + len(waiting)
+                if self._detour > MAX_DETOUR:
+                    raise PathBlocked("its symbolic links lead too far")
                 if found.target.startswith(b"/"):
                     done, stack = [], [self.root]
                 waiting += reversed(found.target.split(b"/"))

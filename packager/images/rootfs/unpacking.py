@@ -78,7 +78,9 @@ def _gzip(chunks: Chunks, digest: str) -> Iterator[memoryview]:
                 if piece:
                     yield memoryview(piece)
                 rest = engine.unused_data if engine.eof else engine.unconsumed_tail
-        while begun and not engine.eof:
+        if not begun:
+            raise LayerBroken(digest, "its gzip stream ends early")
+        while not engine.eof:
             piece = engine.decompress(engine.unconsumed_tail, _PIECE)
             if not piece:
                 raise LayerBroken(digest, "its gzip stream ends early")

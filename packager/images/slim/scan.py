@@ -17,7 +17,8 @@ from packager.core.image import BaseImage, Blob, Layer
 from packager.core.units import MIB
 from packager.core.values import dataclass
 from packager.errors import ProtocolFailed
-from packager.images.slim.compressed import packing_of, unpacked
+from packager.images.rootfs.unpacking import unpack
+from packager.images.slim.compressed import packing_of
 from packager.images.slim.entries import END, Entry, LayerRefused, TarStream
 from packager.images.slim.rules import Chooser, ChosenRules
 
@@ -101,7 +102,7 @@ def verified(
             yield chunk
 
     packing = packing_of(layer.media_type)
-    for piece in unpacked(counted(), packing, layer.blob.size):
+    for piece in unpack(counted(), layer.media_type, layer.digest, layer.blob.size):
         if packing != "none":
             plain.update(piece)
         if on_tar is not None:

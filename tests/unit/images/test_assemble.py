@@ -11,12 +11,14 @@ import pytest
 from packager.core.artifact import Artifacts
 from packager.core.image import BaseImage, FileRange, ImageSpec, Inline
 from packager.core.model import ModelFile
-from packager.core.serving import RenderedFile, ServingConfig
+from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB, MIB
 from packager.errors import UsageError
 from packager.images.assemble import assemble_image, check_layers
 from packager.images.layer_plan import draft_layers, model_layers
 from packager.images.oci import sha256
+from packager.images.rootfs.placement import Placement
+from packager.images.tar import DirectoryAttributes
 from tests.support.cases import cases_of, read_tables
 from tests.support.image_schemas import CONFIG, MANIFEST, check_oci
 from tests.support.made_layers import base_of
@@ -72,6 +74,26 @@ def test_the_order_does_not_change_a_layer() -> None:
     assert {found.created_by: found.blob for found in one.layers} == {
         found.created_by: found.blob for found in other.layers
     }
+
+
+def test_a_layer_is_another_where_the_base_has_its_directories_otherwise() -> None:
+    made = replace(ARTIFACTS, model=tuple(replace(one, sha256="aa") for one in ARTIFACTS.model))
+    shared, xattrs = DirectoryAttributes(mode=0o1777), ((b"user.note", b"\xff"),)
+    elsewhere, other = Placement(directories={"/srv": shared}), DirectoryAttributes(xattrs=xattrs)
+    placements = [
+        *(Placement(), Placement(directories={"/opt": shared}), elsewhere),
+        *(Placement(directories={"/opt": other}), Placement(moved={MODEL_DIR: "/data"})),
+    ]
+
+    usual, kept, unused, noted, moved = (
+        [(one.content, one.blob) for one in assembled(made=made, placement=one).layers[2:5]]
+        for one in placements
+    )
+
+    assert usual == unused
+    for one in (kept, noted, moved):
+        assert not {pair[0] for pair in one} & {pair[0] for pair in usual}
+        assert not any(blob in [pair[1] for pair in usual] for _, blob in one)
 
 
 @pytest.mark.parametrize("order", ["base-first", "weights-first"])

@@ -161,9 +161,8 @@ def test_a_tar_that_no_engine_unpacks_is_refused(name: str) -> None:
 
 @cases("lies")
 def test_a_layer_that_is_not_what_it_says_is_refused(change: dict[str, str], reason: str) -> None:
-    store = ListingStore(Path("/nowhere"))
     with pytest.raises(LayerBroken, match=reason):
-        read(replace(layer_of(TAR, "gzip"), **change), store=store)
+        read(replace(layer_of(TAR, "gzip"), **change))
 
 
 def test_a_sparse_file_has_its_size_and_its_data_are_passed_over() -> None:
@@ -200,3 +199,11 @@ def test_deep_names_take_no_time() -> None:
     read(layer_of(tar_of(*deep), "gzip"))
 
     assert time.process_time() - started < 5
+
+
+def test_links_that_lead_on_and_on_are_not_followed_for_ever() -> None:
+    links = [symlink(f"l{at}", f"{'./' * 1000}l{at + 1}") for at in range(38)]
+    behind = [file(f"l0/{number}/x") for number in range(600)]
+
+    with pytest.raises(LayerBroken, match="lead too far"):
+        read(layer_of(tar_of(*links, directory("l38"), *behind), "gzip"))
