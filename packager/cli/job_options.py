@@ -17,6 +17,7 @@ from packager.cli.train_options import train_option, training_words
 from packager.core.documents import shorten
 from packager.core.references import LayoutTarget
 from packager.errors import NotFound, UsageError
+from packager.sagemaker.jumpstart import parse_jumpstart
 from packager.sagemaker.settings import ACCOUNT, JobSettings
 from packager.wiring import check_jobs_executor, parse_output
 
@@ -59,6 +60,7 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         training=training_words(given.pop("train_options")),
         measures=not given.pop("no_measure"),
         gate=given.pop("gate"),
+        jumpstart=parse_jumpstart(given.pop("jumpstart")),
     )
 
 
@@ -112,6 +114,12 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--no-measure",
         is_flag=True,
         help="Do not put the model under load, before and after, at the end of a job.",
+    ),
+    click.option(
+        "--jumpstart",
+        multiple=True,
+        metavar="ID=PLACE",
+        help="Where a model of JumpStart is: s3://BUCKET/PREFIX or a directory. Repeatable.",
     ),
     click.option("--gate", is_flag=True, help="Fail a job whose result is measured to be slower."),
     click.option(

@@ -64,7 +64,7 @@ def make_job(
     checked = read_input(OPERATION, body)
     configs = _configs_of(checked)
     _check_combination(configs, checked["DeploymentInstanceType"])
-    model = find_source(checked["ModelSource"], find_model)
+    model = find_source(checked["ModelSource"], find_model, settings.jumpstart.find)
     wishes = _wishes_of(checked, configs, model)
     request = _request_of(checked, configs, model, wishes, settings)
     training = SPECULATION in configs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from packager.core.values import dataclass
+from packager.sagemaker.jumpstart import NO_JUMPSTART, JumpStart
 
 ACCOUNT = "000000000000"  # in ARNs where nobody states one
 
@@ -25,6 +26,7 @@ class JobSettings:
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
     measures: bool = False  # optimization jobs end with the model measured, before and after
     gate: bool = False  # and fail where the result is slower
+    jumpstart: JumpStart = NO_JUMPSTART
     captures: str = ""  # directory of this machine that captures may lie below; "": buckets alone
 
     def request_fields(self) -> dict[str, str]:

@@ -28,8 +28,15 @@ class SourceModel:
     image: str = ""
 
 
-def find_source(source: Document, find_model: ModelLookup) -> SourceModel:
-    """Return the model that ModelSource names; raises `ValidationRefused`."""
+def find_source(
+    source: Document,
+    find_model: ModelLookup,
+    find_place: Callable[[str], str | None] = lambda _: None,
+) -> SourceModel:
+    """Return the model that ModelSource names; raises `ValidationRefused`.
+
+    `find_place` gives the places of data that the server's operator has mapped.
+    """
     if len(source) != 1:
         raise ValidationRefused("ModelSource must have exactly one of S3 and SageMakerModel")
     if "S3" in source:
@@ -40,7 +47,10 @@ def find_source(source: Document, find_model: ModelLookup) -> SourceModel:
             raise ValidationRefused(
                 "the model's end-user license agreement must be accepted: AcceptEula is false"
             )
-        return SourceModel(reference=bucket_place(config["S3Uri"], "ModelSource.S3.S3Uri"))
+        mapped = find_place(config["S3Uri"])
+        return SourceModel(
+            reference=mapped or bucket_place(config["S3Uri"], "ModelSource.S3.S3Uri")
+        )
     name = source["SageMakerModel"].get("ModelName", "")
     found = find_model(name)
     if found is None:
@@ -48,10 +58,12 @@ def find_source(source: Document, find_model: ModelLookup) -> SourceModel:
             f'Could not find model "{escape(name)}".',
             hint="make it with CreateModel, or give `packager optimize` its body: --create-model",
         )
-    return _registered_model(name, found)
+    return _registered_model(name, found, find_place)
 
 
-def _registered_model(name: str, body: Document) -> SourceModel:
+def _registered_model(
+    name: str, body: Document, find_place: Callable[[str], str | None]
+) -> SourceModel:
     """Read a body of CreateModel: the model's data, its further channels, its environment."""
     container = body.get("PrimaryContainer")
     if container is None:
@@ -69,6 +81,7 @@ def _registered_model(name: str, body: Document) -> SourceModel:
     }
     if "ModelDataSource" in container:
         reference = _data_of(container["ModelDataSource"], where)
+        reference = find_place(reference) or reference
     else:
         reference = _hub_id(environment.pop("HF_MODEL_ID", ""), name)
     return SourceModel(

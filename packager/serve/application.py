@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,6 +13,7 @@ from aiohttp import web
 
 from packager.core.text import escape
 from packager.core.values import dataclass
+from packager.sagemaker.jumpstart import BUCKET
 from packager.sagemaker.operations import row_of
 from packager.sagemaker.refusals import ApiRefusal
 from packager.serve import pages, runtime
@@ -29,7 +32,7 @@ from packager.serve.protocol import (
     read_target,
     wire_document,
 )
-from packager.serve.query_api import answer_query, is_query, no_buckets, refused_query
+from packager.serve.query_api import answer_query, is_query, no_buckets, no_object, refused_query
 from packager.serve.refusals import (
     BodyTooLarge,
     InternalFailure,
@@ -46,6 +49,7 @@ BODY_S = 30.0  # until a body has arrived
 IDLE_S = 60.0  # of a connection without a whole request
 MAX_AT_ONCE = 1000  # requests
 MAX_INVOCATION_BYTES = 25 * 1024 * 1024  # of `InvokeEndpoint`, as of AWS
+JSON = "application/json"
 RUNTIME = "/endpoints/"  # paths of the runtime's protocol begin so
 
 _READING = ("Describe", "List", "Get", "Search", "Filter", "Simulate")
@@ -99,6 +103,7 @@ def make_application(
         middlewares=[front.answer, front.protect], client_max_size=MAX_INVOCATION_BYTES
     )
     application.router.add_post("/", front.operation)
+    application.router.add_get(f"/{{bucket:{BUCKET}[a-z0-9-]+}}/{{key:.+}}", front.jumpstart)
     application.router.add_routes(runtime.routes(services, held))
     if with_pages:
         pages.mount(application, services, table.call)
@@ -173,7 +178,7 @@ class _Front:
             headers.get("Origin"),
             headers.get("Sec-Fetch-Site"),
         )
-        if "/s3/aws4_request" in headers.get("Authorization", ""):
+        if "/s3/aws4_request" in headers.get("Authorization", "") and not is_jumpstart(request):
             return no_buckets(request_id())
         largest = _largest(request)
         if (request.content_length or 0) > largest:
@@ -209,6 +214,16 @@ class _Front:
             self._table.check_answer(target, answer)
         return web.Response(body=answer_bytes(answer), headers={"Content-Type": CONTENT_TYPE})
 
+    async def jumpstart(self, request: web.Request) -> web.Response:
+        """Answer a request for an object of AWS's JumpStart bucket, made from the mapping."""
+        asked = request.match_info
+        found = self._table.settings.jumpstart.document(asked["bucket"], asked["key"])
+        if found is None:
+            return no_object(request_id())
+        body = json.dumps(found, separators=(",", ":")).encode()
+        tag = hashlib.md5(body, usedforsecurity=False).hexdigest()
+        return web.Response(body=body, content_type=JSON, headers={"ETag": f'"{tag}"'})
+
     async def _check_signature(self, request: web.Request, verifier: Verifier) -> None:
         headers = [(name, value) for name, value in request.headers.items()]
         services, changes = _meaning(request)
@@ -240,6 +255,11 @@ class _Front:
         self._journal.failure(f"{name} failed, request {asked.id}\n{told}")
 
 
+def is_jumpstart(request: web.Request) -> bool:
+    """Return whether an object of AWS's JumpStart bucket is asked for."""
+    return request.method in ("GET", "HEAD") and request.path.startswith(f"/{BUCKET}")
+
+
 def _largest(request: web.Request) -> int:
     return MAX_BODY_BYTES if request.path == "/" else MAX_INVOCATION_BYTES
 
@@ -263,6 +283,8 @@ def refused(refusal: ApiRefusal) -> web.Response:
 
 def _meaning(request: web.Request) -> tuple[frozenset[str], bool]:
     """Return which services a request may be signed for, and whether it changes anything."""
+    if is_jumpstart(request):
+        return frozenset({"s3"}), False
     if request.path != "/":
         return frozenset({"sagemaker"}), False  # an invocation keeps nothing
     if is_query(request.headers.get("Content-Type")):

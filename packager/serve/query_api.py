@@ -78,14 +78,19 @@ def refused_query(refusal: ApiRefusal, request_id: str) -> web.Response:
 
 def no_buckets(request_id: str) -> web.Response:
     """Answer a request for S3, which clients send here where one address is set for everything."""
-    told = _tags(
-        {
-            "Code": "NotImplemented",
-            "Message": row_of("s3", "*").says,
-            "RequestId": request_id,
-        }
-    )
-    return web.Response(status=501, text=f"<Error>{told}</Error>", content_type="application/xml")
+    return _s3_error(501, "NotImplemented", row_of("s3", "*").says, request_id)
+
+
+def no_object(request_id: str) -> web.Response:
+    """Answer a request for an object that JumpStart's bucket does not have here."""
+    says = "no such object: ids of JumpStart are mapped with --jumpstart"
+    return _s3_error(404, "NoSuchKey", says, request_id)
+
+
+def _s3_error(status: int, code: str, says: str, request_id: str) -> web.Response:
+    told = _tags({"Code": code, "Message": says, "RequestId": request_id})
+    text = f"<Error>{told}</Error>"
+    return web.Response(status=status, text=text, content_type="application/xml")
 
 
 def _identity(settings: JobSettings, caller: str) -> str:

@@ -73,6 +73,7 @@ def open_server(
                     Containers(state, records=state_dir(environment), gpus=gpus),
                     state / "endpoints",
                     _captures(state / "captures", environment),
+                    settings.jumpstart.find,
                 ),
             ),
             guard=Guard(on_loopback=on_loopback, verifier=verifier, seen=seen),

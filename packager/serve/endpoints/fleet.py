@@ -18,7 +18,7 @@ from packager.errors import PackagerError, SmokeFailed
 from packager.files.atomic import explain_disk_errors
 from packager.sagemaker.hosting import ServerSpec
 from packager.serve.endpoints.containers import Container, Containers
-from packager.serve.endpoints.model_data import Deadline, fetch_data, open_to_all
+from packager.serve.endpoints.model_data import Deadline, FindPlace, fetch_data, open_to_all
 from packager.serve.endpoints.traffic import Server
 
 _LOG_HINT = "the endpoint's log has what the container wrote"
@@ -47,9 +47,10 @@ class Wanted:
 class Fleet:
     """Brings containers up and takes them down; its methods run in the server's event loop."""
 
-    def __init__(self, containers: Containers, folder: Path) -> None:
+    def __init__(self, containers: Containers, folder: Path, find_place: FindPlace) -> None:
         self._containers = containers
         self._folder = folder
+        self._find_place = find_place
         self._session: aiohttp.ClientSession | None = None
 
     def http(self) -> aiohttp.ClientSession:
@@ -214,7 +215,8 @@ class Fleet:
             shutil.rmtree(place, ignore_errors=True)
             with explain_disk_errors(place):
                 for data in wanted.spec.data:
-                    fetch_data(data, folders[data.folder], deadline)
+                    place_of = self._find_place(data.uri)
+                    fetch_data(data, folders[data.folder], deadline, place=place_of)
                     open_to_all(folders[data.folder])
                 (place / _COMPLETE).touch()
 

@@ -39,6 +39,7 @@ from packager.serve.endpoints.deployments import (
     owner_of,
 )
 from packager.serve.endpoints.fleet import Fleet, in_thread, reason_of
+from packager.serve.endpoints.model_data import FindPlace
 from packager.serve.endpoints.traffic import Pool, Server
 from packager.serve.resources import Resource, ResourceQuery, ResourceStore
 
@@ -65,13 +66,18 @@ class Endpoints:
     """Endpoints and inference components of one server; used in its event loop alone."""
 
     def __init__(
-        self, store: ResourceStore, containers: Containers, folder: Path, captures: Captures
+        self,
+        store: ResourceStore,
+        containers: Containers,
+        folder: Path,
+        captures: Captures,
+        find_place: FindPlace = lambda _: None,
     ) -> None:
         self.containers = containers
         self.captures = captures
         self._store = store
         self._folder = folder
-        self._fleet = Fleet(containers, folder)
+        self._fleet = Fleet(containers, folder, find_place)
         self._live: dict[tuple[str, str], Live] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None

@@ -9,13 +9,15 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import tarfile
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +63,45 @@ class Deadline:
             )
 
 
-def fetch_data(data: ModelData, folder: Path, deadline: Deadline, client: Any = None) -> None:
-    """Fill a folder with model data.
+FindPlace = Callable[[str], str | None]
+"""Where data are that the server's operator has mapped: a bucket's place, or a directory."""
+
+
+def fetch_data(
+    data: ModelData,
+    folder: Path,
+    deadline: Deadline,
+    client: Any = None,
+    *,
+    place: str | None = None,
+) -> None:
+    """Fill a folder with model data, from `place` in place of their own where that is given.
 
     Raises `NotFound` where there are none, and `DiskTooSmall` before they would fill the disk.
     """
-    client = client or s3_client()
     folder.mkdir(parents=True, exist_ok=True)
     space = DiskSpace(folder)
+    if place is not None and parse_bucket_place(place) is None:
+        _copy(Path(place), folder, deadline, space)
+        return
+    data = data if place is None else replace(data, uri=place)
+    _fetch(data, folder, deadline, space, client or s3_client())
+
+
+def _copy(source: Path, folder: Path, deadline: Deadline, space: DiskSpace) -> None:
+    """Copy a directory of this machine, links as the files that they lead to."""
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    space.check(sum(path.stat().st_size for path in files))
+    for path in files:
+        deadline.check()
+        target = folder / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _fetch(
+    data: ModelData, folder: Path, deadline: Deadline, space: DiskSpace, client: Any
+) -> None:
     place = parse_bucket_place(data.uri)
     if place is None:
         raise NotFound(f"{data.uri!r} is no address of a bucket", hint="write s3://BUCKET/PREFIX")

@@ -11,9 +11,10 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 _HERE = Path(__file__).resolve().parent
+_JUMPSTART = "jumpstart-cache-prod-"  # begins a bucket's name; the region follows
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
@@ -44,9 +45,24 @@ def _change(session: Any) -> None:
         host = urlsplit(named.get("endpoint_url") or "").hostname or ""
         if host.endswith(_AWS):
             named["endpoint_url"] = None
-        return plain(self, *given, **named)
+        client = plain(self, *given, **named)
+        if client.meta.service_model.service_name == "s3":
+            client.meta.events.register("provide-client-params.s3", _keep_bucket)
+            client.meta.events.register_first("before-sign.s3", _redirect)
+        return client
 
     session.create_client = create_client
+
+
+def _keep_bucket(params: Any, context: Any, **_: Any) -> None:
+    context["packager"] = str(params.get("Bucket", "")), str(params.get("Key", ""))
+
+
+def _redirect(request: Any, **_: Any) -> None:
+    """Ask the server for objects of AWS's JumpStart bucket."""
+    bucket, key = request.context.get("packager", ("", ""))
+    if bucket.startswith(_JUMPSTART):
+        request.url = f"{os.environ['AWS_ENDPOINT_URL']}/{bucket}/{quote(key)}"
 
 
 if os.environ.get("AWS_ENDPOINT_URL"):

@@ -22,7 +22,11 @@ iam = boto3.client("iam")
 role = iam.get_role(RoleName=identity["Arn"].split("/")[1])["Role"]["Arn"]
 iam.create_role(RoleName="own", AssumeRolePolicyDocument="{}")
 iam.attach_role_policy(RoleName="own", PolicyArn="arn:aws:iam::aws:policy/ReadOnlyAccess")
+s3, jumpstart = boto3.client("s3"), {"Bucket": "jumpstart-cache-prod-us-east-1"}
+manifest = json.loads(s3.get_object(Key="models_manifest.json", **jumpstart)["Body"].read())
+spec = json.loads(s3.get_object(Key=manifest[0]["spec_key"], **jumpstart)["Body"].read())
 answers = {
+    "jumpstart": [manifest[0]["model_id"], spec["hosting_artifact_key"]],
     "identity": identity["Arn"],
     "role": role,
     "policies": iam.list_attached_role_policies(RoleName="own")["AttachedPolicies"],
@@ -36,6 +40,7 @@ answers = {
         told("cloudwatch", "list_dashboards"),
         told("lambda", "list_functions"),
         told("s3", "list_buckets"),
+        told("s3", "get_object", Key="nothing.json", **jumpstart),
         told(
             "sagemaker-runtime", "invoke_endpoint_async", EndpointName="e", InputLocation="s3://b/k"
         ),

@@ -32,7 +32,7 @@ def test_a_program_with_the_printed_lines_asks_the_server_for_everything(
     state = tmp_path / "state"
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "sitecustomize.py").write_text("import sys; sys.modules['other'] = sys")
-    with serving(state) as process:
+    with serving(state, "--jumpstart", "meta-tiny=s3://models/tiny/") as process:
         url = address(process)
         where = {"XDG_STATE_HOME": str(state), "HOME": str(tmp_path)}
         lines = packager("api", "env", "--s3", url, env=where, status=0).out

@@ -37,6 +37,20 @@ def fetch(uri: str, kind: str, folder: Path, *, most_s: float = 60.0) -> dict[st
     }
 
 
+def test_data_that_are_mapped_come_from_their_place(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("own/config.json", b"{}")
+    data = ModelData("s3://jumpstart-cache-prod-us-east-1/packager/m/", "/opt/ml/model", "prefix")
+    (tmp_path / "here/sub").mkdir(parents=True)
+    (tmp_path / "here/sub/config.json").write_text("1")
+    deadline = Deadline(time.monotonic() + 60, 60, threading.Event())
+
+    for name, place in (("a", f"{bucket.url}/own/"), ("b", str(tmp_path / "here"))):
+        fetch_data(data, tmp_path / name, deadline, place=place)
+
+    assert (tmp_path / "a/config.json").read_text() == "{}"
+    assert (tmp_path / "b/sub/config.json").read_text() == "1"
+
+
 def archive(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as tar:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from packager.catalog.instances import find_instance
+from packager.errors import NotFound, UsageError
 from packager.jobs.values import Limits, NewJob
+from packager.sagemaker.jumpstart import JumpStart, parse_jumpstart
 from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
@@ -130,3 +133,19 @@ def test_the_catalog_knows_every_instance_that_a_job_may_name() -> None:
 
     assert len(names) >= 54
     assert {find_instance(name).name for name in names} == set(names)
+
+
+def test_artifacts_of_jumpstart_are_at_the_mapped_place_and_described_as_they_were_named() -> None:
+    uri = "s3://jumpstart-cache-prod-us-east-1/packager/meta-tiny/"
+    mapped = JumpStart(places={"meta-tiny": "/models/tiny"})
+    body = {**AWQ, "ModelSource": {"S3": {"S3Uri": uri}}}
+
+    job = make_job(body, replace(SETTINGS, jumpstart=mapped))
+
+    assert json.loads(job.files["request.json"])["model"] == "/models/tiny"
+    assert job.document["ModelSource"]["S3"]["S3Uri"] == uri
+    assert mapped.find("s3://other/packager/meta-tiny/") is None
+    with pytest.raises(UsageError, match="is not ID=PLACE"):
+        parse_jumpstart(["Meta=s3://b/k"])
+    with pytest.raises(NotFound, match="no directory"):
+        parse_jumpstart(["meta=nowhere"])
