@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from packager.cli.terminal import note, print_line, print_text
+from packager.files.user_files import read_file_or_stdin
+
+MAX_PEM_BYTES = 64 * 1024
 
 
 @click.command()
@@ -45,7 +48,7 @@ def keygen(path: Path | None, algorithm: Any) -> None:
 
 
 @click.command()
-@click.argument("public_key", type=click.File("rb"), metavar="FILE")
+@click.argument("public_key", metavar="FILE")
 @click.option("--comment", default="", metavar="TEXT", help="Owner of the key, as a comment.")
 @click.option(
     "--trusted-keys",
@@ -53,7 +56,7 @@ def keygen(path: Path | None, algorithm: Any) -> None:
     metavar="FILE",
     help="List of trusted keys to add it to; by default your own.",
 )
-def trust(public_key: Any, comment: str, trusted_keys: Path | None) -> None:
+def trust(public_key: str, comment: str, trusted_keys: Path | None) -> None:
     """Add a public key to the trusted ones; print its id.
 
     \b
@@ -63,7 +66,9 @@ def trust(public_key: Any, comment: str, trusted_keys: Path | None) -> None:
     from packager import wiring
     from packager.cache.errors import explained_cache_errors
 
+    hint = "name the file of a public key, or - for stdin"
+    pem = read_file_or_stdin(public_key, what="the public key", hint=hint, max_bytes=MAX_PEM_BYTES)
     place = trusted_keys or wiring.trusted_keys_place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with explained_cache_errors():
-        print_line(trust_key(place, public_key.read(), comment))
+        print_line(trust_key(place, pem, comment))

@@ -10,6 +10,7 @@ import click
 
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line
+from packager.files.user_files import read_file_or_stdin
 
 
 @click.group()
@@ -67,9 +68,9 @@ def export() -> None:
 
 
 @claims.command(name="import")
-@click.argument("file", type=click.File("r"))
+@click.argument("file", metavar="FILE")
 @click.option("--replace", is_flag=True, help="Replace the present key.")
-def import_(file: Any, replace: bool) -> None:
+def import_(file: str, replace: bool) -> None:
     """Import a key from FILE, or from - for standard input; print its id.
 
     \b
@@ -77,6 +78,8 @@ def import_(file: Any, replace: bool) -> None:
     """
     from packager.images.claim_key import key_place, store_claim_key
 
-    taken = store_claim_key(os.environ, file.read(4096), replace=replace)
+    hint = "name what `packager claims export` printed, or - for stdin"
+    data = read_file_or_stdin(file, what="the key", hint=hint, max_bytes=4096)
+    taken = store_claim_key(os.environ, data.decode("ascii", "replace"), replace=replace)
     print_line(taken.id)
     note(f"the claim key is {key_place(os.environ).name}")

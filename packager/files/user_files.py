@@ -6,6 +6,7 @@ given by somebody else ends in a traceback, or takes more memory than its size e
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from packager.core.documents import MAX_TOML_BYTES, NotStrict, parse_object, par
 from packager.errors import NotFound, UsageError, is_system_limit
 from packager.files.pipes import open_waiting
 
+STDIN = "-"
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
 
@@ -34,6 +36,16 @@ def read_user_file(path: Path, *, what: str, hint: str, max_bytes: int = MAX_JSO
         raise UsageError(
             f"{what} {shorten(str(path), 200)} is larger than {max_bytes} bytes", hint=hint
         )
+    return data
+
+
+def read_file_or_stdin(name: str, *, what: str, hint: str, max_bytes: int) -> bytes:
+    """Read a file, or stdin for `-`, of at most `max_bytes`; raises as `read_user_file`."""
+    if name != STDIN:
+        return read_user_file(Path(name), what=what, hint=hint, max_bytes=max_bytes)
+    data = sys.stdin.buffer.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise UsageError(f"{what} on stdin is larger than {max_bytes} bytes", hint=hint)
     return data
 
 

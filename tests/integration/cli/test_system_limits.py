@@ -27,6 +27,8 @@ BUILD = f"{COMMAND} build --model {TINY} --instance local --base scratch --outpu
         (f"{COMMAND} list families > /dev/full 2>&1", 74, ""),
         (f"{COMMAND} list familie >&- 2> /dev/full", 2, ""),
         (f"{COMMAND} plan --catalog ''", 2, "is no path"),
+        (f"head -c 99 /dev/urandom | {COMMAND} claims import -", 2, "the claim key"),
+        (f"{COMMAND} cache trust /dev/zero", 2, "is larger than"),
         (f"mkdir d; cd d; rmdir ../d; {BUILD}", 66, "the working directory is gone"),
         pytest.param(f"ulimit -n 10; {BUILD}", 71, "open files", marks=pytest.mark.extended),
         pytest.param(f"ulimit -v 110000; {BUILD}", 71, "memory", marks=pytest.mark.extended),
