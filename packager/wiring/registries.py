@@ -23,13 +23,15 @@ def registry_clients(settings: Settings) -> Clients:
     @cache
     def clients() -> RegistryClients:
         from packager.images.registry.clients import RegistryClients
-        from packager.images.registry.credentials import find_credentials
+        from packager.images.registry.credentials import Answers, find_credentials
 
         own = user_rows(settings).registries
         return RegistryClients(
             insecure_hosts=settings.insecure_registries,
             ca_file=str(settings.ca_file or ""),
-            find_credentials=partial(find_credentials, on_warning=once(settings.on_warning)),
+            find_credentials=partial(
+                find_credentials, on_warning=once(settings.on_warning), answers=Answers()
+            ),
             traits_of=lambda host: traits_of(host, own),
         )
 

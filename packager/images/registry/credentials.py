@@ -19,8 +19,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
@@ -56,23 +57,47 @@ class BadCredentialsFile(UsageError):
         )
 
 
+Ask: TypeAlias = Callable[[], Credentials | None]
+
+
+class Answers:
+    """What helpers and AWS have said: each is asked once for a host, whatever is in it.
+
+    A repository that asks again was refused, or its answer runs out: then they are asked anew.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Credentials | None, set[str]]] = {}
+
+    def get(self, whom: str, host: str, name: str, ask: Ask) -> Credentials | None:
+        """Return the answer for `name`; of `whom`, who knows it for all of `host`."""
+        known = self._known.get((whom, host))
+        if known is None or name in known[1] or (known[0] and known[0].renew_at <= time.time()):
+            known = self._known[whom, host] = (ask(), set())
+        known[1].add(name)
+        return known[0]
+
+
 def find_credentials(
     name: str,
     environment: Mapping[str, str] | None = None,
     *,
     on_warning: Callable[[str], None] = ignore,
+    answers: Answers | None = None,
 ) -> Credentials | None:
     """Return credentials for `HOST` or `HOST/REPOSITORY`: from files, for ECR from AWS.
 
-    Raises `BadCredentialsFile`, `CredentialHelperFailed` and what AWS's do.
+    `answers` keeps those that were asked for.  Raises `BadCredentialsFile`,
+    `CredentialHelperFailed` and what AWS's do.
     """
     known = os.environ if environment is None else environment
+    answers = answers or Answers()
     for place, document in _documents(known):
-        found = _from_document(place, document, name, on_warning)
+        found = _from_document(place, document, name, on_warning, answers)
         if found:
             return found
     host = name.partition("/")[0]
-    return ecr_credentials(host) if is_ecr(host) else None
+    return answers.get("AWS", host, name, lambda: ecr_credentials(host)) if is_ecr(host) else None
 
 
 def listed_logins(environment: Mapping[str, str]) -> Iterator[str]:
@@ -127,7 +152,11 @@ def _read(path: Path) -> Mapping[str, Any] | None:
 
 
 def _from_document(
-    place: str, document: Mapping[str, Any], name: str, warn: Callable[[str], None]
+    place: str,
+    document: Mapping[str, Any],
+    name: str,
+    warn: Callable[[str], None],
+    answers: Answers,
 ) -> Credentials | None:
     key, helper = _lookup(document.get("credHelpers"), name)
     if not helper:
@@ -136,7 +165,7 @@ def _from_document(
         if not isinstance(helper, str):
             raise BadCredentialsFile(place, "the name of a credential helper is not text")
         try:
-            found = _from_helper(helper, key)
+            found = answers.get(helper, key, name, partial(_from_helper, helper, key))
         except HelperMissing as error:
             warn(f"{error.message}; {place} names it: {error.hint}")
         else:

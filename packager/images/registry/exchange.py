@@ -32,6 +32,7 @@ from packager.images.registry.transport import (
     retry_after_s,
 )
 from packager.images.registry.upload_strategies import UploadForms
+from packager.remote.refusals import Origin as Kind
 from packager.remote.refusals import find_refusal, read_error
 
 _HUB_HOST = "registry-1.docker.io"
@@ -86,17 +87,20 @@ class Exchange:
         self.transport.check(url, self.host)
         return url
 
+    def kind_of(self, url: str) -> Kind:
+        """Whose answer comes from an address: codes and challenges are the registry's alone."""
+        return "registry" if origin_of(url) == self._origin else "storage"
+
     def failure(
         self, status: int, body: bytes, access: Access, what: str, *, method: str, url: str
     ) -> PackagerError:
         """The error for an answer from `url` that is not the one hoped for."""
         error = read_error(body)
-        at, codes = origin_of(url), error.shown
-        elsewhere = at != self._origin
-        refusal = find_refusal("storage" if elsewhere else "registry", method, status, error)
+        at, codes, kind = origin_of(url), error.shown, self.kind_of(url)
+        refusal = find_refusal(kind, method, status, error)
         if refusal is not None and refusal.kind == "passing":
             return RegistryBusy(at.authority, status, codes)
-        if elsewhere and status not in (*TRANSIENT, 404):
+        if kind == "storage" and status not in (*TRANSIENT, 404):
             answer = f"{status}{codes}"
             return StorageRefused(self.host, at.authority, what, answer, refusal)
         if refusal is not None:

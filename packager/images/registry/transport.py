@@ -37,6 +37,7 @@ from packager.images.registry.origins import (
     split_address,
 )
 from packager.remote.pools import timely
+from packager.remote.refusals import Origin as Kind
 from packager.remote.refusals import find_refusal, read_error
 from packager.version import __version__
 
@@ -66,6 +67,7 @@ class Response:
         self._kept: bytes | None = None  # the body, where it was looked at before it was asked for
         self.method = method
         self.url = url  # after redirects
+        self.origin: Kind = "registry"  # or storage that it was redirected to
         self.status = raw.status
         self.headers: Mapping[str, str] = raw.headers
 
@@ -109,7 +111,7 @@ class Response:
             self._kept = self.read(LONGEST_ERROR)
         except PackagerError:
             return False
-        found = find_refusal("registry", self.method, self.status, read_error(self._kept))
+        found = find_refusal(self.origin, self.method, self.status, read_error(self._kept))
         return found is not None and found.kind != "passing"
 
     def close(self) -> None:
@@ -238,6 +240,7 @@ class Transport:
         asked = origin_of(url)
         for _ in range(_REDIRECTS):
             answer = self._send(method, url, sent, body, read_timeout_s)
+            answer.origin = "registry" if origin_of(url) == asked else "storage"
             location = answer.headers.get("Location", "")
             if not location or not _is_redirect(method, answer.status):
                 return answer

@@ -24,7 +24,7 @@ from packager.images.oci import sha256
 from packager.images.registry.auth import push
 from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
 from packager.images.registry.client import COMMIT_TIMEOUT_S, RegistryClient
-from packager.images.registry.failures import ContentMismatch, RefusedBySize
+from packager.images.registry.failures import ContentMismatch, RefusedBySize, ServiceLimited
 from packager.images.registry.leniency import CLOSE_UPLOAD, SENT
 from packager.images.registry.origins import commit_address, origin_of
 from packager.images.registry.transport import ATTEMPTS, TRANSIENT, header_number, retry_after_s
@@ -259,13 +259,15 @@ class BlobUpload:
             self._client.settle_upload(
                 self._repository, digest, self._sent, response.status, stored
             )
+        except ServiceLimited:
+            raise
         except Unavailable as error:
             raise self._interrupted(error.message) from error
 
     def _end_upload(self, digest: str) -> None:
         try:
             self._client.commit_upload(self._repository, self._address, digest, self._sent)
-        except (AccessDenied, OutputFailed, ContentMismatch):
+        except (AccessDenied, OutputFailed, ContentMismatch, ServiceLimited):
             raise
         except PackagerError as error:
             if self._client.has_blob(self._repository, digest, self._sent):
@@ -289,13 +291,14 @@ class BlobUpload:
         access = push(self._repository)
         status, error = response.status, read_error(body)
         method = "PUT" if self._form == "put" else "PATCH"
-        refusal = find_refusal("registry", method, status, error)
+        kind = self._client.kind_of(self._address)
+        refusal = find_refusal(kind, method, status, error)
         is_final = refusal is not None and refusal.kind != "passing"
         if status == 413 and not is_final:
             if self._client.forms.refuse_length(self._body_length):
                 return self._interrupted("the registry takes shorter bodies only (413)")
             return RefusedBySize(self._client.host, self._size or self._sent)
-        if status == 401 and not is_final:
+        if status == 401 and not is_final and kind == "registry":
             challenge = response.headers.get("WWW-Authenticate", "")
             try:
                 given = self._authorization

@@ -6,6 +6,7 @@ import pytest
 
 from packager.errors import AccessDenied
 from packager.images.registry.credential import Credentials
+from packager.images.registry.credentials import Answers, find_credentials
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry
 from tests.support.made_images import hasty_clients
 from tests.unit.images.registry.test_credentials import ALICE, AUTH, Home
@@ -31,6 +32,23 @@ def test_a_helper_is_asked_for_its_host(home: Home, monkeypatch: pytest.MonkeyPa
 
     assert home.find("r.example") == ALICE
     assert home.find("other.example") is None
+
+
+def test_a_helper_is_asked_once_for_a_host(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.write(".docker/config.json", {"credsStore": "test"})
+    asked = home.root / "asked"
+    answer = """echo '{"Username": "alice", "Secret": "s3cret"}'"""
+    helper(home, monkeypatch, f"cat >> {asked}; echo >> {asked}\n{answer}")
+    answers = Answers()
+
+    def find(name: str) -> Credentials | None:
+        return find_credentials(name, home.environment, answers=answers)
+
+    assert [find(f"r.example/{name}") for name in ("a", "b", "c")] == [ALICE] * 3
+    assert find("other.example/a") == ALICE
+    assert asked.read_text().split() == ["r.example", "other.example"]
+    assert find("r.example/b") == ALICE  # what it had was refused
+    assert asked.read_text().split() == ["r.example", "other.example", "r.example"]
 
 
 def test_the_store_is_asked_for_docker_hub_by_its_old_address(

@@ -10,10 +10,11 @@ import pytest
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
+from packager.images.registry.failures import ServiceLimited, StorageRefused
 from packager.images.registry.upload import UploadInterrupted
 from tests.integration.images.registry.conftest import Certificate, Clients, upload_to
 from tests.support.cases import cases_of
-from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, sha256
+from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, Rule, sha256
 
 cases = cases_of(__file__)
 
@@ -102,6 +103,23 @@ def test_a_refusal_is_told_by_its_code_alone(clients: Clients) -> None:
 
     assert "(SIZE_INVALID)" in failed.value.message
     assert "secret-of-the-server" not in failed.value.message
+
+
+def test_a_limit_that_holds_for_hours_ends_the_upload(clients: Clients) -> None:
+    body = '{"errors":[{"code":"TOOMANYREQUESTS","message":"Over the pull rate limit."}]}'
+    limited = Rule(on="PUT upload", instead=True, status=429, body=body)
+    with FakeRegistry(rules=[limited]) as registry, pytest.raises(ServiceLimited):
+        uploading(registry, clients()).all()
+
+
+def test_storage_gets_no_credentials_for_a_challenge_of_its_own(clients: Clients) -> None:
+    challenge = {"WWW-Authenticate": 'Bearer realm="{storage}/token",service="storage"'}
+    asks = Rule(on="PATCH upload", instead=True, storage=True, status=401, headers=challenge)
+    quirks = {"auth": "basic", "location": "other-host", "rules": [asks]}
+    with FakeRegistry(**quirks) as registry, pytest.raises(StorageRefused):
+        uploading(registry, clients(user=USER)).all()
+
+    assert [seen for seen in registry.seen if seen.path.startswith("/token")] == []
 
 
 def test_bytes_that_changed_on_the_way_ask_for_the_whole_blob_again(clients: Clients) -> None:
