@@ -70,8 +70,9 @@ if TYPE_CHECKING:
     "measured_files",
     type=click.Path(path_type=Path),
     multiple=True,
-    metavar="FILE",
-    help="Results of a benchmark of this plan: predictions are fitted to them (repeatable).",
+    metavar="FILE|TEXT",
+    help="Results of a benchmark of the model, or one point such as 'TPOT 17.9 ms at 16, 8xB200': "
+    "predictions are corrected by them (repeatable).",
 )
 @click.option(
     "--second-opinion",

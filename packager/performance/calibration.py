@@ -1,19 +1,19 @@
 """Predictions fitted to what a user measured.
 
-The formula stays as it is; groups of its terms are multiplied (`Scale`).  With measurements at k
-concurrencies at most k - 1 factors are fitted, and each is pulled towards 1, so that figures that
-say nothing of a term leave it alone:
+The formula stays as it is; groups of its terms are multiplied (`Scale`).  Each factor is
+pulled towards 1, so that figures that say nothing of a term leave it alone:
 
-    1 or 2            none, where all lie inside the general band
-    2 concurrencies   one factor on everything
-    3                 one on the step, one on prompts
-    4 or more         one each on memory, on overhead, on prompts
+    1 or 2 concurrencies   one factor on everything
+    3                      one on the step, one on prompts
+    4 or more              one each on memory, on overhead, on prompts
 
-The band that comes out is the largest error that is left, at a measured point or at one that was
-left out of the fit.  It holds between the lowest and the highest measured concurrency only, and
-replaces the general band from `LEAST_POINTS` concurrencies on.  Elsewhere the general band holds
-while every measurement lies inside it.  Where one does not, nothing is promised below
-`UNPROVEN_BAND`: it shows that the prediction was wrong, and not that the corrected one is right.
+From `LEAST_POINTS` concurrencies on, the band between the lowest and the highest is the largest
+error that is left, at a measured point or at one that was left out of the fit.  With fewer, and
+with points of another layout or device, it is what points of other models were still off by once
+one of theirs was given (`published.Remaining`).  Elsewhere nothing is wider than that, and the
+general band stays where it is narrower and every measurement lies inside it.  Where one does not,
+nothing is promised below `UNPROVEN_BAND`: it shows that the prediction was wrong, and not that
+the corrected one is right.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from types import MappingProxyType
 from typing import Literal
 
 from packager.core.values import dataclass
@@ -36,13 +37,16 @@ from packager.performance.predict import (
     predict,
     predict_point,
 )
+from packager.performance.published import published_table
 from packager.performance.scale import UNSCALED, Fit, Scale
 
-LEAST_POINTS = 3  # concurrencies, below which nothing is narrowed
+LEAST_POINTS = 3  # concurrencies, below which a band is that of others
+NEAR = 2.0  # times as few or as many requests: as near as the table's points were
 LEAST_BAND = 0.10  # benchmarks of one server repeat within this
 UNPROVEN_BAND = 0.40
 # Times as fast or as slow as predicted: no server does that, a wrong unit does.
 TOO_FAST, TOO_SLOW = 30.0, 500.0
+MOST_SOURCES = 3  # that a sentence names
 ALIKE = 1.5  # how many times as long requests may be for a band to be theirs too
 
 # In logarithms: what times per token scatter by, and times to first token, which depend on how
@@ -52,9 +56,14 @@ _ROUNDS = 8
 _MOST_FITTED, _MOST_LEFT_OUT = 48, 8
 
 SideFigure = Literal["ttft_s", "output_tokens_s"]
+Place = Literal["here", "layout", "device"]  # what of a point's server is not the plan's
+
+PLACES: Mapping[Place, str] = MappingProxyType(
+    {"here": "", "layout": " in another layout", "device": " on another device"}
+)
 
 _GROUPS: tuple[tuple[tuple[str, ...], ...], ...] = (
-    (),
+    (("memory", "overhead", "prefill"),),
     (("memory", "overhead", "prefill"),),
     (("memory", "overhead"), ("prefill",)),
     (("memory",), ("overhead",), ("prefill",)),
@@ -71,6 +80,7 @@ class Measured:
     tpot_s: float  # time per output token after the first
     ttft_s: float | None = None  # time to first token, with its queue
     output_tokens_s: float | None = None  # of the whole instance
+    source: str = ""  # the file, or the words that told it
 
 
 class ImplausibleTime(UsageError):
@@ -102,18 +112,22 @@ def predict_measured(
     if general is None or not measured:
         return general
     check_units(measured)
-    fit = calibrate(measured, general.band)
+    fit = calibrate(measured, general.band, place_of(setup, measured))
     alike = all(are_alike(point.workload, workload) for point in measured)
     if not alike:
         fit = replace(fit, band=fit.outside, ttft_band=None, throughput_band=None)
     fitted = predict(setup, workload, wanted, fit.scale)
     assert fitted is not None  # the same device
+    sources = tuple(dict.fromkeys(filter(None, (point.source for point in measured))))
     return replace(
         fitted,
         band=fit.outside,
         bands=_widened(general.bands, fit, measured),
         fit=fit,
-        assumptions=(fit_sentence(fit, alike=alike), *fitted.assumptions),
+        assumptions=(
+            fit_sentence(fit, alike=alike, place=place_of(setup, measured), sources=sources),
+            *fitted.assumptions,
+        ),
     )
 
 
@@ -125,29 +139,48 @@ def check_units(measured: Iterable[Measured]) -> None:
             raise ImplausibleTime(point, predicted_s)
 
 
-def calibrate(measured: Sequence[Measured], general_band: float) -> Fit:
+def place_of(setup: Setup, measured: Iterable[Measured]) -> Place:
+    """Return how near the nearest point was measured to the server that is planned."""
+    places = [point.setup for point in measured]
+    if any(_layout(one) == _layout(setup) for one in places):
+        return "here"
+    is_same = any(one.accelerator.name == setup.accelerator.name for one in places)
+    return "layout" if is_same else "device"
+
+
+def _layout(setup: Setup) -> tuple[object, ...]:
+    degrees = (setup.tp_degree, setup.pp_degree, setup.dp_degree, setup.expert_parallel)
+    return (setup.accelerator.name, setup.replicas, *degrees)
+
+
+def calibrate(measured: Sequence[Measured], general_band: float, place: Place = "here") -> Fit:
     """Fit factors to at least one measured time per output token."""
     places = _by_concurrency(measured)
     agrees = all(abs(_error(point, UNSCALED)) <= general_band for point in measured)
-    is_proof = len(places) >= LEAST_POINTS
-    scale = UNSCALED if agrees and not is_proof else _fitted(places)
+    is_proof = place == "here" and len(places) >= LEAST_POINTS
+    scale = _fitted(places)
     errors = [abs(_error(point, scale)) for point in measured]
+    left = published_table().remaining
+    far = left.load if place == "here" else getattr(left, place)
     if is_proof:
         errors += _left_out_errors(places)
-    band = max(min(LEAST_BAND, general_band), *errors)
-    general = _moved(general_band, scale) if agrees else max(UNPROVEN_BAND, general_band)
-    outside = max(general, band)
+        least = min(LEAST_BAND, general_band)
+    else:
+        least = left.near if place == "here" else far
+    general = min(_moved(general_band, scale), far) if agrees else max(UNPROVEN_BAND, far)
+    outside = max(general, *errors)
     return Fit(
         scale=scale,
         points=len(places),
         lowest=places[0].concurrency,
         highest=places[-1].concurrency,
-        factors=0 if scale == UNSCALED else len(_groups(len(places))),
+        factors=len(_groups(len(places))),
         agrees=agrees,
-        band=band if is_proof else outside,
+        band=max(least if is_proof else min(least, outside), *errors),
         outside=outside,
         ttft_band=_side_band(measured, scale, "ttft_s"),
         throughput_band=_side_band(measured, scale, "output_tokens_s"),
+        reach=1.0 if is_proof else NEAR,
     )
 
 
@@ -163,17 +196,19 @@ def _moved(band: float, scale: Scale) -> float:
     return max((1 + band) / least - 1, 1 - (1 - band) / most)
 
 
-def fit_sentence(fit: Fit, *, alike: bool = True) -> str:
+def fit_sentence(
+    fit: Fit, *, alike: bool = True, place: Place = "here", sources: Sequence[str] = ()
+) -> str:
     """Describe what a prediction was fitted to and where its bands come from."""
     points = f"{fit.points} measured point{'' if fit.points == 1 else 's'} at {_range_words(fit)}"
-    done = f"fitted to {points}" if fit.factors else f"compared with {points}"
-    if fit.points < LEAST_POINTS and fit.agrees:
-        return f"{done}, inside the general band, which stays"
-    if fit.points < LEAST_POINTS:
-        return f"{done}: no band is narrowed before there are {LEAST_POINTS} concurrencies"
-    if not alike:
-        return f"{done}: no band is narrowed, the measured requests had other lengths"
+    told = f" ({', '.join(sources[:MOST_SOURCES])})" if sources else ""
+    done = f"fitted to {points}{PLACES[place]}{told}"
     inside, outside = (f"{share * 100:.0f} %" for share in (fit.band, fit.outside))
+    if not alike:
+        return f"{done}: ±{outside}, the measured requests had other lengths"
+    if fit.band == fit.outside:
+        return f"{done}: ±{outside} for the time per token"
+    where = "there" if fit.reach == 1 else "from half to twice as many"
     also = "".join(
         f", {name} ±{share * 100:.0f} %"
         for name, share in (
@@ -182,7 +217,7 @@ def fit_sentence(fit: Fit, *, alike: bool = True) -> str:
         )
         if share is not None
     )
-    return f"{done}: ±{inside} for the time per token there{also}; ±{outside} elsewhere"
+    return f"{done}: ±{inside} for the time per token {where}{also}; ±{outside} elsewhere"
 
 
 def _range_words(fit: Fit) -> str:
@@ -192,25 +227,23 @@ def _range_words(fit: Fit) -> str:
 
 
 def _widened(bands: Bands | None, fit: Fit, measured: Sequence[Measured]) -> Bands | None:
-    """Return the general bands, each wide enough for what was measured and what it left unproven.
+    """Return the bands outside the measured concurrencies.
 
-    A prediction that measurements moved has tokens per second no surer than times per token.
+    Tokens per second are no surer than times per token, and no band is narrower than what was
+    measured needs.
     """
     if bands is None:
         return None
     source = f"outside the measured concurrencies, {_range_words(fit)}"
-
-    def wide(band: Band, share: float) -> Band:
-        return band if band.share >= share else Band(share=share, source=source)
-
-    stays = fit.agrees and fit.scale == UNSCALED
     first = max(_side_errors(measured, fit.scale, "ttft_s").values(), default=0.0)
     rate = max(_side_errors(measured, fit.scale, "output_tokens_s").values(), default=0.0)
-    return replace(
-        bands,
-        tpot=wide(bands.tpot, fit.outside),
-        throughput=wide(bands.throughput, rate if stays else max(fit.outside, rate)),
-        ttft=wide(bands.ttft, first) if bands.ttft else None,
+    ttft = bands.ttft
+    if ttft and ttft.share < first:
+        ttft = Band(share=first, source=source)
+    return Bands(
+        tpot=Band(share=fit.outside, source=source),
+        throughput=Band(share=max(fit.outside, rate), source=source),
+        ttft=ttft,
     )
 
 
@@ -221,7 +254,7 @@ def _by_concurrency(measured: Sequence[Measured]) -> tuple[Measured, ...]:
         found.setdefault(point.concurrency, []).append(point)
     return tuple(
         replace(points[0], tpot_s=median(point.tpot_s for point in points))
-        if len({point.workload for point in points}) == 1
+        if len({(_layout(point.setup), point.workload) for point in points}) == 1
         else sorted(points, key=lambda point: point.tpot_s)[len(points) // 2]
         for _, points in sorted(found.items())
     )
@@ -261,8 +294,6 @@ def _fitted(places: Sequence[Measured]) -> Scale:
     groups = _groups(len(places))
     points = _spread(places, _MOST_FITTED)
     best = [0.0] * len(groups)
-    if not groups:
-        return UNSCALED
     residuals = _residuals(points, groups, best)
     for _ in range(_ROUNDS):
         step = _newton_step(points, groups, best, residuals)
@@ -325,7 +356,7 @@ def _residuals(
     for point in points:
         predicted = _predicted(point, scale)
         found.append(weight * math.log(predicted.tpot_s / point.tpot_s) / _NOISE)
-        if point.ttft_s and predicted.ttft_s:
+        if point.ttft_s and predicted.ttft_s and len(groups) > 1:  # one factor is of tokens
             found.append(weight * math.log(predicted.ttft_s / point.ttft_s) / _QUEUE_NOISE)
     return found
 
@@ -344,7 +375,7 @@ def _scale(groups: tuple[tuple[str, ...], ...], logarithms: list[float]) -> Scal
 
 
 def _groups(points: int) -> tuple[tuple[str, ...], ...]:
-    """Return which terms share a factor: fewer factors than points."""
+    """Return which terms share a factor."""
     return _GROUPS[min(points, len(_GROUPS)) - 1]
 
 

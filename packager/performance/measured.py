@@ -1,8 +1,9 @@
 """Selection of measurements that apply to a plan.
 
-A file that names another model, instance, tensor-parallel degree, quantization or draft is
-refused: another set-up has other terms, and no factor carries over.  A file that names nothing
-is believed to be of the plan.  Requests of other lengths are predicted with their own lengths.
+A file that names another model, quantization or draft is refused: what times differ by there has
+little to do with the plan.  Points of another instance or degree are predicted as they were
+measured; what they differ by carries over, with a wider band.  A file that names nothing is
+believed to be of the plan.  Requests of other lengths are predicted with their own lengths.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from packager.catalog.accelerators import accelerator_of
+from packager.catalog.instances import find_instance
 from packager.core.measurement import MeasuredLoad, MeasuredRun
 from packager.core.plan import Plan
 from packager.core.startup import StartedVariant
@@ -48,30 +51,70 @@ def measured_points(
     names = {plan.served_name, plan.model.name, *known_as}
     points: list[Measured] = []
     for run in runs:
-        points += _points(plan, setup, workload, run_of(plan, run, names))
+        found = run_of(plan, run, names)
+        points += _points(plan, setup_measured(plan, setup, found), workload, found)
     return tuple(points)
 
 
 def run_of(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> MeasuredRun:
-    """Return the server of a file that the plan is about; raise for the first where none is."""
+    """Return the server of a file that the plan is about, or one of its model in another layout.
+
+    Raises `MeasuredElsewhere` for the first where none is.
+    """
     known = frozenset(names)
-    for one in (run, *run.others):
-        with suppress(MeasuredElsewhere):
-            check_setup(plan, one, known)
-            return one
-    check_setup(plan, run, known)
+    for check in (check_setup, check_model):
+        for one in (run, *run.others):
+            with suppress(MeasuredElsewhere):
+                check(plan, one, known)
+                return one
+    check_model(plan, run, known)
     return run
+
+
+def setup_measured(plan: Plan, setup: Setup, run: MeasuredRun) -> Setup:
+    """Return the set-up that a run was measured with, where it says another than the plan's.
+
+    Raises `UnknownInstance` and its kin for an instance that the catalog does not have.
+    """
+    stated = run.setup
+    degree = stated.tp_degree or setup.tp_degree
+    if not stated.instance or _bare(stated.instance) == _bare(plan.instance.name):
+        instance = plan.instance
+    else:
+        instance = find_instance(stated.instance)
+    if instance.kind != plan.instance.kind:
+        raise MeasuredElsewhere(
+            run.source, "devices of another kind:", instance.device_name, plan.instance.device_name
+        )
+    machine = (instance.device_name, instance.devices)
+    if degree == setup.tp_degree and machine == (plan.instance.device_name, plan.instance.devices):
+        return setup
+    degree = min(degree, instance.devices)
+    return replace(
+        setup,
+        accelerator=accelerator_of(instance),
+        tp_degree=degree,
+        replicas=max(1, instance.devices // degree),
+        pp_degree=1,
+        dp_degree=1,
+    )
 
 
 def measured_starts(
     plan: Plan, runs: Iterable[MeasuredRun], *, known_as: Iterable[str] = ()
 ) -> tuple[StartedVariant, ...]:
-    """Return the cold starts of files about this plan; raise `MeasuredElsewhere` for another's."""
+    """Return the cold starts of files about this plan; raise `MeasuredElsewhere` for another's.
+
+    How long another instance took tells nothing of this one's start.
+    """
     names = {plan.served_name, plan.model.name, *known_as}
-    found = (
-        run_of(plan, run, names) for run in runs if any(one.started for one in (run, *run.others))
-    )
-    return tuple(one.started for one in found if one.started is not None)
+    found = []
+    for run in runs:
+        if any(one.started for one in (run, *run.others)):
+            one = run_of(plan, run, names)
+            check_setup(plan, one, names)
+            found.append(one.started)
+    return tuple(filter(None, found))
 
 
 def measured_acceptance(plan: Plan, runs: Iterable[MeasuredRun]) -> float | None:
@@ -88,6 +131,17 @@ def measured_acceptance(plan: Plan, runs: Iterable[MeasuredRun]) -> float | None
 
 def check_setup(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> None:
     """Raise where a file says that it was measured on something else than the plan."""
+    check_model(plan, run, names)
+    stated = run.setup
+    if stated.instance and _bare(stated.instance) != _bare(plan.instance.name):
+        raise MeasuredElsewhere(run.source, "the instance", stated.instance, plan.instance.name)
+    if stated.tp_degree and stated.tp_degree != plan.tp_degree:
+        degrees = (str(stated.tp_degree), str(plan.tp_degree))
+        raise MeasuredElsewhere(run.source, "tensor parallel", *degrees)
+
+
+def check_model(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> None:
+    """Raise where a file says that another model was measured, or in another format."""
     stated = run.setup
     if stated.model and _last(stated.model) not in {_last(name) for name in names}:
         raise MeasuredElsewhere(
@@ -96,16 +150,6 @@ def check_setup(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> None:
             stated.model,
             plan.model.name,
             hint=f"if the server only calls it so, add --served-name {_last(stated.model)}",
-        )
-    if stated.instance and _bare(stated.instance) != _bare(plan.instance.name):
-        raise MeasuredElsewhere(run.source, "the instance", stated.instance, plan.instance.name)
-    if stated.tp_degree and stated.tp_degree != plan.tp_degree:
-        raise MeasuredElsewhere(
-            run.source,
-            "tensor parallel",
-            str(stated.tp_degree),
-            str(plan.tp_degree),
-            hint=f"add --tp-degree {stated.tp_degree}",
         )
     spellings = _quantizations(plan)
     if stated.quantization and stated.quantization.lower() not in spellings:
@@ -131,6 +175,7 @@ def _points(plan: Plan, setup: Setup, workload: Workload, run: MeasuredRun) -> I
             tpot_s=load.tpot_s,
             ttft_s=load.ttft_s,
             output_tokens_s=load.output_tokens_s,
+            source=run.source,
         )
 
 

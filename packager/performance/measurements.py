@@ -1,6 +1,7 @@
 """Benchmark results from files, as predictions are fitted to them.
 
-Seven forms are read, told apart by their keys:
+A text such as `TPOT 17.9 ms at 16, 8xB200` tells one point (`measured_text`).  Of files seven
+forms are read, told apart by their keys:
 
     variants              `packager bench --output`
     startups              `packager bench --startup --output`
@@ -9,7 +10,8 @@ Seven forms are read, told apart by their keys:
     request, bench        a build record with such figures
     request, speculation  the same, of a draft
     inter_token_latency   `profile_export_aiperf.json` of AIPerf, schema 1.0 to 1.5
-    mean_tpot_ms          `vllm bench serve --save-result`
+    mean_tpot_ms          `vllm bench serve --save-result`, and `sglang.bench_serving
+                          --output-file`, which writes one line a run
 
 A metric of AIPerf carries its unit, which is read and never inferred.
 """
@@ -33,14 +35,16 @@ from packager.core.startup import StartupReport
 from packager.core.validation import first_fault
 from packager.errors import UsageError
 from packager.files.user_files import read_user_file
+from packager.performance.measured_text import FORM as TEXT_FORM
+from packager.performance.measured_text import is_told, parse_point
 
 MAX_BYTES = 16 * 1024 * 1024  # a benchmark's own file has much besides
 MAX_LOADS = 10_000
 MAX_CONCURRENCY = 1_000_000
 FORM = '{"points": [{"concurrency": 8, "tpot_ms": 42.7}]}'
 HINT = (
-    "name what `packager bench --output`, AIPerf or `vllm bench serve --save-result` "
-    f"wrote, or {FORM}"
+    "name what `packager bench --output`, AIPerf, `vllm bench serve --save-result` or "
+    f"`sglang.bench_serving --output-file` wrote, or {FORM}, or write '{TEXT_FORM}'"
 )
 SECONDS: Mapping[str, float] = {
     "s": 1.0,
@@ -62,14 +66,15 @@ class NoMeasurements(UsageError):
 
 
 def load_measurements(path: Path) -> MeasuredRun:
-    """Read a file of results; raises `NotFound`, or `UsageError` for an invalid one."""
+    """Read a file of results, or the text of one point.
+
+    Raises `NotFound`, or `UsageError` for an invalid one.
+    """
+    if is_told(str(path)):
+        return parse_point(str(path))
     data = read_user_file(path, what="the measurements", hint=HINT, max_bytes=MAX_BYTES)
     try:
-        document = parse_object(data, max_bytes=MAX_BYTES, allow_infinity=True)
-        read = _reader(document)
-        if read is None:
-            raise NotStrict(f"it has none of the keys {', '.join(map(repr, READERS))}")
-        run = read(path, document)
+        run = _joined([_run_of(path, part) for part in _documents(data)])
     except NotStrict as error:
         raise NoMeasurements(path, str(error)) from error
     except ValidationError as error:
@@ -77,6 +82,35 @@ def load_measurements(path: Path) -> MeasuredRun:
     if not run.loads and not run.plain_loads and run.started is None:
         raise NoMeasurements(path, "no load in it was answered")
     return run
+
+
+def _documents(data: bytes) -> list[bytes]:
+    """Return the lines of a file that has one object in each, else the file."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    is_each = all(line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines)
+    return lines if is_each and 1 < len(lines) <= MAX_LOADS else [data]
+
+
+def _run_of(path: Path, data: bytes) -> MeasuredRun:
+    document = parse_object(data, max_bytes=MAX_BYTES, allow_infinity=True)
+    read = _reader(document)
+    if read is None:
+        raise NotStrict(f"it has none of the keys {', '.join(map(repr, READERS))}")
+    return read(path, document)
+
+
+def _joined(runs: list[MeasuredRun]) -> MeasuredRun:
+    """Return the runs of one server as one; those of another set-up stay apart."""
+    first = runs[0]
+    same = [run for run in runs if run.setup == first.setup]
+    lengths = [run.acceptance_length for run in same if run.acceptance_length]
+    return replace(
+        first,
+        loads=tuple(load for run in same for load in run.loads),
+        plain_loads=tuple(load for run in same for load in run.plain_loads),
+        acceptance_length=fmean(lengths) if lengths else None,
+        others=(*first.others, *(run for run in runs if run.setup != first.setup)),
+    )
 
 
 class _Closed(BaseModel):
@@ -312,7 +346,7 @@ def _aiperf_concurrency(document: Mapping[str, Any], config: Mapping[str, Any]) 
 
 
 def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
-    """Read what `vllm bench serve` saved: one concurrency."""
+    """Read what `vllm bench serve` or `sglang.bench_serving` saved: one concurrency."""
     completed = field(document, "completed", int)
     if completed < 1:
         raise NotStrict("no request was completed")
@@ -328,11 +362,14 @@ def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         input_tokens=field(document, "total_input_tokens", int) / completed,
         output_tokens=field(document, "total_output_tokens", int) / completed,
     )
-    model = document.get("model_id")
+    server = document.get("server_info")  # of SGLang, with --output-details
+    named = server.get("model_path") if isinstance(server, dict) else None
+    model = document.get("model_id") or named
     return MeasuredRun(
         source=str(path),
         setup=MeasuredSetup(model=model if isinstance(model, str) else ""),
         loads=(load,),
+        acceptance_length=_optional(document.get("accept_length"), "accept_length"),
     )
 
 

@@ -28,13 +28,15 @@ class Fit:
     points: int  # measured concurrencies
     lowest: int  # of the concurrencies
     highest: int
-    factors: int  # how many were fitted: fewer than there are points
+    factors: int  # how many were fitted
     agrees: bool  # whether all lay inside the general band before anything was fitted
     band: float  # relative error of times per token from `lowest` to `highest`
     outside: float  # of every other figure; never below `band`
     ttft_band: float | None = None  # of times to first token, as `band`; None: too few measured
     throughput_band: float | None = None  # of tokens per second, the same
+    reach: float = 1.0  # times as few, or as many, requests as measured that `band` holds for
 
     def band_at(self, concurrency: int) -> float:
         """Return the band of the time per token at one concurrency."""
-        return self.band if self.lowest <= concurrency <= self.highest else self.outside
+        least, most = self.lowest / self.reach, self.highest * self.reach
+        return self.band if least <= concurrency <= most else self.outside

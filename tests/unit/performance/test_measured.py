@@ -76,6 +76,16 @@ def test_measurements_of_another_set_up_are_refused_with_the_difference(
     assert refused.value.hint
 
 
+@cases("elsewhere")
+def test_points_of_the_model_elsewhere_are_predicted_as_they_were_measured(
+    plain: Plan, stated: dict[str, object], degree: int, device: str, copies: int
+) -> None:
+    (point,) = points(plain, run(**stated))
+
+    found = point.setup
+    assert (found.tp_degree, found.accelerator.name, found.replicas) == (degree, device, copies)
+
+
 @pytest.mark.parametrize("spelling", ["awq", "W4A16", "w4a16"])
 def test_quantized_weights_go_by_method_scheme_or_precision(packed: Plan, spelling: str) -> None:
     assert len(points(packed, run(quantization=spelling))) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,3 +157,34 @@ def test_a_million_points_are_refused_by_their_number(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"none\.json"):
         load_measurements(tmp_path / "none.json")
+
+
+@cases("told")
+def test_one_point_may_be_told_in_a_text(text: str, told: list[Any]) -> None:
+    run = load_measurements(Path(text))
+
+    (load,) = run.loads
+    lengths = (load.input_tokens or 0, load.output_tokens or 0)
+    degree = run.setup.tp_degree or 0
+    assert [load.tpot_s, load.concurrency, run.setup.instance, degree, *lengths] == told
+    assert run.source == text
+
+
+@cases("mistold")
+def test_a_text_of_another_form_says_what_is_expected(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match="is no measured point") as refused:
+        load_measurements(Path(text))
+
+    assert words in refused.value.message
+    assert "write TPOT 17.9 ms at 16" in (refused.value.hint or "")
+
+
+def test_a_benchmark_of_sglang_has_a_line_for_each_run(tmp_path: Path) -> None:
+    line = {name: value for name, value in VLLM.items() if name != "model_id"}
+    line |= {"server_info": {"model_path": "org/m"}, "request_rate": math.inf}
+    lines = [line | {"max_concurrency": 1, "accept_length": 2.0}, line | {"max_concurrency": 16}]
+
+    run = load_measurements(written(tmp_path, "\n".join(map(json.dumps, lines))))
+
+    assert [load.concurrency for load in run.loads] == [1, 16]
+    assert (run.setup.model, run.acceptance_length) == ("org/m", 2.0)
