@@ -22,6 +22,7 @@ from packager.core.text import escape
 from packager.core.values import dataclass
 from packager.core.workload import LONGEST
 from packager.errors import NotFound, UsageError
+from packager.files.pipes import open_waiting
 
 MAX_BYTES = 1024 * 1024
 _PARTS = ("benchmark", "parameters", "tooling", "secrets")
@@ -62,7 +63,7 @@ class WorkloadSpec:
 def read_workload_spec(path: Path) -> WorkloadSpec:
     """Read a specification; raise `BadWorkloadSpec`, or `NotFound` where there is no file."""
     try:
-        with path.open("rb") as file:
+        with open_waiting(path) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise NotFound(

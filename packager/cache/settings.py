@@ -29,6 +29,7 @@ from packager.core.validation import first_fault
 from packager.core.values import dataclass
 from packager.errors import UsageError
 from packager.files.atomic import user_dir
+from packager.files.pipes import open_waiting
 
 _YES = ("1", "yes", "true", "on")
 _NO = ("", "0", "no", "false", "off")
@@ -97,7 +98,7 @@ def trusted_keys_file(environment: Mapping[str, str]) -> Path:
 
 def _standing(path: Path) -> _File:
     try:
-        with path.open("rb") as file:
+        with open_waiting(path) as file:
             parsed = parse_toml(file.read(MAX_TOML_BYTES + 1))
         return _File.model_validate(parsed)
     except FileNotFoundError:

@@ -16,6 +16,7 @@ from artifact_cache.distribution import install_command
 from packager.core.documents import shorten
 from packager.core.units import MIB, decimal
 from packager.errors import ModelRefused, NotFound, UsageError
+from packager.files.pipes import open_waiting
 
 TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 128 * MIB  # the largest released ones have some 35 MB
@@ -56,7 +57,7 @@ def open_tokenizer(reference: str | Path) -> TokenCounter:
             raise _refused(
                 str(path), f"it has {decimal(size)}, over {decimal(MAX_TOKENIZER_BYTES)}"
             )
-        with path.open("rb") as file:
+        with open_waiting(path) as file:
             data = file.read(MAX_TOKENIZER_BYTES + 1)
     except OSError as error:
         raise NotFound(

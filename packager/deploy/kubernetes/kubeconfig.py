@@ -19,6 +19,7 @@ import yaml
 
 from packager.core.values import dataclass
 from packager.errors import AccessDenied, NotFound, UsageError
+from packager.files.pipes import open_waiting
 
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_S = 60.0  # that a credential plugin may take
@@ -91,9 +92,7 @@ def _paths(environment: Mapping[str, str]) -> list[Path]:
 def _merge(merged: dict[str, dict[str, Any]], path: Path, current: str) -> str:
     """Add a file's entries with paths made absolute; return the current context's name."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise BadKubeconfig(f"{str(path)!r} is too large for a kubeconfig")
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = yaml.safe_load(_bytes_of(path).decode())
     # The parser's message would quote its lines. Dates and numbers that are none are ValueErrors.
     except (yaml.YAMLError, ValueError, RecursionError):
         raise BadKubeconfig(f"{str(path)!r} is not YAML") from None
@@ -176,9 +175,16 @@ def _read(entry: Mapping[str, Any], name: str) -> bytes:
     """Return a file that a kubeconfig names, relative to itself."""
     path = entry.get("", Path()) / name
     try:
-        data: bytes = path.read_bytes()
+        return _bytes_of(path)
     except OSError as error:
         raise BadKubeconfig(f"{str(path)!r}, named by the kubeconfig: {error.strerror}") from None
+
+
+def _bytes_of(path: Path) -> bytes:
+    with open_waiting(path) as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise BadKubeconfig(f"{str(path)!r} is too large for a kubeconfig")
     return data
 
 
