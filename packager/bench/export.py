@@ -41,6 +41,7 @@ from packager.load.values import LoadResult, LoadRun
 SCHEMA = "1.4"
 PROFILE, RECORDS = "profile_export_aiperf.json", "profile_export.jsonl"
 HISTORY, ARCHIVE = "search_history.json", "output.tar.gz"
+SWEEP = "sweep_aggregate/profile_export_aiperf_sweep.json"  # in an archive of several loads
 REQUESTS, DOLLARS = "requests", "USD/1M tokens"
 LOCAL = "http://localhost:8080"  # AIPerf's configuration wants an address, images have none
 DIGITS = 6  # of milliseconds: clocks tell nanoseconds
@@ -138,6 +139,34 @@ def aws_files(
                 }
             )
     return found
+
+
+def sweep_document(variant: BenchVariant) -> dict[str, Any]:
+    """Return AIPerf's table of several loads of one server.
+
+    A metric is there by its tag, with all of its statistics, as AWS's notebooks read it, and by
+    tag and statistic, as AIPerf writes it.
+    """
+    rows = []
+    for load in variant.loads:
+        metrics: dict[str, Any] = {}
+        for tag, metric in load.metrics.items():
+            told = metric.model_dump(exclude_none=True)
+            metrics[tag] = {**told, "mean": metric.avg}
+            for name, value in told.items():
+                if name != "unit":
+                    metrics[f"{tag}_{name}"] = {"mean": value, "unit": metric.unit}
+        swept = {"request_rate": load.rate} if load.rate else {"concurrency": load.concurrency}
+        rows.append({"parameters": swept, "metrics": metrics})
+    names = sorted({name for row in rows for name in row["parameters"]})
+    values = [
+        {"name": name, "values": [row["parameters"].get(name) for row in rows]} for name in names
+    ]
+    return {
+        "aggregation_type": "sweep",
+        "metadata": {"sweep_parameters": values, "num_combinations": len(rows)},
+        "per_combination_metrics": rows,
+    }
 
 
 def level_name(load: BenchLoad) -> str:

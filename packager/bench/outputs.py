@@ -10,12 +10,14 @@ from typing import Literal
 from packager.bench.export import (
     ARCHIVE,
     HISTORY,
+    SWEEP,
     archive,
     aws_files,
     json_bytes,
     level_name,
     load_files,
     records,
+    sweep_document,
 )
 from packager.bench.search_history import history_document
 from packager.bench.session import OneLoad, Results
@@ -99,8 +101,7 @@ def files_of(
     return {
         REPORT: report_bytes(report),
         PAGE: page(report).encode(),
-        **archives,
-        **_whole_archive(report, runs, histories),
+        **(_whole_archive(report, runs, histories) or archives),
         **_single_files(report, runs, histories, archives),
     }
 
@@ -170,12 +171,15 @@ def _whole_archive(
 ) -> dict[str, bytes]:
     """Return one archive of everything, where SageMaker's jobs have theirs; of one server alone.
 
-    The files of one load are at its root, those of several in folders.
+    The files of one load are at its root, those of several in folders beside a table of all.  No
+    other archive is there: readers take the first that they find.
     """
     if len(report.variants) != 1:
         return {}
     (variant,) = report.variants
     files = {HISTORY: json_bytes(histories[0])} if 0 in histories else {}
+    if len(variant.loads) > 1:
+        files[SWEEP] = json_bytes(sweep_document(variant))
     for number, load in enumerate(variant.loads):
         folder = f"{level_name(load)}/" if len(variant.loads) > 1 else ""
         found = load_files(report, variant, load, runs.get((0, number), ()))

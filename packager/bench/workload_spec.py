@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from packager.bench.asked import MOST_AT_ONCE
 from packager.check.yaml_nodes import Node, parse_yaml
 from packager.core.documents import NotStrict, shorten
 from packager.core.suggestions import nearest
@@ -33,9 +34,17 @@ _GOODPUT = {
     "request_latency": "latency_ms",
 }
 _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_PASSED = {  # of published workloads: parameters that change nothing that is measured here
+    "model": "the endpoint's own is asked",
+    "model_selection_strategy": "one model is measured",
+    "warmup_duration": "requests before the measured ones are counted, not timed",
+    "concurrency_min": "a search begins at one request",
+    "search_max_iterations": "a search ends at its boundary",
+    "search_initial_points": "a search begins at one request",
+}
 _OTHERS = (
-    *("goodput", "extra_inputs", "custom_dataset_type", "public_dataset"),
-    "model_selection_strategy",
+    *("goodput", "extra_inputs", "custom_dataset_type", "public_dataset", "concurrency_max"),
+    *_PASSED,
 )
 _OF_PROMPTS = ("input_tokens", "input_stddev", "output_stddev", "prefix_tokens")
 _TEMPLATE = ("payload_template", "response_field")
@@ -116,8 +125,11 @@ class _Reader:
                 needs_data = True
             elif name == "public_dataset":
                 needs_data, dataset = True, self.dataset(value)
-            elif name == "model_selection_strategy":
-                notes = (*notes, f"{name} is passed over: one model is measured")
+            elif name in _PASSED:
+                notes = (*notes, f"{name} is passed over: {_PASSED[name]}")
+            elif name == "concurrency_max":
+                options["most"], cut = self.most(value)
+                notes = (*notes, *cut)
             elif name == "endpoint_type" and "custom_endpoint" in given:
                 self.expect_chat(value)
             elif name in _PARAMETERS:
@@ -142,6 +154,12 @@ class _Reader:
             tokenizer=tokenizer,
             notes=notes,
         )
+
+    def most(self, node: Node) -> tuple[int, tuple[str, ...]]:
+        """Return the most requests at a time that a search tries, and a note where that is less."""
+        asked: int = _whole(1, 10**6)(self, node, "concurrency_max")
+        note = f"concurrency_max {asked} is more than the {MOST_AT_ONCE} that are tried at most"
+        return min(asked, MOST_AT_ONCE), ((note,) if asked > MOST_AT_ONCE else ())
 
     def dataset(self, node: Node) -> str:
         """Return the name of a public data set."""
@@ -340,6 +358,10 @@ _PARAMETERS: Mapping[str, tuple[str, _Read]] = {
     "concurrency": ("concurrency", _several(_whole(1, 1024))),
     "request_rate": ("rate", _several(_number(1e-6, 1e6))),
     "arrival_pattern": ("arrivals", _choice({"poisson": "poisson", "constant": "constant"})),
+    "search_recipe": ("find", _choice({"max-concurrency-under-sla": "max-concurrency"})),
+    "ttft_sla_ms": ("ttft_ms", _number(1e-3)),
+    "tpot_sla_ms": ("tpot_ms", _number(1e-3)),
+    "e2e_sla_ms": ("latency_ms", _number(1e-3)),
     "request_count": ("requests", _whole(1, 10**9)),
     "benchmark_duration": ("duration_s", _number(1e-3)),
     "warmup_request_count": ("warm_up", _whole(0, 10_000)),

@@ -27,6 +27,7 @@ workload_spec_option = click.option(
 _NOT_TUNED = {  # of a specification, with what they are called there
     "rate": "request_rate: candidates are measured by requests at a time",
     "arrivals": "arrival_pattern: candidates are measured by requests at a time",
+    "find": "search_recipe: a tune looks for the best by itself",
 }
 
 

@@ -281,7 +281,12 @@ def _load_of(report: TuneReport, candidate: TunedCandidate) -> BenchLoad | None:
 
 def _check_workload(workload: WorkloadConfig) -> None:
     """Refuse what a benchmark can send and a tune cannot."""
-    for name, parameter in (("rate", "request_rate"), ("arrivals", "arrival_pattern")):
+    refused = (
+        ("rate", "request_rate"),
+        ("arrivals", "arrival_pattern"),
+        ("find", "search_recipe"),
+    )
+    for name, parameter in refused:
         if name in workload.spec.options:
             raise ValidationRefused(
                 f"the workload has {parameter}, and candidates are measured by requests at a time",

@@ -96,7 +96,8 @@ def test_a_directory_suits_every_reader(bench: Packager, tmp_path: Path, one: Ll
 
     assert "written to results/" in done.err
     results = tmp_path / "results"
-    (server,) = (path for path in results.iterdir() if path.is_dir())
+    (archive, server) = sorted(path for path in results.iterdir() if path.is_dir())[::-1]
+    assert [path.name for path in archive.iterdir()] == ["output.tar.gz"]
     assert sorted(path.name for path in server.iterdir()) == ["concurrency_1", "concurrency_2"]
     summary = server / "concurrency_2" / "profile_export_aiperf.json"
     assert load_measurements(summary).loads[0].concurrency == 2

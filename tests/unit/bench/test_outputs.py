@@ -98,12 +98,22 @@ def test_one_server_has_an_archive_where_sagemakers_jobs_have_theirs(loads: int)
     files = files_of(Output(text="r/", kind="directory"), one_server, RESULTS, lambda _: "")
 
     folders = ["concurrency_4/", "concurrency_8/"] if loads == 2 else [""]
-    with tarfile.open(fileobj=io.BytesIO(files["output/output.tar.gz"])) as tar:
-        assert tar.getnames() == [
-            f"{folder}{name}"
-            for folder in folders
-            for name in ("profile_export.jsonl", "profile_export_aiperf.json")
-        ]
+    (place,) = [name for name in files if name.endswith(".tar.gz")]
+    assert place == "output/output.tar.gz"
+    with tarfile.open(fileobj=io.BytesIO(files[place])) as tar:
+        names = tar.getnames()
+        if loads == 2:
+            sweep = json.load(tar.extractfile(names.pop()))  # type: ignore[arg-type]
+            rows = [row["parameters"] for row in sweep["per_combination_metrics"]]
+            assert rows == [{"concurrency": 4}, {"concurrency": 8}]
+            metrics = sweep["per_combination_metrics"][0]["metrics"]
+            for tag, metric in variant.loads[0].metrics.items():
+                assert metrics[tag]["mean"] == metrics[f"{tag}_avg"]["mean"] == metric.avg
+    assert names == [
+        f"{folder}{name}"
+        for folder in folders
+        for name in ("profile_export.jsonl", "profile_export_aiperf.json")
+    ]
 
 
 def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:
