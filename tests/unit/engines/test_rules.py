@@ -124,12 +124,12 @@ def test_numbers_of_an_unknown_architecture_are_no_facts() -> None:
     assert set(model_facts(replace(MIXTRAL, known=False))) == {"architecture", "quantization"}
 
 
-@cases("vllm", facts={})
+@cases("versions", facts={}, engine="vllm")
 def test_rules_of_a_version_find_what_it_refuses_drops_or_changes(
-    version: str, settings: dict[str, Any], facts: dict[str, Any], found: list[str]
+    version: str, settings: dict[str, Any], facts: dict[str, Any], found: list[str], engine: str
 ) -> None:
-    options = find_schema("vllm", version).options
-    said = check_rules("vLLM", "vllm", version, settings, facts=facts, options=options)
+    options = find_schema(engine, version).options
+    said = check_rules("it", engine, version, settings, facts=facts, options=options)
 
     assert [f"{one.severity} {one.code}" for one in said] == found
 
