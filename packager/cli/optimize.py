@@ -24,7 +24,7 @@ from packager.jobs.folders import is_watched
 from packager.jobs.logs import log_lines
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore
-from packager.jobs.values import JOB_FOLDER, Job, NewJob
+from packager.jobs.values import JOB_FOLDER, NOTES_FILE, Job, SecretJob
 from packager.jobs.waiting import check_completed, place_in_queue
 from packager.sagemaker.answers import describe, job_arn
 from packager.sagemaker.optimization import OPERATION, make_job
@@ -143,12 +143,15 @@ def _follow(store: JobStore, job: Job, *, quiet: bool) -> Job:
     return store.get_by_id(job.id)
 
 
-def _print_commands(job: NewJob, *, as_json: bool) -> None:
+def _print_commands(job: SecretJob, *, as_json: bool) -> None:
     files = {name: data.decode() for name, data in job.files.items()}
+    notes = files.pop(NOTES_FILE, "").splitlines()
+    for text in notes:
+        note(text)
     if as_json:
         stages = [{"name": one.name, "arguments": list(one.arguments)} for one in job.stages]
-        requests = {name: parse_object(data) for name, data in job.files.items()}
-        print_json({"name": job.name, "stages": stages, "files": requests})
+        requests = {name: parse_object(text.encode()) for name, text in files.items()}
+        print_json({"name": job.name, "stages": stages, "files": requests, "notes": notes})
         return
     for stage in job.stages:
         print_line(f"packager {' '.join(map(_quoted, stage.arguments))}")

@@ -128,6 +128,11 @@ def find_schema(engine: str, version: str) -> EngineSchema:
     return _apply_facts(found, engine, version)
 
 
+def shipped_schemas(engine: str) -> tuple[EngineSchema, ...]:
+    """Return the schemas of every version that is shipped."""
+    return tuple(load_schema(path) for path in _shipped(engine).values())
+
+
 @cache
 def load_schema(path: Path) -> EngineSchema:
     """Read one shipped schema."""

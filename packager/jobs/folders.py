@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -25,7 +25,8 @@ LOG_FILE = "log.txt"
 LOCK_FILE = "lock"
 STAGE_LOCK_FILE = "stage.lock"
 PROGRESS_FILE = "progress.json"
-OURS = frozenset({LOG_FILE, LOCK_FILE, STAGE_LOCK_FILE, PROGRESS_FILE, RECORD_FILE})
+SECRETS_FILE = "secrets.json"  # names of a job's secrets
+OURS = frozenset({LOG_FILE, LOCK_FILE, STAGE_LOCK_FILE, PROGRESS_FILE, RECORD_FILE, SECRETS_FILE})
 _GIVEN_FILE = ".given.json"  # names of the files that a job was given
 _MAX_GIVEN = 1024 * 1024
 
@@ -54,6 +55,22 @@ def make_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     except BaseException:
         remove_folder(folder)
         raise
+
+
+def write_secret_names(folder: Path, names: Iterable[str]) -> None:
+    """Write the names of a job's secrets, which are nowhere else."""
+    with explain_disk_errors(folder):
+        _write_private(folder / SECRETS_FILE, json.dumps(sorted(names)).encode())
+
+
+def read_secret_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of a job's secrets; raises `JobFilesLost`."""
+    try:
+        return tuple(map(str, json.loads(read_regular(folder / SECRETS_FILE, _MAX_GIVEN))))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError) as error:
+        raise JobFilesLost(folder, error) from error
 
 
 def given_files(folder: Path) -> dict[str, bytes]:

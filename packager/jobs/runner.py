@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from artifact_cache.secrets import hide_secrets, remember_secret
 from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.jobs.commands import (
@@ -30,7 +31,7 @@ from packager.jobs.commands import (
     take_stage_lock,
 )
 from packager.jobs.errors import DirectoryGone
-from packager.jobs.folders import LOG_FILE
+from packager.jobs.folders import LOG_FILE, read_secret_names
 from packager.jobs.output import Interpreter, Log, Tail, failure_text
 from packager.jobs.progress import (
     Progress,
@@ -71,6 +72,7 @@ class Runner:
     clock: Callable[[], datetime] = utc_now
     grace_s: float = GRACE_S
     _log: Log = field(init=False)
+    _secrets: tuple[str, ...] = field(init=False, default=())  # names of variables
     _progress: Progress = field(init=False)
     _ran_before_s: float = field(init=False, default=0.0)
     _began: float = field(init=False, default=0.0)
@@ -93,6 +95,9 @@ class Runner:
         again = f", start {self.job.attempt}" if self.job.attempt > 1 else ""
         notes = self.job.folder / NOTES_FILE
         told = notes.read_text("utf-8").splitlines() if not again and notes.exists() else []
+        self._secrets = self._saved(lambda: read_secret_names(self.job.folder))
+        for name in self._secrets:
+            remember_secret(os.environ.get(name, ""))
         self._say([f"{self.job.kind} job {self.job.name!r}{again}", *told])
         ended: Ended | None = None
         while ended is None and self.job.status not in ENDED:
@@ -122,6 +127,13 @@ class Runner:
             return Ended("stopped", STOPPED_BY_REQUEST)
         if self._is_overdue():
             return Ended("stopped", _MAX_RUNTIME)
+        lost = [name for name in self._secrets if not os.environ.get(name)]
+        if lost:
+            return Ended(
+                "failed",
+                f"{', '.join(lost)} was kept in memory only, and the process that had it is gone: "
+                "create the job again, or set it where jobs run",
+            )
         if self._progress.starts >= MOST_STARTS:
             name = self.job.asked.stages[self.job.stage].name
             return Ended(
@@ -237,7 +249,7 @@ class Runner:
             write_progress(self.job.folder, self._progress)
 
     def _say(self, lines: list[str], stage: str = "job") -> None:
-        self._log.write(self.clock(), stage, lines)
+        self._log.write(self.clock(), stage, [hide_secrets(line) for line in lines])
 
     def _saved(self, change: Callable[[], _Result]) -> _Result:
         """Return what `change` does; tried again for a while, as a full disk may be freed."""

@@ -76,7 +76,10 @@ class Scheduler:
         if lock is None:
             return
         try:
-            self._runners[job.id] = start_runner(self._store.root, job.id, lock, self._environment)
+            environment = self._environment
+            if secrets := self._store.secrets.get(job.id):
+                environment = {**(os.environ if environment is None else environment), **secrets}
+            self._runners[job.id] = start_runner(self._store.root, job.id, lock, environment)
         finally:
             os.close(lock)
 
@@ -119,6 +122,8 @@ class Scheduler:
             if status is None:
                 continue
             del self._runners[job_id]
+            if status == 0:
+                self._store.secrets.pop(job_id, None)
             if status <= 0:  # its job ended, or it was killed
                 self._failures.pop(job_id, None)
                 continue

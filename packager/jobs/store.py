@@ -13,18 +13,19 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from artifact_cache.secrets import remember_secret
 from packager.core.documents import shorten
 from packager.files.sqlite import microseconds, time_of
 from packager.jobs.database import Database
 from packager.jobs.errors import JobExists, JobInvalid, JobMissing, JobRunning
-from packager.jobs.folders import make_folder, make_private, remove_folder
+from packager.jobs.folders import make_folder, make_private, remove_folder, write_secret_names
 from packager.jobs.rows import asked_text, job_of, list_page, unfinished
-from packager.jobs.values import ENDED, Job, JobPage, JobQuery, JobStatus, NewJob
+from packager.jobs.values import ENDED, Job, JobPage, JobQuery, JobStatus, NewJob, SecretJob
 
 DATABASE_FILE = "jobs.sqlite"
 MOST_FAILURE = 1024  # characters
@@ -47,6 +48,8 @@ class JobStore:
         self.root = root.absolute()
         self._database = Database(self.root / DATABASE_FILE)
         self._clock = clock
+        # Secrets of jobs that this process made, by their ids: in memory alone.
+        self.secrets: dict[str, Mapping[str, str]] = {}
 
     def create(self, new: NewJob) -> Job:
         """Keep the job and its files, queued; raises `JobExists` and `JobInvalid`."""
@@ -56,6 +59,7 @@ class JobStore:
         folder = self.root / job_id
         make_private(self.root)
         make_folder(folder, new.files)
+        secrets = new.secrets if isinstance(new, SecretJob) else {}
         now = microseconds(self._clock())
 
         def insert(connection: sqlite3.Connection) -> None:
@@ -66,15 +70,21 @@ class JobStore:
             )
 
         try:
+            if secrets:
+                write_secret_names(folder, secrets)
             self._database.write(insert)
         except BaseException as error:
             remove_folder(folder)
             if isinstance(error, sqlite3.IntegrityError):
                 raise JobExists(new.kind, new.name) from error
             raise
+        if secrets:
+            for secret in secrets.values():
+                remember_secret(secret)
+            self.secrets[job_id] = secrets
         return Job(
             id=job_id,
-            asked=replace(new, files={}),
+            asked=_asked(new),
             status="queued",
             folder=folder,
             created=time_of(now),
@@ -299,6 +309,12 @@ class JobStore:
 
 def _can_be_name(name: str) -> bool:
     return 0 < len(name) <= _MAX_NAME and name.isprintable()
+
+
+def _asked(new: NewJob) -> NewJob:
+    """Return what was asked for, without files and secrets."""
+    kept = {one.name: getattr(new, one.name) for one in fields(NewJob)}
+    return NewJob(**{**kept, "files": {}})
 
 
 def _check(new: NewJob) -> None:

@@ -61,6 +61,16 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretJob(NewJob):
+    """A job to be made with secrets for its commands.
+
+    They stay in the memory of the process that makes it; their names are in its folder.
+    """
+
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job as it stands."""
 

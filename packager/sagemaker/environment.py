@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from artifact_cache.secrets import HIDDEN
 from packager.core.documents import NotStrict, parse_object
 from packager.core.plan import SHARDED_STATE
 from packager.core.suggestions import nearest
@@ -19,21 +20,26 @@ from packager.core.text import escape
 from packager.core.values import dataclass
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema, Option, check_value, find_schema
+from packager.sagemaker.documented import known_names, option_source, variable_source
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.strangers import reaches_out
 from packager.sagemaker.variables import (
     DRAFT_MODELS,
     ENGINE_PREFIXES,
+    HUB_TOKEN,
     METHODS,
+    NOT_MADE,
     NUMBERS,
     OF_DEPLOYMENT,
     OF_DEPLOYMENT_NAMES,
+    OF_LIBRARIES,
     OPTION,
     Q_FORMATS,
     QUANTIZE_OPTIONS,
     SAME_HERE,
     SECRETS,
     TEXTS,
+    TOKENS,
     TRANSLATED,
     WITHOUT_MEANING,
     WORDS,
@@ -41,6 +47,7 @@ from packager.sagemaker.variables import (
 
 NEWEST = "999"  # a version above all: the newest schema that is shipped
 NEWEST_LMI = 999
+MOST_FAULTS = 20  # in one message; all are counted
 CHANNELS = "/opt/ml/additional-model-data-sources/"
 NGRAM = "[ngram]"
 DRAFT_KINDS = ("eagle", "eagle3", "medusa", "mtp", "dflash")  # `KIND:REF` of a request
@@ -59,6 +66,9 @@ class Wishes:
     draft_model: str = ""  # as it is written: a path of a channel, a reference
     is_tensorrt: bool = False
     engine: str = ""  # that variables of one engine name: `vllm`, `sglang`
+    output_tokens: int | None = None  # of a request, at most
+    kept: dict[str, str] = field(default_factory=dict)  # variable → who documents it; no effect
+    secrets: dict[str, str] = field(default_factory=dict)  # variables of the job's processes
     asked_by: dict[str, str] = field(default_factory=dict)  # field → variable
 
 
@@ -71,12 +81,35 @@ class Surroundings:
 
 
 def read_environment(environment: Mapping[str, str], where: Surroundings) -> Wishes:
-    """Read every variable; raises `ValidationRefused` for the first that cannot be followed."""
+    """Read every variable; raises `ValidationRefused` for all that cannot be followed."""
     wishes = Wishes()
+    faults = []
     for name, value in environment.items():
-        if value != "":  # LMI skips empty ones, too
+        if value == "":  # LMI skips empty ones, too
+            continue
+        try:
             _read(name, value, wishes, where)
+        except ValidationRefused as refused:
+            faults.append(refused.message)
+    if faults:
+        rest = len(faults) - MOST_FAULTS
+        more = [f"{rest} more"] if rest > 0 else []
+        raise ValidationRefused("; ".join([*faults[:MOST_FAULTS], *more]))
+    if wishes.output_tokens is not None and "max_input_tokens" in wishes.fields:
+        whole = wishes.fields["max_input_tokens"] + wishes.output_tokens
+        wishes.fields.setdefault("max_total_tokens", whole)
     return wishes
+
+
+def kept_notes(wishes: Wishes) -> list[str]:
+    """Return what a job's log says of variables that change nothing here, once each."""
+    by_source: dict[str, list[str]] = {}
+    for name, source in wishes.kept.items():
+        by_source.setdefault(source, []).append(name)
+    return [
+        f"{', '.join(names)} ({source}): kept and described, and changes nothing here"
+        for source, names in by_source.items()
+    ]
 
 
 def quantization(wishes: Wishes, method: str) -> dict[str, Any]:
@@ -120,12 +153,20 @@ def draft_reference(model: str, channels: Mapping[str, str]) -> str:
 
 
 def _read(name: str, value: str, wishes: Wishes, where: Surroundings) -> None:
+    if name in TOKENS:
+        if value == HIDDEN:
+            raise ValidationRefused(
+                f"{_shown(name)} is {HIDDEN!r}, as Describe shows it: give the token itself"
+            )
+        wishes.secrets[HUB_TOKEN] = value
+        return
     if SECRETS & set(name.upper().split("_")):
         raise ValidationRefused(
             f"{_shown(name)} looks like a secret, which no document of a job may hold: "
             "give it to the environment of the server"
         )
     if name in OF_DEPLOYMENT_NAMES or name.startswith(OF_DEPLOYMENT):
+        wishes.kept[name] = "of the server that serves the result"
         return
     for prefix, engine in ENGINE_PREFIXES.items():
         if name.startswith(prefix):
@@ -143,9 +184,10 @@ def _read(name: str, value: str, wishes: Wishes, where: Surroundings) -> None:
         _read_option(name, TRANSLATED[name], value, wishes, where)
     elif name.startswith(OPTION):
         _read_option(name, name.removeprefix(OPTION).lower(), value, wishes, where)
+    elif source := variable_source(name) or name.startswith(OF_LIBRARIES) * "of its libraries":
+        wishes.kept[name] = source
     else:
-        known = (*TRANSLATED, *map(_variable, ("quantize", *NUMBERS, *QUANTIZE_OPTIONS)))
-        raise _unknown(name, known)
+        raise _unknown(name)
 
 
 def _read_option(name: str, option: str, value: str, wishes: Wishes, where: Surroundings) -> None:
@@ -158,7 +200,35 @@ def _read_option(name: str, option: str, value: str, wishes: Wishes, where: Surr
         _ask(wishes, target, words[value.lower()], name)
     elif option in TEXTS:
         _ask(wishes, TEXTS[option], _text(name, option, value), name)
-    elif option in ("quantize", "quantization", "q_format"):
+    elif option in _OF_TECHNIQUES:
+        _read_technique(name, option, value, wishes)
+    elif option == "rolling_batch" and value == "trtllm":
+        wishes.is_tensorrt = True
+    elif option == "load_format" and value.lower() == SHARDED_STATE:
+        _ask(wishes, "load_format", SHARDED_STATE, name)
+    elif option == "enable_expert_parallel":
+        _ask(wishes, "ep", _truth(name, value), name)
+    elif option == "max_output_len":
+        wishes.output_tokens = _number(name, "", value, None)
+    elif option == "trust_remote_code":
+        if _truth(name, value):
+            wishes.kept[name] = "a model's own code is never run here"
+    elif option in SAME_HERE:
+        if value not in SAME_HERE[option] and value.lower() not in SAME_HERE[option]:
+            raise _refused_value(name, value, SAME_HERE[option])
+    elif option in WITHOUT_MEANING:
+        wishes.kept[name] = option_source(option) or "of AWS's tools"
+    else:
+        _read_engine_option(name, option, value, wishes, where)
+
+
+_METHOD_NAMES = ("quantize", "quantization", "q_format")
+_OF_TECHNIQUES = {*_METHOD_NAMES, *QUANTIZE_OPTIONS, *DRAFT_MODELS, *NOT_MADE, "speculative_config"}
+
+
+def _read_technique(name: str, option: str, value: str, wishes: Wishes) -> None:
+    """Read what quantizes, or what drafts."""
+    if option in _METHOD_NAMES:
         _read_method(name, option, value, wishes)
     elif option in QUANTIZE_OPTIONS:
         wishes.quantize_options[option] = value
@@ -166,17 +236,11 @@ def _read_option(name: str, option: str, value: str, wishes: Wishes, where: Surr
         wishes.draft_model = value
     elif option == "speculative_config":
         _read_speculation(name, value, wishes)
-    elif option == "rolling_batch" and value == "trtllm":
-        wishes.is_tensorrt = True
-    elif option == "load_format" and value.lower() == SHARDED_STATE:
-        _ask(wishes, "load_format", SHARDED_STATE, name)
-    elif option == "enable_expert_parallel":
-        _ask(wishes, "ep", _truth(name, value), name)
-    elif option in SAME_HERE:
-        if value not in SAME_HERE[option] and value.lower() not in SAME_HERE[option]:
-            raise _refused_value(name, value, SAME_HERE[option])
-    elif option not in WITHOUT_MEANING:
-        _read_engine_option(name, option, value, wishes, where)
+    elif value.lower() not in ("false", "0", "none"):
+        raise ValidationRefused(
+            f"{_shown(name)} asks for a quantization that is not made here: give "
+            f"OPTION_QUANTIZE {' or '.join(METHODS[:4])}"
+        )
 
 
 def _read_method(name: str, option: str, value: str, wishes: Wishes) -> None:
@@ -193,9 +257,11 @@ def _read_engine_option(
 ) -> None:
     """Keep a setting of the engine itself; refuse a name that it lacks, and a wrong value."""
     found = _option_of(option, wishes.engine or "vllm", where)
+    if found is None and name.startswith(OPTION) and (source := option_source(option)):
+        wishes.kept[name] = source
+        return
     if found is None:
-        own = ("quantize", *NUMBERS, *QUANTIZE_OPTIONS, *_vllm().fields)
-        raise _unknown(name, tuple(map(_variable, own)))
+        raise _unknown(name)
     for fault in check_value("the engine", found, name, value):
         raise ValidationRefused(fault.message)
     if what := reaches_out(option, value):
@@ -300,11 +366,12 @@ def _variable(option: str) -> str:
     return f"{OPTION}{option.upper()}"
 
 
-def _unknown(name: str, known: tuple[str, ...]) -> ValidationRefused:
-    guess = nearest(name[:100].upper(), known)
+def _unknown(name: str) -> ValidationRefused:
+    own = map(_variable, ("quantize", *NUMBERS, *QUANTIZE_OPTIONS, *_vllm().fields))
+    guess = nearest(name[:100].upper(), (*TRANSLATED, *own, *known_names()))
     meant = f": did you mean {guess!r}?" if guess else ""
     return ValidationRefused(
-        f"{_shown(name)} is not a setting that an optimization here has{meant}"
+        f"{_shown(name)} is not a setting that AWS documents or an engine here has{meant}"
     )
 
 

@@ -10,16 +10,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packager.catalog.containers import containers
+from artifact_cache.secrets import HIDDEN
 from packager.catalog.instances import find_instance
-from packager.compile.trtllm import ENGINE as TENSORRT
-from packager.core.facts import ContainerFacts
-from packager.core.references import BucketReference, HubReference, RegistryTarget
+from packager.core.references import BucketReference, HubReference
 from packager.core.request import parse_request
 from packager.core.text import escape
 from packager.errors import UsageError
-from packager.images.target import parse_registry_target
-from packager.jobs.values import JOB_FOLDER, RECORD_FILE, Limits, NewJob, Stage
+from packager.jobs.values import JOB_FOLDER, NOTES_FILE, RECORD_FILE, Limits, SecretJob, Stage
 from packager.models.reference import parse_model_reference
 from packager.remote.s3_write import KMS_KEY
 from packager.sagemaker.environment import (
@@ -28,22 +25,32 @@ from packager.sagemaker.environment import (
     Surroundings,
     Wishes,
     draft_reference,
+    kept_notes,
     quantization,
     read_environment,
+)
+from packager.sagemaker.named_images import (
+    COMPILATION,
+    EMPTY_BASE,
+    Image,
+    compiler_of,
+    image_fields,
+    image_notes,
+    named_image,
 )
 from packager.sagemaker.possible import ReadConfig, check_possible
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import read_input
 from packager.sagemaker.sources import Document, ModelLookup, SourceModel, bucket_place, find_source
+from packager.sagemaker.variables import TOKENS
 from packager.samples.buckets import MANIFEST, is_bucket_data
 
 OPERATION = "CreateOptimizationJob"
 REQUEST_FILE, HEAD_FOLDER, MODEL_FILE = "request.json", "head", "model.json"
 MODEL_KIND = "model"  # of resources, and in ARNs
-EMPTY_BASE = "scratch"  # has no engine of its own: the image that is named will read the files
 
-QUANTIZATION, COMPILATION = "ModelQuantizationConfig", "ModelCompilationConfig"
+QUANTIZATION = "ModelQuantizationConfig"
 SHARDING, SPECULATION = "ModelShardingConfig", "ModelSpeculativeDecodingConfig"
 DEFAULT_METHOD = "awq"  # of the containers of AWS's jobs, where no method is named
 KINDS = tuple(f"{kind}:" for kind in DRAFT_KINDS)
@@ -55,7 +62,7 @@ def make_job(
     *,
     find_model: ModelLookup = lambda _: None,
     read_config: ReadConfig = lambda _: None,
-) -> NewJob:
+) -> SecretJob:
     """Return the job that a document asks for.
 
     `find_model` knows the models of CreateModel; `read_config` gives the config.json of a model
@@ -65,8 +72,9 @@ def make_job(
     configs = _configs_of(checked)
     _check_combination(configs, checked["DeploymentInstanceType"])
     model = find_source(checked["ModelSource"], find_model, settings.jumpstart.find)
-    wishes = _wishes_of(checked, configs, model)
-    request = _request_of(checked, configs, model, wishes, settings)
+    image = named_image(configs, model)
+    wishes = _wishes_of(checked, configs, model, image)
+    request = _request_of(checked, configs, model, wishes, settings, image)
     training = SPECULATION in configs
     _check_request(request)
     check_possible(
@@ -80,16 +88,22 @@ def make_job(
         stages.insert(0, _training_stage(configs[SPECULATION], model, settings))
     if settings.measures:
         stages.append(_measuring_stage(checked, configs, model, settings))
-    files = {REQUEST_FILE: _json(request)}
+    notes = (*kept_notes(wishes), *image_notes(configs, image, request))
+    files = {
+        REQUEST_FILE: _json(request),
+    }
+    if notes:
+        files[NOTES_FILE] = "".join(f"note: {one}\n" for one in notes).encode()
     if made := _made_model(checked, settings, find_model):
         files[MODEL_FILE] = _json(made)
         stages.append(_register_stage(settings))
-    return NewJob(
+    return SecretJob(
         kind="optimization",
         name=checked["OptimizationJobName"],
-        document=checked,
+        document=without_tokens(checked),
         stages=tuple(stages),
         files=files,
+        secrets=wishes.secrets,
         limits=_limits_of(checked["StoppingCondition"]),
         tags=_tags_of(checked.get("Tags", ())),
     )
@@ -135,7 +149,9 @@ def _check_combination(configs: Mapping[str, Document], instance: str) -> None:
             )
 
 
-def _wishes_of(body: Document, configs: Mapping[str, Document], model: SourceModel) -> Wishes:
+def _wishes_of(
+    body: Document, configs: Mapping[str, Document], model: SourceModel, image: Image | None
+) -> Wishes:
     """Read all environments as one; what a technique sets wins over what the job sets."""
     together = {**model.environment, **body.get("OptimizationEnvironment", {})}
     asked: dict[str, str] = {}
@@ -143,10 +159,9 @@ def _wishes_of(body: Document, configs: Mapping[str, Document], model: SourceMod
         for variable, value in config.get("OverrideEnvironment", {}).items():
             if asked.setdefault(variable, value) != value:
                 raise ValidationRefused(f"{variable!r} has another value in {name} than before")
-    known = _named_image(configs, model)
     where = Surroundings(
         devices=find_instance(body["DeploymentInstanceType"]).devices,
-        has_lmi=known is not None and known.family == "lmi",
+        has_lmi=image is not None and image.family == "lmi",
     )
     return read_environment({**together, **asked}, where)
 
@@ -157,6 +172,7 @@ def _request_of(
     model: SourceModel,
     wishes: Wishes,
     settings: JobSettings,
+    image: Image | None,
 ) -> dict[str, Any]:
     fields = dict(wishes.fields)
     if settings.instance is not None:
@@ -168,12 +184,12 @@ def _request_of(
         "model": model.reference,
         "instance": settings.instance or body["DeploymentInstanceType"],
         "region": settings.region,
-        **_image_fields(configs, model, wishes, settings),
+        **image_fields(configs, wishes, settings, image),
         **settings.request_fields(),
     }
     fields |= _quantize_fields(configs, wishes)
     if COMPILATION in configs:
-        fields["compile"] = _compiler(fields["instance"], configs, model, wishes, settings)
+        fields["compile"] = compiler_of(fields["instance"], wishes, settings, image)
         if settings.images:
             fields["weights"] = "mounted"  # files are compiled for one place of the model
     if SHARDING in configs and "tp_degree" not in wishes.fields:
@@ -230,70 +246,26 @@ def _quantize_fields(configs: Mapping[str, Document], wishes: Wishes) -> dict[st
     return {}
 
 
-def _compiler(
-    instance: str,
-    configs: Mapping[str, Document],
-    model: SourceModel,
-    wishes: Wishes,
-    settings: JobSettings,
-) -> str:
-    """Return which compiler makes what the engine would make at its first start."""
-    if instance.startswith(("ml.inf", "ml.trn")):
-        return "neuron"
-    named = _named_image(configs, model) if settings.instance is None else None
-    is_tensorrt = wishes.is_tensorrt or (named is not None and named.engine == TENSORRT)
-    return "tensorrt_llm" if is_tensorrt else "vllm_cache"
+def without_tokens(document: Document) -> Document:
+    """Return a document as it is stored and described: the hub's token is hidden in it."""
+    found = dict(document)
+    if "OptimizationEnvironment" in found:
+        found["OptimizationEnvironment"] = _hidden(found["OptimizationEnvironment"])
+    configs = [
+        {
+            name: {
+                key: _hidden(value) if key == "OverrideEnvironment" else value
+                for key, value in config.items()
+            }
+            for name, config in one.items()
+        }
+        for one in document["OptimizationConfigs"]
+    ]
+    return {**found, "OptimizationConfigs": configs}
 
 
-def _image_fields(
-    configs: Mapping[str, Document],
-    model: SourceModel,
-    wishes: Wishes,
-    settings: JobSettings,
-) -> dict[str, str]:
-    """Return family and version of the serving image; the planner's where none is named."""
-    named = _named_image(configs, model)
-    if settings.instance is not None or settings.base not in (None, EMPTY_BASE):
-        return {"family": wishes.engine} if wishes.engine else {}
-    if wishes.is_tensorrt and (named is None or named.engine != TENSORRT):
-        if COMPILATION not in configs:
-            raise ValidationRefused(f"OPTION_ROLLING_BATCH 'trtllm' needs {COMPILATION}")
-        named = next(image for image in containers() if image.engine == TENSORRT)
-    if named is not None:
-        if wishes.engine and wishes.engine != named.family:
-            raise ValidationRefused(
-                f"variables for {wishes.engine!r} and an image of {named.family!r} are named"
-            )
-        return {"family": named.family, "container_version": named.version}
-    return {"family": wishes.engine} if wishes.engine else {}
-
-
-def _named_image(configs: Mapping[str, Document], model: SourceModel) -> ContainerFacts | None:
-    """Find the image that techniques name in the catalog, whatever account and region it is in."""
-    images = {config["Image"] for config in configs.values() if "Image" in config}
-    if len(images) > 1:
-        raise ValidationRefused("techniques name different images")
-    text = next(iter(images), "") or model.image
-    if not text:
-        return None
-    found = _repository_and_tag(text)
-    for image in containers():
-        if found and found == _repository_and_tag(image.default_base):
-            return image
-    if not images:
-        return None  # the model's own image serves it today: the plan may choose another
-    raise ValidationRefused(
-        f"Image '{escape(text[:255])}' is not one that packager can configure; "
-        "`packager list containers` shows which are"
-    )
-
-
-def _repository_and_tag(text: str) -> tuple[str, str] | None:
-    try:
-        target: RegistryTarget = parse_registry_target(text)
-    except UsageError:
-        return None
-    return (target.image.repository, target.image.tag or "") if target.image.tag else None
+def _hidden(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if name in TOKENS else one for name, one in environment.items()}
 
 
 def _check_request(request: Mapping[str, Any]) -> None:

@@ -42,12 +42,16 @@ NUMBERS = {
     "n_positions": "max_total_tokens",
     "context_length": "max_total_tokens",
     "max_input_length": "max_input_tokens",
+    "max_input_len": "max_input_tokens",
     "max_rolling_batch_size": "max_batch",
     "max_num_seqs": "max_batch",
     "max_running_requests": "max_batch",
     "batch_size": "max_batch",
+    "max_batch_size": "max_batch",
+    "max_num_sequences": "max_batch",
     "max_rolling_batch_prefill_tokens": "max_prefill_tokens",
     "max_num_batched_tokens": "max_prefill_tokens",
+    "max_num_tokens": "max_prefill_tokens",
     "speculative_length": "speculative_tokens",
     "num_speculative_tokens": "speculative_tokens",
     "calib_size": "calibration_samples",
@@ -83,7 +87,6 @@ SAME_HERE: dict[str, tuple[str, ...]] = {
     "rolling_batch": ("auto", "vllm", "lmi-dist", "scheduler", "disable"),
     "async_mode": ("true", "false"),
     "mpi_mode": ("true", "false"),
-    "trust_remote_code": ("false",),
     "task": ("auto", "generate", "text-generation"),
     "entrypoint": (
         "djl_python.huggingface",
@@ -103,6 +106,12 @@ SAME_HERE: dict[str, tuple[str, ...]] = {
 # Read, and without a meaning here: they change how AWS's tools work, never what they make.
 WITHOUT_MEANING = frozenset({"calib_batch_size", "save_mp_checkpoint_path", "parallel_loading"})
 
+# Variables of the libraries in a container, which AWS documents by naming their projects.
+OF_LIBRARIES = (
+    *("HF_HUB_", "HF_DATASETS_", "TRANSFORMERS_", "TOKENIZERS_", "TORCH_", "PYTORCH_", "NCCL_"),
+    *("CUDA_", "OMP_", "VLLM_", "SGLANG_", "NEURON_"),
+)
+
 # Settings of a server that starts: they belong to the model that is made of the job's result.
 OF_DEPLOYMENT = ("SERVING_", "SAGEMAKER_", "DJL_", "SM_NEO_")
 OF_DEPLOYMENT_NAMES = frozenset(
@@ -118,6 +127,15 @@ OF_DEPLOYMENT_NAMES = frozenset(
         "OPTION_MODEL_LOADING_TIMEOUT",
         "OPTION_PREDICT_TIMEOUT",
     }
+)
+
+# The hub's token, by the names that containers of AWS read it from; `HUB_TOKEN` is ours.
+HUB_TOKEN = "HF_TOKEN"
+TOKENS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_API_TOKEN"})
+
+# Quantizations at the start of an engine, which a build does not make.
+NOT_MADE = frozenset(
+    {"load_in_8bit", "load_in_4bit", "neuron_quant", "speculative_model_quantization"}
 )
 
 SECRETS = frozenset({"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"})  # words of a name

@@ -24,7 +24,7 @@ from packager.jobs.progress import Progress, read_progress, write_progress
 from packager.jobs.runner import Runner
 from packager.jobs.scheduler import Scheduler
 from packager.jobs.store import JobStore
-from packager.jobs.values import Job, Limits
+from packager.jobs.values import Job, Limits, SecretJob
 from tests.support.cases import read_tables
 from tests.support.job_values import new_job, stage
 from tests.support.known import known
@@ -86,6 +86,33 @@ def test_commands_get_folder_environment_and_options_for_programs(store: JobStor
     assert shown["PYTHONPATH"] == job.asked.stages[0].environment["PYTHONPATH"]
     words = json.loads((job.folder / "2-build.json").read_text())
     assert words == ["argv=", f"{job.folder}/request.json", "--format", "json"]
+
+
+def with_secrets(words: tuple[str, ...], secrets: dict[str, str]) -> SecretJob:
+    stages = (stage("show", *words),)
+    return SecretJob(kind="optimization", name="a", document={}, stages=stages, secrets=secrets)
+
+
+def test_secrets_reach_commands_and_neither_log_nor_database(store: JobStore) -> None:
+    token = "hf_" + "a1" * 17
+    words = ("environment=HF_TOKEN", f"say=asking with {token}")
+    job = store.create(with_secrets(words, {"HF_TOKEN": token}))
+
+    run_to_end(store, job)
+
+    assert json.loads((job.folder / "1-show.json").read_text())["HF_TOKEN"] == token
+    log = log_of(store)
+    assert token not in "".join(log)
+    assert (job.folder / "secrets.json").read_text() == '["HF_TOKEN"]'
+
+
+def test_a_job_whose_secret_is_lost_fails_and_says_so(store: JobStore) -> None:
+    job = store.create(with_secrets(("exit=0",), {"HF_TOKEN": "x" * 20}))
+
+    done = run_to_end(JobStore(store.root), job)  # another process than the one that was told
+
+    assert done.status == "failed"
+    assert done.failure.startswith("HF_TOKEN was kept in memory only")
 
 
 def test_the_log_has_what_was_said_with_time_and_stage(store: JobStore) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from packager.catalog.instances import find_instance
 from packager.errors import NotFound, UsageError
-from packager.jobs.values import Limits, NewJob
+from packager.jobs.rows import asked_text
+from packager.jobs.values import Limits, SecretJob
 from packager.sagemaker.jumpstart import JumpStart, parse_jumpstart
 from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ValidationRefused
@@ -38,7 +39,7 @@ BODIES = {
 }
 
 
-def _made(body: dict[str, Any], settings: JobSettings = SETTINGS) -> NewJob:
+def _made(body: dict[str, Any], settings: JobSettings = SETTINGS) -> SecretJob:
     return make_job(body, settings, find_model=MODELS.get)
 
 
@@ -70,7 +71,9 @@ def test_a_document_becomes_commands_and_a_request(case: dict[str, Any]) -> None
 
     job = make_job(body, settings, find_model=models.get)
 
-    documents = {name: json.loads(data) for name, data in job.files.items()}
+    documents = {
+        name: json.loads(data) for name, data in job.files.items() if name.endswith(".json")
+    }
     commands = [" ".join(stage.arguments) for stage in job.stages]
     assert commands == case.get("commands", commands)
     for text in case.get("says", ()):
@@ -110,7 +113,37 @@ def test_a_wish_that_cannot_be_followed_is_refused_by_name(
 
 
 def test_a_secret_is_not_repeated() -> None:
-    assert "hf_abc" not in _refusal(quantization(HF_TOKEN="hf_abc"))
+    assert "hf_abc" not in _refusal(quantization(AWS_SECRET_ACCESS_KEY="hf_abc"))
+
+
+def test_a_hub_token_is_used_and_neither_stored_nor_described() -> None:
+    token = "hf_" + "a1" * 17
+    body = {**AWQ, "OptimizationEnvironment": {"HUGGING_FACE_HUB_TOKEN": token}}
+
+    job = _made(body)
+
+    assert job.secrets == {"HF_TOKEN": token}
+    assert job.document["OptimizationEnvironment"] == {"HUGGING_FACE_HUB_TOKEN": "***"}
+    assert token not in f"{asked_text(job)}{job}"
+
+
+@cases("documented")
+def test_a_document_of_aws_is_taken(case: dict[str, Any]) -> None:
+    body = {
+        **AWQ,
+        "DeploymentInstanceType": case.get("instance", "ml.g5.12xlarge"),
+        "OptimizationEnvironment": case.get("environment", {}),
+        "OptimizationConfigs": [case["config"]],
+    }
+    settings = JobSettings(**case.get("settings", {}))
+
+    job = _made(body, settings)
+
+    assert shows(_request(body, settings), case["request"])
+    assert [stage.arguments[0] for stage in job.stages] == ["build"]
+    assert job.document["OptimizationConfigs"] == [case["config"]]
+    for text in case.get("notes", ()):
+        assert text in job.files["notes.txt"].decode()
 
 
 @cases("refused")
