@@ -196,7 +196,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:
-    """Tell an error on stderr; where that cannot be written, the status says it alone."""
+    """Print an error on stderr; where that cannot be written, the status says it alone."""
     with suppress(OSError, ValueError):
         _write_explained(error, as_json=as_json)
 
