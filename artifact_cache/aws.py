@@ -109,11 +109,12 @@ def call_s3(client: Any, operation: str, **request: Any) -> Any:
     """
     from botocore.exceptions import ClientError
 
+    knew = client in _WITHOUT  # before: another thread may learn it meanwhile
     try:
         return getattr(client, operation)(**request)
     except ClientError as error:
         told = str(error.response.get("Error", {}).get("Message", ""))
-        if client in _WITHOUT or not _OF_CHECKSUMS.search(told[:_LONGEST_TOLD]):
+        if knew or not _OF_CHECKSUMS.search(told[:_LONGEST_TOLD]):
             raise
     _WITHOUT.add(client)
     client.meta.config.response_checksum_validation = "when_required"

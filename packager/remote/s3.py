@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from artifact_cache.aws import REQUEST_PAYER, aws_client, aws_session, s3_client_of
+from artifact_cache.aws import REQUEST_PAYER, aws_client, aws_session, call_s3, s3_client_of
 from artifact_cache.buckets import strong_etag
 from artifact_cache.distribution import install_command
 from packager.core.documents import shorten
@@ -96,7 +96,7 @@ class S3Reader:
         if (first, end) != (0, file.size):
             request["Range"] = f"bytes={first}-{end - 1}"
         with explained(file.bucket, file):
-            answer = self._client.get_object(**request)
+            answer = call_s3(self._client, "get_object", **request)
             with closing(answer["Body"]) as body:
                 _check_answer(answer, file, first, end)
                 held = b""  # the checksum is checked behind the last piece
