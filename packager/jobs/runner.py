@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from artifact_cache.secrets import hide_secrets, remember_secret
+from artifact_cache.secrets import remember_secret
 from packager.core.values import dataclass
 from packager.errors import PackagerError
 from packager.jobs.commands import (
@@ -249,7 +249,7 @@ class Runner:
             write_progress(self.job.folder, self._progress)
 
     def _say(self, lines: list[str], stage: str = "job") -> None:
-        self._log.write(self.clock(), stage, [hide_secrets(line) for line in lines])
+        self._log.write(self.clock(), stage, lines)
 
     def _saved(self, change: Callable[[], _Result]) -> _Result:
         """Return what `change` does; tried again for a while, as a full disk may be freed."""

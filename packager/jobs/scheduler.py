@@ -54,6 +54,7 @@ class Scheduler:
     def tick(self) -> int:
         """Start what can be started; return how many jobs have not ended."""
         self._look_at_runners()
+        self._store.forget_secrets()
         waiting = self._store.unfinished()
         if any(map(self._store.is_late, waiting)):
             self._store.expire()
@@ -122,8 +123,6 @@ class Scheduler:
             if status is None:
                 continue
             del self._runners[job_id]
-            if status == 0:
-                self._store.secrets.pop(job_id, None)
             if status <= 0:  # its job ended, or it was killed
                 self._failures.pop(job_id, None)
                 continue

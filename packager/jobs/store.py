@@ -72,16 +72,16 @@ class JobStore:
         try:
             if secrets:
                 write_secret_names(folder, secrets)
+                for secret in secrets.values():
+                    remember_secret(secret)
+                self.secrets[job_id] = secrets  # before anybody can see the job, and start it
             self._database.write(insert)
         except BaseException as error:
             remove_folder(folder)
+            self.secrets.pop(job_id, None)
             if isinstance(error, sqlite3.IntegrityError):
                 raise JobExists(new.kind, new.name) from error
             raise
-        if secrets:
-            for secret in secrets.values():
-                remember_secret(secret)
-            self.secrets[job_id] = secrets
         return Job(
             id=job_id,
             asked=_asked(new),
@@ -90,6 +90,13 @@ class JobStore:
             created=time_of(now),
             modified=time_of(now),
         )
+
+    def forget_secrets(self) -> None:
+        """Drop the secrets of jobs that have ended."""
+        for job_id in list(self.secrets):
+            with suppress(JobMissing):  # one that is just being made
+                if self.get_by_id(job_id).status in ENDED:
+                    self.secrets.pop(job_id, None)
 
     def get(self, kind: str, name: str) -> Job:
         """Return the job; raises `JobMissing`."""

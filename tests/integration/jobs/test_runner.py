@@ -103,6 +103,8 @@ def test_secrets_reach_commands_and_neither_log_nor_database(store: JobStore) ->
     assert json.loads((job.folder / "1-show.json").read_text())["HF_TOKEN"] == token
     log = log_of(store)
     assert token not in "".join(log)
+    store.forget_secrets()
+    assert store.secrets == {}
     assert (job.folder / "secrets.json").read_text() == '["HF_TOKEN"]'
 
 
