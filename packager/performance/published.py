@@ -5,11 +5,11 @@ predicted for them from curves alone.  Curves were tuned by those who measured t
 servers mostly were not, and models differ by their kernels: within a set, published / predicted
 is nearly one number.
 
-Times of a model with sets of its own are multiplied by that number, its curves counted as one
-more set.  Times of a model with neither are multiplied by what is usual of its class: the engine,
-the kind of model, the vendor of the devices, and whether attention keeps a latent.  A factor is
-the same on all devices of a vendor, in every layout and at every load, so that it turns no two of
-them around; how far it carries is said by the band.
+Times of a model with sets of its own are multiplied by that number, its curves counted twice as
+much as they.  Times of a model with neither are multiplied by what is usual of its class: the
+engine, the kind of model, the vendor of the devices, and whether attention keeps a latent.  A
+factor is the same on all devices of a vendor, in every layout and at every load, so that it turns
+no two of them around; how far it carries is said by the band.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ TABLE = Path(__file__).parent / "data" / "published.toml"
 # As many models hold the factor of a class to 1, and that of its latent attention to the class.
 CLASS_PULL, LATENT_PULL = 1.0, 2.0
 OWN_WEIGHT = 0.9  # of what a model's own sets differ from its class by
+CURVES_WEIGHT = 2.0  # of a model's curves, in all that was published of it
 MOST_WEIGHT = 0.9  # of all sets, that a band holds
 ONE_CLASS = "amd"  # the vendor whose engines and kinds are off alike
 
@@ -122,8 +123,10 @@ def log_factor(sets: Iterable[PublishedSet], asked: Asked) -> float:
     own = own_sets(every, asked)
     if not own:
         return usual
-    told = [one.middle for one in own] + ([0.0] if asked.has_curves else [])
-    return usual + OWN_WEIGHT * (fmean(told) - usual)
+    told = fmean(one.middle for one in own)
+    if asked.has_curves:
+        told /= 1 + CURVES_WEIGHT
+    return usual + OWN_WEIGHT * (told - usual)
 
 
 def _log_of_class(sets: Iterable[PublishedSet], asked: Asked) -> float:
