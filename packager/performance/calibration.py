@@ -164,11 +164,12 @@ def calibrate(measured: Sequence[Measured], general_band: float, place: Place = 
     far = left.load if place == "here" else getattr(left, place)
     if is_proof:
         errors += _left_out_errors(places)
-        least = min(LEAST_BAND, general_band)
-    else:
-        least = left.near if place == "here" else far
     general = min(_moved(general_band, scale), far) if agrees else max(UNPROVEN_BAND, far)
     outside = max(general, *errors)
+    if is_proof:
+        least = min(LEAST_BAND, general_band)
+    else:
+        least = min(left.near, outside) if place == "here" else outside
     return Fit(
         scale=scale,
         points=len(places),
@@ -176,7 +177,7 @@ def calibrate(measured: Sequence[Measured], general_band: float, place: Place = 
         highest=places[-1].concurrency,
         factors=len(_groups(len(places))),
         agrees=agrees,
-        band=max(least if is_proof else min(least, outside), *errors),
+        band=max(least, *errors),
         outside=outside,
         ttft_band=_side_band(measured, scale, "ttft_s"),
         throughput_band=_side_band(measured, scale, "output_tokens_s"),
