@@ -42,9 +42,8 @@ class BaseFiles:
             self._services.check_base(base)
             if base.layers and facts.request.base_files != "skip":
                 self.files, self._is_read = self._services.read_base(base), True
-        own = _own(plan)
-        files = [f"{directory}/" for directory in (*own, SERVING_DIR)]
-        _accepted(self.files.ask(lambda tree: place_files(base, tree, files, own=own)))
+        files = [f"{directory}/" for directory in _directories(plan)]
+        _accepted(self.files.ask(lambda tree: place_files(base, tree, files)))
 
     def compare_options(self, plan: Plan) -> Plan:
         """Return the plan without warnings of paths in engine options that the base has."""
@@ -76,13 +75,14 @@ class BaseFiles:
         )
 
 
-def _own(plan: Plan) -> list[str]:
-    """Return the directories that will hold files of ours alone, as far as the plan tells."""
+def _directories(plan: Plan) -> list[str]:
+    """Return the directories that will hold files of ours, as far as the plan tells."""
     is_baked = plan.weights == "baked"
     used = {
         MODEL_DIR: is_baked,
         DRAFT_DIR: is_baked and plan.draft is not None,
         COMPILED_DIR: bool(plan.compiler),
+        SERVING_DIR: True,
     }
     return [directory for directory, is_used in used.items() if is_used]
 

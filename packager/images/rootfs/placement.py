@@ -73,7 +73,7 @@ def place_files(
     """Return where files go over a base.
 
     `files` are absolute paths, of which those in `below` lie in layers below the base's; `own`
-    are directories that must hold no file but ours.
+    are directories in which every file must be ours.
     """
     found: list[Finding] = []
     moved: dict[str, str] = {}
@@ -100,7 +100,7 @@ def place_files(
     found += _check_files(base, tree, files, places)
     found += _check_volumes(base, tree, files, places)
     found += _check_user(base, places)
-    found += _check_own(base, tree, own)
+    found += _check_own(base, tree, own, _real_paths(files, places))
     hidden = {path.rpartition("/")[0] for path in below} & places.keys()
     found += _check_removed(base, tree, [places[directory] for directory in sorted(hidden)])
     found += _notes(base, moved, directories)
@@ -188,8 +188,10 @@ def _check_user(base: BaseImage, places: Mapping[str, Place]) -> Iterator[Findin
             )
 
 
-def _check_own(base: BaseImage, tree: FileTree, own: Sequence[str]) -> Iterator[Finding]:
-    """Check that the base has no files beside which ours would be read."""
+def _check_own(
+    base: BaseImage, tree: FileTree, own: Sequence[str], ours: frozenset[Path]
+) -> Iterator[Finding]:
+    """Check that the base has no files beside ours that would be read with them."""
     for directory in own:
         try:
             place = tree.locate(parts_of(directory))
@@ -197,15 +199,25 @@ def _check_own(base: BaseImage, tree: FileTree, own: Sequence[str]) -> Iterator[
             continue  # told already
         if not isinstance(place.found, Directory):
             continue
-        first = next(tree.files_below(place.path), None)
+        first = next((path for path in tree.files_below(place.path) if path not in ours), None)
         if first is not None:
             yield _finding(
                 "error",
                 "base-covers",
-                f"base image {base.reference!r} has files below {directory!r} already, such as "
-                f"{escape(show(first))!r}: engines would read them as a part of this model",
+                f"base image {base.reference!r} has files below {directory!r} that the new ones "
+                f"do not replace, such as {escape(show(first))!r}: engines would read both",
                 "name the base that it was made from",
             )
+
+
+def _real_paths(files: Sequence[str], places: Mapping[str, Place]) -> frozenset[Path]:
+    """Return where our files are in the image."""
+    parted = (path.rpartition("/") for path in files)
+    return frozenset(
+        (*places[directory].path, name.encode("utf-8", "surrogateescape"))
+        for directory, _, name in parted
+        if directory in places
+    )
 
 
 def _check_removed(base: BaseImage, tree: FileTree, places: Iterable[Place]) -> Iterator[Finding]:
