@@ -97,7 +97,7 @@ def input_faults(
     shapes, shape = _shape_of(operation, "input", service)
     if shape is None:
         return ("the operation takes nothing",) if body else ()
-    return (*_mistyped(shapes, shape, body, ""), *_faults(shapes, shape, body, ""))
+    return tuple(_mistyped(shapes, shape, body, "")) or tuple(_faults(shapes, shape, body, ""))
 
 
 def answer_faults(

@@ -196,10 +196,28 @@ def container_options(
 ) -> dict[str, Any]:
     """Return docker-py's arguments for a service of a file that we have rendered.
 
-    `container` are those of `create_container`, `host` of `create_host_config`.
+    `container` are those of `create_container`, `host` of `create_host_config`.  Raises
+    `UsageError` for a service that a patch has changed beyond what is done here.
     """
+    _refuse_unknown(service, document["services"][service])
+    try:
+        return _options(document, service, project, folder, environment)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"service {service!r} has a field that is written otherwise than it is rendered "
+            f"({type(error).__name__}): that is not done through the Docker API",
+            hint="write it as the rendered file does, or give --through compose",
+        ) from error
+
+
+def _options(
+    document: Mapping[str, Any],
+    service: str,
+    project: str,
+    folder: Path,
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
     found = document["services"][service]
-    _refuse_unknown(service, found)
     secrets = document.get("secrets") or {}
     mounts = [
         *(
@@ -267,6 +285,11 @@ def _refuse_unknown(service: str, found: Mapping[str, Any]) -> None:
         )
 
 
+def _reserved(found: Mapping[str, Any]) -> list[Any]:
+    reserved = found.get("deploy", {}).get("resources", {}).get("reservations", {})
+    return list(reserved.get("devices", ()))
+
+
 def _environment(found: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables as compose makes them: files first, then what is passed or said."""
     from docker.utils import parse_env_file
@@ -308,12 +331,11 @@ def _healthcheck(found: Mapping[str, Any]) -> dict[str, Any]:
 def _device_requests(found: Mapping[str, Any]) -> list[Any]:
     from docker.types import DeviceRequest
 
-    reserved = found.get("deploy", {}).get("resources", {}).get("reservations", {})
     return [
         DeviceRequest(
             driver=one["driver"],
             device_ids=one["device_ids"],
             capabilities=[one["capabilities"]],
         )
-        for one in reserved.get("devices", ())
+        for one in _reserved(found)
     ]

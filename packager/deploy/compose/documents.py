@@ -44,6 +44,11 @@ CONFIG_LABEL = "dev.packager.deploy.config"  # of a server: digest of its servic
 _FRONT_DIR = "/front"
 _FRONT_MEMORY = 512 * 1024**2  # bytes; some 25 MB are used, and bodies on their way
 _STARTING_S = 300
+_FORMS: Mapping[str, type] = {  # of fields that are read here again
+    **dict.fromkeys(("environment", "labels", "healthcheck", "deploy"), dict),
+    **dict.fromkeys(("volumes", "ports", "secrets", "devices", "env_file", "tmpfs"), list),
+    **dict.fromkeys(("command", "entrypoint", "cap_drop", "security_opt"), list),
+}
 # As compose merges several files: lists grow, but for commands; mounts are found by their target.
 _RULES = MergeRules(
     keys={"volumes": ("target",)},
@@ -246,11 +251,14 @@ def _patched(name: str, service: Mapping[str, Any], wanted: ComposeWanted) -> di
     services = wanted.patch.below("services")
     services.refuse_others((FRONT, SERVER), "a service that is patched")
     part = services.below(name)
-    made = part.apply(service, _RULES) if part else dict(service)
-    if (
-        not isinstance(made.get("labels"), Mapping)
-        or made["labels"].items() < service["labels"].items()
-    ):
+    if not part:
+        return dict(service)
+    made = part.apply(service, _RULES)
+    for key, form in _FORMS.items():
+        if not isinstance(made.get(key, form()), form):
+            written = "mapping" if form is dict else "list"
+            raise BadPatch(f"services.{name}.{key} is written as a {written} here")
+    if not service["labels"].items() <= made.get("labels", {}).items():
         raise BadPatch(f"services.{name}.labels lacks {LABEL}, by which it is found")
     return made
 

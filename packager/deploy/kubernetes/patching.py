@@ -56,7 +56,7 @@ def patched(objects: Mapping[str, Any], wanted: KubernetesWanted) -> dict[str, A
 
 def _named(objects: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     """Return the file of the object that a part is about."""
-    kind, name = part.get("kind"), (part.get("metadata") or {}).get("name")
+    kind, name = part.get("kind"), _inside(part, "metadata").get("name")
     kinds = sorted({str(one["kind"]) for one in objects.values()})
     if not isinstance(kind, str):
         raise BadPatch("a document has no kind", f"there are {', '.join(kinds)}")
@@ -74,7 +74,12 @@ def _named(objects: Mapping[str, Any], part: Mapping[str, Any]) -> str:
 
 
 def _identity(found: Mapping[str, Any]) -> tuple[Any, ...]:
-    meta = found.get("metadata") or {}
-    labels = meta.get("labels") or {}
+    meta = _inside(found, "metadata")
+    labels = _inside(meta, "labels")
     kept = (labels.get(OWNER), labels.get("app.kubernetes.io/managed-by") == MANAGER)
     return found.get("apiVersion"), found.get("kind"), meta.get("name"), meta.get("namespace"), kept
+
+
+def _inside(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    there = found.get(name)
+    return there if isinstance(there, Mapping) else {}

@@ -54,25 +54,9 @@ def check_endpoint(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[
 def check_requests(requests: Sequence[Request]) -> Iterator[Finding]:
     """Find what AWS's own model of the API says against the bodies. Shows no secret."""
     for request in requests:
-        if request.service == "sagemaker":
-            faults = input_faults(request.operation, request.body)
-        else:
-            faults = _faults_of(request)
-        for fault in faults:
+        for fault in input_faults(request.operation, request.body, request.service):
             hint = "change the option, or the name, that gives this value"
             yield Finding("error", "deploy-request", f"{request.operation}: {fault}", hint)
-
-
-def _faults_of(request: Request) -> tuple[str, ...]:
-    """Return what botocore's model of another service than SageMaker says against a body."""
-    from botocore.loaders import Loader
-    from botocore.model import ServiceModel
-    from botocore.validate import ParamValidator
-
-    model = ServiceModel(Loader().load_service_model(request.service, "service-2"))
-    form = model.operation_model(request.operation).input_shape
-    report = ParamValidator().validate(dict(request.body), form)
-    return (str(report.generate_report()),) if report.has_errors() else ()
 
 
 def _hosting(deployment: Deployment) -> Iterator[Finding]:

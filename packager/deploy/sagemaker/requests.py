@@ -99,9 +99,12 @@ def tags_of(name: str, wanted: SageMakerWanted) -> list[dict[str, str]]:
 
 
 def _identity(body: Body) -> tuple[Any, ...]:
-    tags = body.get("Tags")
-    owners = [one for one in tags if one.get("Key") == OWNER_TAG] if isinstance(tags, list) else []
-    found = body.get("ProductionVariants")
-    variants = found if isinstance(found, list) else []
+    owners = [one for one in _rows(body, "Tags") if one.get("Key") == OWNER_TAG]
+    variants = _rows(body, "ProductionVariants")
     own = [(one.get("VariantName"), one.get("ModelName")) for one in variants]
     return ([body.get(name) for name in _KEPT], owners, own)
+
+
+def _rows(body: Body, name: str) -> list[Body]:
+    found = body.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,6 +17,7 @@ from packager.deploy.compose.composers import container_options
 from packager.deploy.compose.deployer import ComposeDeployer
 from packager.deploy.compose.documents import config_digest, parse_document, server_services
 from packager.deploy.compose.wanted import ComposeWanted
+from packager.deploy.patches import parse_patch
 from packager.errors import UsageError
 from tests.support.cases import cases_of, read_tables
 from tests.support.deployments import PAIRS
@@ -166,3 +168,14 @@ def test_the_api_is_told_the_same_as_compose(tmp_path: Any) -> None:
     labels = server["container"]["labels"]
     assert labels["com.docker.compose.project"] == "tiny"
     assert labels["com.docker.compose.service"] == "server-a1"
+
+
+@pytest.mark.parametrize(
+    "part", [{"runtime": "nvidia"}, {"volumes": ["a:/b"]}, {"healthcheck": {"timeout": "1m"}}]
+)
+def test_what_a_patch_adds_beyond_the_docker_api_is_refused(part: dict[str, Any]) -> None:
+    patch = parse_patch(json.dumps({"services": {"server": part}}).encode(), "patch.json")
+    text = rendered(wanted=ComposeWanted(patch=patch))["compose.yaml"]
+
+    with pytest.raises(UsageError, match="not done through the Docker API"):
+        container_options(parse_document(text), "server-a1", "p", Path("/"), {})
