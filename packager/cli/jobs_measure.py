@@ -31,6 +31,7 @@ from packager.bench.targets import BenchTarget, find_targets
 from packager.build import pipeline
 from packager.build.records import load_record, put_bench
 from packager.cli.bench_work import Work, make_work
+from packager.cli.field_options import FiniteRange
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, note_lines, print_json, print_lines
@@ -84,7 +85,9 @@ class OutOfTime(UsageError):
 @click.option("--draft", metavar="DRAFT", help="The head that the job trained.")
 @click.option("--base-draft", metavar="DRAFT", help="The head that it was trained from.")
 @click.option("--data", default="", metavar="DATA", help="Prompts; made ones by default.")
-@click.option("--within", type=float, metavar="SECONDS", help="How long the whole job may take.")
+@click.option(
+    "--within", type=FiniteRange(0), metavar="SECONDS", help="How long the whole job may take."
+)
 @click.option("--gate", is_flag=True, help="Fail where the result is slower.")
 @progress_options
 @format_option

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any
 
 from packager.core.image import BaseImage
 from packager.core.text import escape
@@ -131,7 +130,7 @@ def _check_files(
             continue
         at = (*place.path, name.encode("utf-8", "surrogateescape"))
         if isinstance(tree.locate(at, follow_last=False).found, Directory):
-            yield _finding(
+            yield Finding(
                 "error",
                 "base-path",
                 f"base image {base.reference!r} has a directory at {escape(path)!r}, where a file "
@@ -154,7 +153,7 @@ def _check_volumes(
             directory, _, name = path.rpartition("/")
             at = (*places[directory].path, name.encode()) if directory in places else ()
             if at[: len(root)] == root:
-                yield _finding(
+                yield Finding(
                     "error",
                     "base-volume",
                     f"base image {base.reference!r} declares {escape(volume)!r} a volume: "
@@ -178,7 +177,7 @@ def _check_user(base: BaseImage, places: Mapping[str, Place]) -> Iterator[Findin
             if user == str(node.uid) and node.mode & 0o100:
                 continue
             is_sure = user.isdigit() and not node.mode & 0o010
-            yield _finding(
+            yield Finding(
                 "error" if is_sure else "warning",
                 "base-user",
                 f"base image {base.reference!r} runs as user {escape(user)!r}, and its directory "
@@ -201,7 +200,7 @@ def _check_own(
             continue
         first = next((path for path in tree.files_below(place.path) if path not in ours), None)
         if first is not None:
-            yield _finding(
+            yield Finding(
                 "error",
                 "base-covers",
                 f"base image {base.reference!r} has files below {directory!r} that the new ones "
@@ -226,7 +225,7 @@ def _check_removed(base: BaseImage, tree: FileTree, places: Iterable[Place]) -> 
         above = {place.path[:depth] for depth in range(len(place.path) + 1)}
         gone = sorted(path for path in tree.removed | tree.hidden if path in above)
         if gone:
-            yield _finding(
+            yield Finding(
                 "error",
                 "base-removes",
                 f"a layer of base image {base.reference!r} removes {escape(show(gone[0]))!r}, "
@@ -239,14 +238,14 @@ def _notes(
     base: BaseImage, moved: Mapping[str, str], directories: Mapping[str, DirectoryAttributes]
 ) -> Iterator[Finding]:
     for directory, real in moved.items():
-        yield _finding(
+        yield Finding(
             "note",
             "base-link",
             f"files of {directory!r} are at {escape(real)!r}, where links of base image "
             f"{base.reference!r} lead to: layers are this base's own",
         )
     for path, kept in directories.items():
-        yield _finding(
+        yield Finding(
             "note",
             "base-directory",
             f"{escape(path)!r} keeps mode {kept.mode:04o} and owner {kept.uid}:{kept.gid} of base "
@@ -255,16 +254,12 @@ def _notes(
 
 
 def _blocked(base: BaseImage, directory: str, why: str) -> Finding:
-    return _finding(
+    return Finding(
         "error",
         "base-path",
         f"base image {base.reference!r} has no room for {directory!r}: {escape(why)}",
         _ANOTHER,
     )
-
-
-def _finding(severity: Any, code: str, message: str, hint: str = "") -> Finding:
-    return Finding(severity, code, message, hint)
 
 
 def _attributes(node: Node) -> DirectoryAttributes:

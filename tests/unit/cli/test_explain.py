@@ -24,7 +24,15 @@ MAKERS = {"Finding": 1, "Rejected": 1, "_error": 0, "_refused": 0}
 
 def codes_in(path: Path) -> Iterator[str]:
     """Codes that a module writes out, however they reach a finding."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    constants = {
+        target.id: one.value
+        for one in module.body
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(module):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -33,7 +41,8 @@ def codes_in(path: Path) -> Iterator[str]:
             continue
         given = list(node.args[place : place + 1])
         given += [keyword.value for keyword in node.keywords if keyword.arg == "code"]
-        for value in given:
+        for one in given:
+            value = constants.get(one.id, one) if isinstance(one, ast.Name) else one
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 yield value.value
 

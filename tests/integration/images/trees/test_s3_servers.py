@@ -17,12 +17,13 @@ from tests.support.cache_buckets import place as place
 from tests.support.cache_buckets import server as server
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_stores import described, extracted
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3_quirks import QuirkyS3
 
 cases = cases_of(__file__)
 
+SERVERS = [row["name"] for row in read_tables(__file__)["server"]]
 FOR_READERS = ("id", "seen", "does", "source", "fails")
 
 
@@ -71,3 +72,7 @@ def test_a_server_is_used_as_far_as_it_can_be(
             assert [one.key for one in store(3).list()] == [entry.key]
 
         run(case, "cache", share)
+
+
+def test_no_server_of_the_page_is_there_twice() -> None:
+    assert len({*SERVERS}) == len(SERVERS)
