@@ -197,6 +197,7 @@ def _server(
     *,
     labelled: bool = True,
 ) -> Service:
+    deployment = ended(deployment, wanted)
     environment = {
         **deployment.env,
         **wanted.env,
@@ -210,7 +211,6 @@ def _server(
         )
         if source
     ]
-    deployment = ended(deployment, wanted)
     start_s = deployment.start_period_s or _STARTING_S
     labels = {LABEL: deployment.name}
     if labelled:
