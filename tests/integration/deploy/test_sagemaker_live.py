@@ -13,6 +13,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from packager.core.deployment import Change, Deployment, DeployStatus
+from packager.deploy.patches import Patch
 from packager.deploy.sagemaker.clients import AwsRefused, Clients
 from packager.deploy.sagemaker.live import LiveSageMaker
 from packager.deploy.sagemaker.live_scaling import LiveScaling
@@ -249,9 +250,10 @@ def test_there_is_nothing_to_go_back_to_after_the_first_image(live: LiveSageMake
 
 
 def test_what_the_server_refuses_is_told_with_its_words(live: LiveSageMaker) -> None:
-    wanted = SageMakerWanted(role_arn=ROLE, capture_uri="s3://bucket/captured")
+    later = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://bucket/later"}}}
+    wanted = SageMakerWanted(role_arn=ROLE, patch=Patch(parts=({"CreateEndpointConfig": later},)))
 
-    with pytest.raises(AwsRefused, match="CreateEndpointConfig: ValidationException: DataCapture"):
+    with pytest.raises(AwsRefused, match="CreateEndpointConfig: ValidationException: Async"):
         live.apply(of(ONE), wanted)
 
 
