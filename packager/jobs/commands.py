@@ -27,6 +27,7 @@ SHOW_PROGRESS = frozenset(
         ("base", "build"),
         ("base", "slim"),
         ("draft", "train"),
+        ("jobs", "measure"),
         ("tools", "install"),
         ("warm", "run"),
     }
@@ -34,6 +35,7 @@ SHOW_PROGRESS = frozenset(
 )
 WITHOUT_FORMAT = frozenset(
     {
+        ("api", "env"),
         ("base", "build"),
         ("completion",),
         ("jobs", "render"),

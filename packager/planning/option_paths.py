@@ -77,7 +77,7 @@ def _leaves(found: Any) -> Iterator[str]:
 
 def _held(facts: Facts, plan: Plan) -> frozenset[str]:
     """Return the files that layers hold or mounts bring, and the directories above them."""
-    held: set[str] = set()
+    held = {model_dir(plan)}
     for files, place in ((facts.model, model_dir(plan)), (facts.draft, draft_dir(plan))):
         for file in files.files if files is not None else ():
             path = f"{place}/{file.path}"

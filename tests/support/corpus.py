@@ -39,7 +39,8 @@ FAMILIES = ("vllm", "sglang", "lmi", "tgi", "neuron")
 VERDICTS = ("accepted", "refused", "dropped", "undecided")
 
 # What packager refuses for its own reasons, whatever the engine says of it.
-POLICIES = frozenset(("remote-code", "credential-in-image"))
+# Verdicts were recorded without a device: no engine said there that a backend is not for it.
+POLICIES = frozenset(("remote-code", "credential-in-image", "attention-unsupported"))
 
 # Models as the engines get them: config.json of the real size, without weights.
 PROFILES = {

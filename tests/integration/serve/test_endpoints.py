@@ -498,7 +498,7 @@ async def test_the_log_of_an_endpoint_that_failed_is_kept(api: Api, tmp_path: Pa
 async def test_data_that_do_not_fit_on_the_disk_fail_the_endpoint_and_leave_nothing(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
 ) -> None:
-    def fetch(data: ModelData, folder: Path, *_: object) -> None:
+    def fetch(data: ModelData, folder: Path, *_: object, place: str | None) -> None:
         folder.mkdir(parents=True)
         (folder / "half").write_bytes(b"a")
         if data.uri.endswith("/full"):

@@ -41,7 +41,8 @@ def test_what_is_no_target_is_an_unknown_operation(header: str | None) -> None:
 def test_the_content_type_is_that_of_the_protocol() -> None:
     check_content_type("application/x-amz-json-1.1")
     check_content_type("Application/X-Amz-JSON-1.1; charset=utf-8")
-    for other in (None, "", "text/plain", "application/json", "application/x-amz-json-1.0"):
+    check_content_type("application/x-amz-json-1.0")
+    for other in (None, "", "text/plain", "application/json"):
         with pytest.raises(UnsupportedContentType):
             check_content_type(other)
 

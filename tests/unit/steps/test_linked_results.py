@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A result whose files get another link while it is read."""
     place: Path = write_model(tmp_path / "result", shards=1)
 
-    def linked(root: Path) -> Iterator[Found]:
-        found = list(walk(root))
+    def linked(root: Path, *roots: Any) -> Iterator[Found]:
+        found = list(walk(root, *roots))
         for file in found:
             elsewhere = tmp_path / "elsewhere" / file.path
             elsewhere.parent.mkdir(parents=True, exist_ok=True)
