@@ -135,7 +135,9 @@ def measure(
     write_files(record_file.parent, {"bench.json": report_bytes(report)})
     put_bench(record_file, report)
     lines = summary_lines(report)
-    lines += [f"not measured, it would outlast the job's step: {one} at a time" for one in skipped]
+    if skipped:
+        loads = ", ".join(map(str, skipped))
+        lines.append(f"not measured, beyond the time of the job's own step: {loads} at a time")
     if output_format == "json":
         print_json({"measured": True, "verdict": verdict(report), "loads": lines})
         note_lines(lines)
