@@ -71,7 +71,7 @@ def profile(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict
         "error_summary": _error_summary(load),
         **({"start_time": load.started} if load.started else {}),
         **({"end_time": load.ended} if load.ended else {}),
-        "packager": _own(report, variant, load),
+        "packager": own_fields(report, variant, load),
     }
 
 
@@ -194,7 +194,8 @@ def _own_metrics(load: BenchLoad) -> dict[str, Metric]:
     return found
 
 
-def _own(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict[str, Any]:
+def own_fields(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict[str, Any]:
+    """Return what stands below `packager` in another program's form of one load."""
     return {
         "version": report.packager_version,
         "machine": report.machine,

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from packager.bench.export import own_fields
 from packager.bench.request_metrics import CHUNK_LATENCY, ITL, LATENCY, MS, TOKENS, TTFT
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload, Metric
 from packager.core.bench_setup import BenchSetup
@@ -111,13 +112,9 @@ def report_of_vllm(document: Mapping[str, Any], name: str) -> BenchReport:
 
 def _own(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict[str, Any]:
     return {
-        "version": report.packager_version,
+        **own_fields(report, variant, load),
         "measured": report.measured,
-        "machine": report.machine,
         "workload": report.workload.model_dump(exclude_none=True),
-        "setup": variant.setup.model_dump(exclude_none=True),
-        "rounds": [one.model_dump(exclude_none=True) for one in load.rounds],
-        "notes": list(load.notes),
     }
 
 

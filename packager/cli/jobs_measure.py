@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,12 @@ from packager import wiring
 from packager.bench.asked import Asked
 from packager.bench.assemble import make_report
 from packager.bench.outputs import report_bytes, write_files
-from packager.bench.pool import ServerPool
 from packager.bench.report_html import bench_html
-from packager.bench.sending import Sender
 from packager.bench.session import Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.build import pipeline
 from packager.build.records import load_record, put_bench
-from packager.cli.bench_work import Work, make_work
+from packager.cli.bench_work import make_work
 from packager.cli.field_options import FiniteRange
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
@@ -241,36 +239,23 @@ def _measured(
         asked, RequestSpec(data=data), engine=cache(connect_engine), tokenizer=None,
         usd_per_hour=None, discount=0.0, deadline_s=_STARTED_S, catalog_file=None,
     )  # fmt: skip
-    sender = work.sender(threading.Event())
     results = Results()
     done: dict[int, float] = {}
     with work.open_pool(on_event) as pool:
+        session = partial(
+            Session, targets=targets, pool=pool, send=work.sender(threading.Event()),
+            results=results, on_event=on_event, meter=work.meter,
+        )  # fmt: skip
         if not pool.can_be_together(targets):
             # Each start would be paid again for each load: all of them in one go.
-            _session(targets, asked, pool, sender, work, results, on_event).measure()
+            session(asked=asked).measure()
             done = dict.fromkeys(LOADS, 0.0)
         while (load := loads_within(seconds, done)) is not None:
             begun = time.monotonic()
-            one = replace(asked, concurrency=(load,))
-            _session(targets, one, pool, sender, work, results, on_event).measure()
+            session(asked=replace(asked, concurrency=(load,))).measure()
             done[load] = time.monotonic() - begun
     report = make_report(targets, results, work.circumstances(targets))
     return report, [load for load in LOADS if load not in done]
-
-
-def _session(
-    targets: Sequence[BenchTarget],
-    asked: Asked,
-    pool: ServerPool,
-    sender: Sender,
-    work: Work,
-    results: Results,
-    on_event: Callable[[Any], None],
-) -> Session:
-    return Session(
-        targets=targets, asked=asked, pool=pool, send=sender, results=results,
-        on_event=on_event, meter=work.meter,
-    )  # fmt: skip
 
 
 def _left(request_file: Path, within: float | None) -> float:

@@ -6,14 +6,13 @@ notebook); those of the model as it was and of a base head are ours, for AWS has
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from packager.bench.export import json_bytes
 from packager.bench.tables import OUTPUT, TTFT, value
 from packager.bench.vllm_results import vllm_result
 from packager.core.bench import BenchReport, Compared
-from packager.core.text import hide_secrets
 from packager.core.units import percent
 
 State = Literal["original", "optimized", "no_eagle", "base_eagle", "trained_eagle"]
@@ -64,13 +63,13 @@ def result_files(report: BenchReport, page: str) -> dict[str, bytes]:
     for variant in report.variants:
         for load in variant.loads:
             name = f"benchmark_{variant.name}_conc{load.concurrency}.json"
-            found[name] = _json(vllm_result(report, variant, load))
+            found[name] = json_bytes(vllm_result(report, variant, load))
     return found
 
 
 def reason_file(reasons: Mapping[str, str]) -> dict[str, bytes]:
     """Return the file that says why states were not measured, by state; none without reasons."""
-    return {NOT_MEASURED: _json({"not_measured": reasons})} if reasons else {}
+    return {NOT_MEASURED: json_bytes({"not_measured": reasons})} if reasons else {}
 
 
 def failures(report: BenchReport) -> dict[str, str]:
@@ -130,7 +129,3 @@ def _change(one: Compared) -> str:
     if one.low is None or one.high is None:
         return told
     return f"{told}, 95 % between x{one.low:.2f} and x{one.high:.2f}"
-
-
-def _json(document: Mapping[str, Any]) -> bytes:
-    return hide_secrets(json.dumps(document, indent=2, allow_nan=False)).encode() + b"\n"
