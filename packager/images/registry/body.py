@@ -88,6 +88,10 @@ class BodyRequest:
         self.connection.sock.settimeout(timeout_s)
         return self.connection.getresponse()
 
+    def answers(self, timeout_s: float) -> bool:
+        """Wait for an answer to the head; return whether one has come, or the other side closed."""
+        return wait_for_read(self.connection.sock, timeout=timeout_s)
+
     def farewell(self) -> http.client.HTTPResponse:
         """The answer of a registry that takes no more."""
         self.connection.sock.settimeout(_FAREWELL_TIMEOUT_S)

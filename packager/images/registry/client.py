@@ -165,9 +165,9 @@ class RegistryClient(Exchange):
                     return ""
             raise
         stored = answer.headers.get("Docker-Content-Digest", "")
-        if is_doubtful(STORE_MANIFEST, answer.status, stored, digest) and not self._keeps_manifest(
-            repository, pointer, digest
-        ):
+        doubtful = is_doubtful(STORE_MANIFEST, answer.status, stored, digest)
+        doubtful = doubtful or self.kind_of(answer.url) == "storage"
+        if doubtful and not self._keeps_manifest(repository, pointer, digest):
             raise UnexpectedAnswer(
                 self.host, f"PUT manifest {pointer!r}", f"{answer.status}, and did not store it"
             )

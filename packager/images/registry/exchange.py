@@ -20,6 +20,7 @@ from packager.images.registry.failures import (
     UnexpectedAnswer,
     WriteRefused,
 )
+from packager.images.registry.moved_uploads import MovedUploads
 from packager.images.registry.origins import join_address, origin_of
 from packager.images.registry.reference import DOCKER_HUB
 from packager.images.registry.transport import (
@@ -53,6 +54,7 @@ class Exchange:
         self.host = host
         self.traits = traits
         self.forms = UploadForms(traits)
+        self.moved = MovedUploads()
         self.transport = transport or Transport()
         self._base = self.transport.base_url(_HUB_HOST if host == DOCKER_HUB else host)
         self._origin = origin_of(self._base)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from urllib.parse import SplitResult, urldefrag, urlencode, urljoin, urlsplit
+from urllib.parse import SplitResult, parse_qs, urldefrag, urlencode, urljoin, urlsplit
 
 from packager.core.values import dataclass
 
@@ -62,6 +62,8 @@ def is_loopback(host: str) -> bool:
 
 
 def commit_address(upload: str, digest: str) -> str:
-    """Return the URL that closes an upload under a digest."""
+    """Return the URL that closes an upload under a digest, which may be in it already."""
+    if parse_qs(urlsplit(upload).query).get("digest") == [digest]:
+        return upload
     separator = "&" if urlsplit(upload).query else "?"
     return f"{upload}{separator}{urlencode({'digest': digest})}"

@@ -391,7 +391,9 @@ class RegistrySink:
         upload = BlobUpload(
             self._client,
             repository,
-            address or self._client.start_upload(repository),
+            self._client.moved.take(repository, digest)
+            or address
+            or self._client.start_upload(repository),
             size,
             digest=digest,
             digest_first=digest_first,

@@ -1,8 +1,8 @@
 """HTTP requests with timeouts, retries and redirects; holds no credentials.
 
 HTTPS everywhere; plain HTTP only to loopback and to hosts that the user has
-named.  Neither the `Authorization` header nor a body follows a redirect to
-another origin.
+named.  Neither the `Authorization` header nor the body of a POST, which may hold
+a secret, follows a redirect to another origin; a manifest does.
 HTTP/1.1 only: large bodies suffer from HTTP/2's head-of-line blocking.
 """
 
@@ -50,7 +50,7 @@ TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
 _LONGEST_RETRY_AFTER_S = 60.0
-_REDIRECTS = 5
+_REDIRECTS = 10  # requests in a row, as of Go's client
 _POOL_CONNECTIONS = 8
 
 LONGEST_ERROR = 64 * 1024  # bytes of an answer that refuses
@@ -246,8 +246,8 @@ class Transport:
                 return answer
             target = join_address(url, location)
             moves = split_address(target) is None or origin_of(target) != origin_of(url)
-            if moves and body is not None:
-                return answer  # the body may hold a secret, too
+            if moves and method == "POST" and body is not None:
+                return answer  # to a token service: the body holds a secret, too
             answer.close()
             self.check(target, asked.authority)
             if moves:

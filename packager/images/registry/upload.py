@@ -24,8 +24,14 @@ from packager.images.oci import sha256
 from packager.images.registry.auth import push
 from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
 from packager.images.registry.client import COMMIT_TIMEOUT_S, RegistryClient
-from packager.images.registry.failures import ContentMismatch, RefusedBySize, ServiceLimited
+from packager.images.registry.failures import (
+    ContentMismatch,
+    RefusedBySize,
+    ServiceLimited,
+    UnexpectedAnswer,
+)
 from packager.images.registry.leniency import CLOSE_UPLOAD, SENT
+from packager.images.registry.moved_uploads import EARLY_S, MOST_MOVES, MOVED
 from packager.images.registry.origins import commit_address, origin_of
 from packager.images.registry.transport import ATTEMPTS, TRANSIENT, header_number, retry_after_s
 from packager.remote.refusals import find_refusal, read_error
@@ -83,6 +89,7 @@ class BlobUpload:
         self._request: BodyRequest | None = None
         self._kept: http.client.HTTPConnection | None = None  # for the next range
         self._authorization = ""
+        self._goes_on = False  # at another address, in the next try
 
     @property
     def sent(self) -> int:
@@ -131,8 +138,9 @@ class BlobUpload:
             if response is not None:
                 self._follow(response)
         self._drop_connections()
-        with suppress(Exception):
-            self._client.cancel_upload(self._repository, self._address)
+        if not self._goes_on:
+            with suppress(Exception):
+                self._client.cancel_upload(self._repository, self._address)
 
     def interrupt(self) -> None:
         """Abort a wait for the registry from another thread: the waiting call fails at once."""
@@ -174,8 +182,25 @@ class BlobUpload:
         self._on_sent(len(chunk))
 
     def _open(self, length: int | None) -> BodyRequest:
-        """Start a request. Its token is asked for now: later it could not be renewed."""
+        """Start a request; follow the redirect of a registry that has sent one before."""
         self._body_length = length
+        for _ in range(MOST_MOVES):
+            request = self._request = self._start(length)
+            if not self._client.moved.is_likely(self._address) or not request.answers(EARLY_S):
+                return request
+            try:
+                response = request.farewell()
+            except Failures as error:
+                raise self._broken(error) from error
+            target = self._moved_to(response)
+            if not target:
+                raise self._failure(response)
+            request.close()
+            self._address = target
+        raise UnexpectedAnswer(self._client.host, "an upload", f"more than {MOST_MOVES} redirects")
+
+    def _start(self, length: int | None) -> BodyRequest:
+        """Send the head of a request. Its token is asked for now: later it cannot be renewed."""
         url = self._address
         if self._form == "put":
             url = commit_address(url, self._digest)
@@ -190,7 +215,7 @@ class BlobUpload:
             headers["Authorization"] = self._authorization
         kept, self._kept = self._kept, None
         try:
-            self._request = BodyRequest(
+            return BodyRequest(
                 self._client.transport,
                 "PUT" if self._form == "put" else "PATCH",
                 url,
@@ -202,7 +227,14 @@ class BlobUpload:
             )
         except Failures as error:
             raise self._interrupted(_reason(error)) from error
-        return self._request
+
+    def _moved_to(self, response: http.client.HTTPResponse) -> str:
+        """Return where an answer sends the bytes that it did not take; "" where it does not."""
+        location = response.headers.get("Location")
+        if response.status not in MOVED or not location:
+            return ""
+        self._client.moved.add(self._address)
+        return self._client.resolve(self._address, location)
 
     def _end_patch(self, request: BodyRequest) -> None:
         """Wait until the registry has received the body, and store the URL to continue at."""
@@ -252,7 +284,8 @@ class BlobUpload:
             if not self._client.has_blob(self._repository, digest, self._sent):
                 raise self._broken(error) from error
             return
-        if response.status not in CLOSE_UPLOAD.taken:
+        is_moved = response.status in MOVED and "Location" in response.headers
+        if response.status not in CLOSE_UPLOAD.taken or is_moved:
             raise self._failure(response)
         stored = response.headers.get("Docker-Content-Digest", "")
         try:
@@ -285,6 +318,12 @@ class BlobUpload:
 
     def _failure(self, response: http.client.HTTPResponse) -> PackagerError:
         """What an answer that takes no bytes means: send again, or give up."""
+        try:
+            target = self._moved_to(response)
+        except PackagerError as error:
+            return error
+        if target:
+            return self._goes_on_at(target)
         body = b""
         with suppress(*Failures):
             body = read_answer(response)
@@ -314,6 +353,14 @@ class BlobUpload:
                 return self._interrupted(f"the registry answered {status}{error.shown}", wish_s)
         what = f"the bytes of an upload to {self._repository!r}"
         return self._client.failure(status, body, access, what, method=method, url=self._address)
+
+    def _goes_on_at(self, address: str) -> UploadInterrupted:
+        """Keep the address for the next try, unless bytes of this one are there already."""
+        if self._form != "ranges" or self._range_end == self._body_length:
+            self._goes_on = True
+            bound = self._digest if self._form == "put" else ""  # which stands in the address
+            self._client.moved.keep(self._repository, bound, address)
+        return self._interrupted("the registry wants its bytes at another address")
 
     def _broken(self, error: Exception) -> UploadInterrupted:
         """The connection broke while a body was under way, and nothing came that says why."""
@@ -355,7 +402,7 @@ def put_blob(
         upload = BlobUpload(
             client,
             repository,
-            client.start_upload(repository),
+            client.moved.take(repository, digest) or client.start_upload(repository),
             len(data),
             digest=digest,
             on_sent=on_sent,

@@ -63,6 +63,7 @@ class Rule:
 
     on: str  # `METHOD KIND`: ping, uploads, upload, blob, manifest, tags, referrers, token, api
     instead: bool = False  # nothing is done, and this is the answer
+    early: bool = False  # and it comes before the body is read
     lost: bool = False  # it is done, and the answer is lost
     storage: bool = False  # only at the storage host, else only at the registry
     containing: str = ""  # in the path
@@ -231,7 +232,9 @@ class _Handler(Handler):
             if self.rule:
                 self.rule.times -= 1
         if self.rule and self.rule.instead:
-            self._read_body()
+            self.close_connection = self.rule.early
+            if not self.rule.early:
+                self._read_body()
             return self.say(self.rule.status, {}, self.rule.body.encode())
         if match is None or self.kind == "api":
             return self.say(404)
