@@ -8,14 +8,16 @@ import io
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from packager.catalog.offer_file import Offer, OfferFileBroken, read_offer
 from packager.catalog.price_file import save_prices
+from packager.core.text import remember_user
 from packager.errors import NotFound, Unavailable, UsageError
 from packager.files.pipes import open_waiting
 from packager.version import __version__
@@ -86,7 +88,7 @@ def _open(source: str) -> Iterator[BinaryIO]:
             ) from error
         return
     _check_url(source)
-    request = urllib.request.Request(source, headers={"User-Agent": f"packager/{__version__}"})
+    request = _request(source)
     opener = urllib.request.build_opener(_NoRedirects)
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
@@ -100,6 +102,18 @@ def _open(source: str) -> Iterator[BinaryIO]:
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", error)
         raise Unavailable(f"cannot reach {where_shown(source)}: {reason}", hint=LATER) from error
+
+
+def _request(url: str) -> urllib.request.Request:
+    """Return a request for an address, whose user and password go in a header."""
+    parts = urlsplit(url)
+    headers = {"User-Agent": f"packager/{__version__}"}
+    if parts.username is not None:
+        remember_user(url)
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+    host = parts.netloc.rpartition("@")[2]
+    return urllib.request.Request(urlunsplit(parts._replace(netloc=host)), headers=headers)
 
 
 LATER = "try again later, or download the file elsewhere and name it with --from"

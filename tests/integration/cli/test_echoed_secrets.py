@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.cases import cases_of
-from tests.support.commandline import Packager
+from tests.support.commandline import TINY, Packager
 from tests.support.doubles.hostile import HostileServer, Request, reply
 from tests.support.spellings import spellings
 
@@ -72,6 +72,7 @@ def test_a_server_that_echoes_gets_no_secret_out(
             "url": server.url,
             "host": server.host,
             "named": server.url.replace("//", f"//user:{quote(secret, safe='')}@"),
+            "tiny": str(TINY),
             "kubeconfig": str(own_place / "kubeconfig"),
         }
         environment = {
