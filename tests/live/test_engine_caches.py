@@ -12,34 +12,12 @@ import pytest
 
 from packager.architectures.profile import make_profile
 from packager.sizing.kv_cache import find_groups, make_layout
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
 from tests.support.shapes import plain
 from tests.support.vllm_packages import python_3_11, unpacked_base
 from tests.unit.sizing.test_kv_cache import PAGING
 
-# Architectures of every kind: windows, latents, indexes, states, compression, mixtures of them.
-MODELS = [
-    "meta-llama/Meta-Llama-3.1-8B",
-    "google/gemma-3-27b-it",
-    "google/gemma-4-26B-A4B",
-    "google/gemma-3n-E4B-it",
-    "openai/gpt-oss-120b",
-    "XiaomiMiMo/MiMo-V2-Flash",
-    "meta-llama/Llama-4-Scout-17B-16E-Instruct",
-    "deepseek-ai/DeepSeek-V3",
-    "deepseek-ai/DeepSeek-V3.2",
-    "deepseek-ai/DeepSeek-V4-Flash",
-    "deepseek-ai/DeepSeek-V4-Pro",
-    "zai-org/GLM-5.2",
-    "MiniMaxAI/MiniMax-M2.5",
-    "MiniMaxAI/MiniMax-M3",
-    "Qwen/Qwen3-Next-80B-A3B-Instruct",
-    "Qwen/Qwen3.5-27B",
-    "moonshotai/Kimi-Linear-48B-A3B-Instruct",
-    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-    "ibm-granite/granite-4.0-h-small",
-    "LiquidAI/LFM2-8B-A1B",
-]
 BLOCK = 32  # tokens: vLLM counts one block more of a window that a request does not fill
 LENGTHS = [(8192, 8192), (131_072, 2048)]
 
@@ -53,7 +31,7 @@ def token_bytes(group: dict[str, Any]) -> int:
 def test_a_request_takes_what_vllm_counts() -> None:
     cases: list[dict[str, Any]] = []
     ours = []
-    for name in MODELS:
+    for name in read_tables(__file__)["models"]:
         profile, _ = make_profile(plain(name))
         layout = make_layout(profile, "nvidia", 1, 1, PAGING, element_bytes=2)
         groups = [asdict(group) for group in find_groups(profile)]

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.processes import run_python
+
+CASES = [pytest.param(row["case"], id=row["id"]) for row in read_tables(__file__)["cases"]]
 
 _AROUND = """
 import gc, io, signal, sys, time, weakref
@@ -29,69 +32,6 @@ except KeyboardInterrupt:
     sys.exit(130)
 sys.exit(7)
 """
-CASES = {
-    "plain": "def go(): hit()",
-    "file": """
-class File(io.RawIOBase):
-    def close(self):
-        hit()
-        super().close()
-def go(): File()
-""",
-    "whether a file is closed": """
-class File(io.RawIOBase):
-    @property
-    def closed(self):
-        hit()
-        return True
-def go(): File()
-""",
-    "a file below a file": """
-class Socket:
-    def close(self): hit()
-class File(io.RawIOBase):
-    def readable(self): return True
-    def close(self):
-        if not self.closed: Socket().close()
-        super().close()
-def go(): io.BufferedReader(File())
-""",
-    "destructor": """
-class Thing:
-    def __del__(self): hit()
-def go(): Thing()
-""",
-    "weak reference": """
-class Thing: pass
-def go():
-    thing = Thing()
-    weakref.finalize(thing, hit)
-""",
-    "garbage": """
-class Thing:
-    def __del__(self): hit()
-def go():
-    thing = Thing()
-    thing.itself = thing
-    del thing
-    gc.collect()
-""",
-    "generator": """
-def things():
-    try:
-        yield
-    finally:
-        hit()
-def go(): next(things())
-""",
-    "a file that closes for long": """
-class File(io.RawIOBase):
-    def close(self):
-        hit()
-        time.sleep(600)
-def go(): File().close()
-""",
-}
 
 
 def ended(case: str, status: int, name: str = "SIGINT") -> str:
@@ -101,7 +41,7 @@ def ended(case: str, status: int, name: str = "SIGINT") -> str:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_an_interrupt_ends_what_goes_on_wherever_it_comes(case: str, name: str) -> None:
     assert ended(case, 130, name) == ""
 

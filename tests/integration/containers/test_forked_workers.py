@@ -149,17 +149,7 @@ print({"above": above, "below": below, "status": child.exitcode})
     assert seen["status"] == 0
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        'os.environ["SET"] = "later"',
-        'del os.environ["TORCHINDUCTOR_COMPILE_THREADS"]',
-        'os.environ["TORCHINDUCTOR_CPP_DYNAMIC_THREADS"] = "0"',
-        'os.environ["LD_PRELOAD"] = ""',
-        'os.environ["OMP_NUM_THREADS"] = "1"',
-    ],
-    ids=["new", "gone", "other", "preload", "openmp"],
-)
+@cases("where_the_environment_may_have_been_read_it_is_spawned")
 def test_where_the_environment_may_have_been_read_it_is_spawned(program: Path, change: str) -> None:
     code = f"""
 {change}

@@ -17,7 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
+from tests.support.cases import cases_of
 from tests.support.workers import SERVING
+
+cases = cases_of(__file__)
+
 
 PROGRAM = SERVING / "vllm" / "sitecustomize.py"
 CALL = "arch_prctl(ARCH_REQ_XCOMP_PERM, 0x12"
@@ -107,15 +111,7 @@ def test_nothing_is_printed_and_nothing_fails(directory: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "import ctypes; ctypes.CDLL = None",
-        "import sys; sys.modules['ctypes'] = None",
-        "import os; os.uname = lambda: type('Machine', (), {'machine': 'aarch64'})",
-    ],
-    ids=["no-libc", "no-ctypes", "arm"],
-)
+@cases("a_start_without_what_it_needs_goes_on")
 def test_a_start_without_what_it_needs_goes_on(directory: Path, broken: str) -> None:
     program = f"{broken}\nimport importlib, sitecustomize\nimportlib.reload(sitecustomize)"
 

@@ -12,47 +12,8 @@ from tests.support.cases import read_tables
 from tests.support.places import SCRIPTS
 from tests.support.processes import run_python
 
-CODE = """
-DEPTH = 3
-
-
-def sign(x):
-    return 1 if x > 0 else -1
-
-
-def is_deep(x):
-    return x >= DEPTH
-
-
-def unused():
-    return [1]
-"""
-ENDLESS = """
-
-def wait(x):
-    while x:
-        break
-    return x
-"""
-TESTS = """
-from packager import signs
-from packager.signs import sign, is_deep
-
-
-def test_sign():
-    assert sign(3) == 1
-    assert sign(-1) == -1
-
-
-def test_depth():
-    assert is_deep(3)
-    assert not is_deep(2)
-"""
-WAITING = """
-
-def test_wait():
-    assert signs.wait(2) == 2
-"""
+PROJECT = read_tables(__file__)
+CODE, TESTS = PROJECT["code"], PROJECT["tests"]
 
 
 @pytest.fixture
@@ -84,8 +45,8 @@ def mutate(project: Path, *options: object) -> tuple[dict[str, object], str, str
 
 @pytest.mark.extended
 def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: Path) -> None:
-    (project / "packager/signs.py").write_text(CODE + ENDLESS)
-    (project / "tests/unit/test_signs.py").write_text(TESTS + WAITING)
+    (project / "packager/signs.py").write_text(CODE + PROJECT["endless"])
+    (project / "tests/unit/test_signs.py").write_text(TESTS + PROJECT["waiting"])
 
     last, _, _ = mutate(project, "--save", project / "before.json")
 
@@ -93,7 +54,7 @@ def test_tests_catch_what_they_see_and_a_second_run_has_nothing_to_do(project: P
     verdicts = {
         f"{row['line']}: {row['before']} -> {row['after']}": row["verdict"] for row in saved
     }
-    assert verdicts == read_tables(__file__)["verdicts"]
+    assert verdicts == PROJECT["verdicts"]
     assert last == {"mutants": 13, "caught": 9, "escaped": 2, "not covered": 2}
 
     again, _, messages = mutate(project)

@@ -27,7 +27,11 @@ from packager.engines.lmi.options import lmi_options
 from packager.engines.neuron.check import lmi_schema
 from packager.engines.schema import find_schema, shipped_versions
 from packager.errors import PlanRejected
+from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+
+cases = cases_of(__file__)
+
 
 Image = tuple[str, DeviceKind, str]  # family, kind of device, version
 ROOMY: dict[str, Any] = {"family": "vllm", "container_version": "0.27.1", "max_batch": 8}
@@ -93,30 +97,14 @@ def budget_of(**asked: Any) -> MemoryBudget:
     return plan_of(model_of(LLAMA_3_8B), "g6e.xlarge", **ROOMY, **asked).budget
 
 
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [
-        ({"kv-cache-dtype": "fp8"}, {"kv_dtype": "fp8"}),
-        ({"kv_cache_dtype": "fp8_e5m2"}, {"kv_dtype": "fp8"}),
-        ({"max-num-batched-tokens": "4096"}, {"max_prefill_tokens": 4096}),
-    ],
-)
+@cases("an_option_plans_as_the_request_of_the_same_meaning")
 def test_an_option_plans_as_the_request_of_the_same_meaning(
     options: dict[str, str], asked: dict[str, Any]
 ) -> None:
     assert budget_of(engine_options=options) == budget_of(**asked)
 
 
-@pytest.mark.parametrize(
-    ("options", "part", "change"),
-    [
-        ({"cpu-offload-gb": "4"}, "weights_bytes", -(4 << 30)),
-        # 32 layers × 16 × (4·4096 + 2·(32+8)·128 + 3·(4096+14336)) entries of 2 bytes
-        ({"enable-lora": "true"}, "weights_bytes", 32 * 16 * 81920 * 2),
-        ({"enable-lora": "true", "max-loras": "4"}, "weights_bytes", 4 * 32 * 16 * 81920 * 2),
-        ({"block-size": "64"}, "kv_block_tokens", 48),
-    ],
-)
+@cases("an_option_that_changes_memory_is_counted")
 def test_an_option_that_changes_memory_is_counted(
     options: dict[str, str], part: str, change: int
 ) -> None:
@@ -129,38 +117,16 @@ def test_graphs_take_nothing_where_they_are_off() -> None:
     assert eager.overhead_bytes < budget_of().overhead_bytes
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"quantization": "fp8"}, ["warning"]),
-        ({"attention-backend": "FLASHINFER"}, ["note"]),
-        ({"cpu-offload-gb": "4"}, ["note"]),
-        ({"kv-cache-dtype": "fp8"}, []),
-        ({"enable-prefix-caching": "true"}, []),
-        ({"seed": "1"}, []),
-    ],
-)
+@cases("what_is_not_counted_is_said")
 def test_what_is_not_counted_is_said(options: dict[str, str], said: list[str]) -> None:
     plan = plan_of(model_of(LLAMA_3_8B), "g6e.xlarge", **ROOMY, engine_options=options)
     assert [one.severity for one in plan.findings if one.code == "option-not-counted"] == said
 
 
 LMI: Image = ("lmi", "nvidia", "27")
-NXDI: Image = ("neuron", "neuron", "2.28.0")
 
 
-@pytest.mark.parametrize(
-    ("image", "name", "value", "said"),
-    [
-        (LMI, "mpi_mode", "true", ["warning"]),
-        (LMI, "max-batch-delay", "9", ["note"]),
-        (LMI, "tgi_compat", "true", []),
-        (NXDI, ADDITIONAL, '{"override_neuron_config": {"buckets": [9]}}', ["warning"]),
-        (NXDI, ADDITIONAL, '{"override_neuron_config": {"of_tomorrow": 1}}', ["warning"]),
-        (NXDI, ADDITIONAL, '{"override_neuron_config": {"qk_layernorm": 1}}', []),
-        (("neuron", "neuron", "3.3.6"), "CORS_ALLOW_ORIGIN", "*", []),
-    ],
-)
+@cases("options_of_an_image_s_own_are_classed")
 def test_options_of_an_image_s_own_are_classed(
     image: Image, name: str, value: str, said: list[str]
 ) -> None:
@@ -170,16 +136,7 @@ def test_options_of_an_image_s_own_are_classed(
     assert [one.severity for one in found] == said
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "owner"),
-    [
-        ("gpu-memory-utilization", "0.8", "--gpu-memory-utilization"),
-        ("max-model-len", "9", "--max-total-tokens"),
-        ("tensor-parallel-size", "4", "--tp-degree"),
-        ("max-num-seqs", "4", "--max-batch"),
-        ("dtype", "float16", "--dtype"),
-    ],
-)
+@cases("what_the_plan_decides_is_refused_with_its_own_option")
 def test_what_the_plan_decides_is_refused_with_its_own_option(
     name: str, value: str, owner: str
 ) -> None:

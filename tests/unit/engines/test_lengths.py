@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from packager.engines.lengths import CONFIG, judge_length, length_limit
+from tests.support.cases import cases_of
 from tests.support.places import DATA
+
+cases = cases_of(__file__)
+
 
 CASES = json.loads((DATA / "engines" / "length_cases.json").read_bytes())
 VERDICTS = json.loads((DATA / "engines" / "length_verdicts.json").read_bytes())
@@ -45,14 +49,7 @@ def test_an_engine_without_a_row_takes_what_the_model_states() -> None:
     assert length_limit("tgi", "3.3.6", {}, assumed_tokens=4096).tokens == 4096
 
 
-@pytest.mark.parametrize(
-    ("version", "environment", "codes"),
-    [
-        ("0.27.1", {}, []),
-        ("0.33.0", {}, ["shape-over-positions"]),
-        ("0.33.0", {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, []),
-    ],
-)
+@cases("a_configuration_with_overrides_is_judged_by_its_version_and_environment")
 def test_a_configuration_with_overrides_is_judged_by_its_version_and_environment(
     version: str, environment: dict[str, str], codes: list[str]
 ) -> None:

@@ -15,8 +15,12 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header
 from tests.support import heads
+from tests.support.cases import cases_of
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.headers import TINY, model_of
+
+cases = cases_of(__file__)
+
 
 HEAD = heads.eagle3(TINY, draft_vocab=1024)
 MODEL = model_of(TINY)
@@ -78,15 +82,7 @@ def test_a_map_larger_than_any_vocabulary_is_not_read(tmp_path: Path) -> None:
     assert read(replace(head, tensors=large)).d2t is None
 
 
-@pytest.mark.parametrize(
-    ("generation", "ends"),
-    [
-        ('{"eos_token_id": [2, 7]}', (2, 7)),
-        ('{"eos_token_id": 9}', (2, 9)),
-        ("{", (2,)),
-        ("[]", (2,)),
-    ],
-)
+@cases("ends_are_those_of_both_configurations")
 def test_ends_are_those_of_both_configurations(
     tmp_path: Path, generation: str, ends: tuple[int, ...]
 ) -> None:

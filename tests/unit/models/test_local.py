@@ -115,18 +115,7 @@ def test_links_into_a_trusted_root_are_taken_where_the_file_is_needed(
         refused(model, "leads out of")
 
 
-@pytest.mark.parametrize(
-    ("root", "said"),
-    [
-        ("/", "holds the whole file system"),
-        ("~", "holds a home directory"),
-        ("/proc/self", "is a link"),
-        ("/etc/ssl", "holds files of the system"),
-        ("/dev/null", "is not a directory"),
-        ("/no/such/place", "cannot be used: no such file"),
-        ("a\0b", "not a path"),
-    ],
-)
+@cases("places_of_a_system_or_a_person_are_no_trusted_roots")
 def test_places_of_a_system_or_a_person_are_no_trusted_roots(root: str, said: str) -> None:
     with pytest.raises((UsageError, NotFound), match=said):
         resolve_trust_roots([root])
@@ -176,13 +165,7 @@ def test_an_adapter_in_a_directory_of_its_own_is_packaged_and_not_counted(model:
     assert found.tensors == plain.tensors
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"quantization": {"group_size": 64, "bits": 4}}, "MLX"),
-        ({"quantization_config": {"quant_method": "exl2"}}, "ExLlama"),
-    ],
-)
+@cases("weights_of_other_engines_are_named")
 def test_weights_of_other_engines_are_named(model: Path, changes: Any, said: str) -> None:
     config = json.loads((model / "config.json").read_bytes())
     write_json(model / "config.json", config | changes)

@@ -23,10 +23,6 @@ def written(path: Path, *rows: Any) -> Path:
     return path
 
 
-def turn(role: str, letters: int) -> dict[str, str]:
-    return {"role": role, "content": "x" * letters}
-
-
 def lengths(found: Workload) -> tuple[int, int, int, int]:
     means = (found.input_tokens, found.output_tokens)
     return (*means, found.p95_input_tokens, found.p95_output_tokens)
@@ -41,15 +37,7 @@ def test_counts_that_a_row_states_are_taken(row: Any, tmp_path: Path) -> None:
     assert found.name == "1 requests of log.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({"prompt": "a" * 400, "completion": "b" * 81}, (100, 21)),
-        ({"messages": [turn("system", 40), turn("user", 40), turn("assistant", 20)]}, (20, 5)),
-        ({"prompt": "字" * 100, "completion": "x"}, (75, 1)),
-    ],
-    ids=["completions", "chat", "bytes-not-characters"],
-)
+@cases("texts_without_counts_are_reckoned_by_their_bytes")
 def test_texts_without_counts_are_reckoned_by_their_bytes(
     row: Any, expected: tuple[int, int], tmp_path: Path
 ) -> None:

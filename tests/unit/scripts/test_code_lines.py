@@ -4,50 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 
+cases = cases_of(__file__)
+
+
 code = load(SCRIPTS / "_code_lines.py")
-
-PLAIN = '''"""Say what is inside."""
-
-from __future__ import annotations
-
-import os  # a comment
-from packager.core import (
-    units,
-)
-
-
-# a comment
-def size(x: int) -> int:
-    """Return a size."""
-    from packager import errors
-
-    return sum(
-        # of all
-        (x, 1),
-    )  # 5 lines with the head
-
-
-class Wrong(errors.Base):
-    """Two lines
-    of words.
-    """
-
-    hint = 1
-'''
-STRINGS = '''import os
-TEXT = """a
-
-# no comment
-"""
-# a comment
-LONG = 1 + \\
-    2
-'''
 
 
 def read(root: Path, path: str, text: str) -> object:
@@ -56,30 +20,7 @@ def read(root: Path, path: str, text: str) -> object:
     return code.read_file(root, path)
 
 
-@pytest.mark.parametrize(
-    ("path", "text", "lines"),
-    [
-        (
-            "packager/core/a.py",
-            PLAIN,
-            [
-                *("def size(x: int) -> int:", "return sum(", "(x, 1),"),
-                *(")  # 5 lines with the head", "class Wrong(errors.Base):", "hint = 1"),
-            ],
-        ),
-        (
-            "tests/test_a.py",
-            STRINGS,
-            ['TEXT = """a', "", "# no comment", '"""', "LONG = 1 + \\", "2"],
-        ),
-        ("scripts/tool", "#!/usr/bin/env python3\nimport os\n\nrun()\n", ["run()"]),
-        ("scripts/start", "#!/bin/sh\n# why\n\nexec run\n", ["exec run"]),
-        ("packager/catalog/data/x.toml", "# source\n[a]\n\nb = 1\n", ["[a]", "b = 1"]),
-        ("templates/page.css", "a {\n\n  #b\n}\n", ["a {", "#b", "}"]),
-        ("tests/wrong.py", "def (", []),
-    ],
-    ids=["python", "strings", "python script", "shell", "data", "style sheet", "no syntax"],
-)
+@cases("lines_with_code_count_and_no_others")
 def test_lines_with_code_count_and_no_others(
     tmp_path: Path, path: str, text: str, lines: list[str]
 ) -> None:

@@ -53,15 +53,7 @@ def test_a_state_for_every_block_grows_with_the_request() -> None:
     assert kept.sequence_bytes == 0
 
 
-@pytest.mark.parametrize(
-    ("packs", "shares", "bytes"),
-    [
-        (True, True, 78 * 656 + 21 * 132),
-        (False, True, 78 * 576 + 21 * 132),
-        (False, False, 78 * 708),
-    ],
-    ids=["vLLM on Hopper", "vLLM on Blackwell", "SGLang"],
-)
+@cases("engines_keep_sparse_latents_in_their_own_ways")
 def test_engines_keep_sparse_latents_in_their_own_ways(
     packs: bool, shares: bool, bytes: int
 ) -> None:
