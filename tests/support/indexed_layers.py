@@ -8,6 +8,8 @@ import io
 import json
 import struct
 import tarfile
+from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import zstandard
@@ -24,9 +26,10 @@ _TYPES = {
 
 def estargz(tar: bytes, *, digest: str = "") -> Layer:
     """Return an eStargz layer: gzip members, the table as the tar's last file, a footer."""
-    table = _table(tar)
+    pieces = _pieces(tar[: -_padding(tar)], lambda piece: gzip.compress(piece, mtime=0))
+    front = b"".join(data for _, data in pieces)
+    table = _table(tar, pieces, ends=False)
     last = tars.tar_of(tars.file("stargz.index.json", table))
-    front = gzip.compress(tar[: -_padding(tar)], mtime=0)
     footer = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H2sH", 26, b"SG", 22)
     footer += b"%016xSTARGZ" % len(front) + b"\x01\0\0\xff\xff" + bytes(8)
     data = front + gzip.compress(last, mtime=0) + footer
@@ -37,7 +40,8 @@ def estargz(tar: bytes, *, digest: str = "") -> Layer:
 
 def zstd_chunked(tar: bytes, *, digest: str = "") -> Layer:
     """Return a zstd:chunked layer: frames, and the table in a frame that readers pass over."""
-    front, table = zstandard.compress(tar), _table(tar)
+    pieces = _pieces(tar, zstandard.compress)
+    front, table = b"".join(data for _, data in pieces), _table(tar, pieces, ends=True)
     packed = zstandard.compress(table)
     data = front + struct.pack("<II", 0x184D2A50, len(packed)) + packed
     name = "io.github.containers.zstd-chunked.manifest-"
@@ -47,14 +51,31 @@ def zstd_chunked(tar: bytes, *, digest: str = "") -> Layer:
     })  # fmt: skip
 
 
-def _table(tar: bytes) -> bytes:
+def _pieces(tar: bytes, pack: Callable[[bytes], bytes]) -> list[tuple[str, bytes]]:
+    """Return the tar in pieces that are packed alone: the content of each file, and the rest."""
+    found, at = [], 0
+    with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+        for member in (one for one in archive if one.isreg() and one.size):
+            found.append(("", pack(tar[at : member.offset_data])))
+            at = member.offset_data + member.size
+            found.append((member.name, pack(tar[member.offset_data : at])))
+    return [*found, ("", pack(tar[at:]))]
+
+
+def _table(tar: bytes, pieces: list[tuple[str, bytes]], *, ends: bool) -> bytes:
     entries: list[dict[str, Any]] = []
+    starts = accumulate((len(data) for _, data in pieces), initial=0)
+    places = {name: (at, at + len(data)) for at, (name, data) in zip(starts, pieces, strict=False)}
     with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
         for member in archive:
             row: dict[str, Any] = {"name": member.name, "type": _TYPES[member.type]}
             if member.type != tarfile.LNKTYPE:
                 row |= {"mode": member.mode, "uid": member.uid, "gid": member.gid}
                 row |= {"modtime": "1970-01-01T00:00:00Z", "size": member.size}
+            if member.name in places:
+                content = tar[member.offset_data : member.offset_data + member.size]
+                row |= {"offset": places[member.name][0], "digest": sha256(content)}
+                row |= {"endOffset": places[member.name][1]} if ends else {}
             if member.linkname:
                 row["linkName"] = member.linkname
             records = member.pax_headers.items()

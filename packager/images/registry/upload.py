@@ -320,8 +320,8 @@ class BlobUpload:
         """What an answer that takes no bytes means: send again, or give up."""
         try:
             target = self._moved_to(response)
-        except PackagerError as error:
-            return error
+        except PackagerError as unusable:
+            return unusable
         if target:
             return self._goes_on_at(target)
         body = b""

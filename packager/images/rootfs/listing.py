@@ -1,25 +1,31 @@
 """What one layer holds, by its tar's headers: the entries in their order, and as a document.
 
-Marks of removed files are entries like others here; `tree.py` applies them.  Attributes of a
-file that nobody asks for later (device numbers, nanoseconds) are not kept.
+Marks of removed files are entries like others here; `tree.py` applies them.  Of the files that say
+who users are, the content is kept, too; attributes of a file that nobody asks for later (device
+numbers, nanoseconds) are not.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from packager.core.units import MIB
 from packager.core.values import dataclass
 from packager.images.rootfs.node import Node, NodeKind, Path
 
-LISTING_FORMAT = 1
+LISTING_FORMAT = 2
 MAX_ENTRIES = 2**20  # of one layer; those of programs have 10,000 to 200,000
 MAX_TEXT = 64 * MIB  # bytes of names, targets and attributes of one layer
 _KINDS: tuple[NodeKind, ...] = ("file", "directory", "symlink", "character", "block", "fifo")
 _HARD_LINK = "link"
+_CONTENT = "content"  # of the file of the line before
+KEPT = frozenset({(b"etc", b"passwd"), (b"etc", b"group")})  # files whose content is kept
+MAX_KEPT = 256 * 1024
 _MARK, _OPAQUE = b".wh.", b".wh..wh..opq"
 
 Subtrees = frozenset[Path] | None  # paths that are looked at, with all below; None: everything
@@ -50,6 +56,14 @@ class ListingWriter:
         xattrs = [[_text(name), _text(value)] for name, value in node.xattrs]
         more = [_text(node.target), xattrs] if node.target or xattrs else []
         self._write([*row, node.mtime, *more])
+
+    def keeps(self, path: Path, node: Node) -> bool:
+        """Whether the content of a file that was just added is wanted."""
+        return path in KEPT and node.kind == "file" and node.size <= MAX_KEPT
+
+    def content(self, path: Path, data: bytes) -> None:
+        """Add the content of the file that was added last."""
+        self._write([_text(b"/".join(path)), _CONTENT, b64encode(data).decode()])
 
     def link(self, path: Path, target: Path) -> None:
         """Add another name of a file."""
@@ -85,7 +99,11 @@ def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[En
     beginnings = (b'["',) if wanted is None else _beginnings(wanted)
     shared: dict[bytes, bytes] = {}  # one object for equal names: directories repeat
     try:
-        return [_entry(json.loads(line), shared) for line in lines if line.startswith(beginnings)]
+        found: list[Entry] = []
+        for line in lines:
+            if line.startswith(beginnings):
+                _take(found, json.loads(line), shared)
+        return found
     except (TypeError, LookupError, AttributeError) as error:
         raise ValueError(f"a line of it is none: {error}") from error
 
@@ -122,6 +140,17 @@ def _beginnings(wanted: Iterable[Path]) -> tuple[bytes, ...]:
 def _spelled(path: Path) -> bytes:
     """Return the beginning of the line of a path."""
     return b"[" + json.dumps(_text(b"/".join(path)))[:-1].encode()
+
+
+def _take(found: list[Entry], row: list[Any], shared: dict[bytes, bytes]) -> None:
+    """Add the entry of a line, or what it says of the one before."""
+    if row[1] != _CONTENT:
+        found.append(_entry(row, shared))
+        return
+    last = found[-1]
+    if last.node is None or last.path != _parts(row[0], shared):
+        raise ValueError("it has the content of no file")
+    found[-1] = replace(last, node=replace(last.node, content=b64decode(row[2], validate=True)))
 
 
 def _entry(row: list[Any], shared: dict[bytes, bytes]) -> Entry:

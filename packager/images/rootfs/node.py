@@ -28,3 +28,4 @@ class Node:
     target: bytes = b""  # of a symbolic link
     device: tuple[int, int] = (0, 0)  # major and minor number
     xattrs: tuple[tuple[bytes, bytes], ...] = ()  # full names, sorted
+    content: bytes | None = None  # of the few small files that are looked into

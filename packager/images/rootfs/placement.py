@@ -18,6 +18,7 @@ from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.images.rootfs.node import Node, Path
 from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, Place, parts_of, show
+from packager.images.rootfs.users import Identity, NoSuchUser, find_identity
 from packager.images.tar import DEFAULT_DIRECTORY, DirectoryAttributes
 
 _MOUNTED = frozenset((b"proc", b"sys", b"dev"))  # by every container engine
@@ -98,7 +99,7 @@ def place_files(
                     directories[show(path)] = kept
     found += _check_files(base, tree, files, places)
     found += _check_volumes(base, tree, files, places)
-    found += _check_user(base, places)
+    found += _check_user(base, tree, places)
     found += _check_own(base, tree, own, _real_paths(files, places))
     hidden = {path.rpartition("/")[0] for path in below} & places.keys()
     found += _check_removed(base, tree, [places[directory] for directory in sorted(hidden)])
@@ -164,27 +165,58 @@ def _check_volumes(
                 break
 
 
-def _check_user(base: BaseImage, places: Mapping[str, Place]) -> Iterator[Finding]:
+def _check_user(base: BaseImage, tree: FileTree, places: Mapping[str, Place]) -> Iterator[Finding]:
     """Check that the base's user may enter the directories that it has and our files lie in."""
-    user = str((base.config.get("config") or {}).get("User") or "").partition(":")[0]
-    if user in ("", "0", "root"):
+    user = str((base.config.get("config") or {}).get("User") or "")
+    if user.partition(":")[0] in ("", "0", "root"):
+        return
+    passwd, group = _content(tree, "/etc/passwd"), _content(tree, "/etc/group")
+    if not tree.root.names:
+        return  # nothing was read of it
+    try:
+        who = find_identity(user, passwd, group)
+    except NoSuchUser as error:
+        yield Finding(
+            "error",
+            "base-user",
+            f"base image {base.reference!r} runs as user {escape(user)!r}, and "
+            f"{escape(str(error))}: no container would start",
+            _ANOTHER,
+        )
         return
     for place in places.values():
         for path, here in (*place.above, (place.path, place.found)):
-            if not isinstance(here, Directory) or here.node.mode & 0o001:
+            if not isinstance(here, Directory) or _may_enter(who, here.node):
                 continue
             node = here.node
-            if user == str(node.uid) and node.mode & 0o100:
-                continue
-            is_sure = user.isdigit() and not node.mode & 0o010
             yield Finding(
-                "error" if is_sure else "warning",
+                "error" if who else "warning",
                 "base-user",
                 f"base image {base.reference!r} runs as user {escape(user)!r}, and its directory "
                 f"{escape(show(path))!r} has mode {node.mode:04o} and owner {node.uid}:{node.gid}"
-                + ("" if is_sure else ", which may keep it from the model"),
+                + ("" if who else ", which may keep it from the model"),
                 "name a base whose user may enter it",
             )
+
+
+def _may_enter(who: Identity | None, node: Node) -> bool:
+    """Whether a user may enter a directory; of one who is not known, whether everybody may."""
+    if who is None:
+        return bool(node.mode & 0o001)
+    if who.uid == 0:
+        return True
+    if who.uid == node.uid:
+        return bool(node.mode & 0o100)
+    return bool(node.mode & (0o010 if node.gid in who.groups else 0o001))
+
+
+def _content(tree: FileTree, path: str) -> bytes | None:
+    """Return the content of one of the files that are looked into; None where it is not known."""
+    try:
+        found = tree.locate(parts_of(path)).found
+    except PathBlocked:
+        return b""
+    return found.content if isinstance(found, Node) else b""
 
 
 def _check_own(

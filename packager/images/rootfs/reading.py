@@ -152,7 +152,7 @@ class LayerReader:
         """Read a layer as a stream; compare both of its digests."""
         travelling, content = hashlib.sha256(), hashlib.sha256()
         found = ListingWriter(_name_of(layer))
-        reader = TarReader(found, sparse=True)
+        reader = TarReader(found, sparse=True, contents=found)
         arriving = self._arriving(layer, travelling)
         packed = is_compressed(layer.media_type)
         try:
@@ -242,7 +242,7 @@ def _headers_of_file(layer: Layer, name: str, place: FileRange) -> bytes:
 def _read_headers(layer: Layer, name: str, read: ReadRange) -> bytes:
     """Return the listing of a tar by its headers, passing over what is between them."""
     found, size, at = ListingWriter(name), layer.blob.size, 0
-    reader = TarReader(found, sparse=True)
+    reader = TarReader(found, sparse=True, contents=found)
     try:
         while at < size and (piece := read(at, min(_WINDOW, size - at))):
             reader.feed(piece)

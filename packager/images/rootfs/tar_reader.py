@@ -49,13 +49,31 @@ class Receiver(Protocol):
         ...
 
 
+class ContentReceiver(Protocol):
+    """Receives the content of some files, after their entries."""
+
+    def keeps(self, path: Path, node: Node) -> bool:
+        """Whether the content of a file that was just added is wanted."""
+        ...
+
+    def content(self, path: Path, data: bytes) -> None:
+        """Take the content of the file that was added last."""
+        ...
+
+
 class TarReader:
     """Takes an uncompressed tar in order, in pieces of any size; passes its entries on.
 
     Sparse files, whose data are not the file's bytes, are refused unless `sparse` is set.
     """
 
-    def __init__(self, receiver: Receiver, *, sparse: bool = False) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        *,
+        sparse: bool = False,
+        contents: ContentReceiver | None = None,
+    ) -> None:
         self._position = 0  # bytes that have passed
         self._wanted = BLOCK  # bytes of the header or extension that is being collected
         self._collected = bytearray()
@@ -68,6 +86,9 @@ class TarReader:
         self._takes_sparse = sparse
         self._map: TarHeader | None = None  # of a sparse file, whose map goes on
         self._map_blocks = 0
+        self._contents = contents
+        self._kept: tuple[Path, int] | None = None  # the file whose content is collected, its size
+        self._kept_data = bytearray()
 
     def feed(self, data: bytes | memoryview) -> None:
         """Read the next bytes."""
@@ -79,6 +100,8 @@ class TarReader:
             if self._content:
                 count = min(self._content, len(view))
                 self._content -= count
+                if self._kept is not None:
+                    self._keep(*self._kept, view[:count])
             else:
                 count = min(self._wanted - len(self._collected), len(view))
                 self._collected += view[:count]
@@ -90,7 +113,7 @@ class TarReader:
     @property
     def skippable(self) -> int:
         """Bytes of content that come next: `skip` may pass over them."""
-        return self._content
+        return self._content if self._kept is None else 0
 
     def skip(self, length: int) -> None:
         """Pass over bytes of content that are not at hand."""
@@ -110,6 +133,13 @@ class TarReader:
     @property
     def _is_ended(self) -> bool:
         return self._zeros == 2
+
+    def _keep(self, path: Path, size: int, data: memoryview) -> None:
+        self._kept_data += data
+        if not self._content and self._contents is not None:
+            self._contents.content(path, bytes(self._kept_data[:size]))
+            self._kept = None
+            self._kept_data.clear()
 
     def _take(self) -> None:
         block = bytes(self._collected)
@@ -205,6 +235,10 @@ class TarReader:
         )
         self._receiver.add(path, node)
         self._content = -(-stored // BLOCK) * BLOCK
+        if self._contents is not None and not is_sparse and self._contents.keeps(path, node):
+            self._kept = path, size
+            if not size:
+                self._keep(path, size, memoryview(b""))
 
 
 def path_of(name: bytes) -> Path:

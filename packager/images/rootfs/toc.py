@@ -46,9 +46,9 @@ def read_toc(layer: Layer, name: str, read: ReadRange) -> bytes | None:
         if ESTARGZ_DIGEST in names:
             table = _estargz(layer.blob.size, read)
             _compare(table, names[ESTARGZ_DIGEST])
-            return _listing(name, table)
+            return _listing(name, table, read)
         if CHUNKED_POSITION in names and CHUNKED_DIGEST in names:
-            return _listing(name, _chunked(layer, read))
+            return _listing(name, _chunked(layer, read), read)
     return None
 
 
@@ -85,18 +85,18 @@ def _chunked(layer: Layer, read: ReadRange) -> bytes:
     return table
 
 
-def _listing(name: str, table: bytes) -> bytes:
+def _listing(name: str, table: bytes, read: ReadRange) -> bytes:
     document = json.loads(table)
     if document["version"] != 1:
         raise ValueError("its table is of an unknown version")
     found = ListingWriter(name)
     for row in document["entries"]:
         if row["type"] != "chunk":  # a part of the file before it
-            _take(found, row)
+            _take(found, row, read)
     return found.document()
 
 
-def _take(found: ListingWriter, row: Mapping[str, Any]) -> None:
+def _take(found: ListingWriter, row: Mapping[str, Any], read: ReadRange) -> None:
     path = path_of(row["name"].encode("utf-8", "surrogateescape"))
     link = row.get("linkName", "").encode("utf-8", "surrogateescape")
     if row["type"] == "hardlink":
@@ -117,6 +117,28 @@ def _take(found: ListingWriter, row: Mapping[str, Any]) -> None:
         ),
     )
     found.add(path, node)
+    if found.keeps(path, node):
+        with suppress(ValueError, TypeError, LookupError, zlib.error):  # then it is not known
+            found.content(path, _content(row, node.size, read))
+
+
+def _content(row: Mapping[str, Any], size: int, read: ReadRange) -> bytes:
+    """Return the content of a small file, which lies in one piece; its digest is in the table."""
+    if not size:
+        return b""
+    start = int(row["offset"])
+    if "endOffset" in row:  # zstd:chunked's
+        import zstandard
+
+        packed = read(start, min(int(row["endOffset"]) - start, 2 * size + BLOCK))
+        try:
+            data = zstandard.ZstdDecompressor().decompressobj().decompress(packed)[:size]
+        except zstandard.ZstdError as error:
+            raise ValueError(str(error)) from error
+    else:
+        data = zlib.decompressobj(wbits=31).decompress(read(start, 2 * size + BLOCK), size)
+    _compare(data, row["digest"])
+    return data
 
 
 def _seconds(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,11 +14,13 @@ from packager.core.image import Blob, FileRange, Layer
 from packager.images.blobs import BlobReader
 from packager.images.oci import sha256
 from packager.images.rootfs import listing
+from packager.images.rootfs import store as store_module
 from packager.images.rootfs.node import Node
 from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tree import Directory, FileTree, ImageFiles, parts_of, show
 from packager.images.rootfs.unpacking import LayerBroken
+from packager.images.rootfs.users import Identity, NoSuchUser, find_identity
 from tests.support.cases import cases_of
 from tests.support.indexed_layers import estargz, zstd_chunked
 from tests.support.made_layers import layer_of
@@ -38,6 +41,7 @@ cases = cases_of(__file__)
 TAR = tar_of(
     directory("opt", mode=0o1777, uid=5, gid=6),
     *(file("opt/a", b"x" * 700), hard_link("opt/b", "opt/a"), symlink("opt/l", "/etc\n\xff")),
+    *(file("etc/passwd", b"app:x:1000:5::/:/bin/sh\n"), file("etc/group")),
     *(file("opt/.wh.gone"), entry("opt/p", b"6"), file("opt/" + "n" * 200)),
     format=1,
 )
@@ -73,6 +77,8 @@ def test_a_layer_is_read_once(packing: str, tmp_path: Path) -> None:
 
     assert found["/opt"] == Node(kind="directory", mode=0o1777, uid=5, gid=6)
     assert found["/opt/b"] == found["/opt/a"] == Node(kind="file", mode=0o644, size=700)
+    assert found["/etc/passwd"].content == b"app:x:1000:5::/:/bin/sh\n"
+    assert found["/etc/group"].content == b""
     assert found["/opt/l"].target == "/etc\n\xff".encode()
     assert "/opt/.wh.gone" not in found
     assert seen(LayerReader(unreadable, store).tree_of("base", [layer, layer])) == found
@@ -82,7 +88,7 @@ def test_a_layer_is_read_once(packing: str, tmp_path: Path) -> None:
 def test_a_damaged_listing_is_read_again(start: int, end: int, more: str, tmp_path: Path) -> None:
     layer, store = layer_of(TAR, "gzip"), ListingStore(tmp_path)
     whole = seen(read(layer, store=store))
-    (place,) = (tmp_path / "v1").iterdir()
+    (place,) = (tmp_path / "v2").iterdir()
     document = place.read_bytes()
     place.write_bytes(document[start:end] + more.encode())
 
@@ -93,7 +99,7 @@ def test_a_damaged_listing_is_read_again(start: int, end: int, more: str, tmp_pa
 def test_the_listing_of_another_layer_is_none(tmp_path: Path) -> None:
     one, other, store = layer_of(TAR), layer_of(ENDED), ListingStore(tmp_path)
     read(one, store=store)
-    (place,) = (tmp_path / "v1").iterdir()
+    (place,) = (tmp_path / "v2").iterdir()
     place.rename(place.with_name(other.digest.removeprefix("sha256:")))
 
     assert [*seen(read(other, store=store))] == ["/"]
@@ -190,6 +196,36 @@ def test_counts_and_names_are_bounded(
 
     with pytest.raises(LayerBroken, match="more than"):
         read(layer_of(TAR))
+
+
+@cases("users", passwd=None, group=None, who=None, missing="")
+def test_a_user_is_who_engines_find(
+    user: str, passwd: str | None, group: str | None, who: list[int] | None, missing: str
+) -> None:
+    files = [None if text is None else text.encode() for text in (passwd, group)]
+    if missing:
+        with pytest.raises(NoSuchUser, match=missing):
+            find_identity(user, *files)
+        return
+
+    assert find_identity(user, *files) == (Identity(who[0], frozenset(who[1:])) if who else None)
+
+
+def test_what_killed_writers_left_goes_with_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MAX_BYTES", 300)
+    store = ListingStore(tmp_path)
+    store.put("a", b"a" * 100)
+    left = tmp_path / "v2" / ".listing.left"
+    left.write_bytes(b"x" * 100)
+    os.utime(left, (1, 1))
+
+    for name in "bcd":
+        store.put(name, name.encode() * 100)
+
+    assert not left.exists()
+    assert [store.get(name) is not None for name in "abcd"] == [False, True, True, True]
 
 
 def test_deep_names_take_no_time() -> None:
