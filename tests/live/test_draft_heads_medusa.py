@@ -242,72 +242,6 @@ print(json.dumps([one / places for one in hits]))
 """
 
 
-def test_positions_are_found_among_files_that_may_hold_none(
-    tmp_path: Path, training_python: Path
-) -> None:
-    found = told(training_python, PIECES.format(place=str(tmp_path)))
-
-    assert found == {
-        "followers": [2, 1, 0, 3, 2, 1, 0],
-        "taken": [[1, 0.0], [3, 2.0], [4, 3.0]],
-        "batches": [3, 2],
-        "none": 0,
-    }
-
-
-PIECES = """
-from pathlib import Path
-from keeping import keep_tensors
-from states import States, followers
-
-def piece(number, labels):
-    hidden = torch.tensor(labels, dtype=torch.float).reshape(-1, 1) - 1
-    held = torch.tensor(labels, dtype=torch.int32).reshape(-1, 1)
-    return keep_tensors(Path({place!r}), number, {{"hidden": hidden, "labels": held}})
-
-files = [piece(number, labels) for number, labels in enumerate([[], [1, 2], [], [3, 4, 5], []])]
-states = States(files)
-taken = states.take(torch.tensor([3, 0, 2]))
-print(json.dumps({{
-    "followers": followers([False, True, True, False, True, True, True]),
-    "taken": torch.cat((taken.labels, taken.hidden), 1).tolist(),
-    "batches": [len(batch.labels) for batch in states.batches(3)],
-    "none": len(States(files[:1])),
-}}))
-"""
-
-
-def test_a_piece_of_other_work_is_not_taken(tmp_path: Path, training_python: Path) -> None:
-    found = told(training_python, OTHERS.format(place=str(tmp_path)))
-
-    assert found == {"own": True, "spoilt": False, "jobs": False, "places": False, "numbers": False}
-
-
-OTHERS = """
-import shutil
-from pathlib import Path
-from keeping import keep_tensors, kept_tensors
-
-def taken(job, what, number=7):
-    place = Path({place!r}) / job / what
-    place.mkdir(parents=True, exist_ok=True)
-    shutil.copy(own, place / own.name.replace("000007", f"{{number:06}}"))
-    return kept_tensors(place, number) is not None
-
-place = Path({place!r}) / "job" / "training"
-place.mkdir(parents=True)
-own = keep_tensors(place, 7, {{"hidden": torch.ones(2)}})
-result = {{
-    "jobs": taken("another", "training"),
-    "places": taken("job", "held-out"),
-    "numbers": taken("job", "training", 8),
-    "own": kept_tensors(place, 7) == own,
-}}
-own.write_bytes(own.read_bytes()[:-1] + bytes(1))
-print(json.dumps({{**result, "spoilt": kept_tensors(place, 7) is not None}}))
-"""
-
-
 def test_a_training_that_is_killed_again_and_again_gives_the_same_bytes(
     trained: Training, own: dict[str, Path], started: Start
 ) -> None:
@@ -378,19 +312,6 @@ def test_a_model_that_lacks_a_tensor_is_refused(
 
     assert result["error"]["class"] == "bad-input"
     assert "the model lacks 1 tensors, such as 'model.norm.weight'" in result["error"]["message"]
-
-
-def test_nothing_held_out_is_refused(
-    tmp_path: Path, inputs: dict[str, Path], started: Start
-) -> None:
-    samples = tmp_path / "samples"
-    shutil.copytree(inputs["samples"], samples)
-    (samples / "held-out.jsonl").write_text("")
-
-    result = started("alone").run(ANSWERS, {**inputs, "samples": samples})
-
-    assert result["error"]["class"] == "rejected"
-    assert "held-out" in result["error"]["message"]
 
 
 def test_heads_that_do_not_fit_are_refused(

@@ -189,14 +189,6 @@ def test_a_healed_blob_is_not_deleted_by_who_saw_the_bad_one(place: Place, tmp_p
     assert place.read(key) == TENSORS
 
 
-def test_a_publisher_replaces_a_broken_entry_unread(place: Place, tmp_path: Path) -> None:
-    published(place.store(), tmp_path / "a", CHECKPOINT)
-    InBucket(place).change_entry(b"{")
-
-    published(place.store(), tmp_path / "b", CHECKPOINT)
-    assert extracted(place.store(), CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
-
-
 def test_a_blob_is_no_larger_than_its_entry_says(place: Place, tmp_path: Path) -> None:
     """Not a byte of it is written: the size stands in the answer's head."""
     published(place.store(), tmp_path / "a", CHECKPOINT)
@@ -361,13 +353,6 @@ def test_a_lost_answer_is_no_second_entry(place: Place, proxy: FaultProxy, tmp_p
 
     assert proxy.faults[0].hits == 1
     assert [seen.status for seen in proxy.requests("PUT", "/ac/")] == [0, 412]
-
-
-def test_a_blob_with_a_lost_answer_is_sent(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:
-    store = through(place, proxy, Fault("drop", method="PUT", path="/cas/", times=3))
-
-    published(store, tmp_path / "a", CHECKPOINT)
-    assert extracted(place.store(), CHECKPOINT, tmp_path / "out") == files_of(b"tensors")
 
 
 def test_a_lost_answer_is_no_second_upload(place: Place, proxy: FaultProxy, tmp_path: Path) -> None:

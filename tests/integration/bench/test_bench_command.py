@@ -107,13 +107,6 @@ def test_a_directory_suits_every_reader(bench: Packager, tmp_path: Path, one: Ll
     assert [load.concurrency for load in alone.loads] == [1, 2]
 
 
-def test_one_load_fits_sagemakers_archive(bench: Packager, tmp_path: Path, one: LlmDouble) -> None:
-    bench(one.url, *FEW, "--concurrency", "2", "--output", "output.tar.gz")
-
-    with tarfile.open(tmp_path / "output.tar.gz") as tar:
-        assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
-
-
 def test_a_search_ends_at_the_boundary(bench: Packager, tmp_path: Path, one: LlmDouble) -> None:
     """Every load is within a minute: the search ends where it may not go on."""
     done = bench(

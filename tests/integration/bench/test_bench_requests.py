@@ -54,17 +54,6 @@ def test_no_load_round_or_warm_up_sends_a_prompt_again(bench: Bench, server: Llm
     assert (len(begins), len(set(begins))) == (28, 28)
 
 
-def test_a_second_run_of_the_same_seed_sends_the_same_requests(bench: Bench) -> None:
-    sent = []
-    for seed in ("3", "3", "4"):
-        with LlmDouble(QUICK) as double:
-            words = ("--workload", "multi_turn_chat", "--requests", "3", "--concurrency", "1")
-            bench(double.url, *words, "--output-tokens", "2", "--seed", seed)
-            sent.append([one.body["messages"] for one in asked(double)])
-
-    assert sent[0] == sent[1] != sent[2]
-
-
 def test_own_requests_arrive_as_recorded(bench: Bench, server: LlmDouble, tmp_path: Path) -> None:
     rows = [{"prompt": f"Question {number}?", "completion": "Yes."} for number in range(12)]
     data = tmp_path / "own.jsonl"
@@ -90,18 +79,6 @@ def test_options_win_over_a_specification_of_sagemaker(bench: Bench, server: Llm
     assert {(one["max_tokens"], one["min_tokens"], one["top_k"]) for one in bodies} == {(4, 4, 5)}
     assert len({one["messages"][0]["content"] for one in bodies}) == 1
     assert len({one["messages"][1]["content"] for one in bodies}) == 6
-
-
-def test_a_file_of_requests_gives_lengths(bench: Bench, server: LlmDouble, tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    rows = [{"input_tokens": 40 * number, "output_tokens": number} for number in (1, 2, 3)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    counts = ("--requests", "3", "--concurrency", "1", "--warm-up", "0")
-    bench(server.url, "--workload", str(path), *counts)
-
-    found = sorted((one.body["max_tokens"], one.prompt_tokens) for one in asked(server))
-    assert [answer for answer, _ in found] == [1, 2, 3]
-    assert all(abs(tokens - 40 * answer) <= 3 for answer, tokens in found)
 
 
 @pytest.mark.parametrize(("counts", "notes"), [(True, 0), (False, 1)])

@@ -140,17 +140,3 @@ def test_a_size_that_is_none_is_refused(packager: Packager, model: Path, size: s
     done = packager(*BUILD, "--model", str(model), "--max-layer-size", size, "--dry-run", status=2)
 
     assert "max_layer_size" in done.err
-
-
-def test_a_file_that_changes_between_its_shards_stops_the_build(tmp_path: Path) -> None:
-    from packager.core.image import Blob, FileRange
-    from packager.images.blobs import BlobReader, SourceChanged
-
-    path = tmp_path / "w"
-    path.write_bytes(bytes(1000))
-    reader = BlobReader()
-    reader.read(Blob((FileRange(path=str(path), offset=0, length=500),)))
-    path.write_bytes(b"x" * 1000)
-
-    with pytest.raises(SourceChanged):
-        reader.read(Blob((FileRange(path=str(path), offset=500, length=500),)))

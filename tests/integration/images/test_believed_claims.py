@@ -16,7 +16,7 @@ from packager.core.image import ImageSpec, RemoteRange, Written
 from packager.images import known
 from packager.images.blobs import BlobReader
 from packager.images.claim_key import ClaimKeys
-from packager.images.claims import MEDIA_CLAIMS, Claim, ClaimKey, read_claims, write_claims
+from packager.images.claims import MEDIA_CLAIMS, Claim, ClaimKey, write_claims
 from packager.images.digest_index import DigestIndex
 from packager.images.registry import claims
 from packager.images.registry.sink import RegistrySink
@@ -201,14 +201,6 @@ def test_a_machine_with_the_key_reads_no_weights(place: Place, machine: MachineO
     assert believed(place.first) == ["", "", ""]
 
 
-def test_claims_are_for_the_repository_they_were_written_to(place: Place) -> None:
-    [document] = place.documents()
-
-    found = read_claims(document)
-    assert (found.repository, found.key_id) == (place.name, KEY.id)
-    assert set(found.claims) == set(place.claims)
-
-
 def test_a_second_build_writes_no_second_claim(place: Place, machine: MachineOf) -> None:
     place.registry.seen.clear()
 
@@ -306,16 +298,6 @@ def test_large_streams_are_not_fetched_twice_where_the_registry_says_they_differ
 
     assert sorted(hub.fetched) == ["one", "two"]
     assert fresh.sent > 2 * SIZE
-
-
-def test_other_settings_are_claimed_too(place: Place, machine: MachineOf, shards: Shards) -> None:
-    """The first image may be deleted, and its claims with it."""
-    fresh = machine()
-
-    place.written_by(fresh, image_of(shards, b"other"), "2")
-
-    assert fresh.reader.bytes_read == 0
-    assert place.documents("2") == place.documents("1")
 
 
 @pytest.mark.parametrize(

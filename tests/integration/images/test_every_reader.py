@@ -29,7 +29,6 @@ from packager.core.recipe import Step, StepInput
 from packager.images.archive.sink import ArchiveUpload
 from packager.images.blobs import BlobReader
 from packager.images.compression import _samples, is_worth_it
-from packager.images.daemon.base import DockerBase
 from packager.images.digest_index import DigestIndex
 from packager.images.oci import seal as seal_image
 from packager.images.opened import open_layout
@@ -38,7 +37,6 @@ from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
 from packager.images.target import layout_of, parse_layout_target, parse_target
 from packager.images.tee import write_image
-from packager.models.hub import HubSource
 from packager.models.hub_headers import HubHeaders
 from packager.models.hub_stream import HubStreamSource
 from packager.models.pinning import pin_files
@@ -65,7 +63,6 @@ from tests.support.made_images import (
     tar_layer,
     whole,
 )
-from tests.unit.images.test_docker import SavingEngine, docker_20, docker_25
 
 pytestmark = pytest.mark.extended
 
@@ -218,16 +215,6 @@ def test_the_embedded_registry_gives_an_engine_the_packaged_bytes(file: Path, da
         assert b"".join(pulled) == b"head" + data + b"tail"
 
 
-@pytest.mark.parametrize("save", [docker_20, docker_25], ids=["Docker 20", "Docker 25"])
-def test_a_base_of_an_engine_is_what_it_saved(data: bytes, tmp_path: Path, save: Any) -> None:
-    engine = SavingEngine(save(data, b"other layer"))
-    source = DockerBase(cache_dir=tmp_path / "bases", connect=lambda: engine)
-
-    base = source.facts(parse_target("docker:base:1"), Platform())
-
-    assert [BlobReader().read(layer.blob) for layer in base.layers] == [data, b"other layer"]
-
-
 def test_an_archive_for_an_engine_holds_the_packaged_bytes(file: Path, data: bytes) -> None:
     """Chunks wait in a queue there while the next ones are read."""
     received: list[bytes] = []
@@ -280,16 +267,6 @@ def test_a_hub_gives_the_published_bytes(data: bytes, tmp_path: Path, ranges: bo
         reader = BlobReader([HubReader(endpoint=hub.url, token=hub.token, sleep=lambda s: None)])
         for path, content in files_of(found).items():
             check_gives(reader, Blob((content,)), (model / path).read_bytes(), path)
-
-
-def test_a_hub_s_download_is_the_published_model(data: bytes, tmp_path: Path) -> None:
-    model = remote_model(tmp_path, data)
-    with FakeHub() as hub:
-        hub.add("org/name", model)
-        source = HubSource(endpoint=hub.url, cache_dir=tmp_path / "cache", token=hub.token)
-        for file in source.facts(parse_model_reference("org/name")).files:
-            assert isinstance(file.content, FileRange)
-            assert BlobReader().read(Blob((file.content,))) == (model / file.path).read_bytes()
 
 
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "whole files only"])

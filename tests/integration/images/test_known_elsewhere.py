@@ -109,15 +109,6 @@ def test_a_layer_alike_of_other_content_is_sent(host: str, tmp_path: Path) -> No
     assert machine(tmp_path, "two", b"b").push(target).bytes_sent > SIZE
 
 
-def test_a_second_repository_mounts(host: str, tmp_path: Path) -> None:
-    one = machine(tmp_path, "one", named=False)
-    one.push(f"{host}/{repository(tmp_path, 'model')}:1")
-
-    second = one.push(f"{host}/{repository(tmp_path, 'other')}:1")
-
-    assert second.bytes_sent < 2_000  # the configuration
-
-
 def test_a_blob_that_went_elsewhere_is_looked_for_in_the_next_place(tmp_path: Path) -> None:
     one = machine(tmp_path, "one")
     with FakeRegistry() as registry:
@@ -131,16 +122,6 @@ def test_a_blob_that_went_elsewhere_is_looked_for_in_the_next_place(tmp_path: Pa
 
         assert third.digest == first.digest
         assert third.bytes_sent < 2_000
-        assert registry.uploads == {}
-
-
-def test_a_repository_that_may_not_be_read_costs_the_bytes_alone(tmp_path: Path) -> None:
-    one = machine(tmp_path, "one")
-    with FakeRegistry() as registry:
-        one.push(f"{registry.host}/first:1")
-        registry.quirks.mounts = False
-
-        assert one.push(f"{registry.host}/second:1").bytes_sent > SIZE
         assert registry.uploads == {}
 
 

@@ -237,15 +237,6 @@ def test_another_choice_at_the_same_place_is_refused(machine: Machine) -> None:
     assert f"packager unmount {machine.place}" in refused.value.hint
 
 
-def test_the_list_says_what_is_mounted(machine: Machine) -> None:
-    machine.mount(layers="all")
-
-    (found,) = [one for one in list_mounts(machine.records) if one.directory == machine.place]
-
-    assert (found.image, found.layers, found.proven) == (f"oci:{machine.layout}", "all", True)
-    assert found.digest == opened(machine.layout).image.digest
-
-
 def test_without_its_record_a_mount_is_listed_and_unmounted(machine: Machine) -> None:
     machine.mount()
     for record in machine.records.iterdir():

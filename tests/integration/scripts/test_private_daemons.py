@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -151,18 +149,3 @@ def test_a_registry_killed_at_start_starts_once(after_s: float, registry_script:
 
     assert registry_script.run("stop").returncode == 0
     assert left_of(registry_script.root) == []
-
-
-def test_a_registry_asks_for_the_password_it_was_given(registry_script: Script) -> None:
-    need("htpasswd")
-    done = registry_script.run(
-        "start", "--htpasswd", "joe", PACKAGER_REGISTRY_PASSWORD="open sesame"
-    )
-    url = f"http://{done.stdout.strip()}/v2/"
-
-    with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(url)
-    manager = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-    manager.add_password(None, url, "joe", "open sesame")
-    opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(manager))
-    assert opener.open(url).status == 200

@@ -60,13 +60,6 @@ def start_build(*more: str, cwd: Path, env: dict[str, str], **how: Any) -> subpr
     )
 
 
-def test_the_quantizer_of_another_package_is_listed(tmp_path: Path, env: dict[str, str]) -> None:
-    run = packager_in(tmp_path)
-
-    assert "demo           from demo-quantizer" in run("list", "quantizers", env=env).out
-    assert "demo-tool" in run("tools", "list", env=env).out
-
-
 def test_a_second_build_runs_nothing_and_reads_no_weights(tmp_path: Path, build: Run) -> None:
     first = build("demo-copy")
     assert first.status == 0, first.err

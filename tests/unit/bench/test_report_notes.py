@@ -25,10 +25,6 @@ def test_a_dearer_machine_is_named_with_the_load_it_pays_from() -> None:
     )
 
 
-def test_on_one_machine_no_bills_cross() -> None:
-    assert report_notes([priced("plain", 1.0, 7.09), priced("awq", 2.0, 7.09)], ()) == ()
-
-
 def test_without_prices_no_bills_cross() -> None:
     assert report_notes([variant("plain", load([1.0])), priced("awq", 2.0, 7.09)], ()) == ()
     assert report_notes([], ()) == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -219,9 +218,3 @@ def test_rounds_are_of_starts_as_well() -> None:
     check_startup(Asked(rounds=5), RequestSpec(), {"--usd-per-hour": None})
     with pytest.raises(UsageError, match="holds a load"):
         parse_places(["x/output.tar.gz"])
-
-
-def test_the_report_is_json_that_is_read_back() -> None:
-    report = whole_report()
-
-    assert StartupReport.model_validate(json.loads(report.model_dump_json())) == report

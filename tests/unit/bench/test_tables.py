@@ -67,10 +67,6 @@ def test_the_price_table_has_every_formula() -> None:
     )
 
 
-def test_there_is_no_price_table_without_prices() -> None:
-    assert price_table(tiny()) is None
-
-
 def test_the_table_of_drafts_counts_how_many_times_as_fast() -> None:
     table = known(speculation_table(drafts()))
 
@@ -79,10 +75,6 @@ def test_the_table_of_drafts_counts_how_many_times_as_fast() -> None:
     assert cells["trained-head", "eagle3", "4"] == (
         *("175", "20.5", "55.0", "0.757", "189.2", "48.7", "2.68", "2.51x"),
     )
-
-
-def test_there_is_no_table_of_drafts_without_a_draft() -> None:
-    assert speculation_table(quantized()) is None
 
 
 def test_what_was_not_measured_is_a_dash_and_what_failed_is_counted() -> None:

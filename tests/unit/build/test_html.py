@@ -99,12 +99,3 @@ def test_the_chart_marks_the_chosen_point() -> None:
 
     assert page.count('class="ring"') == 1
     assert "tokens per second for one reader" in page
-
-
-def test_a_page_is_the_same_every_time() -> None:
-    assert pages() == pages()
-
-
-def test_a_page_of_a_plan_is_small() -> None:
-    for page in pages().values():
-        assert len(page.encode()) <= 60_000

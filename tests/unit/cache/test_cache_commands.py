@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from artifact_cache import Address, BuildFailed, Rejected, fsck, key_of
+from artifact_cache import Rejected, fsck, key_of
 from artifact_cache.key import KeyDocument
 from packager.cli.app import run
 from packager.keys.documents import CompiledKey
 from packager.keys.parts import Shape
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, Build
-from tests.support.cache_opening import LocalStore, open_local
+from tests.support.cache_opening import open_local
 from tests.support.cases import cases_of
 from tests.support.foreign_trees import optimum_tree
 
@@ -391,12 +391,6 @@ def test_a_rejection_is_listed_with_its_log_and_can_be_forgotten(cache: Cache) -
     assert cache("clear-negative", "--all").out == "nothing had failed\n"
 
 
-def test_what_only_failed_is_tried_again(cache: Cache) -> None:
-    failed(cache.root, BuildFailed("out of memory"))
-
-    assert "tried again on request" in cache("failures").out
-
-
 def test_the_nearest_entries_of_one_are_explained(cache: Cache) -> None:
     key = keep(cache.root, NEURON)
     other = keep(cache.root, larger(NEURON, max_batch=16, max_input_tokens=2048), "acme/large")
@@ -407,14 +401,3 @@ def test_the_nearest_entries_of_one_are_explained(cache: Cache) -> None:
     assert f"{other[:12]} of acme/large, just now: 2 fields differ" in text
     assert "/shape/max_batch         requested 8, cached 16" in text
     assert document["differences"][0] == {"pointer": "/shape/max_batch", "wanted": 8, "found": 16}
-
-
-def test_without_a_build_there_is_nothing_last(cache: Cache) -> None:
-    assert cache("explain", "--last").status == 66
-
-
-def test_stores_address_entries_as_the_list_does(cache: Cache) -> None:
-    key = keep(cache.root, CHECKPOINT)
-
-    assert LocalStore(cache.root).get(Address("quantized-checkpoint", cache.keys()[0]))
-    assert cache.keys()[0] == key

@@ -58,17 +58,6 @@ def test_fp8_is_compared_by_its_bits_and_scales_by_value(tmp_path: Path) -> None
     assert kinds["weight_scale"]["largest_relative"] == pytest.approx(1 / 6, abs=1e-6)
 
 
-def test_equal_checkpoints_are_identical(tmp_path: Path) -> None:
-    scale = ("BF16", (4,), SCALE)
-    places = [checkpoint(tmp_path / name, weight_scale=scale) for name in ("one", "other")]
-
-    found = tensors.main(*places)
-
-    assert found["comparable"]
-    assert (found["tensors"], found["identical"]) == (1, 1)
-    assert found["kinds"]["weight_scale"]["largest_relative"] == 0.0
-
-
 @cases("not_comparable")
 def test_other_tensors_are_not_comparable(
     tmp_path: Path, other: dict[str, tuple[str, tuple[int, ...]]], told: str

@@ -10,7 +10,7 @@ import pytest
 from packager.catalog.compatibility import find_rule, finding_of, matching, rules
 from packager.catalog.containers import containers, find_container, version_names
 from packager.catalog.instances import find_instance
-from packager.core.catalog import SITUATION_KEYS, Rule
+from packager.core.catalog import Rule
 from packager.findings import errors_in
 from tests.support.cases import cases_of, read_tables
 
@@ -215,10 +215,6 @@ def test_every_way_out_that_names_a_version_names_one_that_exists() -> None:
     }
 
     assert named and named <= known
-
-
-def test_every_key_of_a_situation_is_explained() -> None:
-    assert all(SITUATION_KEYS.values())
 
 
 def test_a_rule_is_found_by_its_code() -> None:

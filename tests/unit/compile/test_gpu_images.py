@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -148,10 +147,3 @@ def test_a_base_that_starts_something_else_is_refused() -> None:
         plan_for(replace(facts, base=other))
     [found] = [one for one in refused.value.findings if one.code == "compile-unsupported"]
     assert "the base image starts '/my/start.sh'" in found.message
-
-
-def test_auto_compiles_for_them_and_images_of_other_families_have_no_caches_of_ours() -> None:
-    assert plan_for(compile_facts("lmi", "28", compile="auto")).compiler == "vllm_cache"
-    assert json.dumps(sorted(find_caches(compile_facts("lmi", "28").container).paths)) == (  # type: ignore[union-attr]
-        '["FLASHINFER_WORKSPACE_BASE", "TRITON_CACHE_DIR", "VLLM_CACHE_ROOT"]'
-    )

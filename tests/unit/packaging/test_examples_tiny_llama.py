@@ -27,19 +27,6 @@ corpus = load(MODEL / "corpus.py")
 both_models = pytest.mark.parametrize("folder", [MODEL, DRAFT], ids=lambda folder: folder.name)
 
 
-def test_model_fits_in_the_repository() -> None:
-    assert sum(file.stat().st_size for file in MODEL.rglob("*") if file.is_file()) <= 10_000_000
-
-
-def test_index_counts_the_bytes_that_the_shards_hold() -> None:
-    index = read_json(MODEL / "model.safetensors.index.json")
-
-    assert index["metadata"]["total_size"] == sum(
-        tensor["data_offsets"][1] - tensor["data_offsets"][0]
-        for tensor in read_tensors(MODEL).values()
-    )
-
-
 @both_models
 def test_every_file_is_sound(folder: Path) -> None:
     found = LocalSource().facts(parse_model_reference(str(folder)))

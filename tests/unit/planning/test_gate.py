@@ -23,7 +23,7 @@ from packager.errors import PlanRejected
 from packager.findings import Finding
 from tests.support import quantized, zoo
 from tests.support.cases import cases_of
-from tests.support.headers import AWQ_G128, TINY, awq_model_of, model_of, plan_of, tensor
+from tests.support.headers import TINY, model_of, plan_of, tensor
 from tests.support.quantized import FORMATS, Arriving, arriving, compressed, gpt_oss
 
 cases = cases_of(__file__)
@@ -308,11 +308,6 @@ def test_scales_are_what_is_read_and_zero_points_are_not() -> None:
     assert quantized_scales(model_of(TINY)) == ()
 
 
-def test_awq_of_real_sizes_passes() -> None:
-    assert codes(awq_model_of(zoo.LLAMA_3_1_405B)) == []
-    assert AWQ_G128["group_size"] == 128
-
-
 def test_nvfp4_weights_alone_are_planned_for_gpus_without_fp4_arithmetic() -> None:
     weights = quantized.arguments(4, "float", "tensor_group", group_size=16)
     plan = plan_of(arriving("ct-nvfp4", **compressed("nvfp4-pack-quantized", weights)), "g6.xlarge")
@@ -374,8 +369,3 @@ def test_nothing_in_quantization_config_raises(form: Arriving, odd: dict[str, An
         inspected = inspect_quantized(one_model)
         assert all(finding.code in EXPLAINED for finding in inspected.findings)
         quantized_scales(one_model)
-
-
-def test_every_finding_of_the_gate_can_be_explained() -> None:
-    assert {"mtp-missing", "mtp-plain", "engine-lacks-quantization"} <= EXPLAINED
-    assert {"quantization-deprecated", "quantization-writer-newer", "quantized-head"} <= EXPLAINED

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.architectures.profile import make_profile
 from packager.catalog.accelerators import accelerator_of
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
@@ -24,10 +23,8 @@ from packager.errors import PlanRejected
 from packager.findings import Finding, errors_in
 from packager.planning.planner import make_plan
 from packager.planning.recipe import make_recipe
-from packager.sizing.precision import precision_word
 from tests.support.cases import cases_of, fields_of
 from tests.support.headers import (
-    AWQ_G128,
     FAMILIES,
     GEMMA_2_2B,
     LLAMA_3_8B,
@@ -102,12 +99,6 @@ def test_everything_that_is_wrong_is_said_at_once_with_hints(
 
     assert codes(errors) == refused
     assert all(error.hint for error in errors)
-
-
-def test_equal_facts_give_equal_plans() -> None:
-    facts = facts_of(model_of(TINY), LOCAL_CPU)
-
-    assert make_plan(facts, FAMILIES["vllm"]) == make_plan(facts, FAMILIES["vllm"])
 
 
 @pytest.mark.parametrize("model", [model_of(TINY), model_of(LLAMA_3_8B)], ids=["tiny", "8b"])
@@ -217,13 +208,6 @@ def test_bf16_weights_are_cast_for_a_gpu_without_it_and_the_user_is_told() -> No
 
 def test_a_format_that_the_engine_has_no_measured_kernel_for_is_unproven_on_processors() -> None:
     assert "format-unproven" in codes(plan_of(arriving("ct-mxfp8"), "c7i.4xlarge").findings)
-
-
-def test_an_unknown_method_is_its_own_precision_word() -> None:
-    model = model_of(TINY | {"quantization_config": {**AWQ_G128, "quant_method": "new"}})
-    profile, _ = make_profile(model)
-
-    assert precision_word(profile, "bf16") == "new"
 
 
 def test_an_image_for_other_devices_is_refused() -> None:

@@ -44,10 +44,6 @@ def errors(findings: tuple[Finding, ...]) -> set[str]:
     return {finding.code for finding in findings if finding.severity == "error"}
 
 
-def test_a_plain_plan_goes_together() -> None:
-    assert errors(check_stack(plan_for("ml.g5.12xlarge"), rules())) == set()
-
-
 @cases("an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep")
 def test_an_fp8_cache_on_a_p4d_depends_on_what_the_models_layers_keep(
     of_model: dict[str, Any], found: set[str]

@@ -365,10 +365,6 @@ def test_llama_3_8b_takes_all_24_cores_of_an_inf2_48xlarge() -> None:
     assert plan.budget.kv_bytes_per_token == 131_072 // 8  # one copied head each
 
 
-def test_llama_3_70b_takes_all_32_cores_of_a_trn1() -> None:
-    assert neuron_plan(LLAMA_70B, "trn1.32xlarge").tp_degree == 32
-
-
 def test_70b_does_not_fit_two_neuron_cores() -> None:
     with pytest.raises(PlanRejected, match=r"does not fit ml\.inf2\.xlarge"):
         neuron_plan(LLAMA_70B, "inf2.xlarge")
@@ -381,13 +377,6 @@ def test_the_nearest_plan_is_one_that_fits(asked: dict[str, Any], nearest: str) 
     assert nearest in found
     for suggestion in found:
         plan_of(LONG_8B, "g5.xlarge", **(asked | options(suggestion)))
-
-
-def test_the_nearest_batch_of_static_slots_is_one_that_fits() -> None:
-    asked = {"max_batch": 128, "max_total_tokens": 4096}
-
-    assert "--max-batch 67" in rejected(LLAMA_8B, "c7i.8xlarge", **asked).nearest
-    plan_of(LLAMA_8B, "c7i.8xlarge", **asked | {"max_batch": 67})
 
 
 def options(suggestion: str) -> dict[str, Any]:

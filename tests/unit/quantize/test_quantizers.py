@@ -198,13 +198,6 @@ def test_a_matrix_that_autoround_would_pass_over_is_refused(outputs: int, codes:
     assert errors(model, "ml.g5.xlarge", quantize="gptq") == []
 
 
-def test_autoround_keeps_nothing_of_its_pass_and_asks_for_no_space_for_it() -> None:
-    tuned = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="autoround").needs
-    rounded = step_of(model_of(LLAMA_3_8B), "ml.g5.xlarge", quantize="rtn").needs
-
-    assert tuned.disk_bytes == rounded.disk_bytes
-
-
 def test_each_iteration_of_autoround_costs_as_much_as_the_last() -> None:
     def products(asked: str) -> float:
         needs = step_of(model_of(TINY), "ml.g5.xlarge", quantize=asked).needs
@@ -263,14 +256,6 @@ def test_quantized_checkpoints_are_recognised_and_never_quantized_twice(
     assert "already-quantized" in errors(model, "ml.g6.xlarge", quantize="smoothquant")
 
 
-def test_a_quantized_checkpoint_is_planned_with_the_size_it_has() -> None:
-    model = awq_model_of(LLAMA_3_8B)
-
-    plan = planned(facts(model, "ml.g5.xlarge"))
-
-    assert plan.budget.weights_bytes == sum(tensor.size for tensor in model.tensors)
-
-
 def test_awq_is_written_in_its_own_format_where_the_engine_reads_only_that() -> None:
     def written(family: str, version: str) -> str:
         given = facts(model_of(LLAMA_3_8B), "ml.g5.xlarge", family, quantize="awq")
@@ -285,13 +270,6 @@ def test_awq_is_written_in_its_own_format_where_the_engine_reads_only_that() -> 
     assert written("lmi", "0.7.3") == "awq"
     assert written("lmi", "0.8.5") == "compressed-tensors"
     assert written("vllm", "0.26.0") == "compressed-tensors"
-
-
-def test_tgi_is_told_that_the_weights_are_awq() -> None:
-    plan = planned(facts(model_of(LLAMA_3_8B), "ml.g5.xlarge", "tgi", quantize="awq"))
-
-    assert plan.quantization is not None
-    assert (plan.quantization.checkpoint_format, plan.container.family) == ("awq", "tgi")
 
 
 def test_the_request_file_of_the_docs_says_what_it_shows() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from packager.drafts.measure.servers import (
     StillSpeculates,
     targets,
 )
-from packager.errors import NotFound, SmokeFailed, UsageError
+from packager.errors import SmokeFailed, UsageError
 from packager.load import run
 from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.speculating import SpeculatingServer
@@ -115,30 +114,6 @@ def test_two_servers_are_held_against_each_other() -> None:
     assert (report.sameness.compared, report.sameness.identical) == (6, 6)
 
 
-def test_the_request_that_warms_up_is_in_no_figure() -> None:
-    with SpeculatingServer(step=4) as server:
-        report = measured(server.url, concurrency=(1,))
-
-    assert len(server.asked) == 7
-    assert known(report.acceptance).drafts == 12
-    assert report.speeds[0].speculative.requests == 6
-
-
-def test_so_many_are_asked_at_a_time() -> None:
-    """Each answer waits until three are under way; a fourth would be seen."""
-    three = threading.Barrier(3)
-
-    def meet(request: int, token: int) -> None:
-        if request > 7 and token == 0:  # after one to warm up, and six one at a time
-            three.wait(60)
-
-    with SpeculatingServer(step=4, before_chunk=meet) as server:
-        report = measured(server.url, concurrency=(3,))
-
-    assert server.most_at_once == 3
-    assert [speed.speculative.failed for speed in report.speeds] == [0, 0]
-
-
 def test_an_address_alone_is_compared_with_nothing() -> None:
     with SpeculatingServer(step=4) as server:
         report = measured(server.url)
@@ -153,15 +128,6 @@ def test_a_server_without_metrics_is_estimated_by_its_chunks() -> None:
         report = measured(server.url)
 
     assert report.acceptance == Acceptance(source="chunks", length=4.0, rate=None)
-
-
-@pytest.mark.parametrize(("told", "source"), [("tgi", "tgi"), ("sglang", "sglang")])
-def test_other_engines_are_read_in_their_words(told: str, source: str) -> None:
-    with SpeculatingServer(step=4, told=told) as server:
-        report = measured(server.url)
-
-    assert report.acceptance is not None
-    assert (report.acceptance.source, report.acceptance.length) == (source, 4.0)
 
 
 def test_answers_that_part_are_shown_with_the_place() -> None:
@@ -281,13 +247,6 @@ def test_noise_is_that_of_the_number_format(precision: str | None, noise: float)
     same = measured("i:1", engine=engine_with({**LAUNCHED, "Labels": labels})).sameness
 
     assert known(same).noise == noise
-
-
-def test_a_conversation_is_weighed_too() -> None:
-    talk = Sample(messages=(Message(role="user", content=f"a {WORDS}"),))
-    same = sameness((talk,), answer=other_words, chances=lambda tokens: {4: -1, 3: -1})
-
-    assert (same.compared, same.ties) == (1, 1)
 
 
 def test_a_refused_prompt_is_a_failure_and_is_compared_with_nothing() -> None:
@@ -440,8 +399,3 @@ def test_a_container_that_ends_meanwhile_gives_its_log() -> None:
 
     assert caught.value.log == "the end of the log\n"
     assert engine.running == {}
-
-
-def test_an_image_that_is_not_there_is_not_found() -> None:
-    with pytest.raises(NotFound, match="nowhere:1"):
-        measured("nowhere:1", engine=engine_with())
