@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commandline import TINY
+from tests.support.commandline import TINY, Packager
 from tests.support.places import ROOT
 from tests.support.processes import run_python
 
-BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--model", "model")
+BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet", "--model")
 
 # Directories are listed backwards, and layers are written by another number of threads.
 OTHERWISE = """
@@ -59,7 +59,7 @@ def digest_printed(place: Path, code: str, output: str) -> str:
         "XDG_CONFIG_HOME": str(own / "config"),
         "HOME": str(place),
     }
-    done = run_python("-c", code, *BUILD, "--output", output, cwd=place, env=env)
+    done = run_python("-c", code, *BUILD, "model", "--output", output, cwd=place, env=env)
     return done.stdout.rpartition("@")[2].strip()
 
 
@@ -103,3 +103,35 @@ def test_the_user_does_not_matter(place: Path) -> None:
     assert (theirs / "out" / "index.json").stat().st_uid == 65534
     ours = json.loads((place / "out" / "index.json").read_bytes())["manifests"][0]["digest"]
     assert printed == [ours]
+
+
+@pytest.mark.parametrize("kind", ["directory", "snapshot"])
+def test_a_model_named_in_many_spellings_is_one_image(
+    kind: str, packager: Packager, own_place: Path
+) -> None:
+    commit, tiny = "0123456789abcdef0123456789abcdef01234567", own_place / "models--acme--tiny"
+    model = tiny / "snapshots" / commit if kind == "snapshot" else own_place / "here" / "tiny"
+    model.mkdir(parents=True)
+    (tiny / "blobs").mkdir(parents=True, exist_ok=True)
+    for at, path in enumerate(sorted(TINY.iterdir())):
+        shutil.copyfile(path, tiny / "blobs" / f"{at}" if kind == "snapshot" else model / path.name)
+        if kind == "snapshot":
+            (model / path.name).symlink_to(f"../../blobs/{at}")
+    (own_place / "link").symlink_to(model)
+    (own_place / "second").symlink_to("link")
+    (own_place / "above").symlink_to(model.parent)
+    name, near = model.name, model.relative_to(own_place)
+    spellings = {  # by what the working directory is
+        own_place: [f"{model}", f"{model}/", f"/{model}", f"./{near}//", "link", "second/"]
+        + [f"above/{name}", f"above/../{model.parent.name}/{name}"],
+        model: [".", f"../{name}"],
+        model.parent: [name, f"./{name}/."],
+    }
+
+    found: dict[str, list[str]] = {}
+    for directory, texts in spellings.items():
+        for text in texts:
+            output = f"oci:{own_place}/out"
+            done = packager(*BUILD, text, "--output", output, cwd=directory, status=0)
+            found.setdefault(done.out.rpartition("@")[2], []).append(text)
+    assert len(found) == 1, found
