@@ -89,6 +89,12 @@ def put_bench(place: Path, report: BenchReport) -> None:
     _put(place, {"bench": report})
 
 
+def put_measured(place: Path, report: BenchReport | None, quality: QualityReport | None) -> None:
+    """Add what a job measured at its end to its record; what was not measured stays as it is."""
+    found = {"bench": report, "quality": quality}
+    _put(place, {name: figures for name, figures in found.items() if figures is not None})
+
+
 def put_smoke(place: Path, answer: RecordedSmoke) -> None:
     """Add a deployment's answer to an existing record; it takes the place of an earlier one."""
     _put(place, {"smoke": answer})

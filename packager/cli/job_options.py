@@ -17,6 +17,7 @@ from packager.cli.train_options import train_option, training_words
 from packager.core.documents import shorten
 from packager.core.references import LayoutTarget
 from packager.errors import NotFound, UsageError
+from packager.sagemaker.gates import ALL, GATES, USUAL, gate_text, parse_gates
 from packager.sagemaker.jumpstart import parse_jumpstart
 from packager.sagemaker.settings import ACCOUNT, JobSettings
 from packager.wiring import check_jobs_executor, parse_output
@@ -63,6 +64,21 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         jumpstart=parse_jumpstart(given.pop("jumpstart")),
     )
 
+
+def _checked_gates(_: click.Context, __: click.Parameter, text: str) -> str:
+    return gate_text(parse_gates(text)) if text else ""
+
+
+gate_option = click.option(
+    "--gate",
+    is_flag=False,
+    flag_value=USUAL,
+    default="",
+    callback=_checked_gates,
+    metavar="[FIGURE[=LOSS],...]",
+    help=f"Fail a job whose result lost more of a figure than its interval leaves open: "
+    f"{', '.join(GATES)}, or {ALL}; {USUAL} without any.",
+)
 
 dataset_option = click.option(
     "--dataset",
@@ -121,7 +137,7 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         metavar="ID=PLACE",
         help="Where a model of JumpStart is: s3://BUCKET/PREFIX or a directory. Repeatable.",
     ),
-    click.option("--gate", is_flag=True, help="Fail a job whose result is measured to be slower."),
+    gate_option,
     click.option(
         "--region",
         default="us-east-1",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, get_args
 
 import click
 
 from packager import wiring
+from packager.build.records import load_record
 from packager.cli.field_options import FiniteRange
 from packager.cli.jobs_changes import add, delete, find_job, kind_option, run, stop
 from packager.cli.jobs_measure import measure
@@ -18,11 +20,13 @@ from packager.cli.jobs_register import register_model
 from packager.cli.jobs_render import render
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
+from packager.errors import PackagerError
 from packager.jobs.logs import log_lines
 from packager.jobs.report import job_document, job_lines, show_document, show_lines
 from packager.jobs.store import JobStore, utc_now
-from packager.jobs.values import JobQuery, JobStatus
+from packager.jobs.values import Job, JobQuery, JobStatus
 from packager.jobs.waiting import check_all_completed, place_in_queue, wait_for_all
+from packager.sagemaker.measured import Outcome, recorded, state_document, state_lines
 
 
 @click.group()
@@ -115,10 +119,14 @@ def show(name: str, kind: str | None, output_format: str) -> None:
     store = _store()
     job = find_job(store, name, kind)
     queue = place_in_queue(store, job) if job.status == "queued" else None
+    measured = _measured(job)
     if output_format == "json":
-        print_json(show_document(job, queue))
-    else:
-        print_lines(show_lines(job, utc_now(), queue))
+        told = {"measured": state_document(measured)} if measured is not None else {}
+        print_json({**show_document(job, queue), **told})
+        return
+    print_lines(show_lines(job, utc_now(), queue))
+    if measured is not None:
+        print_lines(("", "before and after", *state_lines(measured)))
 
 
 @click.command()
@@ -179,6 +187,15 @@ def wait(
     else:
         print_lines(f"{job.name} {job.status}" for job in ended)
     check_all_completed(ended)
+
+
+def _measured(job: Job) -> Outcome | None:
+    """Return what an optimization job measured at its end; None where it did not."""
+    with suppress(PackagerError, OSError):
+        if job.record.is_file():
+            record = load_record(job.record)
+            return recorded(record.bench, record.quality)
+    return None
 
 
 def _store() -> JobStore:

@@ -1,7 +1,7 @@
 """`packager jobs measure`: the model of an optimization job before and after, under load.
 
 Nobody types it.  What cannot be measured here is said in a file, and fails no job; only `--gate`
-does, where the result is slower.
+does, where the result lost what it must not lose.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from packager.bench.report_html import bench_html
 from packager.bench.session import Results, Session
 from packager.bench.targets import BenchTarget, find_targets
 from packager.build import pipeline
-from packager.build.records import load_record, put_bench
+from packager.build.records import load_record, put_measured
 from packager.cli.bench_work import make_work
 from packager.cli.field_options import FiniteRange
+from packager.cli.job_options import gate_option
+from packager.cli.jobs_quality import job_quality
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, note_lines, print_json, print_lines
+from packager.cli.terminal import note_lines, print_json, print_lines
 from packager.core.bench import BenchReport
 from packager.core.documents import parse_object
 from packager.core.instance import LOCAL
@@ -43,20 +45,22 @@ from packager.errors import BenchRejected, PackagerError, UsageError
 from packager.files.user_files import read_user_file
 from packager.images.docker_engine import connect_engine
 from packager.load.spec import RequestSpec
+from packager.sagemaker.gates import judge, parse_gates
 from packager.sagemaker.measured import (
     FOLDER,
     LEAST_S,
     LOADS,
+    QUALITY_STATE,
     REQUESTS,
     ROUNDS,
+    Outcome,
     State,
     loads_within,
-    reason_file,
+    outcome_of,
     request_before,
     result_files,
     states,
     summary_lines,
-    verdict,
 )
 
 _HINT = "the job wrote it: run the job again"
@@ -86,7 +90,7 @@ class OutOfTime(UsageError):
 @click.option(
     "--within", type=FiniteRange(0), metavar="SECONDS", help="How long the whole job may take."
 )
-@click.option("--gate", is_flag=True, help="Fail where the result is slower.")
+@gate_option
 @progress_options
 @format_option
 def measure(
@@ -98,7 +102,7 @@ def measure(
     base_draft: str | None,
     data: str,
     within: float | None,
-    gate: bool,
+    gate: str,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -111,41 +115,64 @@ def measure(
     fields = parse_object(read_user_file(request_file, what="the request", hint=_HINT))
     record = load_record(record_file)
     asked = states(is_drafted=draft is not None, has_base_head=base_draft is not None)
+    own_step = max(sum(step.seconds for step in record.steps if not step.reused), LEAST_S)
     from packager.remote.s3_upload import put_files
 
-    try:
-        with (
-            shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
-            _Images(fields, record, name=name, draft=draft, base_draft=base_draft) as images,
-        ):
-            targets = images.targets(asked)
-            own_step = sum(step.seconds for step in record.steps if not step.reused)
-            seconds = min(max(own_step, LEAST_S), _left(request_file, within))
-            report, skipped = _measured(targets, data, seconds=seconds, on_event=on_event)
-    except PackagerError as error:
-        reason = f"{error.message}; {error.hint}" if error.hint else error.message
-        put_files(results, reason_file(dict.fromkeys(asked, reason)))
-        note(f"not measured: {reason}")
-        if output_format == "json":
-            print_json({"measured": False, "reason": reason})
-        return
-    put_files(results, result_files(report, bench_html(report)))
-    write_files(record_file.parent, {"bench.json": report_bytes(report)})
-    put_bench(record_file, report)
-    lines = summary_lines(report)
-    if skipped:
-        loads = ", ".join(map(str, skipped))
-        lines.append(f"not measured, beyond the time of the job's own step: {loads} at a time")
+    reasons: dict[str, str] = {}
+    skipped: list[int] = []
+    quality, report = None, None
+    with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
+        try:
+            seconds = min(own_step, _left(request_file, within))
+            quality = job_quality(fields, record, output, within_s=seconds, on_event=on_event)
+        except PackagerError as error:
+            reasons[QUALITY_STATE] = _reason(error)
+        try:
+            with _Images(fields, record, name=name, draft=draft, base_draft=base_draft) as images:
+                targets = images.targets(asked)
+                seconds = min(own_step, _left(request_file, within))
+                report, skipped = _measured(
+                    targets, data, seconds=seconds, connect=images.engine, on_event=on_event
+                )
+        except PackagerError as error:
+            reasons |= dict.fromkeys(asked, _reason(error))
+    found = outcome_of(report, quality, reasons=reasons, skipped=skipped)
+    page = bench_html(found.report) if found.report is not None else ""
+    put_files(results, result_files(found, page))
+    put_measured(record_file, found.report, found.quality)
+    if found.report is not None:
+        write_files(record_file.parent, {"bench.json": report_bytes(found.report)})
+    lines = summary_lines(found)
     if output_format == "json":
-        print_json({"measured": True, "verdict": verdict(report), "loads": lines})
+        print_json(
+            {
+                "measured": report is not None,
+                "verdict": found.verdict,
+                "loads": lines,
+                "gates": {one.gate.name: one.verdict for one in found.judged},
+                **({"reason": reasons[asked[-1]]} if asked[-1] in reasons else {}),
+            }
+        )
         note_lines(lines)
     else:
         print_lines(lines)
-    if gate and verdict(report) == "worse":
+    _check_gates(gate, found, asked)
+
+
+def _check_gates(text: str, found: Outcome, asked: Sequence[State]) -> None:
+    """Fail the job where a gate that was asked for is not kept."""
+    gates = parse_gates(text) if text else ()
+    judged = [judge(one, found.report, found.quality) for one in gates]
+    if lost := [one.words for one in judged if one.fails]:
         raise BenchRejected(
-            f"{asked[-1]} is slower than {asked[0]}: {'; '.join(lines[1:])}",
-            hint="the figures are beside the results; leave --gate out to keep such a result",
+            f"{asked[-1]} is worse than {asked[0]}: {'; '.join(lost)}",
+            hint="the figures are beside the results; leave --gate out to keep such a result, or "
+            "allow a loss, such as --gate first-token=10%",
         )
+
+
+def _reason(error: PackagerError) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
 
 
 class _Images:
@@ -165,7 +192,7 @@ class _Images:
         self._name = name
         self._drafts = {"base_eagle": base_draft, "trained_eagle": draft}
         self._made: list[str] = []
-        self._engine: Callable[[], Any] = cache(connect_engine)
+        self.engine: Callable[[], Any] = cache(connect_engine)  # one connection for all
 
     def __enter__(self) -> _Images:
         return self
@@ -173,12 +200,12 @@ class _Images:
     def __exit__(self, *_: object) -> None:
         for image in self._made:
             with suppress(Exception):  # an image that stays harms nobody
-                self._engine().images.remove(image, force=True)
+                self.engine().images.remove(image, force=True)
 
     def targets(self, asked: Sequence[State]) -> tuple[BenchTarget, ...]:
         """Return a server for each state, named for it; raises what building them does."""
         _check_machine(str(self._fields["instance"]))
-        self._engine()
+        self.engine()
         result = self._result(asked[-1])
         if asked[0] == "no_eagle":
             plain, trained = self._found(result, drafts_off=True)
@@ -196,7 +223,7 @@ class _Images:
         """Return the image of the job's result: its own, where the Docker Engine has it."""
         for image in self._record.images:
             with suppress(Exception):
-                self._engine().images.get(image.name)
+                self.engine().images.get(image.name)
                 return image.name
         return self._build(state)
 
@@ -218,7 +245,7 @@ class _Images:
         found = find_targets(
             [image],
             {},
-            connect=self._engine,
+            connect=self.engine,
             state_dir=wiring.state_dir(os.environ),
             needs_gpus=lambda _: _here().kind == "nvidia",
             drafts_off=drafts_off,
@@ -231,12 +258,13 @@ def _measured(
     data: str,
     *,
     seconds: float,
+    connect: Callable[[], Any],
     on_event: Callable[[Any], None],
 ) -> tuple[BenchReport, list[int]]:
     """Return the report of servers that were under load, and the loads that were left out."""
     asked = Asked(concurrency=LOADS, requests=REQUESTS, rounds=ROUNDS)
     work = make_work(
-        asked, RequestSpec(data=data), engine=cache(connect_engine), tokenizer=None,
+        asked, RequestSpec(data=data), engine=connect, tokenizer=None,
         usd_per_hour=None, discount=0.0, deadline_s=_STARTED_S, catalog_file=None,
     )  # fmt: skip
     results = Results()

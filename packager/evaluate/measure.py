@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from packager.core.devices import GpuWish
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.quality import TOOL, Evaluation
@@ -24,12 +27,14 @@ def run_evaluation(
     *,
     gpus: GpuWish = None,
     threads: int | None = None,
+    within_s: float = math.inf,
 ) -> tuple[Step, StepOutcome]:
     """Compare two checkpoints, or take the figures from the cache."""
     chosen = gpus_for(gpus, evaluation_gpu_use(base), services)
     at_once = threads_for(threads, services, is_large=is_large(base))
 
     def describe(tool: ToolFacts) -> Step:
-        return evaluation_step(base, candidate, samples, asked, tool, gpus=chosen, threads=at_once)
+        step = evaluation_step(base, candidate, samples, asked, tool, gpus=chosen, threads=at_once)
+        return replace(step, timeout_s=min(step.timeout_s, within_s))
 
     return run_with_tool(describe, TOOL, services, run_step, gpus=chosen)

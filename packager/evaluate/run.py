@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from packager.core.devices import GpuWish
@@ -34,8 +35,12 @@ def evaluate(
     *,
     gpus: GpuWish = None,
     threads: int | None = None,
+    within_s: float = math.inf,
 ) -> Evaluated:
-    """Compare `candidate` with `base`, each named as for a build."""
+    """Compare `candidate` with `base`, each named as for a build.
+
+    Raises `StepTimedOut` where that takes longer than `within_s`.
+    """
     refuse_missing_gpus(gpus, services)
     ours = services.pin_files(services.find_model(services.parse_model_reference(base)))
     theirs = services.pin_files(services.find_model(services.parse_model_reference(candidate)))
@@ -43,8 +48,9 @@ def evaluate(
 
         def work() -> Evaluated:
             _, outcome = run_evaluation(
-                ours, theirs.files, samples, asked, services, run_step, gpus=gpus, threads=threads
-            )
+                ours, theirs.files, samples, asked, services, run_step,
+                gpus=gpus, threads=threads, within_s=within_s,
+            )  # fmt: skip
             return Evaluated(report=read_quality(outcome.files), outcome=outcome)
 
         return with_cache_healed(services, work)

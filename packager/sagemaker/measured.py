@@ -1,28 +1,54 @@
 """What an optimization job measures at its end: the model before and after, in AWS's files.
 
 Names are those that AWS's own jobs leave below `S3OutputLocation` (the saved output of its EAGLE
-notebook); those of the model as it was and of a base head are ours, for AWS has published none.
+notebook); those of the model as it was, of a base head and of quality are ours, for AWS has
+published none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.bench.export import json_bytes
-from packager.bench.tables import OUTPUT, TTFT, value
+from packager.bench.names import load_name
+from packager.bench.tables import (
+    CHUNKS,
+    NOTHING,
+    OUTPUT,
+    OUTPUT_USER,
+    TPOT,
+    TTFT,
+    Row,
+    Table,
+    numbers,
+    value,
+)
 from packager.bench.vllm_results import vllm_result
-from packager.core.bench import BenchReport, Compared
+from packager.core.bench import BenchLoad, BenchReport, Compared
+from packager.core.quality import QualityReport
 from packager.core.units import percent
+from packager.core.values import dataclass
+from packager.evaluate.report import quality_line
+from packager.reports.text import right_table_lines
+from packager.sagemaker.gates import USUAL, Judged, all_gates, judge
 
 State = Literal["original", "optimized", "no_eagle", "base_eagle", "trained_eagle"]
-Verdict = Literal["better", "worse", "undecided"]
 
 FOLDER = "results"  # below the job's place
 LOADS = (1, 2, 4, 8, 16)  # requests at a time, as AWS's jobs have them
 REQUESTS = 16  # of a load
 ROUNDS = 3  # fewer give no interval
-PAGE, NOT_MEASURED = "benchmark_report.html", "not_measured.json"
+PAGE, NOT_MEASURED, QUALITY = "benchmark_report.html", "not_measured.json", "quality.json"
+QUALITY_STATE = "quality"  # among the states of `not_measured.json`
+NAMES: Mapping[str, str] = {  # of states, as AWS's announcement has them
+    "original": "Original",
+    "optimized": "Optimized",
+    "no_eagle": "No EAGLE",
+    "base_eagle": "Base EAGLE",
+    "trained_eagle": "Trained EAGLE",
+}
 LEAST_S = 600.0  # that the loads may take where the job's own step was shorter
 # Beginnings of the fields of a request that change the model, or judge the change.
 _OF_THE_CHANGE = (
@@ -57,14 +83,53 @@ def loads_within(seconds: float, measured: Mapping[int, float]) -> int | None:
     return max(left) if sum(measured.values()) + likely <= seconds else None
 
 
-def result_files(report: BenchReport, page: str) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What was measured of a job, what was not, and what that says."""
+
+    report: BenchReport | None
+    quality: QualityReport | None
+    reasons: Mapping[str, str]  # why a state, or quality, has no figures
+    skipped: tuple[int, ...]  # loads that were left out for want of time
+    judged: tuple[Judged, ...]  # each gate with the loss that it allows unless told otherwise
+
+    @property
+    def verdict(self) -> str | None:
+        """Return whether the result serves more tokens a second than the model as it was."""
+        return next(one.verdict for one in self.judged if one.gate.name == USUAL)
+
+
+def outcome_of(
+    report: BenchReport | None,
+    quality: QualityReport | None,
+    *,
+    reasons: Mapping[str, str] = MappingProxyType({}),
+    skipped: Sequence[int] = (),
+) -> Outcome:
+    """Judge what was measured, once for all that show it."""
+    return Outcome(
+        report=with_quality(report, quality) if report is not None else None,
+        quality=quality,
+        reasons={**reasons, **(failures(report) if report is not None else {})},
+        skipped=tuple(skipped),
+        judged=tuple(judge(gate, report, quality) for gate in all_gates()),
+    )
+
+
+def result_files(found: Outcome, page: str) -> dict[str, bytes]:
     """Return the files of a job's results by name: one for each state and load, and the page."""
-    found = {PAGE: page.encode(), **reason_file(failures(report))}
-    for variant in report.variants:
+    files = dict(reason_file(found.reasons))
+    if found.quality is not None:
+        figures = found.quality.model_dump(mode="json")
+        files[QUALITY] = json_bytes({**figures, "measurable": found.quality.is_measurable})
+    if found.report is None:
+        return files
+    files[PAGE] = page.encode()
+    for variant in found.report.variants:
         for load in variant.loads:
             name = f"benchmark_{variant.name}_conc{load.concurrency}.json"
-            found[name] = json_bytes(vllm_result(report, variant, load))
-    return found
+            files[name] = json_bytes(vllm_result(found.report, variant, load))
+    return files
 
 
 def reason_file(reasons: Mapping[str, str]) -> dict[str, bytes]:
@@ -77,27 +142,120 @@ def failures(report: BenchReport) -> dict[str, str]:
     return {one.name: one.failure or "no load" for one in report.variants if not one.loads}
 
 
-def verdict(report: BenchReport) -> Verdict:
-    """Return whether the result serves more tokens a second than the model as it was.
+def with_quality(report: BenchReport, quality: QualityReport | None) -> BenchReport:
+    """Return a report whose last variant, the result, has what quantizing cost."""
+    if quality is None:
+        return report
+    *others, last = report.variants
+    changed = last.model_copy(update={"quality": quality})
+    return report.model_copy(update={"variants": (*others, changed)})
 
-    A load tells where the 95 % interval of the ratio leaves 1 out.  Most loads must tell the same,
-    and none the opposite: of five loads without a difference, one in four measurements has such
-    an interval by chance.
+
+def summary_lines(found: Outcome) -> list[str]:
+    """Return what was judged, then a line for each load with both figures of AWS's report."""
+    lines = [f"{_state(name)} not measured: {why}" for name, why in found.reasons.items()]
+    report = found.report
+    if report is not None and not failures(report):
+        before, after = report.variants[0], report.variants[-1]
+        lines.append(f"{after.name} over {before.name}")
+    lines += [one.words for one in found.judged if one.verdict is not None]
+    if found.quality is not None:
+        lines.append(quality_line(found.quality))
+    if report is not None:
+        lines += _load_lines(report)
+    if found.skipped:
+        loads = ", ".join(map(str, found.skipped))
+        lines.append(f"not measured, beyond the time of the job's own step: {loads} at a time")
+    return lines
+
+
+def state_table(report: BenchReport) -> Table:
+    """Return all states and loads with the columns of AWS's announcement of trained heads.
+
+    Times are means, as in the files beside them; the last column is over the first state.
     """
-    ratios = _of_result(report, OUTPUT)
-    told = [one.ratio > 1 for one in ratios if one.is_noise is False]
-    if 2 * len(told) <= len(ratios) or len(set(told)) != 1:
-        return "undecided"
-    return "better" if told[0] else "worse"
+    columns = (
+        ("TTFT, ms", TTFT),
+        ("TPOT, ms", TPOT),
+        ("ITL, ms", CHUNKS),
+        ("requests/s", "request_throughput"),
+        ("output tokens/s", OUTPUT),
+        ("tokens/s of a request", OUTPUT_USER),
+    )
+    found = [
+        (place, variant.name, load)
+        for place, variant in enumerate(report.variants)
+        for load in sorted(variant.loads, key=lambda one: one.concurrency or 0)
+    ]
+    written = [numbers([value(load, tag) for _, _, load in found]) for _, tag in columns]
+    lengths = numbers([one.acceptance.length if one.acceptance else None for _, _, one in found])
+    rows = tuple(
+        Row(
+            variant=place,
+            cells=(
+                NAMES.get(name, name),
+                load_name(load),
+                *(column[at] for column in written),
+                lengths[at],
+                _times(report, name, load),
+            ),
+        )
+        for at, (place, name, load) in enumerate(found)
+    )
+    return Table(
+        key="states",
+        title="Before and after",
+        columns=(
+            *("configuration", "concurrency", *(name for name, _ in columns)),
+            *("acceptance length", "tokens/s, times"),
+        ),
+        rows=rows,
+        notes=tuple(
+            f"{NAMES.get(name, name)} was not measured: {why}"
+            for name, why in failures(report).items()
+        ),
+        words=frozenset((9,)),
+    )
 
 
-def summary_lines(report: BenchReport) -> list[str]:
-    """Return a line for each load: both figures of AWS's report, before and after."""
+def recorded(report: BenchReport | None, quality: QualityReport | None) -> Outcome | None:
+    """Return what a job's record holds of its measuring; None where no job measured it."""
+    if report is not None and not {one.name for one in report.variants} <= NAMES.keys():
+        return None  # a benchmark of its own, later
+    if report is None and quality is None:
+        return None
+    return outcome_of(report, quality)
+
+
+def state_lines(found: Outcome) -> list[str]:
+    """Return the table of states as text, with what was judged of it."""
+    lines = [one.words for one in found.judged if one.verdict is not None]
+    if found.report is None:
+        return lines
+    table = state_table(found.report)
+    return [*lines, *right_table_lines(table.columns, [row.cells for row in table.rows]),
+            *table.notes]  # fmt: skip
+
+
+def state_document(found: Outcome) -> dict[str, Any]:
+    """Return what was judged and the table of states, for programs."""
+    table = state_table(found.report) if found.report is not None else None
+    return {
+        "gates": {one.gate.name: {"verdict": one.verdict, "says": one.words}
+                  for one in found.judged},
+        "states": [dict(zip(table.columns, row.cells, strict=True)) for row in table.rows]
+        if table is not None
+        else [],
+        "quality": found.quality.model_dump(mode="json") if found.quality is not None else None,
+    }  # fmt: skip
+
+
+def _state(name: str) -> str:
+    return f"{name} was" if name != QUALITY_STATE else "quality was"
+
+
+def _load_lines(report: BenchReport) -> Iterator[str]:
     before, after = report.variants[0], report.variants[-1]
-    ratios = {one.concurrency: one for one in _of_result(report, OUTPUT)}
-    lines = [f"{state} was not measured: {why}" for state, why in failures(report).items()]
-    if not lines:
-        lines.append(f"{after.name} over {before.name}: {_VERDICTS[verdict(report)]}")
     for load in after.loads:
         first = next((one for one in before.loads if one.concurrency == load.concurrency), None)
         if first is None:
@@ -106,22 +264,29 @@ def summary_lines(report: BenchReport) -> list[str]:
             f"{value(one, OUTPUT) or 0:,.1f} tokens/s, TTFT {value(one, TTFT, 'p50') or 0:,.1f} ms"
             for one in (first, load)
         ]
-        ratio = ratios.get(load.concurrency)
+        ratio = _ratio(report.compared, after.name, load)
         told = f" ({_change(ratio)})" if ratio is not None else ""
-        lines.append(f"{load.concurrency} at a time: {' → '.join(figures)}{told}")
-    return lines
+        yield f"{load.concurrency} at a time: {' → '.join(figures)}{told}"
 
 
-_VERDICTS: Mapping[Verdict, str] = {
-    "better": "faster",
-    "worse": "slower",
-    "undecided": "no difference that is more than noise",
-}
+def _times(report: BenchReport, name: str, load: BenchLoad) -> str:
+    found = _ratio(report.compared, name, load)
+    if found is None:
+        return NOTHING
+    if found.low is None or found.high is None:
+        return f"{found.ratio:.2f}"
+    return f"{found.ratio:.2f} ({found.low:.2f} to {found.high:.2f})"
 
 
-def _of_result(report: BenchReport, metric: str) -> list[Compared]:
-    name = report.variants[-1].name
-    return [one for one in report.compared if one.variant == name and one.metric == metric]
+def _ratio(compared: Sequence[Compared], name: str, load: BenchLoad) -> Compared | None:
+    return next(
+        (
+            one
+            for one in compared
+            if (one.variant, one.metric, one.concurrency) == (name, OUTPUT, load.concurrency)
+        ),
+        None,
+    )
 
 
 def _change(one: Compared) -> str:

@@ -25,7 +25,7 @@ class JobSettings:
     datasets: tuple[tuple[str, str], ...] = ()  # names of public data sets, and what is read
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
     measures: bool = False  # optimization jobs end with the model measured, before and after
-    gate: bool = False  # and fail where the result is slower
+    gate: str = ""  # and fail where the result lost more of these figures than they allow
     jumpstart: JumpStart = NO_JUMPSTART
     captures: str = ""  # directory of this machine that captures may lie below; "": buckets alone
 

@@ -196,7 +196,12 @@ def test_a_job_ends_with_the_model_measured_before_and_after(
     names = {one for one in bucket.names() if one.startswith("measured/results/")}
     states = [f"{state}_conc{n}" for state in ("original", "optimized") for n in (1, 2, 4, 8, 16)]
     files = {f"measured/results/benchmark_{one}.json" for one in states}
-    assert names == {*files, "measured/results/benchmark_report.html"}
+    others = {f"measured/results/{one}" for one in ("benchmark_report.html", "quality.json")}
+    assert names == files | others, log
+    quality = json.loads(bucket.get("measured/results/quality.json"))["quality"]
+    assert 0 < quality["kld_mean"] < 0.1
+    assert quality["top1_agreement"] > 0.8
+    assert "same first choice: " in log
     result = json.loads(bucket.get("measured/results/benchmark_optimized_conc4.json"))
     assert result["completed"] == 48
     assert result["mean_ttft_ms"] > 0

@@ -96,6 +96,8 @@ def usage(tokens: int) -> dict[str, int]:
 class Server(ThreadingHTTPServer):
     """Waits for running requests when it closes."""
 
+    request_queue_size = 128  # connections at once, as engines take them
+
     daemon_threads = False
 
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from packager.core.values import dataclass
 from packager.jobs.values import ENDED, Job, JobKind, JobQuery, JobStatus
+from packager.sagemaker.measured import recorded, state_table
 from packager.serve.pages.guard import PageRefused
 from packager.serve.pages.job_views import (
     KINDS,
@@ -76,6 +77,7 @@ class JobPages:
         def read() -> dict[str, object]:
             record = record_of(job)
             log, end = log_tail(job.log)
+            measured = recorded(record.bench, record.quality) if record else None
             return {
                 "job": job,
                 "path": job_path(job),
@@ -84,6 +86,8 @@ class JobPages:
                 "stages": list(stages_of(job)),
                 "asked": Markup.escape(asked_of(job)),
                 "result": list(result_of(record)) if record else [],
+                "measured": measured,
+                "states": state_table(measured.report) if measured and measured.report else None,
                 "findings": record.findings if record else (),
                 "record": record,
                 "can_run": record is not None and can_run(record),

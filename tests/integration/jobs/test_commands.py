@@ -16,13 +16,17 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from packager.build.records import record_document
 from packager.jobs import waiting
 from packager.jobs.errors import StillRunning
 from packager.jobs.store import JobStore
 from packager.jobs.values import Stage
+from tests.support.bench_reports import report, variant
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.job_values import new_job, stage
 from tests.support.known import known
+from tests.support.lineage_records import build_record
+from tests.support.report_values import quality_report
 from tests.support.running_jobs import commands_of, kill_all, until
 
 
@@ -172,6 +176,26 @@ def test_of_jobs_with_one_name_the_kind_says_which(jobs: Typed, store: JobStore)
     assert "jobs of several kinds are named 'nightly': benchmark, optimization" in jobs.err
     shown = jobs("show", "nightly", "--kind", "benchmark")
     assert shown.startswith("job        nightly, benchmark\n")
+
+
+def test_a_job_shows_what_it_measured_before_and_after(jobs: Typed, store: JobStore) -> None:
+    job = store.create(new_job("measured"))
+    states = tuple(
+        variant(name, levels=(4,), tpot_ms=tpot, ttft_ms=50.0)
+        for name, tpot in (("original", 10.0), ("optimized", 20.0))
+    )
+    record = build_record(bench=report(states), quality=quality_report())
+    job.record.write_bytes(record_document(record))
+
+    lines = jobs("show", "measured").splitlines()
+    told = json.loads(jobs("show", "measured", "--format", "json"))["measured"]
+
+    at = lines.index("before and after")
+    assert lines[at + 1].startswith("tokens/s: slower at 1 of 1 loads")
+    assert [line.split()[0] for line in lines[-2:]] == ["Original", "Optimized"]
+    assert told["gates"]["throughput"]["verdict"] == "worse"
+    assert told["states"][1]["configuration"] == "Optimized"
+    assert told["quality"]["quality"]["kld_mean"] == quality_report().quality.kld_mean
 
 
 def test_lists_are_chosen_and_paged(jobs: Typed, store: JobStore) -> None:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from packager.bench.outputs import report_bytes
 from packager.bench.reading import read_benchmark
-from packager.core.bench import BenchVariant, Compared
+from packager.core.bench import BenchReport, BenchVariant, Compared
+from packager.errors import UsageError
+from packager.sagemaker.gates import gate_text, judge, parse_gates
 from packager.sagemaker.measured import (
     loads_within,
+    outcome_of,
+    recorded,
     request_before,
     result_files,
+    state_table,
     states,
     summary_lines,
-    verdict,
 )
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.settings import JobSettings
 from tests.support.bench_reports import report, unanswered, variant
 from tests.support.cases import cases_of
+from tests.support.report_values import quality_report
 from tests.support.sagemaker_bodies import AWQ, EAGLE_OWN_HEAD, MODELS
 
 cases = cases_of(__file__)
@@ -40,25 +47,86 @@ def test_loads_are_begun_with_the_shortest_and_end_where_the_next_would_outlast_
     assert (found or 0) == following
 
 
-@cases("verdicts")
-def test_most_loads_must_say_the_same(loads: list[list[float]], says: str) -> None:
-    compared = tuple(
+def compared(loads: list[list[float]], metric: str = "output_token_throughput") -> BenchReport:
+    """Return a report of two servers whose ratios have these intervals, load by load."""
+    found = tuple(
         Compared(
-            variant="b", concurrency=number, metric="output_token_throughput",
-            ratio=(low + high) / 2, low=low, high=high, is_noise=low <= 1 <= high,
+            variant="b", concurrency=number, metric=metric,
+            ratio=math.sqrt(low * high), low=low, high=high, is_noise=low <= 1 <= high,
         )
         for number, (low, high) in enumerate(loads, 1)
     )  # fmt: skip
-    found = report((state("a", 1), state("b", 1))).model_copy(update={"compared": compared})
+    both = report((state("a", 1), state("b", 1)))
+    return both.model_copy(update={"compared": found, "rounds": 3})
 
-    assert verdict(found) == says
+
+@cases("verdicts")
+def test_most_loads_must_say_the_same(loads: list[list[float]], says: str) -> None:
+    assert outcome_of(compared(loads), None).verdict == says
+
+
+@cases("gates")
+def test_a_gate_fails_where_the_whole_interval_is_beyond_what_it_allows(
+    gate: str, fails: list[str], metric: str, loads: list[list[float]], quality: dict[str, float]
+) -> None:
+    found = compared(loads, metric) if loads else None
+    told = quality_report(**quality) if quality else None
+
+    judged = [judge(one, found, told) for one in parse_gates(gate)]
+
+    assert [one.gate.name for one in judged if one.fails] == fails
+    assert parse_gates(gate_text(parse_gates(gate))) == parse_gates(gate)
+
+
+@pytest.mark.parametrize(
+    "text", ["speed", "throughput=2", "kld=-1", "first-token=nan", "throughput=", "kld=5%", ""]
+)
+def test_a_gate_that_means_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--gate"):
+        parse_gates(text)
+
+
+def test_the_states_stand_in_the_table_of_the_announcement() -> None:
+    both = (state("no_eagle", 4, 1), unanswered("base_eagle"), state("trained_eagle", 1, 4))
+    found = recorded(report(both), None)
+    assert found is not None
+    assert found.report is not None
+
+    table = state_table(found.report)
+
+    assert [row.cells[:2] for row in table.rows] == [
+        ("No EAGLE", "1"), ("No EAGLE", "4"), ("Trained EAGLE", "1"), ("Trained EAGLE", "4"),
+    ]  # fmt: skip
+    assert table.columns[2:8] == (
+        *("TTFT, ms", "TPOT, ms", "ITL, ms"),
+        *("requests/s", "output tokens/s", "tokens/s of a request"),
+    )
+    assert table.notes == ("Base EAGLE was not measured: no load",)
+    first = both[0].loads[1].metrics
+    assert float(table.rows[0].cells[2]) == pytest.approx(first["time_to_first_token"].avg, rel=0.1)
+    assert recorded(report((state("my-server", 1),)), None) is None
+
+
+def test_what_quantizing_cost_stands_beside_the_loads(tmp_path: Path) -> None:
+    both = report((state("original", 1), state("optimized", 1)))
+    found = outcome_of(both, quality_report(), reasons={})
+
+    files = result_files(found, "<html>")
+
+    (tmp_path / "bench.json").write_bytes(report_bytes(found.report or both))
+    kept = read_benchmark(tmp_path / "bench.json").report.variants
+    assert (
+        json.loads(files["quality.json"])["quality"]["kld_mean"] == kept[1].quality.quality.kld_mean
+    )
+    assert kept[0].quality is None
+    assert any(line.startswith("quality: PPL") for line in summary_lines(found))
 
 
 def test_each_state_and_load_has_a_file_with_the_fields_of_vllm_that_is_read_again(
     tmp_path: Path,
 ) -> None:
     whole = report((state("no_eagle", 1, 16), state("trained_eagle", 1, 16)))
-    files = result_files(whole, "<html>")
+    files = result_files(outcome_of(whole, None), "<html>")
     (tmp_path / "one.json").write_bytes(files["benchmark_trained_eagle_conc16.json"])
 
     again = read_benchmark(tmp_path / "one.json").report
@@ -78,7 +146,7 @@ def test_each_state_and_load_has_a_file_with_the_fields_of_vllm_that_is_read_aga
 
 
 def test_a_state_that_did_not_start_is_said_in_a_file_and_in_the_log() -> None:
-    found = report((state("original", 1), unanswered("optimized")))
+    found = outcome_of(report((state("original", 1), unanswered("optimized"))), None)
     told = json.loads(result_files(found, "")["not_measured.json"])
 
     assert told == {"not_measured": {"optimized": "no load"}}
@@ -99,13 +167,15 @@ def test_a_state_that_did_not_start_is_said_in_a_file_and_in_the_log() -> None:
 def test_a_job_ends_with_the_stage_that_measures(
     body: dict[str, Any], measured: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
-    job = make_job(body, JobSettings(measures=True, gate=True), find_model=MODELS.get)
+    job = make_job(
+        body, JobSettings(measures=True, gate="throughput,kld=0.05"), find_model=MODELS.get
+    )
     stage = next(one for one in job.stages if one.name == "measure")
     request = json.loads(job.files["request.json"])
 
     assert [one.name for one in job.stages].index("measure") > 0
     assert " ".join(words) in " ".join(stage.arguments)
-    assert stage.arguments[-1] == "--gate"
+    assert stage.arguments[-2:] == ("--gate", "throughput,kld=0.05")
     drafted = "--draft" in stage.arguments
     assert states(is_drafted=drafted, has_base_head="--base-draft" in stage.arguments) == measured
     assert "quantize" not in request_before(request)

@@ -12,15 +12,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from packager.build.records import record_document
 from packager.core.record import RecordedImage, RecordedTree
 from packager.sagemaker.refusals import ResourceInUse
 from packager.serve.pages.commands import Commands
 from packager.serve.pages.job_views import job_path
 from packager.serve.services import ServeServices
+from tests.support.bench_reports import report, variant
 from tests.support.cases import cases_of, read_tables, shows
 from tests.support.known import known
 from tests.support.lineage_records import build_record
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job
+from tests.support.report_values import quality_report
 from tests.support.served_pages import MadeUpApi, Visitor, pages_app, served, services_at
 
 cases = cases_of(__file__)
@@ -284,6 +287,25 @@ def test_an_image_that_reads_its_model_is_deployed_with_the_files(
     text = visitor.get("/ui/endpoints/new?kind=optimization&job=llama-00")[2]
 
     assert f'value="{data}"' in re.findall(r'<input[^>]*name="data"[^>]*>', text)[0]
+
+
+def test_a_job_shows_its_states_and_what_they_say(visitor: Visitor, jobs: MadeUpJobs) -> None:
+    states = tuple(
+        variant(name, levels=(1, 16), tpot_ms=tpot, ttft_ms=50.0)
+        for name, tpot in (("no_eagle", 20.0), ("base_eagle", 15.0), ("trained_eagle", 10.0))
+    )
+    record = build_record(bench=report(states), quality=quality_report(kld_mean=0.25))
+    job = jobs.get("optimization", "llama-00")
+    job.record.write_bytes(record_document(record))
+
+    text = visitor.get("/ui/jobs/optimization/llama-00")[2]
+
+    rows = re.findall(r'<tr><th scope="row">(\w+ EAGLE)</th><td class="n">(\d+)</td>', text)
+    assert rows == [
+        (name, load) for name in ("No EAGLE", "Base EAGLE", "Trained EAGLE") for load in ("1", "16")
+    ]
+    assert "<li>tokens/s: faster at 2 of 2 loads</li>" in text
+    assert "<li>mean KLD: 0.25 ± " in text
 
 
 def _until(answer: http.client.HTTPResponse, mark: str) -> str:
