@@ -17,8 +17,9 @@ from packager.cli.train_options import train_option, training_words
 from packager.core.documents import shorten
 from packager.core.references import LayoutTarget
 from packager.errors import NotFound, UsageError
+from packager.models.mapped import parse_mapped, standing_file
 from packager.sagemaker.gates import ALL, GATES, USUAL, gate_text, parse_gates
-from packager.sagemaker.jumpstart import parse_jumpstart
+from packager.sagemaker.jumpstart import jumpstart_of
 from packager.sagemaker.settings import ACCOUNT, JobSettings
 from packager.wiring import check_jobs_executor, parse_output
 
@@ -61,7 +62,7 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         training=training_words(given.pop("train_options")),
         measures=not given.pop("no_measure"),
         gate=given.pop("gate"),
-        jumpstart=parse_jumpstart(given.pop("jumpstart")),
+        jumpstart=jumpstart_of(parse_mapped(given.pop("jumpstart"), standing_file(os.environ))),
     )
 
 
@@ -134,8 +135,9 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--jumpstart",
         multiple=True,
-        metavar="ID=PLACE",
-        help="Where a model of JumpStart is: s3://BUCKET/PREFIX or a directory. Repeatable.",
+        metavar="ID=PLACE|FILE",
+        help="Where a model of JumpStart is: s3://BUCKET/PREFIX or a directory; or a file of such. "
+        "Repeatable.",
     ),
     gate_option,
     click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from packager.core.request import (
 from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.errors import UsageError
 from packager.files.user_files import read_table, read_user_file
+from packager.models.mapped import parse_mapped, standing_file
 from packager.plugins.tables import FAMILIES
 
 
@@ -78,6 +80,38 @@ request_file_option = click.option(
     help="Read the request from a TOML, JSON or YAML file; options win.",
 )
 
+
+def _keep_mapped(
+    context: click.Context,
+    parameter: click.Parameter,  # noqa: ARG001
+    texts: tuple[str, ...],
+) -> None:
+    context.meta[_MAPPED] = parse_mapped(texts) if texts else {}
+
+
+_MAPPED = "packager.jumpstart"  # in the context of a command: ids of models that it maps
+jumpstart_option = click.option(
+    "--jumpstart",
+    multiple=True,
+    expose_value=False,
+    callback=_keep_mapped,
+    metavar="ID=PLACE|FILE",
+    help="Where a model is whose id is given: s3://BUCKET/PREFIX or a directory; or a file of "
+    "such. Repeatable.",
+)
+
+
+def mapped_place(model: str) -> str:
+    """Return the place that an id is mapped to, by the command or the user's file; else itself."""
+    if "/" in model or not model:
+        return model
+    context = click.get_current_context(silent=True)
+    mapped = context.meta.get(_MAPPED, {}) if context is not None else {}
+    if model not in mapped:
+        mapped = parse_mapped((), standing_file(os.environ))
+    return mapped[model].place if model in mapped else model
+
+
 env_option = click.option(
     "--env",
     multiple=True,
@@ -106,7 +140,7 @@ def request_options(command: Command) -> Command:
     add = options_from(
         BuildRequest, leave_out=("base", "outputs"), callbacks=_CALLBACKS, choices=_CHOICES
     )
-    return add(request_file_option(command))
+    return add(request_file_option(jumpstart_option(command)))
 
 
 _NEEDED = {
@@ -124,6 +158,8 @@ def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
             given["engine_options"] = {**stated, **pairs}
     from_file = fields.keys() - {name for name, value in given.items() if value not in (None, ())}
     fields.update({name: value for name, value in given.items() if value not in (None, ())})
+    if isinstance(model := fields.get("model"), str):
+        fields["model"] = mapped_place(model)
     for name, such in _NEEDED.items():
         if name not in fields:
             raise UsageError(

@@ -24,6 +24,7 @@ from packager.cli.interrupts import interrupt
 from packager.cli.options import (
     container_environment,
     env_option,
+    jumpstart_option,
     make_request,
     request_choices,
     request_file_option,
@@ -92,6 +93,7 @@ class Asked:
 )
 @options_from(BuildRequest, leave_out=_NOT_HERE, **request_choices)
 @request_file_option
+@jumpstart_option
 @registry_options
 @catalog_option
 @cache_options

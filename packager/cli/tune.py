@@ -13,6 +13,7 @@ from packager.cli.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import (
     container_environment,
+    jumpstart_option,
     make_request,
     request_choices,
     request_file_option,
@@ -61,6 +62,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 @click.command()
 @options_from(BuildRequest, leave_out=_NOT_HERE, **request_choices)
 @request_file_option
+@jumpstart_option
 @options_from(LoadAsked, *_LIMITS)
 @options_from(TuneAsked)
 @click.option(

@@ -9,26 +9,28 @@ the mapping here: nothing is stored in a bucket of that name.  Keys and fields a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 from packager.catalog.containers import containers
 from packager.catalog.instances import instances
-from packager.core.documents import shorten
 from packager.core.references import parse_bucket_place
 from packager.core.values import dataclass
-from packager.errors import NotFound, UsageError
+from packager.models.mapped import MappedModel
+from packager.sagemaker.shapes import service_model
 
 BUCKET = "jumpstart-cache-prod-"  # and the region
+BUCKETS = (BUCKET, "sagemaker-sd-models-prod-")  # the second for drafts that SageMaker brings
 MANIFEST, PROPRIETARY = "models_manifest.json", "proprietary-sdk-manifest.json"
 VERSION = "1.0.0"
 INSTANCE = "ml.g5.2xlarge"  # where an SDK's user names none
 LMI = "0.36.0"  # of djl-lmi in both SDKs' lists of images
-_PREFIX = "packager/"  # of the artifacts' keys
+PLAIN, WITH_DRAFT = "lmi", "lmi-optimized"  # names of deployment configurations
+_PREFIX, _DRAFT = "packager/", "draft"  # of the artifacts' keys
+_ALIAS = "alias_ecr_uri_1"  # the one that SDK 2 looks for in a configuration
 _REGION = re.compile(r"\.ecr\.[a-z0-9-]+\.")
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +38,15 @@ class JumpStart:
     """Ids of models, and where each is: `s3://BUCKET/PREFIX`, or a directory of this machine."""
 
     places: Mapping[str, str] = field(default_factory=dict)
+    drafts: Mapping[str, str] = field(default_factory=dict)  # of those that have a draft model
 
     def find(self, uri: str) -> str | None:
-        """Return the place of a mapped model whose artifacts in AWS's bucket a document names."""
+        """Return the place of a mapped model, or of its draft, that AWS's bucket stands for."""
         found = parse_bucket_place(uri)
-        if found is None or not found.bucket.startswith(BUCKET):
+        if found is None or not found.bucket.startswith(BUCKETS):
             return None
-        return self.places.get(found.key.removeprefix(_PREFIX).strip("/"))
+        name, _, part = found.key.removeprefix(_PREFIX).strip("/").partition("/")
+        return {"": self.places, _DRAFT: self.drafts}.get(part, {}).get(name)
 
     def document(self, bucket: str, key: str) -> Any:
         """Return what an object of AWS's bucket says; None where there is no such object."""
@@ -52,34 +56,20 @@ class JumpStart:
         if key == PROPRIETARY:
             return [_header("packager-no-proprietary-models")]  # the SDKs want one at least
         found = (name for name in self.places if key == _spec_key(name))
-        return next((_specification(name, region) for name in found), None)
+        return next(
+            (_specification(name, region, has_draft=name in self.drafts) for name in found), None
+        )
 
 
 NO_JUMPSTART = JumpStart()
 
 
-def parse_jumpstart(texts: Iterable[str]) -> JumpStart:
-    """Read `ID=s3://BUCKET/PREFIX` and `ID=DIRECTORY`; raises `UsageError`, `NotFound`."""
-    places: dict[str, str] = {}
-    for text in texts:
-        name, equals, place = text.partition("=")
-        if not equals or not _ID.fullmatch(name):
-            raise UsageError(
-                f"--jumpstart {shorten(text, 200)} is not ID=PLACE",
-                hint="such as meta-textgeneration-llama-3-8b=s3://models/llama-3-8b/",
-            )
-        if name in places:
-            raise UsageError(f"--jumpstart maps {name!r} twice", hint="give each id one place")
-        if parse_bucket_place(place) is None:
-            directory = Path(place).expanduser().absolute()
-            if not directory.is_dir():
-                raise NotFound(
-                    f"--jumpstart {name!r} is at {shorten(place, 200)}, which is no directory",
-                    hint="name a directory of this machine, or s3://BUCKET/PREFIX",
-                )
-            place = str(directory)
-        places[name] = place
-    return JumpStart(places=places)
+def jumpstart_of(mapped: Mapping[str, MappedModel]) -> JumpStart:
+    """Return what the server answers for ids that are mapped."""
+    return JumpStart(
+        places={name: one.place for name, one in mapped.items()},
+        drafts={name: one.draft for name, one in mapped.items() if one.draft},
+    )
 
 
 def _spec_key(name: str) -> str:
@@ -95,7 +85,7 @@ def _header(name: str) -> dict[str, str]:
     }
 
 
-def _specification(name: str, region: str) -> dict[str, Any]:
+def _specification(name: str, region: str, *, has_draft: bool) -> dict[str, Any]:
     """Return a model's specification: an LMI image, the artifacts, what it may run on."""
     artifacts = f"{_PREFIX}{name}/"
     json_type = "application/json"
@@ -111,13 +101,7 @@ def _specification(name: str, region: str) -> dict[str, Any]:
             "framework_version": LMI,
             "py_version": "py310",
         },
-        "hosting_instance_type_variants": {
-            "regional_aliases": {region: {"lmi": _image(region)}},
-            "variants": {
-                family: {"regional_properties": {"image_uri": "$lmi"}}
-                for family in sorted({name.split(".")[1] for name in _instances()})
-            },
-        },
+        "hosting_instance_type_variants": _variants(region),
         "hosting_artifact_key": artifacts,
         "hosting_prepacked_artifact_key": artifacts,
         "hosting_script_key": "",
@@ -142,6 +126,70 @@ def _specification(name: str, region: str) -> dict[str, Any]:
         "deploy_kwargs": {},
         "inference_enable_network_isolation": False,
         "resource_name_base": "packager",
+        **_deployment_configs(name, region, has_draft=has_draft),
+    }
+
+
+def _variants(region: str) -> dict[str, Any]:
+    """Return which image serves on which family of instances."""
+    return {
+        "regional_aliases": {region: {_ALIAS: _image(region)}},
+        "variants": {
+            family: {"regional_properties": {"image_uri": f"${_ALIAS}"}} for family in _families()
+        },
+    }
+
+
+@cache
+def _families() -> tuple[str, ...]:
+    """Return all families of SageMaker's instances, those without GPUs included.
+
+    SDK 2 makes a model for `ml.c5.xlarge` before it is told which instance it is for.
+    """
+    found = service_model()["shapes"]["ProductionVariantInstanceType"]["enum"]
+    return tuple(sorted({name.split(".")[1] for name in found}))
+
+
+def _deployment_configs(name: str, region: str, *, has_draft: bool) -> dict[str, Any]:
+    """Return the deployment configurations: LMI, and LMI with the draft where there is one.
+
+    The first of the ranking is the one that an SDK takes without being told another.
+    """
+    components: dict[str, Any] = {
+        PLAIN: {
+            "hosting_ecr_uri": _image(region),
+            "hosting_instance_type_variants": _variants(region),
+            "default_inference_instance_type": INSTANCE,
+            "supported_inference_instance_types": _instances(),
+        }
+    }
+    if has_draft:
+        source = {
+            "channel_name": "draft_model",
+            "artifact_version": "v1",
+            "s3_data_source": {
+                "compression_type": "None",
+                "s3_data_type": "S3Prefix",
+                "s3_uri": f"{_PREFIX}{name}/{_DRAFT}/",
+            },
+        }
+        components[WITH_DRAFT] = {
+            **components[PLAIN],
+            "hosting_additional_data_sources": {"speculative_decoding": [source]},
+        }
+    accelerated = {WITH_DRAFT: [{"type": "Speculative-Decoding", "enabled": True}]}
+    return {
+        "inference_configs": {
+            one: {
+                "component_names": [one],
+                **({"acceleration_configs": accelerated[one]} if one in accelerated else {}),
+            }
+            for one in components
+        },
+        "inference_config_components": components,
+        "inference_config_rankings": {
+            "overall": {"description": "what packager serves", "rankings": list(components)}
+        },
     }
 
 

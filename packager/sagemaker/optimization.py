@@ -200,7 +200,9 @@ def _request_of(
                 f"{SPECULATION} trains a head, and a draft model is set as well"
             )
         draft = draft_reference(wishes.draft_model, model.channels)
-        _check_place(draft.partition(":")[2] if draft.startswith(KINDS) else draft)
+        place = draft.partition(":")[2] if draft.startswith(KINDS) else draft
+        if place not in settings.jumpstart.drafts.values():  # those are the operator's own
+            _check_place(place)
         fields["draft"] = draft
     _check_data(fields.get("calibration", "default"))
     if wishes.engine_options:

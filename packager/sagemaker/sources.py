@@ -73,15 +73,18 @@ def _registered_model(
         container = many[0]
     environment = dict(container.get("Environment", {}))
     where = f"the data of model {name!r}"
+
+    def placed(data: Document) -> str:
+        place = _data_of(data, where)
+        return find_place(place) or place
+
     if "ModelDataUrl" in container:
         raise ValidationRefused(f"{where} is an archive: give it as ModelDataSource, uncompressed")
     channels = {
-        one["ChannelName"]: _data_of(one, where)
-        for one in container.get("AdditionalModelDataSources", ())
+        one["ChannelName"]: placed(one) for one in container.get("AdditionalModelDataSources", ())
     }
     if "ModelDataSource" in container:
-        reference = _data_of(container["ModelDataSource"], where)
-        reference = find_place(reference) or reference
+        reference = placed(container["ModelDataSource"])
     else:
         reference = _hub_id(environment.pop("HF_MODEL_ID", ""), name)
     return SourceModel(

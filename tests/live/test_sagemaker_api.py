@@ -209,3 +209,30 @@ def test_a_job_ends_with_the_model_measured_before_and_after(
     place = f"{bucket.url}/measured/results/benchmark_optimized_conc4.json"
     told = packager_in(tmp_path)("report", place, env=bucket.environment, status=0).out
     assert "optimized" in told
+
+
+@pytest.mark.extended
+def test_both_sdks_take_deployment_configurations_of_mapped_models(
+    quantizing_fast: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.upload(TINY, "models/draft")
+    places = {"place": f"{bucket.url}/models/tiny/", "draft": f"{bucket.url}/models/draft/"}
+    (tmp_path / "mapped.json").write_text(json.dumps({"meta-tiny": places}))
+    options = ("--instance", "local", "--base", "scratch", "--no-measure")
+    mapped = ("--jumpstart", str(tmp_path / "mapped.json"))
+    environments = {**quantizing_fast, **bucket.environment}
+    with api_process(tmp_path, *options, *mapped, **environments) as api:
+        for version in ("v2", "v3"):
+            program = (python_of(version), HERE / "sagemaker_jumpstart.py")
+            words = (bucket.url.removeprefix("s3://"), version)
+            told = printed_by(*program, *words, env=environment(api, bucket)).splitlines()[-1]
+            job = api.client("sagemaker").describe_optimization_job(
+                OptimizationJobName=f"jumpstart-{version}"
+            )
+
+            assert json.loads(told)["names"] == ["lmi", "lmi-optimized"]
+            assert json.loads(told)["chosen"] == "lmi-optimized"
+            assert job["OptimizationJobStatus"] == "COMPLETED"
+            uri = job["ModelSource"]["S3"]["S3Uri"]
+            assert uri == f"s3://{JUMPSTART}/packager/meta-tiny/"
+            assert bucket.get(f"jumpstart-{version}/config.json")

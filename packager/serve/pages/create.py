@@ -30,6 +30,7 @@ from packager.serve.pages.wish import (
     build_job,
     document_of,
     faults_of,
+    placed,
     quantizations,
     read_wish,
     request_of,
@@ -52,20 +53,21 @@ class NewJobPages:
     async def send(self, request: web.Request) -> web.Response:
         """Show the plan, or make the job; what is wrong stands beside its field."""
         form = await self.site.guard.form(request)
-        wish = read_wish(form)
+        typed = read_wish(form)
         settings = self.site.services.settings
+        wish = placed(typed, settings)
         faults = await asyncio.to_thread(faults_of, wish, settings)
         if faults:
-            return self._show(request, wish, faults=faults)
+            return self._show(request, typed, faults=faults)
         try:
             if form.get("do") == "create":
                 return await self._create(wish)
             if form.get("do") == "page":
                 return await self._plan_page(wish)
-            return self._show(request, wish, plan=await self._plan(wish))
+            return self._show(request, typed, plan=await self._plan(wish))
         except PackagerError as error:
             hint = f": {error.hint}" if error.hint else ""
-            return self._show(request, wish, faults={"": f"{error}{hint}"})
+            return self._show(request, typed, faults={"": f"{error}{hint}"})
 
     async def _create(self, wish: Wish) -> web.Response:
         document = document_of(wish, self.site.services.settings)

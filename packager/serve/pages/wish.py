@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,11 @@ def read_wish(form: Mapping[str, str]) -> Wish:
     """Return the fields of a form; what it lacks has its default."""
     known = {one.name for one in fields(Wish)}
     return Wish(**{name: text.strip() for name, text in form.items() if name in known})
+
+
+def placed(wish: Wish, settings: JobSettings) -> Wish:
+    """Return a wish whose model is where the server's operator has mapped its id to."""
+    return replace(wish, model=settings.jumpstart.places.get(wish.model, wish.model))
 
 
 def faults_of(wish: Wish, settings: JobSettings) -> dict[str, str]:

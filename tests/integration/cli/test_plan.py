@@ -137,3 +137,27 @@ def test_a_container_is_told_as_the_catalog_has_it_and_no_more(packager: Package
         *("least_compute_capability", "source", "date", "variant", "release", "targets"),
         *("repository", "cuda", "least_driver", "inference_ami"),
     ]
+
+
+@pytest.mark.parametrize("command", ["plan", "build", "tune"])
+def test_an_id_that_is_mapped_stands_for_its_place(
+    packager: Packager, tmp_path: Path, command: str
+) -> None:
+    own = tmp_path / "config" / "packager"
+    own.mkdir(parents=True)
+    (own / "jumpstart.toml").write_text(f"meta-small = '{TINY}'\n")
+    dry = {
+        "plan": (),
+        "build": ("--dry-run", "--output", "oci:out"),
+        "tune": ("--dry-run", "--goal", "cost"),
+    }
+    words = (command, "--instance", "local", *dry[command], "--format", "json")
+    env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+    by_option = packager(*words, "--model", "meta-tiny", "--jumpstart", f"meta-tiny={TINY}")
+    by_file = packager(*words, "--model", "meta-small", env=env)
+
+    assert (by_option.status, by_file.status) == (0, 0), by_option.err + by_file.err
+    assert "tiny-llama" in by_option.out
+    assert "meta-small" not in by_file.out
+    assert packager(*words, "--model", "meta-tiny").status == 2

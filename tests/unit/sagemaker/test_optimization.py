@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from packager.catalog.instances import find_instance
-from packager.errors import NotFound, UsageError
 from packager.jobs.rows import asked_text
 from packager.jobs.values import Limits, SecretJob
-from packager.sagemaker.jumpstart import JumpStart, parse_jumpstart
+from packager.sagemaker.jumpstart import JumpStart
 from packager.sagemaker.optimization import make_job, techniques
 from packager.sagemaker.refusals import ValidationRefused
 from packager.sagemaker.settings import JobSettings
@@ -178,7 +177,30 @@ def test_artifacts_of_jumpstart_are_at_the_mapped_place_and_described_as_they_we
     assert json.loads(job.files["request.json"])["model"] == "/models/tiny"
     assert job.document["ModelSource"]["S3"]["S3Uri"] == uri
     assert mapped.find("s3://other/packager/meta-tiny/") is None
-    with pytest.raises(UsageError, match="is not ID=PLACE"):
-        parse_jumpstart(["Meta=s3://b/k"])
-    with pytest.raises(NotFound, match="no directory"):
-        parse_jumpstart(["meta=nowhere"])
+
+
+_DATA = {"S3DataType": "S3Prefix", "CompressionType": "None"}
+
+
+def test_a_draft_of_jumpstart_is_at_the_mapped_place() -> None:
+    mapped = JumpStart(
+        places={"meta-tiny": "s3://models/tiny/"}, drafts={"meta-tiny": "s3://models/small/"}
+    )
+    uri = "s3://jumpstart-cache-prod-us-east-1/packager/meta-tiny/"
+    of_draft = "s3://sagemaker-sd-models-prod-us-east-1/packager/meta-tiny/draft/"
+    draft = {"S3DataSource": {**_DATA, "S3Uri": of_draft}, "ChannelName": "draft_model"}
+    container = {
+        "ModelDataSource": {"S3DataSource": {**_DATA, "S3Uri": uri}},
+        "AdditionalModelDataSources": [draft],
+        "Environment": {
+            "OPTION_SPECULATIVE_DRAFT_MODEL":
+            "/opt/ml/additional-model-data-sources/draft_model/"
+        },
+    }  # fmt: skip
+    model = {"ModelName": "m", "PrimaryContainer": container}
+    body = {**AWQ, "ModelSource": {"SageMakerModel": {"ModelName": "m"}}}
+
+    job = make_job(body, replace(SETTINGS, jumpstart=mapped), find_model={"m": model}.get)
+
+    request = json.loads(job.files["request.json"])
+    assert (request["model"], request["draft"]) == ("s3://models/tiny/", "s3://models/small/")

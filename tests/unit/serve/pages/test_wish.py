@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
+from packager.sagemaker.jumpstart import JumpStart
 from packager.sagemaker.optimization import make_job
 from packager.sagemaker.settings import JobSettings
-from packager.serve.pages.wish import Wish, build_job, document_of, faults_of, read_wish, request_of
+from packager.serve.pages.wish import (
+    Wish,
+    build_job,
+    document_of,
+    faults_of,
+    placed,
+    read_wish,
+    request_of,
+)
 from tests.support.cases import as_type, cases_of, read_tables, shows
 
 cases = cases_of(__file__)
@@ -65,6 +74,15 @@ def test_a_directory_means_the_same_wherever_the_job_runs(
     monkeypatch.chdir(tmp_path)
 
     assert request_of(here(Path("./model")), SETTINGS)["model"] == str(tmp_path / "model")
+
+
+def test_an_id_that_is_mapped_stands_for_its_place() -> None:
+    mapped = JobSettings(jumpstart=JumpStart(places={"meta-tiny": "s3://models/tiny/"}))
+    typed = replace(IN_BUCKETS, model="meta-tiny")
+
+    assert placed(typed, mapped).model == "s3://models/tiny/"
+    assert not faults_of(placed(typed, mapped), mapped)
+    assert "model" in faults_of(placed(typed, SETTINGS), SETTINGS)
 
 
 def test_a_form_that_is_right_has_no_faults() -> None:
