@@ -22,6 +22,7 @@ from packager.deploy.deadlines import TooLate, within
 from packager.deploy.kubernetes.kubeconfig import ClusterAccess
 from packager.deploy.kubernetes.objects import MANAGER
 from packager.errors import AccessDenied, Unavailable, UsageError
+from packager.remote.pools import timely
 from packager.serving.routes import Connection
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
@@ -317,7 +318,7 @@ class ApiServer:
                 given["server_hostname"] = self._access.server_name
                 given["assert_hostname"] = self._access.server_name
             proxy = self._access.proxy
-            self._made = (
+            self._made = timely(
                 urllib3.ProxyManager(proxy, **given) if proxy else urllib3.PoolManager(**given)
             )
         return self._made

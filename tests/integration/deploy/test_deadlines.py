@@ -46,6 +46,16 @@ def test_a_slow_api_server_is_given_up(trickling: str, monkeypatch: pytest.Monke
     assert time.monotonic() - began < 20
 
 
+def test_a_slow_api_server_leaves_no_thread(
+    trickling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection ends by itself: whoever waits with a deadline leaves nothing behind."""
+    monkeypatch.setattr(client, "within", lambda seconds, work: work())
+    monkeypatch.setattr(client, "ANSWER_S", 0.3)
+    with pytest.raises(Unavailable, match="does not answer: ReadTimeoutError"):
+        ApiServer(ClusterAccess(server=trickling)).listed(Place("v1", "Pod", "models"), "a=b")
+
+
 def test_a_slow_aws_service_is_given_up(trickling: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "CALL_S", 0.6)
     monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", trickling)
