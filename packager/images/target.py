@@ -26,6 +26,16 @@ LAYOUT, REGISTRY, ENGINE = "oci", "registry", "docker"
 DIRECTORY, BUCKET = "dir", "s3"  # trees of files instead of images
 _PORT = re.compile(r"\d{1,5}/")
 SCHEMES = (LAYOUT, REGISTRY, ENGINE)
+# What else skopeo and podman call an image (containers-transports(5)), and what leads to it.
+_TRANSPORTS = {
+    "containers-storage": "`podman push {name} oci:DIR`, then name oci:DIR",
+    "docker-archive": "`docker load --input {file}`, then name docker:NAME:TAG",
+    "docker-daemon": "did you mean 'docker:{name}'?",
+    "oci-archive": "`mkdir DIR && tar -xf {file} -C DIR`, then name oci:DIR",
+    "ostree": "`skopeo copy ostree:{name} oci:DIR`, then name oci:DIR",
+    "sif": "`skopeo copy sif:{name} oci:DIR`, then name oci:DIR",
+    "tarball": "`docker import {file} NAME:TAG`, then name docker:NAME:TAG",
+}
 
 
 def parse_target(text: str, schemes: Collection[str] = SCHEMES) -> ImageTarget:
@@ -40,6 +50,11 @@ def parse_target(text: str, schemes: Collection[str] = SCHEMES) -> ImageTarget:
         return parse_registry_target(text)
     if scheme == LAYOUT:
         return parse_layout_target(text)
+    if text.startswith(f"{ENGINE}://"):
+        raise UsageError(
+            f"{text!r} names an image of a registry as skopeo does",
+            hint=f"did you mean {text.removeprefix(f'{ENGINE}://')!r}?",
+        )
     return ImageTarget(text=text, scheme=scheme, rest=text.removeprefix(f"{scheme}:"))
 
 
@@ -146,6 +161,9 @@ def _refuse_misspelt(text: str, schemes: Collection[str]) -> None:
     That is a misspelt scheme such as `dokcer:`, and a file or a layout of this machine.
     """
     prefix, colon, rest = text.partition(":")
+    if colon and prefix in _TRANSPORTS:
+        hint = _TRANSPORTS[prefix].format(name=rest, file=rest.partition(":")[0])
+        raise UsageError(f"{text!r} is an image of another kind, {prefix}", hint=hint)
     is_host = "/" in prefix or "." in prefix or _PORT.match(rest) is not None
     if not is_host and (close := _meant(prefix, sorted(set(schemes) - {REGISTRY}))):
         meant = f"{close}:{rest}" if colon else close

@@ -27,6 +27,7 @@ import urllib3.connection
 from artifact_cache.timely import PIECE, TimelyResponse
 from packager.core.text import remember_user
 from packager.errors import PackagerError, UsageError
+from packager.files.pipes import open_waiting
 from packager.images.registry.connection_failures import CONNECT_TIMEOUT_S, explained_failures
 from packager.images.registry.failures import RegistryUnreachable, UnexpectedAnswer
 from packager.images.registry.origins import (
@@ -53,6 +54,7 @@ _LONGEST_RETRY_AFTER_S = 60.0
 _REDIRECTS = 10  # requests in a row, as of Go's client
 _POOL_CONNECTIONS = 8
 
+_LONGEST_BUNDLE = 64 * 1024 * 1024  # bytes of certificates
 LONGEST_ERROR = 64 * 1024  # bytes of an answer that refuses
 _LONGEST_SHOWN = 80  # characters of a stranger's word in a message
 
@@ -318,9 +320,13 @@ class Transport:
             try:
                 if os.path.isdir(path):  # noqa: PTH112
                     context.load_verify_locations(capath=path)
-                else:
+                elif os.path.isfile(path):  # noqa: PTH113
                     context.load_verify_locations(cafile=path)
-            except (OSError, ssl.SSLError) as error:
+                else:
+                    with open_waiting(Path(path)) as pipe:  # OpenSSL would wait for ever
+                        found = pipe.read(_LONGEST_BUNDLE)
+                    context.load_verify_locations(cadata=found.decode("ascii", "ignore"))
+            except (OSError, ValueError, ssl.SSLError) as error:
                 raise UsageError(
                     f"certificates cannot be read from {path!r}",
                     hint="name a PEM file with the authorities to trust",

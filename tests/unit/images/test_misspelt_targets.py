@@ -24,6 +24,14 @@ def test_a_misspelt_scheme_is_guessed(text: str, meant: str) -> None:
     assert caught.value.hint.startswith(f"did you mean {meant!r}?")
 
 
+@cases("foreign")
+def test_what_other_tools_call_an_image_is_refused_with_the_way(text: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_target(text, KNOWN)
+
+    assert hint in caught.value.hint
+
+
 @cases("registry")
 def test_what_may_be_a_registry_is_one(text: str) -> None:
     assert isinstance(parse_target(text, KNOWN), RegistryTarget)

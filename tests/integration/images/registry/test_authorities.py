@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from packager.errors import PackagerError, Unavailable
+from packager.errors import PackagerError, Unavailable, UsageError
+from packager.files.pipes import open_waiting
+from packager.images.registry import transport
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
 from packager.images.registry.transport import Transport
@@ -91,6 +95,22 @@ def test_an_authority_in_the_environment_is_trusted_on_tls(
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
 
     RegistryClients(ca_file=str(stranger.file)).at(tls_registry).ping()
+
+
+def test_an_authority_comes_through_a_pipe_or_not_at_all(
+    tls_registry: str, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    giver = threading.Thread(target=lambda: pipe.write_bytes(authority.file.read_bytes()))
+    giver.start()
+
+    RegistryClients(ca_file=str(pipe)).at(tls_registry).ping()
+
+    giver.join()
+    monkeypatch.setattr(transport, "open_waiting", lambda path: open_waiting(path, 0.2))
+    with pytest.raises(UsageError, match="certificates cannot be read"):
+        RegistryClients(ca_file=str(pipe)).at(tls_registry).ping()
 
 
 def test_another_authority_is_refused_with_a_hint(tls_registry: str, stranger: Authority) -> None:
