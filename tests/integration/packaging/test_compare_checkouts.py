@@ -32,27 +32,6 @@ def test_another_fact_differs_beside_another_sentence_too(after: str, status: in
     assert script.judge(before, answer(json.loads(after), status=status))[0] == "DIFFERS"
 
 
-def test_another_folder_of_our_own_file_is_no_other_fact() -> None:
-    before = answer({"source": "packager/planning/data/caches.toml; read by hand"})
-    moved = answer({"source": "packager/compile/data/caches.toml; read by hand"})
-    other = answer({"source": "packager/compile/data/heads.toml; read by hand"})
-
-    assert script.judge(before, moved)[0] == "words"
-    assert script.judge(before, other)[0] == "DIFFERS"
-
-
-def test_our_version_is_left_out_of_labels_and_records() -> None:
-    one = script.Checkout(Path("/a"), "python", Path("/home"), "0.1.0")
-    other = script.Checkout(Path("/b"), "python", Path("/home"), "0.2.0")
-
-    def labels(version: str) -> dict[str, object]:
-        record = json.dumps({"packager": version, "model": "0.1.0"})
-        return {"dev.packager.version": version, "dev.packager.record": record, "seconds": 0.5}
-
-    assert script.unversioned(labels("0.1.0"), one) == script.unversioned(labels("0.2.0"), other)
-    assert script.unversioned({"engine": "0.1.0"}, one) == {"engine": "0.1.0"}
-
-
 def test_a_copy_of_another_version_answers_the_same_and_a_broken_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from packager.jobs import database
 from packager.jobs.values import Job
 from packager.sagemaker.settings import JobSettings
 from tests.support.api_server import REGION, ApiServer, optimization_body
@@ -49,15 +48,6 @@ def test_a_job_is_created_described_and_found(server: ApiServer, client: Any) ->
     job = server.jobs.get("optimization", "one")
     assert job.asked.stages[-1].arguments[0] == "build"
     assert (job.folder / "request.json").is_file()
-
-
-def test_a_long_list_comes_from_a_thread(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        client.create_optimization_job(**optimization_body(f"job-{number}"))
-    monkeypatch.setattr(database, "_QUICK_STEPS", 10)
-
-    query = {"NameContains": "job-", "SortBy": "Name", "SortOrder": "Ascending"}
-    assert names(client.list_optimization_jobs(**query)) == ["job-0", "job-1", "job-2"]
 
 
 def test_a_name_is_used_once(client: Any) -> None:

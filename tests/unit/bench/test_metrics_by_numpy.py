@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packager.bench.metrics import load_figures
+from packager.bench.statistics import PERCENTILES
 from packager.core.bench import Limits
 from packager.load.values import Chunk, Level, LoadResult, LoadRun
 
@@ -113,9 +114,10 @@ def test_every_metric_is_the_references(found: list[LoadResult]) -> None:
         array = numpy.array(values, dtype=float)
         metric = metrics[tag]
         assert metric.count == len(values), tag
-        told = [metric.avg, metric.std, metric.min, metric.max, metric.sum, metric.p50, metric.p99]
+        told = [metric.avg, metric.std, metric.min, metric.max, metric.sum]
+        told += [getattr(metric, f"p{percent}") for percent in PERCENTILES]
         ours = [array.mean(), array.std(), array.min(), array.max(), array.sum()]
-        ours += list(numpy.percentile(array, (50, 99)))
+        ours += list(numpy.percentile(array, PERCENTILES))
         assert told == pytest.approx(ours, rel=1e-6, abs=1e-5), tag
     for tag in ("time_to_first_token", "inter_token_latency", "inter_chunk_latency"):
         assert (tag in metrics) == (tag in expected["values"])

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import numpy
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from packager.bench.statistics import PERCENTILES, summarize
+from packager.bench.statistics import summarize
 from tests.support.known import known
 
 
@@ -20,15 +15,3 @@ def test_the_deviation_is_that_of_the_population() -> None:
 
 def test_without_values_there_is_no_metric() -> None:
     assert summarize([], "ms") is None
-
-
-@settings(deadline=None, max_examples=60, derandomize=True)
-@given(st.lists(st.floats(min_value=0, max_value=1e7), min_size=1, max_size=60))
-def test_numpy_computes_the_same(values: list[float]) -> None:
-    metric = known(summarize(values, "ms"))
-
-    expected = numpy.percentile(numpy.array(values), PERCENTILES, method="linear")
-    found = [getattr(metric, f"p{percent}") for percent in PERCENTILES]
-    assert found == pytest.approx(list(expected), rel=1e-9, abs=1e-6)
-    assert metric.std == pytest.approx(float(numpy.std(values)), rel=1e-6, abs=1e-6)
-    assert metric.avg == pytest.approx(float(numpy.mean(values)), rel=1e-9, abs=1e-6)

@@ -41,24 +41,6 @@ def test_lists_of_packages(text: str) -> None:
     assert found["torch"] == "2.11.0+cu130"
 
 
-def test_what_the_machine_has_stays_behind() -> None:
-    wanted = {
-        "llmcompressor": "0.14.0.1", "torch": "2.13.0", "pyarrow": "26.0.1",
-        "transformers": "5.17.0", "compressed-tensors": "0.19.0",
-    }  # fmt: skip
-    there = {"pyarrow": "21.0", "transformers": "4.57.1", "compressed-tensors": ""}
-
-    found = wheels.missing(wanted, there, {"transformers", "compressed-tensors", "llmcompressor"})
-
-    assert found == {"llmcompressor": "0.14.0.1", "transformers": "5.17.0"}
-
-
-def test_versions_that_reach_a_result_are_those_of_the_tools() -> None:
-    assert wheels.exact_packages() == {
-        "torch", "transformers", "llmcompressor", "compressed-tensors", "speculators",
-    }  # fmt: skip
-
-
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """A package index: wheels of 1000 bytes each; packager needs rich, which needs mdurl-x."""

@@ -183,13 +183,6 @@ def test_a_budget_of_seconds_is_kept() -> None:
     assert (done.best, done.reason, done.measurements) == ("a", "budget", 6)
 
 
-def test_without_money_nothing_is_measured() -> None:
-    done = next_work(HalvingState(candidates=("a", "b"), budget=0.0))
-
-    assert isinstance(done, Done)
-    assert (done.best, done.reason, done.measurements) == (None, "budget", 0)
-
-
 def test_results_of_candidates_that_are_gone_are_paid_for_and_not_ranked() -> None:
     state = HalvingState(
         candidates=("a", "b"), measured=(Measured(candidate="gone", score=9.0),), budget=7.0
