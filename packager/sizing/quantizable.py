@@ -2,7 +2,8 @@
 
 An architecture without a row was not tried.  Methods that round each matrix by itself are allowed
 with a warning: every matrix of a decoder may be rounded, wherever it stands.  Methods that pass
-texts through the model, or move scales between modules, wait for `--try-untested`.
+texts through the model, or move scales between modules, wait for `--try-untested`; so do those that
+a row does not name among what was `tried`.
 
 What no name tells, config.json and the headers do: whether transformers has a class that loads
 the model whole, and whether all experts of a layer are one tensor.
@@ -63,6 +64,7 @@ class Row:
     unfolded: Mapping[str, tuple[str, ...]]  # method → sources of scales
     refused: Mapping[str, str]
     refused_when: Mapping[str, Any]  # values of config.json
+    tried: frozenset[str] | None  # methods beside those that round; None: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,10 @@ def find_support(
     if any(config.get(key) != value for key, value in row.refused_when.items()):
         refused = ""
     left = row.unfolded.get(method, ())
+    was_tried = row.tried is None or method in row.tried or kind == "rounded"
+    if not was_tried and not refused:
+        refused = "" if untested else _untried(kind)
+        return Support(tried=False, refused=refused, loader=row.loader, folds=folds)
     return Support(refused=refused, loader=row.loader, folds=folds, unfolded=left)
 
 
@@ -214,6 +220,7 @@ def read_table() -> Table:
                 unfolded={m: tuple(sources) for m, sources in row.get("unfolded", {}).items()},
                 refused=MappingProxyType(row.get("refused", {})),
                 refused_when=MappingProxyType(row.get("refused_when", {})),
+                tried=frozenset(row["tried"]) if "tried" in row else None,
             )
             for name, row in told["architectures"].items()
         },

@@ -228,6 +228,7 @@ def _logits(
     kinds = {
         "causal-lm": "AutoModelForCausalLM",
         "image-text-to-text": "AutoModelForImageTextToText",
+        "multimodal-lm": "AutoModelForMultimodalLM",
     }
     kind = getattr(transformers, kinds[loader])
     model, told = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True)

@@ -10,20 +10,24 @@ import torch
 from library import PRIVATE
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
 )
 
 # Modules that quantizing leaves alone, and the head.  A checkpoint lists them under the names
 # that its files have; transformers looks for its own, which differ for models that see.
-TOWERS = ("vision_tower", "vision_model", "visual", "multi_modal_projector", "lm_head")
+TOWERS = ("vision_tower", "vision_model", "visual", "audio_tower", "multi_modal_projector", "lm_head")
 
 
 def loader_of(config: Any) -> Any:
-    """Return the class that loads the model: those that see are loaded whole."""
+    """Return the class that loads the model: those that see or hear are loaded whole."""
     if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
         return AutoModelForCausalLM
-    return AutoModelForImageTextToText
+    if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return AutoModelForImageTextToText
+    return AutoModelForMultimodalLM
 
 
 def leave_towers(config: Any, names: list[str]) -> None:

@@ -98,7 +98,6 @@ FOLDING = {
     },
     "llmcompressor.modeling.offset_norm": {
         "NormCalibrationModule": "0.14.0.1 922c0ec23305 knows norms that add 1",
-        "CalibrationOffsetNorm": "0.14.0.1 630d1b86ec79 such a norm as a plain one; 32 bits here",
         "norm_calibration_context": "0.14.0.1 2c1905b6cb67 must find no norm to replace",
     },
     "llmcompressor.modeling.moe.context": {

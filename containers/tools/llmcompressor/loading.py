@@ -1,7 +1,8 @@
 """A checkpoint as a model; `names.map_names` gives its experts matrices of their own.
 
 Models that see or hear are loaded whole, with towers and projectors, as
-`image-text-to-text`: only then is the result a checkpoint of the same kind.
+`image-text-to-text` or, where they only hear, as `multimodal-lm`: only then is the result a
+checkpoint of the same kind.
 """
 
 from __future__ import annotations
@@ -12,11 +13,16 @@ from typing import Any
 import torch
 from compressed_tensors.offload import load_offloaded_model
 from packager_worker import Rejected
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
+)
 
 LOADERS = {
     "causal-lm": AutoModelForCausalLM,
     "image-text-to-text": AutoModelForImageTextToText,
+    "multimodal-lm": AutoModelForMultimodalLM,
 }
 
 

@@ -31,7 +31,8 @@ def test_the_table_is_that_of_the_newest_version_that_is_not_newer() -> None:
 
     assert ("JambaForCausalLM", "mamba.x_proj") in oldest & newer
     assert ("DeepseekV32ForCausalLM", "indexer.weights_proj") in plain_modules("0.19.0")
-    assert ("DeepseekV32ForCausalLM", "indexer.wk_weights_proj") in newer
+    assert ("DeepseekV32ForCausalLM", "indexer.weights_proj") in newer  # a part of a joined one
+    assert ("GlmMoeDsaForCausalLM", "indexer.weights_proj") in plain_modules("0.32.0")  # handed on
     assert ("GlmMoeDsaForCausalLM", "mlp.gate") in plain_modules("0.32.0")  # a package of its own
 
 
