@@ -18,7 +18,10 @@ from transformers import (
 
 # Modules that quantizing leaves alone, and the head.  A checkpoint lists them under the names
 # that its files have; transformers looks for its own, which differ for models that see.
-TOWERS = ("vision_tower", "vision_model", "visual", "audio_tower", "multi_modal_projector", "lm_head")
+TOWERS = (
+    *("vision_tower", "vision_model", "visual", "audio_tower"),
+    *("multi_modal_projector", "lm_head"),
+)
 
 
 def loader_of(config: Any) -> Any:
