@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from packager.cli.deploy_options import patch_option, take_deployment, take_patch
+from packager.cli.deploy_options import grace_option, patch_option, take_deployment, take_patch
 from packager.cli.field_options import Option
 from packager.cli.options import container_environment, env_option
 from packager.core.deployment import Deployment
@@ -94,14 +94,7 @@ COMMON: tuple[Option, ...] = (
 )
 
 PODS: tuple[Option, ...] = (
-    click.option(
-        "--grace",
-        "grace_s",
-        type=click.IntRange(1, 86400),
-        metavar="SECONDS",
-        help="Between the wish that a pod ends and its kill; the engine is told its share. "
-        "Default: the image's, and 5 s.",
-    ),
+    grace_option,
     click.option(
         "--shm-gib",
         type=click.IntRange(1, 1024),

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from packager.cli.deploy_options import (
+    grace_option,
     output_option,
     patch_option,
     read_body,
@@ -93,14 +94,7 @@ _WANTED: tuple[Option, ...] = (
         help="Devices of this machine that the servers share out, by number or UUID. Default: from "
         "0 on.",
     ),
-    click.option(
-        "--grace",
-        "grace_s",
-        type=click.IntRange(1, 86400),
-        metavar="SECONDS",
-        help="Between the wish that a server ends and its kill; the engine is told its share. "
-        "Default: the image's.",
-    ),
+    grace_option,
     patch_option,
     click.option(
         "--model-dir",

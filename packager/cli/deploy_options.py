@@ -88,6 +88,15 @@ def wait_options(command: Command) -> Command:
     return wait(seconds(command))
 
 
+grace_option = click.option(
+    "--grace",
+    "grace_s",
+    type=click.IntRange(1, 86400),
+    metavar="SECONDS",
+    help="Between the wish that a server ends and its kill; the engine is told its share. Default: "
+    "the image's, in a pod with 5 s more.",
+)
+
 patch_option = click.option(
     "--patch",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -67,7 +67,9 @@ class LiveSageMaker(SageMakerDeployer):
 
     def diff(self, deployment: Deployment, wanted: SageMakerWanted) -> tuple[Change, ...]:
         """Return what `apply` would do."""
-        return self._changes(self._checked(deployment, wanted))
+        requests = self._checked(deployment, wanted)
+        surplus = self._scaling().surplus(deployment.name, requests)
+        return (*self._changes(requests), *(one.change for one in surplus))
 
     def apply(self, deployment: Deployment, wanted: SageMakerWanted) -> Applied:
         """Create or update what differs; an endpoint that failed is made again.
@@ -79,11 +81,16 @@ class LiveSageMaker(SageMakerDeployer):
         done = []
         requests = self._checked(deployment, wanted)
         self._changes(requests)  # all is looked at before anything is sent
+        surplus = self._scaling().surplus(name, requests)
         for request, change in self._steps(requests):
             if change.kind != "same":
                 self._say(f"{change.kind} {change.resource} {change.name}")
                 self._send(request, change.kind, name, keeps_scale=wanted.scales)
             done.append(change)
+        for one in surplus:
+            self._say(f"delete {one.change.resource} {one.change.name}")
+            self._scaling().remove(name, one, scales=_scales(requests))
+            done.append(one.change)
         return Applied(changes=tuple(done), address=f"endpoint {name}")
 
     def status(self, name: str, *, wait_s: float = 0.0) -> DeployStatus:
@@ -216,7 +223,7 @@ class LiveSageMaker(SageMakerDeployer):
         return tuple(change for _, change in self._steps(requests))
 
     def _steps(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Change]]:
-        scales = any(request.resource == "ScalableTarget" for request in requests)
+        scales = _scales(requests)
         for request in requests:
             if request.service != "sagemaker":
                 yield request, self._scaling().change(request)
@@ -374,6 +381,10 @@ class LiveSageMaker(SageMakerDeployer):
 
 
 _COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
+
+
+def _scales(requests: Sequence[Request]) -> bool:
+    return any(request.resource == "ScalableTarget" for request in requests)
 
 
 def _config_of(there: Body) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,14 @@ from packager.deploy.sagemaker.scaling import OF_POLICY, SCALING, policy_arn, wa
 
 _SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCopyCount"}
 _COMPONENT = "inference-component/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surplus:
+    """What scales an endpoint and is to be deleted."""
+
+    change: Change
+    scaled: str  # the resource: an endpoint's variant, or a component
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,47 @@ class LiveScaling:
             body = {**body, "AlarmActions": [known.get(one, one) for one in body["AlarmActions"]]}
         self.call(request.operation, service=request.service, **body)
 
+    def surplus(self, name: str, requests: Sequence[Request]) -> list[Surplus]:
+        """Return what an earlier call scaled an endpoint with, and these requests do not.
+
+        That is what wakes it, where it does not go to zero any more; and all, where nothing scales
+        it, or something else of it is scaled.
+        """
+        endpoint = self.describe("Endpoint", name)
+        tags = self.tags(str(endpoint["EndpointArn"])) if endpoint is not None else {}
+        resource = tags.get(SCALES_TAG, "")
+        if not resource:
+            return []
+        wanted = {one.resource: one.body for one in requests if one.service != "sagemaker"}
+        found = []
+        if "MetricAlarm" not in wanted:
+            if self._policy(wake_name(name), resource) is not None:
+                found.append(("ScalingPolicy", wake_name(name)))
+            with suppress(NotOurs):  # another's alarm stays
+                if self._alarm(wake_name(name)) is not None:
+                    found.append(("MetricAlarm", wake_name(name)))
+        target = wanted.get("ScalableTarget", {})
+        if target.get("ResourceId") != resource and self._target(_place(resource)) is not None:
+            found.append(("ScalableTarget", resource))
+        return [
+            Surplus(change=Change(kind="delete", resource=kind, name=which), scaled=resource)
+            for kind, which in found
+        ]
+
+    def remove(self, name: str, surplus: Surplus, *, scales: bool) -> None:
+        """Delete what is scaled with and not wanted; `scales` where something else is."""
+        change, place = surplus.change, _place(surplus.scaled)
+        if change.resource == "MetricAlarm":
+            self.call("DeleteAlarms", service="cloudwatch", AlarmNames=[change.name])
+        elif change.resource == "ScalingPolicy":
+            self.call("DeleteScalingPolicy", service=SCALING, PolicyName=change.name, **place)
+        else:
+            self.call("DeregisterScalableTarget", service=SCALING, **place)
+            if not scales:
+                endpoint = self.describe("Endpoint", name) or {}
+                arn = endpoint["EndpointArn"]
+                self.call("DeleteTags", ResourceArn=arn, TagKeys=[SCALES_TAG])
+
     def stop(self, name: str, endpoint: Body) -> list[Change]:
         """Deregister what scales an endpoint, its policies with it, and delete its alarm."""
         resource = self.tags(str(endpoint["EndpointArn"])).get(SCALES_TAG, "")
@@ -74,11 +123,16 @@ class LiveScaling:
             return self._alarm(request.name)
         if request.resource == "ScalingPolicy":
             return self._policy(request.name, body["ResourceId"])
-        with explained(request.operation):
+        return self._target(
+            {key: body[key] for key in ("ServiceNamespace", "ResourceId", "ScalableDimension")}
+        )
+
+    def _target(self, place: Mapping[str, str]) -> Mapping[str, Any] | None:
+        with explained("DescribeScalableTargets"):
             found: list[Mapping[str, Any]] = self.clients.of(SCALING).describe_scalable_targets(
-                ServiceNamespace=body["ServiceNamespace"],
-                ResourceIds=[body["ResourceId"]],
-                ScalableDimension=body["ScalableDimension"],
+                ServiceNamespace=place["ServiceNamespace"],
+                ResourceIds=[place["ResourceId"]],
+                ScalableDimension=place["ScalableDimension"],
             )["ScalableTargets"]
         return found[0] if found else None
 

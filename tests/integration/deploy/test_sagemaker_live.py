@@ -306,6 +306,11 @@ def test_moto_takes_an_endpoint_that_scales(on_moto: LiveSageMaker) -> None:
     assert again == [*SAME, ("same", "ScalableTarget"), ("same", "ScalingPolicy")]
     more = SageMakerWanted(role_arn=ROLE, max_instances=5, tags={"team": "search"})
     assert ("update", "ScalableTarget") in kinds(on_moto.diff(made, more))
+    alone = SageMakerWanted(role_arn=ROLE, tags={"team": "search"})
+    assert kinds(on_moto.diff(made, alone))[-1] == ("delete", "ScalableTarget")
+    assert kinds(on_moto.apply(made, alone).changes)[-1] == ("delete", "ScalableTarget")
+    assert kinds(on_moto.diff(made, alone)) == SAME
+    on_moto.apply(made, scaled)
     deleted = [change.resource for change in on_moto.delete("my-model")]
     assert deleted == ["ScalableTarget", "Endpoint", "EndpointConfig", "Model"]
     scaling = boto3.client("application-autoscaling", region_name="us-east-1")
@@ -345,6 +350,16 @@ def test_what_wakes_a_component_is_put_found_again_and_deleted(
     policies = clients.of(SCALING).describe_scaling_policies(ServiceNamespace="sagemaker")
     arns = {one["PolicyName"]: one["PolicyARN"] for one in policies["ScalingPolicies"]}
     assert alarm["AlarmActions"] == [arns["my-model-wake"]]
+    more = SageMakerWanted(role_arn=ROLE, components=True, min_instances=1, max_instances=2)
+    for one in (found := scaling.surplus("my-model", scaling_requests(deployment(), more))):
+        scaling.remove("my-model", one, scales=True)
+    assert [one.change.resource for one in found] == ["ScalingPolicy", "MetricAlarm"]
+    assert scaling.surplus("my-model", scaling_requests(deployment(), more)) == []
+    left = clients.of(SCALING).describe_scaling_policies(ServiceNamespace="sagemaker")
+    assert {one["PolicyName"] for one in left["ScalingPolicies"]} == {"my-model-requests"}
+    assert scaling.surplus("my-model", requests) == []
+    for request in requests:
+        scaling.send(request, "my-model")
     gone = [one.resource for one in scaling.stop("my-model", {"EndpointArn": "arn"})]
     assert gone == ["ScalableTarget", "MetricAlarm"]
     assert clients.of("cloudwatch").describe_alarms()["MetricAlarms"] == []
