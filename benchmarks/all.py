@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 
 # The short ones first: a run that is cut off has told most of them.
 BENCHMARKS = (
-    *("memory", "plan", "load_client", "serve", "predict", "calibrate"),
+    *("memory", "plan", "load_client", "serve", "capture", "predict", "calibrate"),
     *("load_against_vllm", "cold_start", "first_token", "warm", "cache", "push"),
     *("tune", "quantize", "drafts"),
 )
