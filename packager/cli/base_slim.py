@@ -122,11 +122,12 @@ def base_slim(
         tools.preflight(machines, platform)
         base = tools.find_base(image, platform)
         if dry_run:
-            _show(look(base, chosen, tools.chunks, on_event), output_format)
+            _show(look(base, chosen, tools.list_layers, on_event), output_format)
             return
         made = make_slim(
             base,
             chosen,
+            list_layers=tools.list_layers,
             chunks=tools.chunks,
             work=tools.work,
             prove=tools.prove,

@@ -20,8 +20,9 @@ from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, user_dir
 from packager.images.blobs import BlobReader
 from packager.images.docker_engine import connect_engine
+from packager.images.rootfs.reading import Chunks
 from packager.images.slim.record import SlimProof
-from packager.images.slim.scan import Chunks
+from packager.images.slim.scan import List
 from packager.images.target import parse_target
 from packager.plugins.contexts import BaseContext
 from packager.plugins.tables import BASES
@@ -29,6 +30,7 @@ from packager.run.here import why_not_here
 from packager.run.slim_proof import prove_slim
 from packager.serving.smoke import PROMPT, smoke
 from packager.share import PACKAGE
+from packager.wiring.bases import layer_reader
 from packager.wiring.builds import services_for
 from packager.wiring.outputs import (
     attach_to_all,
@@ -52,6 +54,7 @@ class SlimServices:
 
     find_base: Callable[[str, Platform], BaseImage]
     find_instance: Callable[[str], Instance]
+    list_layers: List
     chunks: Chunks
     preflight: Callable[[Sequence[Instance], Platform], None]
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
@@ -108,6 +111,7 @@ def slim_services_for(
     return SlimServices(
         find_base=find_base,
         find_instance=rows.find_instance,
+        list_layers=layer_reader(settings, reader).entries_of,
         chunks=reader.chunks,
         preflight=preflight,
         write=lambda image: write_out(image, sinks, reader, settings),

@@ -24,11 +24,14 @@ _TYPES = {
 }  # fmt: skip
 
 
-def estargz(tar: bytes, *, digest: str = "") -> Layer:
-    """Return an eStargz layer: gzip members, the table as the tar's last file, a footer."""
+def estargz(tar: bytes, *, digest: str = "", listed: bytes = b"") -> Layer:
+    """Return an eStargz layer: gzip members, the table as the tar's last file, a footer.
+
+    `listed` is the tar that the table tells of, where that is another.
+    """
     pieces = _pieces(tar[: -_padding(tar)], lambda piece: gzip.compress(piece, mtime=0))
     front = b"".join(data for _, data in pieces)
-    table = _table(tar, pieces, ends=False)
+    table = _table(listed or tar, pieces, ends=False)
     last = tars.tar_of(tars.file("stargz.index.json", table))
     footer = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H2sH", 26, b"SG", 22)
     footer += b"%016xSTARGZ" % len(front) + b"\x01\0\0\xff\xff" + bytes(8)
@@ -38,10 +41,11 @@ def estargz(tar: bytes, *, digest: str = "") -> Layer:
     })  # fmt: skip
 
 
-def zstd_chunked(tar: bytes, *, digest: str = "") -> Layer:
+def zstd_chunked(tar: bytes, *, digest: str = "", listed: bytes = b"") -> Layer:
     """Return a zstd:chunked layer: frames, and the table in a frame that readers pass over."""
     pieces = _pieces(tar, zstandard.compress)
-    front, table = b"".join(data for _, data in pieces), _table(tar, pieces, ends=True)
+    front = b"".join(data for _, data in pieces)
+    table = _table(listed or tar, pieces, ends=True)
     packed = zstandard.compress(table)
     data = front + struct.pack("<II", 0x184D2A50, len(packed)) + packed
     name = "io.github.containers.zstd-chunked.manifest-"

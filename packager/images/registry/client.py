@@ -240,11 +240,11 @@ class RegistryClient(Exchange):
             url = self.resolve(answer.url, following[1])
         raise UnexpectedAnswer(self.host, what, f"more than {_MOST_PAGES} pages")
 
-    def list_tags(self, repository: str) -> list[str]:
+    def list_tags(self, repository: str, *, attempts: int = ATTEMPTS) -> list[str]:
         """The tags of a repository, as far as the registry gives them at once."""
         what = f"the tags of {repository!r}"
         url = f"{self._base}/v2/{repository}/tags/list"
-        answer = self._call("GET", url, pull(repository), attempts=1)
+        answer = self._call("GET", url, pull(repository), attempts=attempts)
         self._expect(answer, (200,), pull(repository), what)
         tags = parse_object(answer.read(LONGEST_MANIFEST), "list of tags").get("tags")
         if not isinstance(tags, list | None):

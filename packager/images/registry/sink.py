@@ -275,7 +275,7 @@ class RegistrySink:
         """The last few tags; most registries list them by name, so versions come in order."""
         tags: list[str] = []
         with suppress(PackagerError):
-            tags = self._client.list_tags(self._reference.repository)
+            tags = self._client.list_tags(self._reference.repository, attempts=1)
         named = [tag for tag in tags if tag != self._tag and not _REFERRERS.match(tag)]
         return named[-_EARLIER_IMAGES:]
 

@@ -80,6 +80,18 @@ class LayerReader:
 
         With `wanted` the tree holds what is at these paths, above and below them.
         """
+        tree = FileTree(wanted)
+        for layer, entries in zip(layers, self.entries_of(reference, layers, wanted), strict=True):
+            try:
+                tree.apply(entries)
+            except ValueError as error:
+                raise LayerBroken(layer.digest, str(error)) from error
+        return tree
+
+    def entries_of(
+        self, reference: str, layers: Sequence[Layer], wanted: Subtrees = None
+    ) -> list[Sequence[Entry]]:
+        """Return the entries of each layer, in their order; raises as `tree_of`."""
         check_types(layers)
         once = {layer.digest: layer for layer in layers}
         found = {digest: self._known(layer, wanted) for digest, layer in once.items()}
@@ -88,13 +100,7 @@ class LayerReader:
             with working(self._tell, STEP, reference):
                 self._read_all([layer for layer in missing if not self._look(layer)])
             found |= {layer.digest: self._known(layer, wanted) for layer in missing}
-        tree = FileTree(wanted)
-        for layer in layers:
-            try:
-                tree.apply(found[layer.digest] or ())
-            except ValueError as error:
-                raise LayerBroken(layer.digest, str(error)) from error
-        return tree
+        return [found[layer.digest] or () for layer in layers]
 
     def _known(self, layer: Layer, wanted: Subtrees) -> list[Entry] | None:
         """Return the entries of a layer that was looked at before."""

@@ -94,7 +94,7 @@ class TarReader:
         """Read the next bytes."""
         view = memoryview(data)
         while len(view):
-            if self._is_ended:
+            if self.is_ended:
                 self._position += len(view)
                 return
             if self._content:
@@ -117,7 +117,7 @@ class TarReader:
 
     def skip(self, length: int) -> None:
         """Pass over bytes of content that are not at hand."""
-        if not self._is_ended:
+        if not self.is_ended:
             if length > self._content:
                 raise ValueError("a header of it is not at hand")
             self._content -= length
@@ -126,12 +126,18 @@ class TarReader:
     def finish(self) -> int:
         """Return the tar's size in bytes; raises where it ended within an entry."""
         is_within = self._content or self._collected or self._extension or self._pax or self._long
-        if (is_within or self._map) and not self._is_ended:
+        if (is_within or self._map) and not self.is_ended:
             raise ValueError("its tar ends within an entry")
         return self._position
 
     @property
-    def _is_ended(self) -> bool:
+    def needed(self) -> int:
+        """Bytes of the piece that comes next: of a header or extension, or of content."""
+        return self._content or self._wanted - len(self._collected)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the two blocks of zeros have passed that end a tar."""
         return self._zeros == 2
 
     def _keep(self, path: Path, size: int, data: memoryview) -> None:

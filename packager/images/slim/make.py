@@ -10,11 +10,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from packager.core.events import EventSink, StepEvent, working
+from packager.core.events import EventSink, working
 from packager.core.image import Attached, BaseImage, ImageRef, ImageSpec, SealedImage, Written
 from packager.core.record import Transfer
 from packager.core.values import dataclass
 from packager.images.attached import attach_document
+from packager.images.rootfs.reading import Chunks
 from packager.images.slim.image import slim_image
 from packager.images.slim.record import (
     MEDIA_SLIM,
@@ -25,7 +26,7 @@ from packager.images.slim.record import (
 )
 from packager.images.slim.rewrite import rewrite_layers
 from packager.images.slim.rules import ChosenRules
-from packager.images.slim.scan import Chunks, scan_image
+from packager.images.slim.scan import List, scan_image
 
 STAGES = ("read", "rewrite", "layers", "publish")
 
@@ -40,15 +41,10 @@ class SlimMade:
     document: dict[str, Any]  # the record
 
 
-def look(base: BaseImage, chosen: ChosenRules, chunks: Chunks, on_event: EventSink) -> SlimBase:
-    """Read every layer and decide what would go."""
-
-    def reading(at: int) -> None:
-        detail = f"layer {at + 1} of {len(base.layers)}"
-        on_event(StepEvent(step="read", detail=detail, state="running"))
-
+def look(base: BaseImage, chosen: ChosenRules, list_layers: List, on_event: EventSink) -> SlimBase:
+    """Read what the layers hold, where that is not known yet, and decide what would go."""
     with working(on_event, "read", base.reference):
-        scan = scan_image(base, chosen, chunks, reading)
+        scan = scan_image(base, chosen, list_layers)
     return SlimBase(base=base, chosen=chosen, scan=scan)
 
 
@@ -56,6 +52,7 @@ def make_slim(
     base: BaseImage,
     chosen: ChosenRules,
     *,
+    list_layers: List,
     chunks: Chunks,
     work: Callable[[], AbstractContextManager[Path]],
     prove: Callable[[ImageSpec, Path], SlimProof] | None,
@@ -64,7 +61,7 @@ def make_slim(
     on_event: EventSink,
 ) -> SlimMade:
     """Make the slim base and write it; raise, and write nothing, where the proof fails."""
-    slim = look(base, chosen, chunks, on_event)
+    slim = look(base, chosen, list_layers, on_event)
     with work() as place:
         with working(on_event, "rewrite"):
             layers = rewrite_layers(base, slim.scan, place, chunks)

@@ -12,14 +12,19 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from packager.core.image import BaseImage, Blob, FileRange, Layer
 from packager.core.units import MIB, decimal
-from packager.errors import OutputFailed
+from packager.errors import OutputFailed, ProtocolFailed
 from packager.files.atomic import explain_disk_errors
+from packager.images.rootfs.headers import BLOCK
+from packager.images.rootfs.node import Node, NodeKind
+from packager.images.rootfs.reading import Chunks
+from packager.images.rootfs.tar_reader import TarReader
+from packager.images.rootfs.unpacking import LayerBroken, unpack
 from packager.images.slim.compressed import packer_of, packing_of
-from packager.images.slim.entries import END
-from packager.images.slim.scan import Chunks, LayerScan, SlimScan, entries_of, may_go
+from packager.images.slim.scan import LayerScan, SlimScan, may_go, text_of
 
 _AT_ONCE = 4
 _MARGIN = 64 * MIB
@@ -77,13 +82,75 @@ def rewrite_layers(
 
 def slim_tar(layer: Layer, dropped: frozenset[str], chunks: Chunks) -> Iterator[bytes | memoryview]:
     """Yield the layer's tar without these paths; every kept byte is the original's."""
-    stream = entries_of(layer, chunks)
-    for entry in stream:
-        if entry.path in dropped and may_go(entry):
-            continue
-        yield entry.head
-        yield from stream.data()
-    yield END
+    choice = _Choice(dropped)
+    reader = TarReader(choice, sparse=True)
+    head: list[bytes] = []  # of the next entry, with what extends it
+    try:
+        for piece in _verified(layer, chunks):
+            rest = memoryview(piece)
+            while len(rest) and not reader.is_ended:
+                is_content, count = reader.skippable > 0, min(reader.needed, len(rest))
+                reader.feed(rest[:count])
+                if is_content and choice.keeps:
+                    yield rest[:count]
+                elif not is_content:
+                    head.append(bytes(rest[:count]))
+                    if choice.is_made:
+                        yield from head if choice.keeps else ()
+                        head, choice.is_made = [], False
+                rest = rest[count:]
+        reader.finish()
+    except ValueError as error:
+        raise LayerBroken(layer.digest, str(error)) from error
+    yield bytes(2 * BLOCK)
+
+
+class _Choice:
+    """Whether the entry that was read last stays."""
+
+    def __init__(self, dropped: frozenset[str]) -> None:
+        self._dropped = dropped
+        self.is_made = False
+        self.keeps = False
+
+    def add(self, path: tuple[bytes, ...], node: Node) -> None:
+        """Choose for a file of any kind, or a mark of a removed one."""
+        self._choose(path, node.kind)
+
+    def link(self, path: tuple[bytes, ...], target: tuple[bytes, ...]) -> None:
+        """Choose for another name; raise where it stays and its file does not."""
+        self._choose(path, "link")
+        if self.keeps and text_of(target) in self._dropped:
+            raise ValueError("its index names other files than its tar")
+
+    def _choose(self, path: tuple[bytes, ...], kind: NodeKind | Literal["link"]) -> None:
+        self.keeps = not (text_of(path) in self._dropped and may_go(path, kind))
+        self.is_made = True
+
+
+def _verified(layer: Layer, chunks: Chunks) -> Iterator[memoryview]:
+    """Yield a layer's tar; raise at its end where it is not what the image says it is."""
+    packed, plain = hashlib.sha256(), hashlib.sha256()
+
+    def counted() -> Iterator[memoryview]:
+        for chunk in chunks(layer.blob):
+            packed.update(chunk)
+            yield chunk
+
+    packing = packing_of(layer.media_type)
+    for piece in unpack(counted(), layer.media_type, layer.digest, layer.blob.size):
+        if packing != "none":
+            plain.update(piece)
+        yield piece
+    found = {layer.digest: packed}
+    if packing != "none":
+        found[layer.diff_id] = plain
+    for stated, hashed in found.items():
+        if stated and stated != f"sha256:{hashed.hexdigest()}":
+            raise ProtocolFailed(
+                f"a layer has digest sha256:{hashed.hexdigest()}, expected {stated}",
+                hint="the base image or the source is damaged; fetch it again",
+            )
 
 
 def _rewrite(layer: Layer, dropped: frozenset[str], blobs: Path, chunks: Chunks) -> Layer:
@@ -123,7 +190,7 @@ def _rewrite(layer: Layer, dropped: frozenset[str], blobs: Path, chunks: Chunks)
 def _check_space(layers: Sequence[Layer], scans: Sequence[LayerScan], place: Path) -> None:
     """Refuse where the disk has no room; a compressed layer does not grow by losing files."""
     needed = sum(
-        min(layer.blob.size, scan.slim) if packing_of(layer.media_type) != "none" else scan.slim
+        layer.blob.size - (scan.gone if packing_of(layer.media_type) == "none" else 0)
         for layer, scan in zip(layers, scans, strict=True)
         if scan.is_rewritten and scan.entries
     )

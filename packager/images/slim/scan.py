@@ -1,4 +1,4 @@
-"""What goes of an image: every layer is read once, and nothing is written.
+"""What goes of an image, by the listings of its layers; nothing is written.
 
 A file goes by its path in all layers, so that no older one of a lower layer comes to light.
 What would change the rest stays: files that a hard link of a kept file names, and files in the
@@ -7,27 +7,28 @@ place of a directory of a lower layer.  Directories stay, and so do marks of del
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import field
 from pathlib import PurePosixPath
+from typing import Literal
 
-from packager.core.image import BaseImage, Blob, Layer
+from packager.core.image import BaseImage, Layer
 from packager.core.units import MIB
 from packager.core.values import dataclass
-from packager.errors import ProtocolFailed
-from packager.images.rootfs.unpacking import unpack
-from packager.images.slim.compressed import packing_of
-from packager.images.slim.entries import END, Entry, LayerRefused, TarStream
+from packager.images.rootfs.headers import BLOCK
+from packager.images.rootfs.listing import Entry
+from packager.images.rootfs.node import NodeKind, Path
+from packager.images.rootfs.unpacking import LayerBroken
 from packager.images.slim.rules import Chooser, ChosenRules
 
 LEAST_BYTES = MIB  # that a layer must lose: below it, sharing the layer as it is is worth more
 MOST_ENTRIES = 4_000_000  # of an image
 _LARGEST = 12  # files of a rule that are told by name
-_WHITEOUT = ".wh."
+_WHITEOUT = b".wh."
 
-Chunks = Callable[[Blob], Iterator[memoryview]]
+# A layer's entries, by the image's reference: `LayerReader.entries_of`.
+List = Callable[[str, Sequence[Layer]], Sequence[Sequence[Entry]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,13 @@ class Gone:
 class LayerScan:
     """What becomes of one layer."""
 
-    size: int  # of its tar
-    slim: int  # of its tar without what goes
+    gone: int  # bytes of its tar, but for the longest of names
     entries: int  # that it keeps
     dropped: int  # entries that go
 
     @property
     def is_rewritten(self) -> bool:
-        return bool(self.dropped) and (self.size - self.slim >= LEAST_BYTES or not self.entries)
+        return bool(self.dropped) and (self.gone >= LEAST_BYTES or not self.entries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +64,14 @@ class SlimScan:
     linked: tuple[str, ...]  # paths that a rule names and a hard link keeps
 
 
-def scan_image(
-    base: BaseImage, chosen: ChosenRules, chunks: Chunks, on_layer: Callable[[int], None]
-) -> SlimScan:
-    """Read every layer, comparing its digests; decide what goes."""
+def scan_image(base: BaseImage, chosen: ChosenRules, list_layers: List) -> SlimScan:
+    """Decide what goes of the files that the layers hold."""
     chooser, seen = Chooser(chosen), _Seen()
-    read = []
-    for at, layer in enumerate(base.layers):
-        on_layer(at)
-        read.append(_scan_layer(layer, chooser, chunks, seen))
+    listed = list_layers(base.reference, base.layers)
+    read = [
+        _scan_layer(layer, entries, chooser, seen)
+        for layer, entries in zip(base.layers, listed, strict=True)
+    ]
     kept, scans = _settle(read, seen)
     rewritten = [one for one, scan in zip(read, scans, strict=True) if scan.is_rewritten]
     return SlimScan(
@@ -81,42 +80,6 @@ def scan_image(
         gone=_gone(rewritten, kept, chosen),
         linked=tuple(sorted(seen.linked(seen.replacing))),
     )
-
-
-def entries_of(
-    layer: Layer, chunks: Chunks, on_tar: Callable[[memoryview], object] | None = None
-) -> TarStream:
-    """Return a layer's entries; its digests are compared when the last has been read."""
-    return TarStream(verified(layer, chunks, on_tar))
-
-
-def verified(
-    layer: Layer, chunks: Chunks, on_tar: Callable[[memoryview], object] | None = None
-) -> Iterator[memoryview]:
-    """Yield a layer's tar; raise at its end where it is not what the image says it is."""
-    packed, plain = hashlib.sha256(), hashlib.sha256()
-
-    def counted() -> Iterator[memoryview]:
-        for chunk in chunks(layer.blob):
-            packed.update(chunk)
-            yield chunk
-
-    packing = packing_of(layer.media_type)
-    for piece in unpack(counted(), layer.media_type, layer.digest, layer.blob.size):
-        if packing != "none":
-            plain.update(piece)
-        if on_tar is not None:
-            on_tar(piece)
-        yield piece
-    found = {layer.digest: packed}
-    if packing != "none":
-        found[layer.diff_id] = plain
-    for stated, hashed in found.items():
-        if stated and stated != f"sha256:{hashed.hexdigest()}":
-            raise ProtocolFailed(
-                f"a layer has digest sha256:{hashed.hexdigest()}, expected {stated}",
-                hint="the base image or the source is damaged; fetch it again",
-            )
 
 
 @dataclass(slots=True)
@@ -132,15 +95,13 @@ class _Named:
 class _LayerRead:
     """A layer as it was read, before it is settled what stays after all."""
 
-    size: int
     entries: int
     named: dict[str, list[_Named]]
 
     def settled(self, kept: Set[str]) -> LayerScan:
         going = [one for path, found in self.named.items() if path not in kept for one in found]
         return LayerScan(
-            size=self.size,
-            slim=self.size - sum(one.bytes for one in going),
+            gone=sum(one.bytes for one in going),
             entries=self.entries - len(going),
             dropped=len(going),
         )
@@ -191,46 +152,48 @@ def _settle(
         kept |= left
 
 
-def _scan_layer(layer: Layer, chooser: Chooser, chunks: Chunks, seen: _Seen) -> _LayerRead:
+def _scan_layer(
+    layer: Layer, entries: Iterable[Entry], chooser: Chooser, seen: _Seen
+) -> _LayerRead:
     named: dict[str, list[_Named]] = {}
-    counted = size = 0
-    for entry in entries_of(layer, chunks):
+    counted = 0
+    for entry in entries:
         counted += 1
         seen.entries += 1
         if seen.entries > MOST_ENTRIES:
-            raise LayerRefused(f"the image has more than {MOST_ENTRIES} entries")
-        taken = len(entry.head) + entry.stored
-        size += taken
-        if entry.kind == "link":
-            seen.links.append((entry.path, entry.target))
-        rule = _rule_for(entry, chooser)
+            raise LayerBroken(layer.digest, f"its image has more than {MOST_ENTRIES:,} entries")
+        path, kind = text_of(entry.path), entry.node.kind if entry.node else "link"
+        if entry.node is None:
+            seen.links.append((path, text_of(entry.target)))
+        rule = chooser.rule_for(path) if may_go(entry.path, kind) else None
         if rule is None:
-            _add_directories(entry, seen.directories)
+            _add_directories(path, kind, seen.directories)
             continue
-        if entry.path in seen.directories:
-            seen.replacing.add(entry.path)
-        seen.named.add(entry.path)
-        named.setdefault(entry.path, []).append(_Named(rule, entry.size, taken))
-    return _LayerRead(size=size + len(END), entries=counted, named=named)
+        if path in seen.directories:
+            seen.replacing.add(path)
+        seen.named.add(path)
+        size = entry.node.size if entry.node else 0
+        taken = BLOCK + size + -size % BLOCK
+        named.setdefault(path, []).append(_Named(rule.name, size, taken))
+    return _LayerRead(entries=counted, named=named)
 
 
-def may_go(entry: Entry) -> bool:
+def may_go(path: Path, kind: NodeKind | Literal["link"]) -> bool:
     """Return whether rules are asked for an entry: directories, devices and deletions stay."""
-    is_mark = entry.path.rpartition("/")[2].startswith(_WHITEOUT)
-    return entry.kind in ("file", "link", "symlink") and not is_mark
+    is_mark = bool(path) and path[-1].startswith(_WHITEOUT)
+    return kind in ("file", "link", "symlink") and not is_mark
 
 
-def _rule_for(entry: Entry, chooser: Chooser) -> str | None:
-    """Return the name of the rule that takes an entry; None of what stays."""
-    rule = chooser.rule_for(entry.path) if may_go(entry) else None
-    return rule.name if rule else None
+def text_of(path: Path) -> str:
+    """Return a path as rules are written: without `/` in front of it."""
+    return b"/".join(path).decode("utf-8", "surrogateescape")
 
 
-def _add_directories(entry: Entry, directories: set[str]) -> None:
+def _add_directories(path: str, kind: str, directories: set[str]) -> None:
     """Add the directory that an entry is, or those that it lies in."""
-    if entry.kind == "directory":
-        directories.add(entry.path)
-    for parent in PurePosixPath(entry.path).parents:
+    if kind == "directory":
+        directories.add(path)
+    for parent in PurePosixPath(path).parents:
         if (text := str(parent)) in directories:
             return
         directories.add(text)

@@ -22,6 +22,7 @@ from packager.images.blobs import BlobReader
 from packager.images.claims import Claim, ClaimKey, read_claims, write_claims
 from packager.images.mounts.mounts import ImageMount, _read_record, _write_record
 from packager.images.mounts.table import MountedAt
+from packager.images.rootfs.reading import LayerReader
 from packager.images.slim.label import slim_words
 from packager.images.slim.record import (
     SlimBase,
@@ -142,7 +143,7 @@ def _slim() -> SlimBase:
     base = base_of([layer_of(tar_of(members))])
     chosen = choose_rules([replace(find_instance("ml.c7i.4xlarge"), isa=_ISA)])
     chosen = replace(chosen, not_applied=(("cuda-headers", "not asked for"),))
-    scan = scan_image(base, chosen, BlobReader().chunks, lambda _at: None)
+    scan = scan_image(base, chosen, LayerReader(BlobReader().chunks).entries_of)
     return SlimBase(base=base, chosen=chosen, scan=scan)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from packager.core.image import BaseImage, Blob, Inline, Layer
 from packager.errors import OutputFailed, PackagerError, ProtocolFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.oci import sha256
+from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.unpacking import LayerBroken
 from packager.images.slim import rewrite
-from packager.images.slim.entries import LayerRefused
 from packager.images.slim.image import slim_image
 from packager.images.slim.label import LABEL, refuse_other_machine, slim_words
 from packager.images.slim.record import SlimBase, attached_document, slim_document, slim_lines
@@ -26,6 +26,7 @@ from packager.images.slim.rules import choose_rules
 from packager.images.slim.scan import SlimScan, scan_image
 from tests.support import made_layers
 from tests.support.cases import read_tables
+from tests.support.indexed_layers import estargz, zstd_chunked
 from tests.support.made_layers import (
     LARGE,
     Member,
@@ -66,7 +67,7 @@ KEPT = file("b", b"b")  # it stays
 
 def scanned(base: BaseImage, *instances: Any, **asked: Any) -> SlimScan:
     chosen = choose_rules(instances, **asked)
-    return scan_image(base, chosen, BlobReader().chunks, lambda _at: None)
+    return scan_image(base, chosen, LayerReader(BlobReader().chunks).entries_of)
 
 
 def slimmed(base: BaseImage, place: Path, *instances: Any) -> tuple[Layer | None, ...]:
@@ -195,14 +196,37 @@ def test_a_damaged_stream_is_a_typed_error(data: bytes, packing: str) -> None:
 def test_a_layer_with_other_bytes_than_the_image_says_is_refused(field: str) -> None:
     wrong = replace(layer_of(tar_of([file("a")]), "gzip"), **{field: "sha256:" + "0" * 64})  # type: ignore[arg-type]
 
-    with pytest.raises(ProtocolFailed, match="expected sha256:0000"):
+    with pytest.raises(LayerBroken, match="its image says sha256:0000"):
         scanned(base_of([wrong]))
+
+
+@pytest.mark.parametrize("field", ["digest", "diff_id"])
+def test_a_layer_that_changed_since_it_was_listed_is_refused(field: str, tmp_path: Path) -> None:
+    base = base_of([layer_of(tar_of([PAGE, KEPT]), "gzip")])
+    scan = scanned(base)
+    wrong = replace(base.layers[0], **{field: "sha256:" + "0" * 64})  # type: ignore[arg-type]
+
+    with pytest.raises(ProtocolFailed, match="expected sha256:0000"):
+        rewrite_layers(replace(base, layers=(wrong,)), scan, tmp_path, BlobReader().chunks)
+
+
+@pytest.mark.parametrize("indexed", [estargz, zstd_chunked])
+def test_an_index_that_hides_a_hard_link_is_found_out(
+    indexed: Callable[..., Layer], tmp_path: Path
+) -> None:
+    honest = tar_of([PAGE, KEPT])
+    lying = tar_of([PAGE, KEPT, link("usr/hard", f"{MAN}/a")])
+    layer = indexed(lying, listed=honest)
+    base = base_of([layer])
+
+    with pytest.raises(LayerBroken, match="names other files than its tar"):
+        slimmed(base, tmp_path)
 
 
 def test_a_layer_of_another_type_is_refused() -> None:
     encrypted = replace(layer_of(tar_of([file("a")])), media_type="application/vnd.x.tar+encrypted")
 
-    with pytest.raises(LayerRefused, match="its media type is"):
+    with pytest.raises(LayerBroken, match="do not unpack its type"):
         scanned(base_of([encrypted]))
 
 
