@@ -6,7 +6,7 @@ from pathlib import Path
 
 from packager.bench.aiperf_reports import is_aiperf, report_of_aiperf
 from packager.bench.merge import Named, report_of_record, report_of_starts
-from packager.bench.vllm_results import is_vllm_result, report_of_vllm
+from packager.bench.vllm_results import report_of_vllm
 from packager.build.records import MAX_RECORD_BYTES, parse_record
 from packager.core.bench import SCHEMA, BenchReport
 from packager.core.documents import NotStrict, parse_model, parse_object, shorten
@@ -14,6 +14,7 @@ from packager.core.references import BucketPlace, parse_bucket_place
 from packager.core.startup import StartupReport
 from packager.errors import NotFound, UsageError
 from packager.files.user_files import read_user_file
+from packager.performance.vllm_runs import is_vllm_run
 
 REPORTS = ("bench.json", "startup.json")  # in a directory, the first that it has
 HINT = (
@@ -71,7 +72,7 @@ def _parse(data: bytes, place: str, name: str) -> Named:
             return Named(name=name, report=report_of_record(record))
         if is_aiperf(document):
             return Named(name=name, report=report_of_aiperf(document, name))
-        if is_vllm_result(document):
+        if is_vllm_run(document):
             return Named(name=name, report=report_of_vllm(document, name))
         starts = "startups" in document and "variants" not in document
         if "variants" not in document and not starts:

@@ -1,7 +1,7 @@
 """One load as `vllm bench serve --save-result` writes it, and read back as a report.
 
-Fields are those of vLLM 0.33 (`benchmarks/serve.py`); what we measure beside them is below
-`packager`.  The published results of AWS's optimization jobs are files of this kind.
+What we measure beside its fields is below `packager`.  The published results of AWS's
+optimization jobs are files of this kind.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from packager.bench.export import own_fields
 from packager.bench.request_metrics import CHUNK_LATENCY, ITL, LATENCY, MS, TOKENS, TTFT
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload, Metric
 from packager.core.bench_setup import BenchSetup
-from packager.core.documents import NotStrict, field
+from packager.core.documents import NotStrict
 from packager.core.speculation import Acceptance
 from packager.core.text import escape
 from packager.core.validation import first_fault
+from packager.performance.vllm_runs import VllmRun, read_vllm_run
 
 _TIMES = {"ttft": TTFT, "tpot": ITL, "itl": CHUNK_LATENCY, "e2el": LATENCY}  # theirs → ours
 _STATISTICS = {"mean": "avg", "median": "p50", "std": "std", "p99": "p99"}
@@ -57,11 +58,6 @@ def vllm_result(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> 
     return found | dict(_acceptance(load.acceptance)) | {_OWN: _own(report, variant, load)}
 
 
-def is_vllm_result(document: Mapping[str, Any]) -> bool:
-    """Return whether a document is what `vllm bench serve` saves."""
-    return "num_prompts" in document and "mean_ttft_ms" in document
-
-
 def report_of_vllm(document: Mapping[str, Any], name: str) -> BenchReport:
     """Return a result as a report of one load; raise `NotStrict` where it is none.
 
@@ -69,24 +65,21 @@ def report_of_vllm(document: Mapping[str, Any], name: str) -> BenchReport:
     """
     own = document.get(_OWN)
     own = own if isinstance(own, dict) else {}
-    completed, failed = field(document, "completed", int), document.get("failed", 0)
+    run = read_vllm_run(document)
     label = document.get("label")
-    rate = document.get("request_rate")
     try:
         load = BenchLoad(
-            concurrency=document.get("max_concurrency"),
-            rate=rate if isinstance(rate, int | float) else None,
-            requests=completed + failed,
-            answered=completed,
-            seconds=document.get("duration", 0.0),
+            concurrency=run.concurrency,
+            rate=run.rate,
+            requests=run.completed + run.failed,
+            answered=run.completed,
+            seconds=run.figures.get("duration", 0.0),
             started=escape(str(document.get("date", ""))),
-            metrics=dict(_metrics(document)),
+            metrics=dict(_metrics(run)),
             rounds=own.get("rounds", ()),
             notes=own.get("notes", ()),
         )
-        setup = BenchSetup.model_validate(
-            own.get("setup") or {"model": escape(str(document.get("model_id") or ""))}
-        )
+        setup = BenchSetup.model_validate(own.get("setup") or {"model": escape(run.model)})
         workload = BenchWorkload.model_validate(
             own.get("workload") or {"name": "requests of vllm bench serve"}
         )
@@ -135,16 +128,16 @@ def _acceptance(accepted: Acceptance | None) -> Iterator[tuple[str, Any]]:
             yield f"spec_decode_{name}", value
 
 
-def _metrics(document: Mapping[str, Any]) -> Iterator[tuple[str, Metric]]:
+def _metrics(run: VllmRun) -> Iterator[tuple[str, Metric]]:
+    figures = run.figures
     for name, tag in _TIMES.items():
-        found = {ours: document.get(f"{word}_{name}_ms") for word, ours in _STATISTICS.items()}
+        found = {ours: figures.get(f"{word}_{name}_ms") for word, ours in _STATISTICS.items()}
         if found["avg"] is not None:
-            known = {ours: value for ours, value in found.items() if value is not None}
-            yield tag, Metric(unit=MS, **known)
+            yield tag, Metric.model_validate({"unit": MS, **found})
     for theirs, (ours, unit) in _RATES.items():
-        if (value := document.get(theirs)) is not None:
+        if (value := figures.get(theirs)) is not None:
             yield ours, Metric(unit=unit, avg=value)
     for theirs, ours in _TOTALS.items():
-        if (value := document.get(theirs)) is not None:
+        if (value := figures.get(theirs)) is not None:
             yield ours, Metric(unit=TOKENS, avg=value)
-    yield "request_count", Metric(unit="requests", avg=document["completed"])
+    yield "request_count", Metric(unit="requests", avg=run.completed)

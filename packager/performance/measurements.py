@@ -37,6 +37,7 @@ from packager.errors import UsageError
 from packager.files.user_files import read_user_file
 from packager.performance.measured_text import FORM as TEXT_FORM
 from packager.performance.measured_text import is_told, parse_point
+from packager.performance.vllm_runs import TOTALS, read_vllm_run
 
 MAX_BYTES = 16 * 1024 * 1024  # a benchmark's own file has much besides
 MAX_LOADS = 10_000
@@ -347,29 +348,28 @@ def _aiperf_concurrency(document: Mapping[str, Any], config: Mapping[str, Any]) 
 
 def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
     """Read what `vllm bench serve` or `sglang.bench_serving` saved: one concurrency."""
-    completed = field(document, "completed", int)
-    if completed < 1:
+    run = read_vllm_run(document)
+    if run.completed < 1:
         raise NotStrict("no request was completed")
-    if document.get("max_concurrency") is None:
+    if run.concurrency is None:
         raise NotStrict("max_concurrency is missing: measure with --max-concurrency N")
-    if document.get("request_rate", "inf") not in ("inf", math.inf):
+    if not run.is_closed:
         raise NotStrict("it was measured at a request_rate: max_concurrency is only a limit then")
+    figures = run.figures
+    inputs, outputs = (field(document, name, int) / run.completed for name in TOTALS)
     load = MeasuredLoad(
-        concurrency=_concurrency(document["max_concurrency"], "max_concurrency"),
-        tpot_s=_positive(document.get("mean_tpot_ms"), "mean_tpot_ms") / 1e3,
-        ttft_s=_milliseconds(document.get("mean_ttft_ms"), "mean_ttft_ms"),
-        output_tokens_s=_optional(document.get("output_throughput"), "output_throughput"),
-        input_tokens=field(document, "total_input_tokens", int) / completed,
-        output_tokens=field(document, "total_output_tokens", int) / completed,
+        concurrency=_concurrency(run.concurrency, "max_concurrency"),
+        tpot_s=_positive(figures.get("mean_tpot_ms"), "mean_tpot_ms") / 1e3,
+        ttft_s=_milliseconds(figures.get("mean_ttft_ms"), "mean_ttft_ms"),
+        output_tokens_s=_optional(figures.get("output_throughput"), "output_throughput"),
+        input_tokens=inputs,
+        output_tokens=outputs,
     )
-    server = document.get("server_info")  # of SGLang, with --output-details
-    named = server.get("model_path") if isinstance(server, dict) else None
-    model = document.get("model_id") or named
     return MeasuredRun(
         source=str(path),
-        setup=MeasuredSetup(model=model if isinstance(model, str) else ""),
+        setup=MeasuredSetup(model=run.model),
         loads=(load,),
-        acceptance_length=_optional(document.get("accept_length"), "accept_length"),
+        acceptance_length=_optional(figures.get("accept_length"), "accept_length"),
     )
 
 
