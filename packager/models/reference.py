@@ -24,8 +24,10 @@ from packager.core.suggestions import nearest
 from packager.errors import UsageError
 from packager.models.near import hub_id_of_page, is_below_directory, similar_directory
 
+# A revision is whatever git calls a branch or a tag (git-check-ref-format), in ASCII.
 _HUB_ID = re.compile(
-    r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95})(@(?P<revision>[\w./-]{1,255}))?",
+    r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95})"
+    r"(@(?P<revision>[!-)+-9;->@-Z\]_-}]{1,255}))?",
     re.ASCII,
 )
 # `.`, `/` or `~` in front, `/` at the end, more than one `/`, or Windows' own slash.
