@@ -33,7 +33,7 @@ from packager.images.docker_engine import connect_engine
 from packager.images.target import parse_target
 from packager.images.tee import write_image
 from packager.images.writers import BrokenOff
-from tests.support import tars
+from tests.support import made_layers, tars
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import sha256
 from tests.support.made_images import image_with, layer_with, tar_layer
@@ -350,3 +350,19 @@ def weights(tmp_path: Path) -> Blob:
 def shard(path: Path) -> Blob:
     path.write_bytes(os.urandom(SIZE))
     return tar_layer(f"/opt/{path.name}", path).blob
+
+
+@cases("zstd")
+def test_a_base_of_zstd_is_refused_by_engines_that_cannot_unpack_it(
+    version: dict[str, Any], takes: bool
+) -> None:
+    base = made_layers.base_of([made_layers.layer_of(tars.tar_of(tars.file("a")), "zstd")])
+    engine = SimpleNamespace(version=lambda: version)
+    sink = DockerSink(parse_target("docker:a:1"), reader=BlobReader(), connect=lambda: engine)
+
+    if takes:
+        sink.check_base(base)
+        return
+    with pytest.raises(UsageError, match="are compressed with zstd") as refused:
+        sink.check_base(base)
+    assert "version 23 or later" in refused.value.hint
