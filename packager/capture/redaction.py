@@ -28,6 +28,15 @@ _KEY = re.compile(
     r"|(?i:\b(?:password|passwd|pwd|secret|api[_-]?key|access[_-]?key|token)\b"
     r"[\"']?\s*[:=]\s*[\"']?)[^\s\"',;]{6,}"
 )
+# What any of the alternatives above has in it, so that texts without are not searched in full.
+_MARKS = (
+    *("-----BEGIN", "AKIA", "ASIA", "AROA", "AIDA", "sk-", "sk_", "pk-", "pk_", "rk-", "rk_"),
+    *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "ya29."),
+    *("AIza", "npm_", "pypi-", "dop_v1_", "SG.", "eyJ"),
+)
+_BEARER = "bearer"
+_WORDS = ("password", "passwd", "pwd", "secret", "key", "token")  # before `:` or `=`
+_DIGIT = re.compile(r"\d")
 _URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,15}://)[^\s/@:]+:[^\s/@]+@")  # with a password
 _EMAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?!\d)")
@@ -39,12 +48,26 @@ _PHONE = re.compile(
 
 def redact_text(text: str) -> str:
     """Return a text with keys, e-mail addresses, card and phone numbers replaced by their kind."""
-    text = _KEY.sub("[KEY]", text)
-    text = _URL.sub(r"\1[KEY]@", text)
+    if _may_hold_key(text):
+        text = _KEY.sub("[KEY]", text)
     if "@" in text:
+        if "://" in text:
+            text = _URL.sub(r"\1[KEY]@", text)
         text = _EMAIL.sub("[EMAIL]", text)
+    if _DIGIT.search(text) is None:
+        return text
     text = _CARD.sub(_card, text)
     return _PHONE.sub("[PHONE]", text)
+
+
+def _may_hold_key(text: str) -> bool:
+    """Return False only for a text that `_KEY` finds nothing in; most are told at a glance."""
+    if any(mark in text for mark in _MARKS):
+        return True
+    folded = text.casefold()  # as (?i) compares: a long s is an s
+    if _BEARER in folded:
+        return True
+    return (":" in text or "=" in text) and any(word in folded for word in _WORDS)
 
 
 def _card(found: re.Match[str]) -> str:

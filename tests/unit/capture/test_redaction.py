@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 
-from packager.capture.redaction import redact_text
+from packager.capture.redaction import _KEY, _may_hold_key, redact_text
 from packager.capture.rows import Exchange, Options, Unreadable, make_row
 from tests.support.cases import cases_of
 
@@ -23,6 +24,21 @@ def test_a_shape_is_replaced(text: str, expected: str) -> None:
 @cases("left")
 def test_other_text_is_left(text: str) -> None:
     assert redact_text(text) == text
+
+
+def test_no_key_is_overlooked_by_the_first_look() -> None:
+    """Whatever the pattern finds, the look before it must let pass."""
+    marks = re.findall(r"[A-Za-z_.-]+", _KEY.pattern)
+    words = [*marks, "pa\u017f\u017fword", "to\u212aen", "BEARER", "api_key", "Api-Key"]
+    for word in words:
+        for text in (
+            f"{word}{LETTERS}",
+            f"{word}={LETTERS}",
+            f"{word}: {LETTERS}",
+            f"{word} {LETTERS}",
+        ):
+            assert _may_hold_key(text) or not _KEY.search(text), text
+    assert _KEY.search(f"pa\u017f\u017fword={LETTERS}")
 
 
 def exchange(request: bytes) -> Exchange:
