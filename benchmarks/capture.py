@@ -201,11 +201,10 @@ def run_server(pipe: Connection, folder: Path, captured: Path, engine: str) -> N
             time.sleep(0.1)
     pipe.send(server.url)
     pipe.recv()
-    counts = server.services.endpoints.captures.counts()
     ended = threading.Thread(target=server.stop)
     ended.start()
     ended.join(30)
-    pipe.send(counts)
+    pipe.send(server.services.endpoints.captures.counts())
     time.sleep(3600)
 
 
