@@ -55,6 +55,8 @@ def make(spelled: str, output: Path, *, wide: bool = False) -> Path:
     model.save_pretrained(place)
     if "published_tower" in row:
         _rename(place, "vision_tower.", row["published_tower"])
+    if "published_language" in row:
+        _rename(place, "language_model.model.model.", row["published_language"])
     if "published_architecture" in row:
         told = json.loads((place / "config.json").read_text())
         told["architectures"] = [row["published_architecture"]]
