@@ -27,21 +27,27 @@ from published import Published, read_published
 from speed_data import SpeedPoint, read_points
 
 from packager.performance import published
-from packager.performance.predict import CURVES_OF, Workload, curve_factors, predict_point
+from packager.performance.predict import Workload, predict_point
 from packager.performance.published import (
+    CURVES_OF,
     OWN_WEIGHT,
     Asked,
     ClassKey,
+    Group,
     PublishedPoint,
     PublishedSet,
     errors_of,
     log_factor,
+    once_ms,
     share_held,
 )
+from packager.performance.setup_tables import curve_factor, once_s
 from packager.performance.speed_table import Form, speed_table
 
 PAIRS = 12_000  # of points of one model, drawn at random
 NEAR = 2.0  # times as many requests
+ALONE = 1.0  # the most requests at once that wait for nobody
+LEAST_MODELS = 2  # of a class, below which none can be left out
 
 
 def sets_of(points: Iterable[Published]) -> list[PublishedSet]:
@@ -78,15 +84,18 @@ def _set(group: Sequence[Published]) -> PublishedSet:
 def _point(point: Published) -> PublishedPoint:
     workload = Workload(input_tokens=point.input_tokens, output_tokens=point.output_tokens)
     found = predict_point(
-        point.setup, workload, point.concurrency, model=curve_factors(point.setup)
+        point.setup, workload, point.concurrency, factor=curve_factor(point.setup)
     )
-    is_time = point.tpot_s is not None
+    is_time, is_first = point.tpot_s is not None, point.ttft_s and point.concurrency <= ALONE
+    work_s = found.prefill_s - once_s(point.setup)
     return PublishedPoint(
         input_tokens=point.input_tokens,
         output_tokens=point.output_tokens,
         concurrency=point.concurrency,
         published=1e3 * point.tpot_s if point.tpot_s else point.output_tokens_s or 0.0,
         predicted=float(f"{1e3 * found.tpot_s if is_time else found.output_tokens_s:.5g}"),
+        first_ms=1e3 * point.ttft_s if is_first and point.ttft_s else 0.0,
+        work_ms=float(f"{1e3 * work_s:.4g}") if is_first else 0.0,
     )
 
 
@@ -132,6 +141,51 @@ def class_rows(sets: Sequence[PublishedSet]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def elsewhere_rows(sets: Sequence[PublishedSet]) -> list[dict[str, Any]]:
+    """Return the errors on devices without curves of their kind, the model left out."""
+    groups: dict[tuple[str, str], dict[Form, list[float]]] = {}
+    for one in sets:
+        has_cell = (one.engine, one.device, one.kind) in speed_table().cells
+        if one.known and not has_cell and one.vendor == CURVES_OF:
+            models = groups.setdefault((one.vendor, one.kind), {})
+            models.setdefault(one.form, []).extend(unseen_logs(sets, one))
+    return [
+        {
+            "vendor": vendor,
+            "kind": kind,
+            "models": len(models),
+            "points": sum(map(len, models.values())),
+            "tpot": round((errors := errors_of(models.values())).tpot, 3),
+            "throughput": round(errors.throughput, 3),
+        }
+        for (vendor, kind), models in sorted(groups.items())
+    ]
+
+
+def first_rows(sets: Sequence[PublishedSet]) -> list[dict[str, Any]]:
+    """Return what each class adds to first tokens, and errors on models that were left out."""
+    groups: dict[Group, dict[Form, list[float]]] = {}
+    for one in sets:
+        for each in one.points:
+            if each.first_ms and one.known:
+                told = each.work_ms + once_ms(sets, one.group, left_out=one.form)
+                errors = groups.setdefault(one.group, {}).setdefault(one.form, [])
+                errors.append(each.first_ms / told - 1)
+    return [
+        {
+            "vendor": vendor,
+            "engine": engine,
+            "kind": kind,
+            "models": len(models),
+            "points": sum(map(len, models.values())),
+            "once_ms": round(once_ms(sets, (vendor, engine, kind)), 1),
+            "share": round(share_held(models.values(), abs), 3),
+        }
+        for (vendor, engine, kind), models in sorted(groups.items())
+        if len(models) >= LEAST_MODELS
+    ]
 
 
 def remaining(points: Sequence[SpeedPoint], sets: Sequence[PublishedSet]) -> dict[str, float]:
@@ -189,19 +243,31 @@ def table_text(sets: Sequence[PublishedSet], left: Mapping[str, float]) -> str:
     """Write the table."""
     lines = [
         "# Published speeds; written by benchmarks/fit_published.py, not by hand.  A point: tokens",
-        "# of the prompt and of the answer, requests at once, published, predicted from curves.",
+        "# of the prompt and of the answer, requests at once, published, predicted from curves;",
+        "# of one request alone, ms to its first token, and those predicted for the work of it.",
         "",
         "# What 9 of 10 points are off, once another point of the model was measured.",
         "[remaining]",
         *(f"{name} = {share}" for name, share in left.items()),
     ]
-    for row in class_rows(sets):
-        lines += table_lines("class", row)
+    for name, rows in (
+        ("class", class_rows(sets)),
+        ("elsewhere", elsewhere_rows(sets)),
+        ("first", first_rows(sets)),
+    ):
+        for row in rows:
+            lines += table_lines(name, row)
     for one in sets:
         row = {name: getattr(one, name) for name in PublishedSet.__slots__ if name != "points"}
-        points = [[getattr(each, name) for name in PublishedPoint.__slots__] for each in one.points]
+        points = [_numbers(each) for each in one.points]
         lines += table_lines("set", row | {"points": points})
     return "\n".join([*lines, ""])
+
+
+def _numbers(point: PublishedPoint) -> list[float]:
+    """Return a point's figures, without those of a first token that was not published."""
+    numbers = [getattr(point, name) for name in PublishedPoint.__slots__]
+    return numbers if point.first_ms else numbers[:-2]
 
 
 def main() -> None:

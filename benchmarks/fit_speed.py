@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from fit_bounds import growth_rows, reversed_rows
 from speed_data import ROOT, SpeedPoint, read_points
 
 from packager.catalog.accelerators import accelerator_of
@@ -31,11 +32,9 @@ from packager.performance import exchange, speed_table
 from packager.performance.devices import figures_named
 from packager.performance.speed_table import Form, Kind
 from packager.performance.speed_terms import (
-    FIRST_TERMS,
     PROMPT_TERMS,
     STEP_TERMS,
     figure_of,
-    first_terms,
     prompt_terms,
     step_terms,
 )
@@ -77,20 +76,11 @@ class TimeFit:
         return float(np.dot(nearest, terms)) * self.factors.get(place_of(point), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """Both times of one kind of model."""
-
-    tpot: TimeFit
-    ttft: TimeFit
-
-
 LEAST_SHARE = 0.5  # of what is expected of a term, that its coefficient is at least
 
 # What physics says of the terms, where measurements do not: bandwidth is reached, peaks are not
 # quite; kernels take microseconds.  Where two terms cannot be told apart, neither becomes 0.
 STEP_EXPECTED = (1, 1, 1, 0.7, 5, 30e-6, 5e-6, 20e-6, 4e-6, 5e-6, 1, 20e-6, 1.2, 3, 50e-6, 1)
-FIRST_EXPECTED = (0.03, 1, 1.5, 3, 100e-6, 1.2, 0.12, 0.2, 3e-6, 0.12, 200e-6)
 
 SOURCE = (
     "silicon_sample.csv of aiconfigurator (github.com/ai-dynamo/aiconfigurator, Apache-2.0, commit "
@@ -119,7 +109,6 @@ class Sample:
 
     point: SpeedPoint
     tpot: Row  # of the step and of prompts, for each answer token
-    ttft: Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +117,6 @@ class Missed:
 
     sample: Sample
     tpot: float
-    ttft: float
 
     @property
     def throughput(self) -> float:
@@ -145,20 +133,15 @@ def make_samples(points: Iterable[SpeedPoint]) -> list[Sample]:
         prompt = prompt_terms(setup, point.input_tokens)
         share = max(0.0, batch - 1) / point.output_tokens
         tpot = (*step_terms(setup, batch, cached), *(share * term for term in prompt))
-        found.append(Sample(point, tpot, first_terms(setup, prompt, batch)))
+        found.append(Sample(point, tpot))
     return found
 
 
-def fit_kind(samples: Sequence[Sample]) -> Fitted:
-    """Fit both times of samples of one kind."""
+def fit_kind(samples: Sequence[Sample]) -> TimeFit:
+    """Fit the times per token of samples of one kind."""
+    rows = np.array([(*sample.tpot, sample.point.tpot_s) for sample in samples])
     points = [sample.point for sample in samples]
-    tpot = np.array([(*sample.tpot, sample.point.tpot_s) for sample in samples])
-    seen = [n for n, point in enumerate(points) if point.ttft_s > 0]
-    ttft = np.array([(*samples[n].ttft, points[n].ttft_s) for n in seen])
-    return Fitted(
-        _fit_time(points, tpot, STEP_EXPECTED, STEP_TERMS + PROMPT_TERMS),
-        _fit_time([points[n] for n in seen], ttft, FIRST_EXPECTED, FIRST_TERMS),
-    )
+    return _fit_time(points, rows, STEP_EXPECTED, STEP_TERMS + PROMPT_TERMS)
 
 
 def place_of(point: SpeedPoint) -> Place:
@@ -166,12 +149,15 @@ def place_of(point: SpeedPoint) -> Place:
     return (point.setup.engine, point.form)
 
 
-def missed(fitted: Fitted, sample: Sample) -> Missed:
+def missed(fitted: TimeFit, sample: Sample) -> Missed:
     """Return how far a fit is from a point, as a reader meets it: a share of the prediction."""
-    point = sample.point
-    tpot = point.tpot_s / fitted.tpot.time_s(point, sample.tpot) - 1
-    ttft_s = fitted.ttft.time_s(point, sample.ttft)
-    return Missed(sample, tpot, point.ttft_s / ttft_s - 1 if point.ttft_s else 0.0)
+    return Missed(sample, sample.point.tpot_s / fitted.time_s(sample.point, sample.tpot) - 1)
+
+
+def errors_beyond(inside: Sequence[Sample], others: Sequence[Sample]) -> list[float]:
+    """Predict other samples by a fit to the first."""
+    fitted = fit_kind(inside)
+    return [missed(fitted, each).tpot for each in others]
 
 
 def left_out(
@@ -477,7 +463,7 @@ def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) 
     lines = [
         "# Coefficients of the speed model; written by benchmarks/fit_speed.py, not by hand.",
         "# A cell is of an engine on a device, of an engine on all devices, or of all engines.",
-        "# `tpot`, `ttft`, `throughput`: relative errors that 90 of 100 unseen points stay below;",
+        "# `tpot`, `throughput`: relative errors that 90 of 100 unseen points stay below;",
         "# of a cell on curves that were left out, of the others on models that were.",
         f"source = {_toml(SOURCE)}",
         f"date = {_toml(DATE)}",
@@ -485,7 +471,6 @@ def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) 
         "[terms]",
         f"step = {_toml(STEP_TERMS)}",
         f"prompt = {_toml(PROMPT_TERMS)}",
-        f"first = {_toml(FIRST_TERMS)}",
     ]
     pairs, share = drift_of(sample.point for sample in samples)
     lines += [
@@ -504,23 +489,40 @@ def table_text(samples: Sequence[Sample], devices: Sequence[Mapping[str, Any]]) 
             False: left_out(inside, lambda point: point.family, None),
             True: left_out(inside, lambda point: point.curve),
         }
-        for key in fitted.tpot.coefficients:
+        for key in fitted.coefficients:
             own = [each for each in errors[bool(key[1])] if _is_of(each.sample.point, key)]
             lines += table_lines("cell", _cell_row(key, fitted, own))
-        for (engine, form), factor in sorted(fitted.tpot.factors.items()):
+        for (engine, form), factor in sorted(fitted.factors.items()):
             row = {"engine": engine, "form": form, "tpot": round(factor, 4)}
-            row["ttft"] = round(fitted.ttft.factors.get((engine, form), 1.0), 4)
             lines += table_lines("model", row)
+        lines += _edge_lines(kind, inside, fitted)
     return "\n".join([*lines, ""])
+
+
+def _edge_lines(kind: Kind, samples: Sequence[Sample], fitted: TimeFit) -> list[str]:
+    """Return how errors grow beyond the data of a kind, and where data contradict the order."""
+
+    def seen(inside: Sequence[Sample]) -> float:
+        return band(each.tpot for each in left_out(inside, lambda point: point.curve))
+
+    terms = {id(each.point): each.tpot for each in samples}
+
+    def predicted_s(point: SpeedPoint) -> float:
+        return fitted.time_s(point, terms[id(point)])
+
+    lines = table_lines("beyond", {"kind": kind, **growth_rows(samples, seen, errors_beyond, band)})
+    for row in reversed_rows([each.point for each in samples], predicted_s, band):
+        lines += table_lines("reversed", row)
+    return lines
 
 
 def _is_of(point: SpeedPoint, key: Key) -> bool:
     return key[0] in ("", point.setup.engine) and key[1] in ("", point.setup.accelerator.name)
 
 
-def _cell_row(key: Key, fitted: Fitted, errors: Sequence[Missed]) -> dict[str, Any]:
+def _cell_row(key: Key, fitted: TimeFit, errors: Sequence[Missed]) -> dict[str, Any]:
     points = [each.sample.point for each in errors]
-    coefficients, steps = fitted.tpot.coefficients[key], len(STEP_TERMS)
+    coefficients, steps = fitted.coefficients[key], len(STEP_TERMS)
     return {
         "engine": key[0],
         "device": key[1],
@@ -529,7 +531,6 @@ def _cell_row(key: Key, fitted: Fitted, errors: Sequence[Missed]) -> dict[str, A
         "curves": len({point.curve for point in points}),
         "median": round(float(np.median([abs(each.tpot) for each in errors])), 3),
         "tpot": round(band(each.tpot for each in errors), 3),
-        "ttft": round(band(each.ttft for each in errors if each.sample.point.ttft_s), 3),
         "throughput": round(band(each.throughput for each in errors), 3),
         "most_sequences": int(max(point.batch for point in points)),
         "most_tokens": max(point.input_tokens + point.output_tokens for point in points),
@@ -538,7 +539,6 @@ def _cell_row(key: Key, fitted: Fitted, errors: Sequence[Missed]) -> dict[str, A
         "forms": sorted({(*point.form, point.precision) for point in points}),
         "step": coefficients[:steps],
         "prompt": coefficients[steps:],
-        "first": fitted.ttft.coefficients.get(key, fitted.ttft.coefficients["", ""]),
     }
 
 

@@ -1,4 +1,4 @@
-"""Errors of predictions for published points that their own model told nothing of."""
+"""Errors of predictions for published points whose own model was left out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from fit_published import class_rows, sets_of
+from fit_published import ALONE, class_rows, elsewhere_rows, first_rows, sets_of
 from published import Published
 
 from packager.performance import published
 from packager.performance.predict import Workload, bands_of, predict_point
-from packager.performance.published import PublishedSet, PublishedTable, classes_of
+from packager.performance.published import (
+    PublishedSet,
+    PublishedTable,
+    classes_of,
+    elsewhere_of,
+    first_of,
+)
 
 FEW = 20  # points of a class, below which it is told apart
-ALONE = 1.0  # the most requests at once that wait for nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,8 @@ class Scored:
     point: Published
     error: float  # |predicted / published - 1|
     is_held: bool
-    ttft_error: float | None
+    ttft_error: float | None  # of one request alone; None where the figure is not shown
+    ttft_held: bool = False
 
 
 def scored(points: Sequence[Published]) -> list[Scored]:
@@ -58,6 +64,7 @@ def summary(found: Iterable[Scored]) -> dict[str, Any]:
     every = list(found)
     errors = [each.error for each in every]
     first = [each.ttft_error for each in every if each.ttft_error is not None]
+    held = [each.ttft_held for each in every if each.ttft_error is not None]
     return {
         "points": len(every),
         "median": round(float(np.median(errors)), 4),
@@ -65,6 +72,7 @@ def summary(found: Iterable[Scored]) -> dict[str, Any]:
         "held": round(float(np.mean([each.is_held for each in every])), 4),
         "ttft_points": len(first),
         "ttft_median": round(float(np.median(first)), 4) if first else None,
+        "ttft_held": round(float(np.mean(held)), 4) if held else None,
     }
 
 
@@ -77,10 +85,14 @@ def _groups(points: Sequence[Published]) -> list[list[Published]]:
 
 @contextmanager
 def _only(sets: list[PublishedSet]) -> Iterator[None]:
-    """Have predictions corrected by these sets alone."""
-    classes = classes_of(class_rows(sets))
-    left = published.published_table().remaining
-    table = PublishedTable(sets=tuple(sets), classes=classes, remaining=left)
+    """Correct predictions by these sets alone."""
+    table = PublishedTable(
+        sets=tuple(sets),
+        classes=classes_of(class_rows(sets)),
+        remaining=published.published_table().remaining,
+        elsewhere=elsewhere_of(elsewhere_rows(sets)),
+        first=first_of(first_rows(sets)),
+    )
     published.correction_for.cache_clear()
     with patch.object(published, "published_table", lambda: table):
         yield
@@ -96,7 +108,8 @@ def _score(one: PublishedSet, point: Published) -> Scored:
     else:
         assert point.output_tokens_s
         ratio, band = point.output_tokens_s / found.output_tokens_s, bands.throughput.share
-    first = None
-    if point.ttft_s and point.concurrency <= ALONE:
+    first, first_held = None, False
+    if point.ttft_s and point.concurrency <= ALONE and bands.ttft:
         first = abs(found.prefill_s / point.ttft_s - 1)
-    return Scored(one, point, abs(1 / ratio - 1), abs(ratio - 1) <= band, first)
+        first_held = abs(point.ttft_s / found.prefill_s - 1) <= bands.ttft.share
+    return Scored(one, point, abs(1 / ratio - 1), abs(ratio - 1) <= band, first, first_held)

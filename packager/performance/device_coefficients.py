@@ -11,7 +11,6 @@ from packager.performance.speed_table import Kind, speed_table
 from packager.performance.speed_terms import (
     BY_BANDWIDTH,
     BY_PEAK,
-    FIRST_TERMS,
     PROMPT_TERMS,
     STEP_TERMS,
     figure_of,
@@ -23,11 +22,10 @@ REFERENCE = ("H100", "H200", "B200")
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Coefficients of a step, of a prompt's share of it, and of the time to first token."""
+    """Coefficients of a step, and of a prompt's share of it."""
 
     step: tuple[float, ...]
     prompt: tuple[float, ...]
-    first: tuple[float, ...]
 
 
 @cache
@@ -67,9 +65,7 @@ def coefficients_between(
             found.append(own * held_between(slower * value / own, device, others))
         return tuple(found)
 
-    return Coefficients(
-        held("step", STEP_TERMS), held("prompt", PROMPT_TERMS), held("first", FIRST_TERMS)
-    )
+    return Coefficients(held("step", STEP_TERMS), held("prompt", PROMPT_TERMS))
 
 
 def _reached(

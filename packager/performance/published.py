@@ -10,6 +10,10 @@ much as they.  Times of a model with neither are multiplied by what is usual of 
 engine, the kind of model, the vendor of the devices, and whether attention keeps a latent.  A
 factor is the same on all devices of a vendor, in every layout and at every load, so that it turns
 no two of them around; how far it carries is said by the band.
+
+First tokens that waited for nobody's prompt are known from published servers alone.  They take
+longer than the prompt's work by what a class has in common (`FirstToken`): tokenizing, scheduling,
+launching what no graph has recorded.
 """
 
 from __future__ import annotations
@@ -33,9 +37,11 @@ OWN_WEIGHT = 0.9  # of what a model's own sets differ from its class by
 CURVES_WEIGHT = 2.0  # of a model's curves, in all that was published of it
 MOST_WEIGHT = 0.9  # of all sets, that a band holds
 ONE_CLASS = "amd"  # the vendor whose engines and kinds are off alike
+CURVES_OF = "nvidia"  # the vendor of all devices with curves
 
 Group = tuple[str, str, str]  # vendor, engine, kind
 ClassKey = tuple[str, str, str, bool]  # and whether its models have curves
+Own = tuple[Form, str, str]  # model, engine, vendor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,8 @@ class PublishedPoint:
     concurrency: float
     published: float
     predicted: float
+    first_ms: float = 0.0  # to the first token, where one request was alone; 0.0: not published
+    work_ms: float = 0.0  # predicted for its prompt and one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +83,16 @@ class PublishedSet:
         """Return the logarithms of published / predicted time of each point."""
         sign = 1 if self.figure == "tpot_ms" else -1
         return tuple(sign * log(point.published / point.predicted) for point in self.points)
+
+    @property
+    def own(self) -> Own:
+        """Return what sets and set-ups of one model share."""
+        return (self.form, self.engine, self.vendor)
+
+    @property
+    def group(self) -> Group:
+        """Return the class."""
+        return class_of(self.vendor, self.engine, self.kind)
 
     @property
     def middle(self) -> float:
@@ -106,6 +124,11 @@ class Asked:
     has_curves: bool  # the model, with this engine, on any device of the vendor
 
     @property
+    def own(self) -> Own:
+        """Return what sets and set-ups of one model share."""
+        return (self.form, self.engine, self.vendor)
+
+    @property
     def group(self) -> Group:
         """Return the class."""
         return class_of(self.vendor, self.engine, self.kind)
@@ -133,8 +156,7 @@ def _log_of_class(sets: Iterable[PublishedSet], asked: Asked) -> float:
     """Return the usual logarithm of other models of the class."""
     alike: dict[Form, list[PublishedSet]] = {}
     for one in sets:
-        is_other = one.known and one.form != asked.form
-        if is_other and class_of(one.vendor, one.engine, one.kind) == asked.group:
+        if one.known and one.form != asked.form and one.group == asked.group:
             alike.setdefault(one.form, []).append(one)
     usual = _held([median(one.middle for one in each) for each in alike.values()], 0.0, CLASS_PULL)
     if not asked.latent:
@@ -152,8 +174,7 @@ def _held(values: Sequence[float], prior: float, pull: float) -> float:
 
 def own_sets(sets: Iterable[PublishedSet], asked: Asked) -> tuple[PublishedSet, ...]:
     """Return the sets of the very model with this engine on devices of this vendor."""
-    wanted = (asked.form, asked.engine, asked.vendor)
-    return tuple(one for one in sets if (one.form, one.engine, one.vendor) == wanted)
+    return tuple(one for one in sets if one.own == asked.own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +188,31 @@ class Remaining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """How far predictions were off on devices without curves, of models that were left out."""
+
+    models: int
+    errors: Errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstToken:
+    """What a class adds to the work of a first token, and how far off that was."""
+
+    once_s: float
+    share: float  # relative error that 9 of 10 first tokens stay below, their model left out
+    models: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTable:
     """All sets, and how far corrected predictions were off."""
 
     sets: tuple[PublishedSet, ...]
     classes: Mapping[ClassKey, Errors]  # on models that were left out
     remaining: Remaining
+    elsewhere: Mapping[tuple[str, Kind], Elsewhere]  # by vendor
+    first: Mapping[Group, FirstToken]
 
 
 @cache
@@ -187,6 +227,8 @@ def parse_published(document: Mapping[str, Any]) -> PublishedTable:
         sets=tuple(_set(row) for row in document["set"]),
         classes=classes_of(document["class"]),
         remaining=Remaining(**document["remaining"]),
+        elsewhere=elsewhere_of(document.get("elsewhere", ())),
+        first=first_of(document.get("first", ())),
     )
 
 
@@ -194,14 +236,57 @@ def classes_of(rows: Iterable[Mapping[str, Any]]) -> Mapping[ClassKey, Errors]:
     """Return the errors of classes from the table's rows."""
     return {
         (row["vendor"], row["engine"], row["kind"], row["has_curves"]): Errors(
-            tpot=row["tpot"], ttft=0.0, throughput=row["throughput"]
+            tpot=row["tpot"], throughput=row["throughput"]
         )
         for row in rows
     }
 
 
+def elsewhere_of(rows: Iterable[Mapping[str, Any]]) -> Mapping[tuple[str, Kind], Elsewhere]:
+    """Return the errors on devices without curves from the table's rows."""
+    return {
+        (row["vendor"], row["kind"]): Elsewhere(
+            models=row["models"],
+            errors=Errors(tpot=row["tpot"], throughput=row["throughput"]),
+        )
+        for row in rows
+    }
+
+
+def first_of(rows: Iterable[Mapping[str, Any]]) -> Mapping[Group, FirstToken]:
+    """Return what classes add to first tokens from the table's rows."""
+    return {
+        (row["vendor"], row["engine"], row["kind"]): FirstToken(
+            once_s=row["once_ms"] / 1e3, share=row["share"], models=row["models"]
+        )
+        for row in rows
+    }
+
+
+def first_token_of(group: Group) -> FirstToken | None:
+    """Return what a class adds to first tokens; None where too little was published."""
+    return published_table().first.get(group)
+
+
+def usual_once_s(vendor: str, kind: Kind) -> float:
+    """Return what first tokens take beside their work with other engines, in the mean."""
+    rows = published_table().first.items()
+    alike = [row.once_s for (of, _, what), row in rows if of == vendor and what in ("", kind)]
+    return fmean(alike) if alike else 0.0
+
+
+def once_ms(sets: Iterable[PublishedSet], group: Group, left_out: Form | None = None) -> float:
+    """Return what first tokens of a class take beside their work, as its models tell."""
+    models: dict[Form, list[float]] = {}
+    for one in sets:
+        if one.known and one.group == group and one.form != left_out:
+            waits = [each.first_ms - each.work_ms for each in one.points if each.first_ms]
+            models.setdefault(one.form, []).extend(waits)
+    return max(0.0, _held([median(waits) for waits in models.values() if waits], 0.0, CLASS_PULL))
+
+
 def _set(row: Mapping[str, Any]) -> PublishedSet:
-    points = (dict(zip(PublishedPoint.__slots__, point, strict=True)) for point in row["points"])
+    points = (dict(zip(PublishedPoint.__slots__, point, strict=False)) for point in row["points"])
     return PublishedSet(
         **{name: row[name] for name in PublishedSet.__slots__ if name not in ("form", "points")},
         form=tuple(row["form"]),
@@ -220,7 +305,7 @@ def correction_for(asked: Asked, device: str, layout: tuple[int, bool, str]) -> 
     own = own_sets(table.sets, asked)
     if not own:
         others = [one for one in table.sets if one.known and one.form != asked.form]
-        alike = [one for one in others if class_of(one.vendor, one.engine, one.kind) == asked.group]
+        alike = [one for one in others if one.group == asked.group]
         errors = table.classes.get((*asked.group, asked.has_curves))
         models = len({one.form for one in alike})
         return Correction(times=exp(log_times), errors=errors, models=models)
@@ -263,7 +348,6 @@ def errors_of(logs: Iterable[Sequence[float]], least: float = 0.0) -> Errors:
     sets = tuple(logs)
     return Errors(
         tpot=max(least, share_held(sets, lambda left: abs(exp(left) - 1))),
-        ttft=0.0,
         throughput=max(least, share_held(sets, lambda left: abs(exp(-left) - 1))),
     )
 

@@ -6,18 +6,19 @@ how far they missed curves that were left out of the fit.  The row of an engine 
 of all its devices together and how far those missed models that were left out: it serves devices
 without a cell, and bounds what may be promised for a model without curves.  The row of a kind
 does so for all engines.  A model that was measured has a factor of its own, the same on every
-device and in every format, so that no model turns their order around.
+device and in every format, so that no model turns their order around; where measurements do, the
+prediction keeps the order and says so (`ReversedOrder`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from packager.core.values import dataclass
-from packager.performance.speed_terms import FIRST_TERMS, PROMPT_TERMS, STEP_TERMS
+from packager.performance.speed_terms import PROMPT_TERMS, STEP_TERMS
 from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "speed.toml"
@@ -26,6 +27,8 @@ Kind = Literal["dense", "moe"]
 
 # What a model is recognised by: hidden size, layers, experts of a layer.
 Form = tuple[int, int, int]
+# Engine, model, arithmetic, device.
+ReversedKey = tuple[str, Form, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +36,12 @@ class Errors:
     """Relative errors that 90 of 100 unseen points stay below."""
 
     tpot: float
-    ttft: float
     throughput: float
 
     def at_least(self, other: Errors) -> Errors:
         """Return the larger of each."""
         return Errors(
             tpot=max(self.tpot, other.tpot),
-            ttft=max(self.ttft, other.ttft),
             throughput=max(self.throughput, other.throughput),
         )
 
@@ -48,7 +49,6 @@ class Errors:
         """Return each as many times as large."""
         return Errors(
             tpot=factor * self.tpot,
-            ttft=factor * self.ttft,
             throughput=factor * self.throughput,
         )
 
@@ -62,7 +62,6 @@ class Cell:
     kind: Kind
     step: tuple[float, ...]  # of `STEP_TERMS`
     prompt: tuple[float, ...]  # of `PROMPT_TERMS`
-    first: tuple[float, ...]  # of `FIRST_TERMS`
     points: int
     curves: int
     errors: Errors  # on curves that were left out; of all devices: on models
@@ -74,11 +73,22 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFactors:
-    """What the times of a measured model are multiplied by."""
+class Growth:
+    """How much wider errors become with each doubling beyond what was measured."""
 
-    tpot: float = 1.0
-    ttft: float = 1.0
+    requests: float  # at once, on one server; relative: 0.25 is a quarter wider
+    tokens: float  # of a request with its answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReversedOrder:
+    """Points at which a device was measured slower than one that it outdoes by its data sheet."""
+
+    than: str  # the device that it outdoes
+    points: int  # measured on both
+    slower: int  # of them
+    longest: float  # how many times as long it took, at most
+    errors: Errors  # of predictions of the model's points on the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +101,9 @@ class SpeedTable:
     drift: float  # by how much 9 of 10 points differ between two versions of an engine
     memory_share: Mapping[str, float]  # device → of its bandwidth, what products of matrices reach
     compute_share: Mapping[str, float]  # device → of its peak
-    models: Mapping[tuple[str, Form], ModelFactors]  # by engine
+    models: Mapping[tuple[str, Form], float]  # by engine: what times are multiplied by
+    beyond: Mapping[Kind, Growth]
+    reversed_orders: Mapping[ReversedKey, tuple[ReversedOrder, ...]]
 
     def of_engine(self, engine: str, kind: Kind) -> Cell:
         """Return the row of all devices together: of the engine, else of all engines."""
@@ -112,7 +124,7 @@ def measured_engines() -> frozenset[str]:
 
 def parse_table(document: Mapping[str, Any]) -> SpeedTable:
     """Return the table that a document holds; raise `ValueError` where its terms are others."""
-    names = {"step": STEP_TERMS, "prompt": PROMPT_TERMS, "first": FIRST_TERMS}
+    names = {"step": STEP_TERMS, "prompt": PROMPT_TERMS}
     for name, terms in names.items():
         if tuple(document["terms"][name]) != terms:
             raise ValueError(f"the table's {name} terms are {document['terms'][name]}: refit it")
@@ -124,11 +136,30 @@ def parse_table(document: Mapping[str, Any]) -> SpeedTable:
         drift=document["drift"]["share"],
         memory_share={row["device"]: row["memory_share"] for row in document["device"]},
         compute_share={row["device"]: row["compute_share"] for row in document["device"]},
-        models={
-            (row["engine"], tuple(row["form"])): ModelFactors(tpot=row["tpot"], ttft=row["ttft"])
-            for row in document["model"]
+        models={(row["engine"], tuple(row["form"])): row["tpot"] for row in document["model"]},
+        beyond={
+            row["kind"]: Growth(requests=row["requests"], tokens=row["tokens"])
+            for row in document.get("beyond", ())
         },
+        reversed_orders=_reversed_orders(document.get("reversed", ())),
     )
+
+
+def _reversed_orders(
+    rows: Iterable[Mapping[str, Any]],
+) -> Mapping[ReversedKey, tuple[ReversedOrder, ...]]:
+    found: dict[ReversedKey, tuple[ReversedOrder, ...]] = {}
+    for row in rows:
+        key = (row["engine"], tuple(row["form"]), row["precision"], row["device"])
+        one = ReversedOrder(
+            than=row["than"],
+            points=row["points"],
+            slower=row["slower"],
+            longest=row["longest"],
+            errors=Errors(tpot=row["tpot"], throughput=row["throughput"]),
+        )
+        found[key] = (*found.get(key, ()), one)
+    return found
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
@@ -138,10 +169,9 @@ def _cell(row: Mapping[str, Any]) -> Cell:
         kind=row["kind"],
         step=tuple(row["step"]),
         prompt=tuple(row["prompt"]),
-        first=tuple(row["first"]),
         points=row["points"],
         curves=row["curves"],
-        errors=Errors(tpot=row["tpot"], ttft=row["ttft"], throughput=row["throughput"]),
+        errors=Errors(tpot=row["tpot"], throughput=row["throughput"]),
         median=row["median"],
         forms=frozenset(
             ((hidden, layers, experts), precision)

@@ -19,8 +19,6 @@ that their coefficients are near 1; the others are counts, and their coefficient
     sequence          sequences: scheduler, sampling, answers
     prompt_*          the same of a prompt, for each answer token of every other sequence;
                       attention compares every token of the prompt with those before it
-
-    TTFT = the prompt by itself; the measured ones waited for those that came with them (`queued_*`)
 """
 
 from __future__ import annotations
@@ -51,24 +49,11 @@ STEP_TERMS = (
 )
 PASSES_BYTES = 8  # of a value of the hidden state: read and written twice, in 2 bytes
 PROMPT_TERMS = ("prompt_arithmetic", "prompt_attention", "prompt_layer", "prompt_exchange")
-FIRST_TERMS = (
-    "once",
-    "weights",
-    "arithmetic",
-    "attention",
-    "layer",
-    "exchange",
-    "queued_arithmetic",
-    "queued_attention",
-    "queued_layer",
-    "queued_exchange",
-    "queued_sequence",
-)
 
 # Which figure of a device a term is divided by; the other terms are counts or measured times.
-BY_BANDWIDTH = frozenset({"dense_weights", "expert_weights", "cache", "tokens", "weights"})
-BY_PEAK = frozenset({"arithmetic", "prompt_arithmetic", "queued_arithmetic"})
-BY_PEAK_OF_16_BITS = frozenset({"prompt_attention", "attention", "queued_attention"})
+BY_BANDWIDTH = frozenset({"dense_weights", "expert_weights", "cache", "tokens"})
+BY_PEAK = frozenset({"arithmetic", "prompt_arithmetic"})
+BY_PEAK_OF_16_BITS = frozenset({"prompt_attention"})
 
 
 def figure_of(term: str, device: DeviceFigures) -> float:
@@ -124,14 +109,6 @@ def prompt_terms(setup: Setup, input_tokens: int) -> tuple[float, ...]:
         float(model.layers),
         _exchanges_s(setup, input_tokens),
     )
-
-
-def first_terms(setup: Setup, prompt: tuple[float, ...], batch: float) -> tuple[float, ...]:
-    """Return the terms of the time to first token with `batch` sequences on one server."""
-    model = setup.model
-    weights = model.weight_bytes / setup.tp_degree / setup.accelerator.bandwidth_bytes_s
-    others = max(0.0, batch / setup.dp_degree - 1)
-    return (1.0, weights, *prompt, *(others * term for term in prompt), others)
 
 
 def looked_at_tokens(model: ServedModel, tokens: float) -> float:

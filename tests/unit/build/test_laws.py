@@ -36,7 +36,7 @@ NAMES = (
 )
 INSTANCES = ("ml.g5.48xlarge", "ml.g6e.12xlarge", "ml.p4d.24xlarge", "ml.p5.48xlarge")
 WORKLOADS = ("622:250", "1000:1000", "8000:500", "128:2000")
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(4, 64))]
+SEEDS = [*range(9), *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(9, 140))]
 TOLERANCE = 1 + 1e-9
 
 

@@ -12,22 +12,23 @@ import pytest
 
 from packager.catalog.accelerators import accelerator_of
 from packager.core.techniques import Draft
+from packager.performance.bands import Band, bands_of
 from packager.performance.exchange import exchange_s
 from packager.performance.predict import (
-    Band,
     ServedDraft,
     ServedModel,
     Setup,
     Workload,
-    coefficients_of,
     concurrencies_of,
     predict,
     predict_point,
     served_draft,
     setup_of,
 )
+from packager.performance.published import published_table
 from packager.performance.served import precision_of
-from packager.performance.speed_table import speed_table
+from packager.performance.setup_tables import coefficients_of
+from packager.performance.speed_table import Kind, speed_table
 from packager.performance.speed_terms import STEP_TERMS, looked_at_tokens, step_terms
 from tests.support import zoo
 from tests.support.cases import as_type, cases_of, read_tables
@@ -189,7 +190,7 @@ def test_a_band_is_as_wide_as_what_was_never_measured_demands(
 
     bands = known(prediction.bands)
     assert least <= prediction.band <= most
-    assert bands.throughput.share >= min(least, 0.4)
+    assert bands.throughput.share >= min(least, 0.25)
     assert bands.tpot.source
     told = [line for line in prediction.assumptions if line.startswith("never measured")]
     assert bool(told) == bool(words)
@@ -197,7 +198,12 @@ def test_a_band_is_as_wide_as_what_was_never_measured_demands(
 
 
 def test_an_unknown_mixture_of_experts_never_gets_the_band_of_a_known_one() -> None:
-    form = {"hidden_size": 2880, "layers": 36, "experts": 128, "experts_per_token": 4}
+    form: dict[str, Any] = {
+        "hidden_size": 2880,
+        "layers": 36,
+        "experts": 128,
+        "experts_per_token": 4,
+    }
     gpt_oss = replace(MIXTRAL_8X7B, **form, scheme="MXFP4")
     ours, strangers = (
         known(predict(setup(model, "ml.p5en.48xlarge", 2, engine="vllm"), OPEN_ORCA, (1,)))
@@ -214,7 +220,6 @@ def test_devices_without_curves_are_corrected_by_what_they_were_measured_to_reac
     a100 = coefficients_of(setup(LLAMA_3_70B, "ml.p4de.24xlarge", 8))
 
     assert a100.step[0] / every.step[0] == pytest.approx(0.753 / 0.686, rel=0.001)
-    assert a100.first[1] / every.first[1] == pytest.approx(0.753 / 0.686, rel=0.001)
 
 
 def test_the_widest_band_stands_for_figures_of_both_kinds() -> None:
@@ -227,13 +232,59 @@ def test_the_widest_band_stands_for_figures_of_both_kinds() -> None:
 
 
 def test_a_time_to_first_token_has_a_band_of_its_own_or_is_not_shown() -> None:
-    """Times of GPT-OSS-120B and MiniMax on H100 are up to 29 times what the fit says."""
+    """One mixture on vLLM was published with a first token alone: no other can be left out."""
     measured = known(known(predict(MEASURED_SETUP, OPEN_ORCA, (8,))).bands)
     mixture = setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8)
     stranger = known(known(predict(mixture, OPEN_ORCA, (8,))).bands)
 
-    assert measured.tpot.share < known(measured.ttft).share <= 1
+    assert measured.tpot.share < known(measured.ttft).share <= 1.5
     assert stranger.ttft is None
+
+
+def test_first_tokens_take_what_published_servers_of_the_class_add() -> None:
+    """MiniMax-M2.5 alone on 8 B200 with SGLang: 116 ms, of which its work explains half."""
+    box = setup(MIXTRAL_8X7B, "ml.p6-b200.48xlarge", 8, engine="sglang")
+    tables = published_table().first["nvidia", "sglang", "moe"]
+
+    point = predict_point(box, OPEN_ORCA, 1)
+
+    assert 0.02 < tables.once_s < 0.1
+    assert tables.once_s < point.prefill_s < tables.once_s + 0.1
+    assert known(bands_of(box).ttft).share == tables.share
+
+
+@pytest.mark.parametrize(("device", "is_said"), [("b300", True), ("b200", False)])
+def test_a_model_that_was_measured_slower_on_the_faster_device_says_so(
+    device: str, is_said: bool
+) -> None:
+    """DeepSeek-V3 in FP8 with SGLang: on the B300 it took 1.04 to 2.2 times as long."""
+    form: dict[str, Any] = {"hidden_size": 7168, "layers": 61, "experts": 256}
+    model = replace(MIXTRAL_8X7B, scheme="W8A8-FP8", **form)
+    box = setup(model, f"ml.p6-{device}.48xlarge", 8, engine="sglang")
+
+    found = known(predict(box, OPEN_ORCA, (8,)))
+
+    told = [line for line in found.assumptions if line.startswith("measured so")]
+    assert bool(told) == is_said
+    assert not is_said or "slower than on the B200 at 8 of 8 points" in told[0]
+    assert (found.band > 2) == is_said
+
+
+@pytest.mark.parametrize(("kind", "requests", "tokens"), [("dense", 0.37, 0.1), ("moe", 0.1, 0.26)])
+def test_bands_grow_beyond_the_data_as_errors_were_seen_to(
+    kind: Kind, requests: float, tokens: float
+) -> None:
+    model = MIXTRAL_8X7B if kind == "moe" else QWEN3_32B
+    box = setup(model, "ml.p5en.48xlarge", 8, engine="vllm")
+    cell = speed_table().cells["vllm", "H200", kind]
+    edge = replace(OPEN_ORCA, input_tokens=cell.most_tokens - OPEN_ORCA.output_tokens)
+    longer = replace(edge, input_tokens=edge.input_tokens + cell.most_tokens)
+
+    inside = bands_of(box, edge, cell.most_sequences).tpot.share
+    more = bands_of(box, edge, 2 * cell.most_sequences).tpot.share
+
+    assert more / inside == pytest.approx(1 + requests)
+    assert bands_of(box, longer, 1).tpot.share / inside == pytest.approx(1 + tokens)
 
 
 def test_time_to_first_token_grows_with_the_step_that_runs_and_the_prompt() -> None:
