@@ -28,7 +28,13 @@ from packager.findings import NEEDED_BYTES, USABLE_BYTES, errors_in
 from packager.performance.calibration import predict_measured
 from packager.performance.choice import Objective, target_of
 from packager.performance.interpolated import predict_between
-from packager.performance.measured import measured_acceptance, measured_points
+from packager.performance.measured import (
+    NOT_CORRECTED,
+    check_places,
+    measured_acceptance,
+    measured_points,
+    telling,
+)
 from packager.performance.monthly import REQUESTS_PER_DAY
 from packager.performance.predict import Prediction, Workload, concurrencies_of, setup_of
 from packager.performance.presets import PRESETS, Candidate, Goal, candidates
@@ -54,10 +60,12 @@ def rank_instances(
     goal: Goal | None = None,
     discount: float = 0.0,
     requests_per_day: int = REQUESTS_PER_DAY,
+    measured: Sequence[MeasuredRun] = (),
 ) -> Ranking:
     """Plan the model on every instance and order what works by the goal.
 
-    The goal is the request's where none is given, and cost where it has none.
+    The goal is the request's where none is given, and cost where it has none.  What was
+    `measured` of the model corrects each plan that it tells of; the others say why it does not.
 
     A model that cannot be found ends it; an instance that cannot serve the
     model is left out with its reason.
@@ -77,6 +85,7 @@ def rank_instances(
         check_cache=_unasked,
         pin_files=_unpinned,
     )
+    check_places(measured)
     model = find_model(parse(request.model))
     goal = goal or request.goal or "cost"
     workload = find_workload(request.workload, services.read_workload)
@@ -93,7 +102,7 @@ def rank_instances(
             request, instance, goal, quantized=quantized, brings_draft=brings_draft
         ):
             try:
-                option = _try(candidate, once, target, discount, requests_per_day)
+                option = _try(candidate, once, target, discount, requests_per_day, measured)
             except (PlanRejected, UsageError) as error:
                 refusals.append(_refusal(error, candidate))
             else:
@@ -108,8 +117,21 @@ def rank_instances(
             skipped.append(
                 SkippedInstance(instance.name, closest.reason, fits=closest.fits, machine=instance)
             )
+    _check_used(measured, options)
     ranking = rank(options, skipped, goal, target.tpot_limit_s, target.ttft_limit_s)
     return replace(ranking, model=model)
+
+
+def _check_used(measured: Sequence[MeasuredRun], options: Iterable[RankedInstance]) -> None:
+    """Raise `UsageError` where nothing that was measured tells of any of the plans."""
+    plans = tuple(options)
+    if measured and plans and not any(one.prediction.fit for one in plans):
+        told = (line for line in plans[0].prediction.assumptions if NOT_CORRECTED in line)
+        reason = next(told).removeprefix(NOT_CORRECTED)
+        raise UsageError(
+            f"--measured tells of none of the {len(plans)} plans: {reason}",
+            hint="measure the model that is planned, or leave the option out",
+        )
 
 
 def menu(
@@ -159,13 +181,23 @@ def _try(
     target: Objective,
     discount: float,
     requests_per_day: int,
+    measured: Sequence[MeasuredRun] = (),
 ) -> RankedInstance | None:
     asked = candidate.request  # several machines are compared only where they are asked for
     request = asked.model_copy(update={"nodes": asked.nodes or 1})
     plan = pipeline.plan(request, services).plan
-    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
+    accelerator = services.accelerator_of(plan.instance)
+    told = telling(
+        plan,
+        setup_of(plan, accelerator),
+        measured,
+        known_as=(asked.model,),
+        other_format="quantize" in candidate.changes,
+    )
+    prediction = predict_plan(plan, accelerator, plan.workload, told.runs, known_as=(asked.model,))
     if prediction is None:
         return None
+    prediction = replace(prediction, assumptions=(*prediction.assumptions, *told.others))
     return make_option(
         candidate,
         plan,

@@ -135,7 +135,7 @@ def plan(
     )
     if several := instances_named(request.instance, asked.services.instances or ()):
         given = {"--second-opinion": second_opinion, "--goals": with_goals}
-        _check_ranking(asked.measured, given, usd_per_hour)
+        _check_ranking(given, usd_per_hour)
         _rank(asked, several)
     else:
         _plan(asked)
@@ -171,6 +171,7 @@ def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
         several,
         discount=asked.discount,
         requests_per_day=asked.requests_per_day,
+        measured=tuple(run for run in asked.measured if run.has_loads),
     )
     if asked.output_format == "html":
         print_text(asked.pages.ranking(ranking))
@@ -255,15 +256,12 @@ def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
     )
 
 
-def _check_ranking(
-    measured: tuple[MeasuredRun, ...], given: Mapping[str, bool], usd_per_hour: float | None
-) -> None:
+def _check_ranking(given: Mapping[str, bool], usd_per_hour: float | None) -> None:
     """Refuse options that are about one instance where several are ranked."""
-    asked = "--measured" if measured else next((flag for flag, is_on in given.items() if is_on), "")
-    if asked:
+    if asked := next((flag for flag, is_on in given.items() if is_on), ""):
         raise UsageError(
             f"{asked} applies to one plan, but several instances are requested",
-            hint="name the instance that was measured" if measured else "name one of them",
+            hint="name one of them",
         )
     if usd_per_hour is not None:
         raise UsageError(

@@ -18,12 +18,14 @@ from packager.catalog.instances import find_instance
 from packager.core.measurement import MeasuredLoad, MeasuredRun
 from packager.core.plan import Plan
 from packager.core.startup import StartedVariant
+from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.errors import UsageError
 from packager.performance.calibration import Measured
 from packager.performance.predict import Setup
 
 NONE = "none"
+NOT_CORRECTED = "not corrected: "  # begins the sentence about a file that tells of another plan
 
 
 class MeasuredElsewhere(UsageError):
@@ -54,6 +56,53 @@ def measured_points(
         found = run_of(plan, run, names)
         points += _points(plan, setup_measured(plan, setup, found), workload, found)
     return tuple(points)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """The files of several that tell of one plan, and why the others do not."""
+
+    runs: tuple[MeasuredRun, ...] = ()
+    others: tuple[str, ...] = ()  # sentences
+
+
+def check_places(runs: Iterable[MeasuredRun]) -> None:
+    """Raise `UsageError` for what was measured nobody says where: several machines are planned."""
+    for run in runs:
+        if not run.setup.instance:
+            raise UsageError(
+                f"{run.source!r} does not say on which instance it was measured, and several are "
+                "requested",
+                hint="name it in the point, as in 'TPOT 17.9 ms at 16, 8xB200', or plan that one",
+            )
+
+
+def telling(
+    plan: Plan,
+    setup: Setup,
+    runs: Iterable[MeasuredRun],
+    *,
+    known_as: Iterable[str],
+    other_format: bool,
+) -> Telling:
+    """Choose the files that tell of a plan, of several plans of one model.
+
+    `other_format`: the plan quantizes though the request does not.  A file that does not say
+    which weights it measured is of the model as it was requested.
+    """
+    found: list[MeasuredRun] = []
+    others: list[str] = []
+    for run in runs:
+        try:
+            measured_points(plan, setup, plan.workload, (run,), known_as=known_as)
+        except UsageError as error:
+            others.append(f"{NOT_CORRECTED}{error.message}")
+            continue
+        if other_format and not run.setup.quantization:
+            others.append(f"{NOT_CORRECTED}{run.source!r} does not say that it was quantized so")
+        else:
+            found.append(run)
+    return Telling(runs=tuple(found), others=tuple(others))
 
 
 def run_of(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> MeasuredRun:

@@ -84,3 +84,35 @@ def test_what_is_about_one_plan_is_refused_of_several(flag: str, packager: Packa
 def test_goals_are_tried_where_they_are_asked_for() -> None:
     assert plan()["to_try"] is None
     assert [row["goal"] for row in plan("--goals")["to_try"]] == ["cost", "latency", "throughput"]
+
+
+RANK = ("plan", "--model", str(TINY), "--instance", "ml.g5.*2xlarge", "--measured")
+
+
+@pytest.mark.parametrize("options", [("--quantize", "none"), ("--quantize", "auto")])
+def test_a_measured_point_corrects_every_plan_that_it_tells_of(
+    options: tuple[str, ...], packager: Packager
+) -> None:
+    """It says no quantization: plans that add one are not corrected by it."""
+    words = "TPOT 9 ms at 8, ml.g5.12xlarge"
+    done = packager(*RANK, words, *options, "--format", "json")
+
+    rows = json.loads(done.out)["options"]
+    assert {row["instance"] for row in rows} >= {"ml.g5.2xlarge", "ml.g5.12xlarge"}
+    for row in rows:
+        told = "\n".join(row["assumptions"])
+        assert ("fitted to 1 measured point" in told) == (row["precision"] == "bf16")
+        assert ("not corrected: " in told) == (row["precision"] != "bf16")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("TPOT 9 ms at 8", "does not say on which instance it was measured"),
+        ("TPOT 9 ms at 8, 8xMI300X", "--measured tells of none of the"),
+    ],
+)
+def test_a_point_that_tells_of_no_plan_is_refused(
+    words: str, told: str, packager: Packager
+) -> None:
+    assert told in packager(*RANK, words, status=2).err
