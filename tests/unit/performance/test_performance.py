@@ -240,6 +240,11 @@ def test_a_time_to_first_token_has_a_band_of_its_own_or_is_not_shown() -> None:
     assert measured.tpot.share < known(measured.ttft).share <= 1.5
     assert stranger.ttft is None
 
+    known_kind = setup(MIXTRAL_8X7B, "ml.p5.48xlarge", 8, engine="sglang")
+    for changes in ({"known": False}, {"weight_bytes": 8_000_000}):
+        assert bands_of(replace(known_kind, model=replace(MIXTRAL_8X7B, **changes))).ttft is None
+    assert bands_of(known_kind).ttft
+
 
 def test_first_tokens_take_what_published_servers_of_the_class_add() -> None:
     """MiniMax-M2.5 alone on 8 B200 with SGLang: 116 ms, of which its work explains half."""
