@@ -116,10 +116,9 @@ def base_slim(
             **given,
         )
         tools = slim_services_for(settings, proving, say=ignore if quiet else note)
-        machines = tuple(map(tools.find_instance, instances))
-        named = {"with_rules": with_rules, "without_rules": without_rules}
-        chosen = choose_rules(machines, **named, keep=keep)
-        tools.preflight(machines, platform)
+        hosts = tuple(map(tools.find_instance, instances))
+        chosen = choose_rules(hosts, with_rules=with_rules, without_rules=without_rules, keep=keep)
+        tools.preflight(hosts, platform)
         base = tools.find_base(image, platform)
         if dry_run:
             _show(look(base, chosen, tools.list_layers, on_event), output_format)

@@ -20,6 +20,7 @@ from packager.errors import (
 )
 
 _NO_OUTPUT = (errno.EBADF, errno.EIO)  # of a stream that is closed, or a terminal that went away
+_RENAME = "rename it: documents and images hold names in UTF-8 alone"
 
 
 def explain_unforeseen(error: Exception) -> PackagerError:
@@ -31,8 +32,12 @@ def explain_unforeseen(error: Exception) -> PackagerError:
         if isinstance(text, str) and any("\ud800" <= letter <= "\udfff" for letter in text):
             return UsageError(
                 f"a name is not UTF-8: {shorten(text, 200)}",
-                hint="rename it: documents and images hold names in UTF-8 alone",
+                hint=_RENAME,
             )
+    if type(error).__name__ == "PydanticSerializationError" and "surrogates not allowed" in str(
+        error
+    ):  # of pydantic-core, which keeps no text
+        return UsageError("a name or a path is not UTF-8", hint=_RENAME)
     if isinstance(error, OSError) and error.errno is not None:
         return _of_the_system(error)
     if isinstance(error, ConnectionError | TimeoutError):

@@ -57,7 +57,7 @@ class ContentReceiver(Protocol):
         ...
 
     def content(self, path: Path, data: bytes) -> None:
-        """Take the content of the file that was added last."""
+        """Receive the content of the file that was added last."""
         ...
 
 

@@ -16,6 +16,7 @@ from tests.support.commandline import TINY
 
 COMMAND = f"{sys.executable} -m packager"
 BUILD = f"{COMMAND} build --model {TINY} --instance local --base scratch --output oci:out"
+TUNE = f"{COMMAND} tune --model {TINY} --instance local --goal throughput "
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ BUILD = f"{COMMAND} build --model {TINY} --instance local --base scratch --outpu
         (f"mkdir d; cd d; rmdir ../d; {BUILD}", 66, "the working directory is gone"),
         pytest.param(f"ulimit -n 10; {BUILD}", 71, "open files", marks=pytest.mark.extended),
         pytest.param(f"ulimit -v 110000; {BUILD}", 71, "memory", marks=pytest.mark.extended),
+        pytest.param(TUNE + "--data $'d\\xff'", 2, "is not UTF-8", marks=pytest.mark.extended),
         pytest.param(
             "mkdir $'m\\xff'; cd $'m\\xff'; " + BUILD, 2, "is not UTF-8", marks=pytest.mark.extended
         ),
