@@ -98,9 +98,13 @@ def image_notes(
 ) -> list[str]:
     """Return what a log says of an image that a technique names and that is not what serves."""
     named = next((one["Image"] for one in configs.values() if "Image" in one), "")
-    if not named or (request.get("container_version") and isinstance(image, ContainerFacts)):
+    if not named:
         return []
     base = request.get("base", EMPTY_BASE)
+    if isinstance(image, ContainerFacts) and request.get("container_version"):
+        if _repository_and_tag(named) == _repository_and_tag(image.default_base):
+            return []
+        base = image.default_base
     if base == EMPTY_BASE:
         base = f"the image that the plan chooses for {request['instance']}"
     return [

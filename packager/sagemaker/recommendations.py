@@ -73,7 +73,7 @@ def make_recommendation(
     _check_workload(workload)
     name = body["AIRecommendationJobName"]
     shared = (
-        *("--model", _model_in(body)),
+        *("--model", _model_in(body, settings)),
         *("--goal", _goal_in(body)),
         *_family_in(body),
         *("--workload-spec", f"{{job}}/{SPEC_FILE}"),
@@ -294,8 +294,11 @@ def _check_workload(workload: WorkloadConfig) -> None:
             )
 
 
-def _model_in(body: Mapping[str, Any]) -> str:
+def _model_in(body: Mapping[str, Any], settings: JobSettings) -> str:
     place = str(((body.get("ModelSource") or {}).get("S3") or {}).get("S3Uri") or "")
+    mapped = settings.jumpstart.find(place)
+    if mapped is not None:
+        return mapped
     found = parse_bucket_place(place)
     if found is None or not found.bucket or not is_argument(place):
         raise ValidationRefused(

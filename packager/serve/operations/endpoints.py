@@ -127,11 +127,13 @@ def _with_properties_of(asked: Deployment, before: Resource, body: Document) -> 
 
 
 async def _components_of(services: ServeServices, endpoint: str) -> bool:
+    """Return whether an endpoint has components, those aside that are being deleted."""
     token = ""
     while True:
         query = ResourceQuery(kind=COMPONENT, after=token)
         page = await asyncio.to_thread(services.resources.list, query)
-        if any(one.document["endpoint"] == endpoint for one in page.resources):
+        stay = (one.document["endpoint"] for one in page.resources if one.status != "Deleting")
+        if endpoint in stay:
             return True
         token = page.token
         if not token:

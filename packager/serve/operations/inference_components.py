@@ -26,18 +26,20 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         return await _created(services, body)
 
     async def update(body: Document) -> Document:
-        if body.get("Specifications"):
-            raise ValidationRefused("Specifications is not supported here; give Specification.")
         found = await find(services, COMPONENT, body["InferenceComponentName"])
         before = _active(found)
         runtime = body.get("RuntimeConfig")
         copies = _copies(runtime) if runtime else before.copies
-        specification = body.get("Specification")
-        if specification is None:
+        if not body.get("Specification") and not body.get("Specifications"):
             return await scale(found, copies)
-        asked = await _deployment(services, found.document["variant"], specification, copies)
+        variant, instance_type = found.document["variant"], ""
+        if body.get("Specifications"):
+            of = await _variant_of(services, found.document["endpoint"], variant)
+            instance_type = of["instance_type"]
+        chosen = _specification(body, instance_type)
+        asked = await _deployment(services, variant, chosen, copies)
         changed = await services.endpoints.update(
-            COMPONENT, found.name, asked, specification=specification
+            COMPONENT, found.name, asked, specification=chosen, choices=body.get("Specifications")
         )
         return {"InferenceComponentArn": changed.arn}
 
@@ -86,11 +88,10 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 async def _created(services: ServeServices, body: Document) -> Document:
     """Begin to bring up a component; return its ARN."""
     name, endpoint = body["InferenceComponentName"], body["EndpointName"]
-    if body.get("Specifications"):
-        raise ValidationRefused("Specifications is not supported here; give Specification.")
     variant = await _variant_of(services, endpoint, body.get("VariantName"))
-    specification = body.get("Specification") or {}
-    asked = await _deployment(services, variant, specification, _copies(body.get("RuntimeConfig")))
+    specification = _specification(body, variant["instance_type"])
+    copies = _copies(body.get("RuntimeConfig"))
+    asked = await _deployment(services, variant["name"], specification, copies)
     try:
         made = await services.endpoints.create(
             COMPONENT,
@@ -99,15 +100,28 @@ async def _created(services: ServeServices, body: Document) -> Document:
             arn=services.settings.arn(COMPONENT, name),
             tags=tags_of(body),
             endpoint=endpoint,
-            variant=variant,
+            variant=variant["name"],
             specification=specification,
+            choices=body.get("Specifications"),
         )
     except ResourceInUse:
         raise taken(services, COMPONENT, name) from None
     return {"InferenceComponentArn": made.arn}
 
 
-async def _variant_of(services: ServeServices, endpoint: str, name: str | None) -> str:
+def _specification(body: Document, instance_type: str) -> Document:
+    """Return what a component is made of: of several, that of the variant's instance type.
+
+    Where none is of that type, the first counts.
+    """
+    listed = body.get("Specifications") or ()
+    if listed and body.get("Specification"):
+        raise ValidationRefused("Specification and Specifications exclude each other.")
+    chosen = [one for one in listed if one.get("InstanceType") == instance_type] or listed
+    return chosen[0] if chosen else body.get("Specification") or {}
+
+
+async def _variant_of(services: ServeServices, endpoint: str, name: str | None) -> Document:
     """Return the variant that a component belongs to; raises `ValidationRefused`."""
     found = await find(services, ENDPOINT, endpoint)
     active = found.document["active"]
@@ -121,7 +135,8 @@ async def _variant_of(services: ServeServices, endpoint: str, name: str | None) 
         raise ValidationRefused(
             f"Production variant {name} has a model of its own, and takes no inference component."
         )
-    return name
+    found_variant: Document = variants[name]
+    return found_variant
 
 
 async def _deployment(
@@ -167,6 +182,8 @@ def _described(services: ServeServices, found: Resource) -> Document:
         "Specification": specification,
         "RuntimeConfig": {"DesiredCopyCount": shown["copies"], "CurrentCopyCount": ready},
     }
+    if document.get("choices"):
+        answer["Specifications"] = [specification]  # the one that is served
     return answer
 
 

@@ -412,11 +412,31 @@ async def test_a_component_has_as_many_containers_as_copies(bare: Api) -> None:
     with pytest.raises(ValidationRefused, match="it has inference components"):
         await bare("DeleteEndpoint", EndpointName="e")
     await bare("DeleteInferenceComponent", InferenceComponentName="c")
+    await bare.delete()  # the component's end need not be waited for
     async with asyncio.timeout(10):
         while (await bare("ListInferenceComponents"))["InferenceComponents"]:
             await asyncio.sleep(0.01)
-    await bare.delete()
     assert bare.containers.there == {}
+
+
+async def test_of_several_specifications_that_of_the_variants_instance_type_is_served(
+    bare: Api,
+) -> None:
+    (variant,) = (await bare("DescribeEndpointConfig", EndpointConfigName="bare"))[
+        "ProductionVariants"
+    ]
+    mine = {"InstanceType": variant["InstanceType"], "ModelName": "one"}
+    choices = [{"InstanceType": "ml.p4d.24xlarge", "ModelName": "none"}, mine]
+    named = {"InferenceComponentName": "c"}
+
+    await bare("CreateInferenceComponent", **named, EndpointName="e", VariantName="v",
+               Specifications=choices, RuntimeConfig={"CopyCount": 1})  # fmt: skip
+    found = await bare.settled("c", "InferenceComponent")
+    assert (found["InferenceComponentStatus"], found["Specifications"]) == ("InService", [mine])
+    await bare("UpdateInferenceComponent", **named, Specifications=[mine])
+    assert (await bare.settled("c", "InferenceComponent"))["Specification"] == mine
+    with pytest.raises(ValidationRefused, match="exclude each other"):
+        await bare("UpdateInferenceComponent", **named, Specification=mine, Specifications=choices)
 
 
 async def test_a_component_is_refused_where_the_variant_has_a_model(api: Api) -> None:

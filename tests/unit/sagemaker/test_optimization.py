@@ -30,6 +30,7 @@ from tests.support.sagemaker_bodies import (
 cases = cases_of(__file__)
 
 SETTINGS = JobSettings(images="docker:jobs")
+BUILD = "build --request {job}/request.json --output s3://results/out/ --record {job}/record.json"
 BODIES = {
     "awq": AWQ,
     "own data": EAGLE_OWN_DATA,
@@ -139,7 +140,8 @@ def test_a_document_of_aws_is_taken(case: dict[str, Any]) -> None:
     job = _made(body, settings)
 
     assert shows(_request(body, settings), case["request"])
-    assert [stage.arguments[0] for stage in job.stages] == ["build"]
+    (build,) = job.stages
+    assert " ".join(build.arguments) == BUILD
     assert job.document["OptimizationConfigs"] == [case["config"]]
     for text in case.get("notes", ()):
         assert text in job.files["notes.txt"].decode()

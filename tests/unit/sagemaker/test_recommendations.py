@@ -18,6 +18,7 @@ from packager.core.bench import (
 )
 from packager.core.tuning import TunedCandidate, TuneReport
 from packager.performance.presets import Goal
+from packager.sagemaker.jumpstart import JumpStart
 from packager.sagemaker.recommendations import (
     Tuned,
     describe_recommendation,
@@ -41,6 +42,17 @@ G5, G6 = "ml.g5.xlarge", "ml.g6.xlarge"
 def a_workload(**parameters: Any) -> WorkloadConfig:
     spec = {**SYNTHETIC, "parameters": {**SYNTHETIC["parameters"], **parameters}}
     return read_workload_config(workload_body(spec))
+
+
+def test_a_model_of_jumpstart_is_tuned_at_the_mapped_place() -> None:
+    mapped = JumpStart(places={"meta-tiny": "s3://models/tiny/"})
+    uri = "s3://jumpstart-cache-prod-eu-west-1/packager/meta-tiny/"
+    body = {**recommendation_body("throughput"), "ModelSource": {"S3": {"S3Uri": uri}}}
+
+    job = make_recommendation(body, a_workload(), replace(SETTINGS, jumpstart=mapped))
+
+    for stage in job.stages:
+        assert stage.arguments[stage.arguments.index("--model") + 1] == "s3://models/tiny/"
 
 
 @cases("tunes")
