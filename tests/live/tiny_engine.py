@@ -1,7 +1,8 @@
 """A server that answers as vLLM does, with Python alone: an engine that starts in a blink.
 
 It takes vLLM's command line, of which it reads the port and the name.  TINY_FAULT says how it
-misbehaves.  It runs in a container and imports nothing of ours.
+misbehaves, TINY_LONGEST how many tokens an answer has at most.  It runs in a container and
+imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FAULT = os.environ.get("TINY_FAULT", "")
+LONGEST = int(os.environ.get("TINY_LONGEST", "1000000"))
 SLOW_S = 1.5  # of an answer to a request that asks for 7 tokens
 TOKEN_S = 0.002  # of each token of a stream
 CHAT, COMPLETIONS, INVOCATIONS = "/v1/chat/completions", "/v1/completions", "/invocations"
@@ -52,7 +54,9 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == CHAT and FAULT == "no-template":
             self.answer(400, {"error": {"message": "the tokenizer has no chat template"}})
         elif asked.get("stream"):
-            self.stream(asked.get("max_tokens", 4))
+            options = asked.get("stream_options") or {}
+            counts = bool(options.get("include_usage"))
+            self.stream(min(asked.get("max_tokens") or 4, LONGEST), counts=counts)
         elif self.path == INVOCATIONS:  # in OpenAI's words and in LMI's
             told = {"generated_text": "from a chat", "details": {"generated_tokens": 1}}
             self.answer(200, {**chat("from a chat"), **told})
@@ -63,14 +67,15 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404, {})
 
-    def stream(self, tokens: int) -> None:
-        """Answer in pieces of a token each, and tell how many there were."""
+    def stream(self, tokens: int, *, counts: bool) -> None:
+        """Answer in pieces of a token each, and tell how many there were where that is asked."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         pieces = [{"choices": [{"index": 0, "delta": {"content": "w "}}]}] * tokens
         end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-        for piece in (*pieces, end, {"choices": [], "usage": usage(tokens)}):
+        told = [{"choices": [], "usage": usage(tokens)}] if counts else []
+        for piece in (*pieces, end, *told):
             time.sleep(TOKEN_S)
             self.wfile.write(f"data: {json.dumps(piece)}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
