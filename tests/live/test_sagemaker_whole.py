@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.live.api_server import ROLE, ApiServer, api_process, api_server
+from tests.live.api_server import ROLE, WAIT, ApiServer, api_process, api_server
 from tests.live.checkpoints import read_tensors
 from tests.live.conftest import Compiled
 from tests.live.test_endpoints import containers_of
+from tests.live.waiting import wait_until
 from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.doubles.s3 import Bucket
@@ -186,6 +187,85 @@ def test_heads_are_trained_on_the_data_of_the_announcement_and_served(
     assert len({*heads.values()}) == 3
     assert re.search(r"SpeculativeConfig\(method='eagle3', model='/opt/packager/draft'", log)
     assert answer.strip()
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(3000)
+def test_captured_traffic_trains_the_head_of_a_second_variant(
+    engine: str, serving_base: str, training_fast: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    """The loop of a notebook by calls of boto3: serve, capture, train, serve beside the first."""
+    put_talks(bucket, "sharegpt/train.jsonl", sharegpt)
+    options = (
+        *("--instance", "local", "--base", serving_base, "--images", f"docker:{IMAGES}"),
+        *(word for pair in TRAINING.items() for word in ("--train-option", "{}={}".format(*pair))),
+    )
+    environment = {**bucket.environment, **training_fast, "DOCKER_HOST": engine}
+    capture = {
+        "EnableCapture": True,
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": f"{bucket.url}/captured",
+        "CaptureOptions": [{"CaptureMode": "InputAndOutput"}],
+        "CaptureContentTypeHeader": {"JsonContentTypes": ["application/json"]},
+    }
+    with api_server(tmp_path, "--no-measure", *options, **environment) as api:
+        client, runtime = api.client("sagemaker"), api.client("sagemaker-runtime")
+
+        def configure(name: str, *models: str) -> None:
+            shared = {"InitialInstanceCount": 1, "InstanceType": "ml.g5.xlarge"}
+            variants = [{**shared, "VariantName": one, "ModelName": one} for one in models]
+            client.create_endpoint_config(
+                EndpointConfigName=name, ProductionVariants=variants, DataCaptureConfig=capture
+            )
+
+        def asked(variant: str, content: str) -> str:
+            turns = [{"role": "user", "content": content}]
+            answer = runtime.invoke_endpoint(
+                EndpointName="loop", ContentType="application/json", TargetVariant=variant,
+                Body=json.dumps({"messages": turns, "max_tokens": 16, "temperature": 0}),
+            )  # fmt: skip
+            return str(json.loads(answer["Body"].read())["choices"][0]["message"]["content"])
+
+        def in_service() -> None:
+            client.get_waiter("endpoint_in_service").wait(EndpointName="loop", WaiterConfig=WAIT)
+
+        client.create_model(**example("model", bucket))
+        places = {"/eagle/": "/first/", "/chats/": "/sharegpt/"}
+        document = example("eagle-own-data", bucket, **places)
+        document["OutputConfig"]["SageMakerModel"] = {"ModelName": "first"}
+        client.create_optimization_job(**document)
+        api.ended("eagle-own-data")
+        configure("one", "first")
+        client.create_endpoint(EndpointName="loop", EndpointConfigName="one")
+        in_service()
+        before = [asked("first", question) for question, _ in TALKS]
+
+        def rows() -> list[dict[str, Any]]:
+            names = [one for one in bucket.names() if one.startswith("captured/loop/first/")]
+            return [json.loads(line) for one in names for line in bucket.get(one).splitlines()]
+
+        wait_until(lambda: len(rows()) == len(TALKS), 120)
+
+        own = {"s3://models/qwen3-eagle/": "s3://results/first/draft/"}
+        client.create_model(**example("model-with-head", bucket, **own))
+        places = {"s3://datasets/chats/": f"{bucket.url}/captured/", "/eagle/": "/second/"}
+        client.create_optimization_job(**example("eagle-own-head", bucket, **places))
+        api.ended("eagle-own-head")
+        configure("two", "first", "qwen3-32b-trained")
+        client.update_endpoint(EndpointName="loop", EndpointConfigName="two")
+        in_service()
+        shown = client.describe_endpoint(EndpointName="loop")["ProductionVariants"]
+        first = [asked("first", question) for question, _ in TALKS[:3]]
+        second = [asked("qwen3-32b-trained", question) for question, _ in TALKS[:3]]
+        api.take_down("loop")
+
+    assert {json.loads(row["captureData"]["endpointInput"]["data"])["messages"][0]["content"]
+            for row in rows()} == {question for question, _ in TALKS}  # fmt: skip
+    heads = {bucket.get(f"results/{name}/draft/model.safetensors") for name in ("first", "second")}
+    assert len(heads) == 2
+    assert [one["VariantName"] for one in shown] == ["first", "qwen3-32b-trained"]
+    assert first == before[:3]
+    assert second == first  # a head changes how fast an answer comes, and no word of it
 
 
 @pytest.mark.extended
