@@ -32,11 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.judging import Judged, at_least, at_most, holds, verdict
 from benchmarks.measuring import Run, call, say, timed
-from packager import wiring
 from packager.build import pipeline
 from packager.core.request import BuildRequest
 from packager.core.samples import DEFAULT, choose_samples
 from packager.samples.load import load_samples
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 
 TINY = Path(__file__).resolve().parent.parent / "examples" / "tiny-llama"
 BARE = Path(__file__).with_name("quantize_bare.py")
@@ -122,7 +123,7 @@ def compare_cores(python: str, root: Path, samples: int, rounds: int) -> dict[st
         model=str(model), instance="ml.g6.12xlarge", family="vllm", base="scratch",
         quantize="awq", calibration_samples=samples, calibration_tokens=TOKENS,
     )  # fmt: skip
-    tools = wiring.services_for(wiring.Settings())
+    tools = services_for(Settings())
     [step] = pipeline.plan(request, tools).recipe.steps
     cores = len(os.sched_getaffinity(0))
     seconds: dict[int, list[float]] = {1: [], cores: []}

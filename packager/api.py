@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from packager import wiring
 from packager.build import pipeline
 from packager.core.plan import Plan
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest, parse_request
 from packager.errors import UsageError
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings, settings_for
 
 _log = logging.getLogger("packager")
 
@@ -32,7 +33,7 @@ def plan(*, model: PathOrName, instance: str, **fields: Any) -> Plan:
     """
     request = _request(model, instance, fields)
     settings = replace(_settings(request), headers_only=True, region=request.region)
-    return pipeline.plan(request, wiring.services_for(settings)).plan
+    return pipeline.plan(request, services_for(settings)).plan
 
 
 def build(
@@ -50,7 +51,7 @@ def build(
     if not outputs:
         raise UsageError("no output is given", hint="name one, such as output='oci:DIR'")
     request = _request(model, instance, {**fields, "outputs": outputs})
-    return pipeline.build(request, wiring.services_for(_settings(request)))
+    return pipeline.build(request, services_for(_settings(request)))
 
 
 def _request(model: PathOrName, instance: str, fields: dict[str, Any]) -> BuildRequest:
@@ -66,5 +67,5 @@ def _reference(model: PathOrName) -> str:
     return path if os.path.isabs(path) else os.path.join(os.curdir, path)  # noqa: PTH117, PTH118
 
 
-def _settings(request: BuildRequest) -> wiring.Settings:
-    return replace(wiring.settings_for(request), on_warning=_log.warning)
+def _settings(request: BuildRequest) -> Settings:
+    return replace(settings_for(request), on_warning=_log.warning)

@@ -16,7 +16,8 @@ from packager.catalog.models import models
 from packager.catalog.techniques import techniques
 from packager.core.workload import WORKLOADS
 from packager.plugins.rows import Table
-from packager.plugins.tables import COMPILERS, FAMILIES, FLEETS
+from packager.plugins.tables import COMPILERS, FAMILIES
+from packager.warmup.fleet.table import FLEETS
 from packager.wiring.techniques import tool_names
 
 # What a value is, by how help calls it; a name not here has nothing to complete.

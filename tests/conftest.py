@@ -271,9 +271,10 @@ def serving_base() -> str:
 
 def python_of(tool: str) -> Path:
     """Python of a tool's environment, where it is installed."""
-    from packager import wiring
+    from packager.wiring.settings import Settings
+    from packager.wiring.techniques import environments_for
 
-    environments = wiring.environments_for(wiring.Settings())
+    environments = environments_for(Settings())
     if not environments.facts(tool).installed:
         unavailable(f"the tool {tool} (1.5 GB)")
     return environments.place(tool) / "bin/python"

@@ -240,7 +240,7 @@ def bring(site: Path, tools: Path, places: Iterable[Path] = ()) -> dict[str, str
 def _environments(tools: Path) -> Any:
     sys.path.insert(0, str(ROOT))
     from packager.steps.tools.environments import ALLOW_UNHASHED
-    from packager.wiring import Settings
+    from packager.wiring.settings import Settings
     from packager.wiring.techniques import environments_for
 
     told = {**os.environ, ALLOW_UNHASHED: "1", "PACKAGER_TOOLS": str(tools)}

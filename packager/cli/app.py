@@ -38,10 +38,10 @@ from packager.version import __version__
 
 _LAST_WAIT_S = 0.5  # for threads that are about to end
 
-# heading → name → (module:function, what `--help` says); it is here so that help imports nothing
+# heading → name → (module:function, what `--help` says); it is here so that help imports nothing.
+# The commands of add-ons are found by `packager.cli.addons`.
 SECTIONS = {
     "Build and serve": {
-        "api": ("packager.cli.api:api", "Answer the SageMaker API on this machine."),
         "plan": ("packager.cli.plan:plan", "Plan how MODEL runs on INSTANCE, without building."),
         "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
         "run": ("packager.cli.run:run", "Build and start a model here; print how to ask it."),
@@ -49,34 +49,16 @@ SECTIONS = {
         "logs": ("packager.cli.logs:logs", "Print the log of a model that runs here."),
         "stop": ("packager.cli.stop:stop", "Stop models that run here."),
         "smoke": ("packager.cli.smoke:smoke", "Start an image, send a prompt, stop it."),
-        "bench": ("packager.cli.bench:bench", "Measure servers under load: speed, price, limits."),
-        "deploy": ("packager.cli.deploy:deploy", "Deploy an image: render, apply, watch, delete."),
-        "serve": ("packager.cli.serve:serve", "The same as `packager api start`."),
     },
     "Look up and check": {
         "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
         "explain": ("packager.cli.explain:explain", "Explain a finding and what to do."),
         "inspect": ("packager.cli.inspect:inspect", "Show how an image was made, layer by layer."),
-        "lineage": (
-            "packager.cli.lineage:lineage",
-            "Show what something was made from, and what it went into.",
-        ),
         "diff": ("packager.cli.diff:diff", "Show which layers differ between two images."),
-        "check": ("packager.cli.check:check", "Find settings that an engine refuses or ignores."),
-        "migrate": (
-            "packager.cli.migrate:migrate",
-            "Convert an old LMI configuration into today's.",
-        ),
     },
     "Images and registries": {
         "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
         "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
-        "mount": ("packager.cli.mount:mount", "Mount a model out of an image, without a copy."),
-        "unmount": ("packager.cli.mount:unmount", "Remove what was mounted at a directory."),
-        "node-cache": (
-            "packager.cli.node_cache:node_cache",
-            "Fill a directory with layers that nodes mount without unpacking.",
-        ),
         "base": ("packager.cli.base:base", "Build and slim base images."),
         "claims": ("packager.cli.claims:claims", "Manage the key that proves layers of images."),
     },
@@ -85,35 +67,16 @@ SECTIONS = {
             "packager.cli.evaluate:evaluate",
             "Measure what quantizing changed in a model.",
         ),
-        "report": (
-            "packager.cli.report:report",
-            "Compare benchmarks and builds in tables, or on a page.",
-        ),
-        "tune": (
-            "packager.cli.tune:tune",
-            "Find the best build of a model by measuring candidates.",
-        ),
         "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
-        "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
         "cache": ("packager.cli.cache:cache", "List, verify, clean up and copy cached artifacts."),
     },
-    "Jobs": {
-        "optimize": (
-            "packager.cli.optimize:optimize",
-            "Run an optimization job of the SageMaker API.",
-        ),
-        "jobs": ("packager.cli.jobs:jobs", "List, follow, stop and run background jobs."),
-        "neo": ("packager.cli.neo:neo", "Do the work of AWS's optimization container."),
-    },
+    "Jobs": {},
     "This installation": {
         "doctor": (
             "packager.cli.doctor:doctor",
             "Check this machine, with a fix for each problem.",
         ),
-        "tools": (
-            "packager.cli.tools:tools",
-            "Install, list and remove the tools that steps run.",
-        ),
+        "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
         "catalog": ("packager.cli.catalog:catalog", "Update the catalog's prices."),
         "completion": (
             "packager.cli.completion.command:completion",
@@ -122,12 +85,56 @@ SECTIONS = {
         "version": ("packager.cli.version:version", "Show versions, shipped data and extras."),
     },
 }
+# In the order of `packager --help`, add-ons' among them; what is not here comes last.
+ORDER = (
+    "api",
+    "plan",
+    "build",
+    "run",
+    "ps",
+    "logs",
+    "stop",
+    "smoke",
+    "bench",
+    "deploy",
+    "serve",
+    "list",
+    "explain",
+    "inspect",
+    "lineage",
+    "diff",
+    "check",
+    "migrate",
+    "push",
+    "copy",
+    "mount",
+    "unmount",
+    "node-cache",
+    "base",
+    "claims",
+    "evaluate",
+    "report",
+    "tune",
+    "draft",
+    "warm",
+    "cache",
+    "optimize",
+    "jobs",
+    "neo",
+    "doctor",
+    "tools",
+    "catalog",
+    "completion",
+    "version",
+)
 
 
 class Commands(LazyGroup):
     """Every command."""
 
     sections = SECTIONS
+    order = ORDER
+    takes_added = ""
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
-from packager.cli.base_slim import base_slim
+from packager.cli.lazy import LazyGroup, Rows
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line
 from packager.images.bases.embedded import BASES, build_base, find_built
 
 
-@click.group()
+class BaseGroup(LazyGroup):
+    """The commands about bases."""
+
+    takes_added = "base"
+    sections: Mapping[str, Rows] = {
+        "Commands": {
+            "build": ("packager.cli.base:base_build", "Build a serving base; print its digest."),
+            "list": (
+                "packager.cli.base:base_list",
+                "List the serving bases and where the built ones are.",
+            ),
+        },
+    }
+
+
+@click.group(cls=BaseGroup)
 def base() -> None:
     """Build and slim base images."""
 
 
-base.add_command(base_slim)
-
-
-@base.command("build")
+@click.command("build")
 @click.argument("name", type=click.Choice(BASES))
 @progress_options
 def base_build(name: str, progress: str, quiet: bool) -> None:
@@ -35,7 +49,7 @@ def base_build(name: str, progress: str, quiet: bool) -> None:
     print_line(digest)
 
 
-@base.command("list")
+@click.command("list")
 @format_option
 def base_list(output_format: str) -> None:
     """List the serving bases and where the built ones are.

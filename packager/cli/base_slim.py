@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.choices import NameChoice
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import catalog_option, format_option, image_options
@@ -19,6 +18,7 @@ from packager.images.slim.make import STAGES, SlimMade, look, make_slim
 from packager.images.slim.record import SlimBase, slim_document, slim_lines
 from packager.images.slim.rules import choose_rules
 from packager.plugins.tables import FAMILIES
+from packager.wiring.settings import Settings, parse_output
 from packager.wiring.slim import Proving, shipped_model, slim_services_for
 
 
@@ -108,8 +108,8 @@ def base_slim(
         )
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=STAGES[:1] if dry_run else STAGES))
-        settings = wiring.Settings(
-            outputs=() if dry_run else tuple(map(wiring.parse_output, outputs)),
+        settings = Settings(
+            outputs=() if dry_run else tuple(map(parse_output, outputs)),
             catalog_file=catalog_file,
             on_event=on_event,
             on_warning=warn,

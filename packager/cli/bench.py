@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.bench.asked import Asked, check_asked
 from packager.bench.assemble import make_report
 from packager.bench.outputs import (
@@ -47,8 +46,10 @@ from packager.errors import BenchRejected, SmokeFailed, UsageError
 from packager.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.load.spec import RequestSpec
+from packager.plugins.tables import ROUTES
 from packager.serving.containers import digests_of, find_image
-from packager.wiring.routes import find_route
+from packager.serving.routes import Route
+from packager.wiring.settings import state_dir
 
 # Options of loads that are no fields of what is asked.
 _OF_LOADS = {
@@ -245,11 +246,17 @@ def _targets(
         servers,
         container_environment(env),
         connect=engine,
-        state_dir=wiring.state_dir(os.environ),
+        state_dir=state_dir(os.environ),
         needs_gpus=work.needs_gpus,
         drafts_off=drafts_off,
-        find_route=partial(find_route, environment=os.environ),
+        find_route=_find_route,
     )
+
+
+def _find_route(name: str) -> Route | None:
+    """Return the way to a deployment, such as `sagemaker://NAME`; None for another name."""
+    scheme = name.partition("://")[0]
+    return ROUTES.find(scheme).make(name, os.environ) if scheme in ROUTES else None
 
 
 def page_of(report: BenchReport) -> str:

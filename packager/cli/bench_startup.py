@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from packager import wiring
 from packager.bench.asked import Asked
 from packager.bench.outputs import Output, parse_output, write_output_files
 from packager.bench.starting import Starter
@@ -34,6 +33,8 @@ from packager.images.target import engine_name, names_registry
 from packager.load.spec import RequestSpec
 from packager.serving.opening import is_address
 from packager.serving.pulling import has_image, pull_image
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings, state_dir
 
 REPORT, PAGE = "startup.json", "startup.html"
 
@@ -86,7 +87,7 @@ def bench_startup(
     """Start images in turns, print and keep the figures; raise what failed."""
     for name in asked.servers:
         _refuse(name, pulls=asked.pulls)
-    services = wiring.services_for(wiring.Settings(catalog_file=asked.catalog_file))
+    services = services_for(Settings(catalog_file=asked.catalog_file))
     as_json = asked.output_format != "text"
     with shown_progress(asked.progress, quiet=asked.quiet, as_json=as_json) as on_event:
         on_event(StagesEvent(stages=(STEP,)))
@@ -102,7 +103,7 @@ def bench_startup(
             asked.servers,
             asked.env,
             connect=engine,
-            state_dir=wiring.state_dir(os.environ),
+            state_dir=state_dir(os.environ),
             needs_gpus=partial(needs_gpus, services),
             drafts_off=asked.drafts_off,
             only_images=True,

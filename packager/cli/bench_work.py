@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from packager import wiring
 from packager.bench.asked import Asked
 from packager.bench.assemble import Circumstances, HourPrice
 from packager.bench.planned import predict_loads
@@ -38,6 +37,8 @@ from packager.models.tokenizers import find_tokenizer
 from packager.samples.lengths import load_lengths
 from packager.samples.load import load_samples
 from packager.serving.opening import Opener, OpenServer
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings, settings_for
 
 API_KEY = "OPENAI_API_KEY"
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
@@ -150,9 +151,9 @@ class Work:
         if target.record is None or not loads:
             return {}
         request = target.record.request
-        settings = replace(wiring.settings_for(request), **self.own, headers_only=True)
+        settings = replace(settings_for(request), **self.own, headers_only=True)
         try:
-            return predict_loads(target.record, wiring.services_for(settings), loads)
+            return predict_loads(target.record, services_for(settings), loads)
         except PackagerError:  # the model is not here any more
             return {}
 
@@ -170,7 +171,7 @@ def make_work(
 ) -> Work:
     """Read the workload, the data and the tokenizer; raises what reading them does."""
     own = {"catalog_file": catalog_file}
-    services = wiring.services_for(wiring.Settings(catalog_file=catalog_file))
+    services = services_for(Settings(catalog_file=catalog_file))
     workload = find_workload(spec.workload, services.read_workload)
     is_file = parse_workload(spec.workload) is None
     lengths = load_lengths(spec.workload) if is_file else ()

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.build import pipeline
 from packager.build.record import RUNNING
 from packager.build.records import load_record
@@ -34,6 +33,8 @@ from packager.errors import UsageError
 from packager.images.target import parse_target
 from packager.plugins.tables import BASES
 from packager.steps.services import OnMiss
+from packager.wiring.builds import parse_model_reference, services_for
+from packager.wiring.settings import Settings, settings_for
 
 
 @click.command()
@@ -112,7 +113,7 @@ def build(
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet or dry_run, as_json=as_json) as on_event:
         settings = replace(
-            wiring.settings_for(request),
+            settings_for(request),
             **own,
             headers_only=dry_run,
             read_local=own["on_miss"] != "run",  # whether a key is cached is said then
@@ -120,9 +121,9 @@ def build(
             on_event=on_event,
         )
         if dry_run:
-            assembled = pipeline.assemble(request, wiring.services_for(settings))
+            assembled = pipeline.assemble(request, services_for(settings))
         else:
-            done = pipeline.build(request, wiring.services_for(settings))
+            done = pipeline.build(request, services_for(settings))
     if dry_run:
         from packager.build.report import dry_run_document, dry_run_text
 
@@ -154,9 +155,7 @@ def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _print_record(
-    done: BuildRecord, settings: wiring.Settings, *, as_json: bool, quiet: bool
-) -> None:
+def _print_record(done: BuildRecord, settings: Settings, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json_text(done.model_dump_json(indent=2, exclude_none=True))
         return
@@ -199,7 +198,7 @@ def _recorded_request(record: BuildRecord, given: dict[str, Any]) -> BuildReques
         )
     model = given.get("model") or record.request.model
     if record.model.source == "hub":
-        reference = wiring.parse_model_reference(model)
+        reference = parse_model_reference(model)
         is_streamed = isinstance(reference, HubReference) and reference.is_streamed
         model = spell_hub_id(record.model.name, record.model.revision, is_streamed=is_streamed)
     return record.request.model_copy(

@@ -89,9 +89,10 @@ def _neighbours(
 
 
 def _last() -> list[dict[str, Any]]:
-    from packager import wiring
+    from packager.wiring.caches import last_lookups
+    from packager.wiring.settings import Settings
 
-    found = [dict(one) for one in wiring.last_lookups(wiring.Settings())]
+    found = [dict(one) for one in last_lookups(Settings())]
     if not found:
         raise NotFound(
             "no build has asked the cache yet",
@@ -102,10 +103,12 @@ def _last() -> list[dict[str, Any]]:
 
 def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[dict[str, Any]]:
     from artifact_cache.key import plain
-    from packager import wiring
     from packager.build import pipeline
     from packager.cache.lookups import explanation_document
     from packager.cli.options import make_request
+    from packager.wiring.builds import services_for
+    from packager.wiring.caches import artifact_cache_for
+    from packager.wiring.settings import settings_for
 
     chosen = {
         "cache_dir": given.pop("cache_dir", None),
@@ -114,20 +117,20 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
     }
     request = make_request(given.pop("request_file", None), **given)
     settings = replace(
-        wiring.settings_for(request),
+        settings_for(request),
         **chosen,
         headers_only=True,
         read_local=True,  # a key names digests: weights that nobody has read are read once
         on_event=on_event,
         on_warning=warn,
     )
-    planned = pipeline.plan(request, wiring.services_for(settings))
+    planned = pipeline.plan(request, services_for(settings))
     if not planned.recipe.steps:
         raise UsageError(
             "a build of this would ask the cache for nothing: no step is planned",
             hint="add what shall be done, such as --quantize awq",
         )
-    opened = wiring.artifact_cache_for(settings)
+    opened = artifact_cache_for(settings)
     documents = []
     for step, forecast in zip(planned.recipe.steps, planned.forecasts, strict=True):
         if step.key is None or opened is None:

@@ -36,10 +36,10 @@ def keygen(path: Path | None, algorithm: Any) -> None:
     packager cache trust builder.pub          # on every machine that uses its entries
     """
     from artifact_cache.trust import generate_key
-    from packager import wiring
     from packager.cache.errors import explained_cache_errors
+    from packager.wiring.caches import signing_key_place
 
-    place = path or wiring.signing_key_place()
+    place = path or signing_key_place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with explained_cache_errors():
         public = generate_key(place, algorithm)
@@ -63,12 +63,12 @@ def trust(public_key: str, comment: str, trusted_keys: Path | None) -> None:
     packager cache trust cache-signing-key.pem.pub
     """
     from artifact_cache.trust import trust_key
-    from packager import wiring
     from packager.cache.errors import explained_cache_errors
+    from packager.wiring.caches import trusted_keys_place
 
     hint = "name the file of a public key, or - for stdin"
     pem = read_file_or_stdin(public_key, what="the public key", hint=hint, max_bytes=MAX_PEM_BYTES)
-    place = trusted_keys or wiring.trusted_keys_place()
+    place = trusted_keys or trusted_keys_place()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with explained_cache_errors():
         print_line(trust_key(place, pem, comment))

@@ -25,9 +25,9 @@ from packager.plugins.tables import TREES
 if TYPE_CHECKING:
     from artifact_cache.entry import Entry
     from artifact_cache.stores.archive import Imported
-    from packager import wiring
     from packager.cache.operations import CachePlace
     from packager.ports import ImageSink
+    from packager.wiring.settings import Settings
 
 _OF_TREES = {
     "instance": "instance",
@@ -95,25 +95,26 @@ def export(
         print_line(f"{one['name']}@{one['digest']}" if "digest" in one else str(one["name"]))
 
 
-def _sink_of(target: str, count: int, settings: wiring.Settings) -> Callable[[Entry], ImageSink]:
-    from packager import wiring
+def _sink_of(target: str, count: int, settings: Settings) -> Callable[[Entry], ImageSink]:
     from packager.cache.oci import tag_of
     from packager.plugins.tables import SINKS
+    from packager.wiring.caches import entry_sink
+    from packager.wiring.settings import parse_output
 
-    named = wiring.parse_output(target)
+    named = parse_output(target)
     if not SINKS.find(named.scheme).traits.takes_artifacts:
         raise UsageError(
             f"{target!r} is an engine, and an entry is not an image",
             hint="give FILE.tar, oci:DIR or REGISTRY/REPOSITORY",
         )
     if isinstance(named, LayoutTarget | RegistryTarget) and not named.is_tagged:
-        return lambda entry: wiring.entry_sink(named.with_tag(tag_of(entry)), settings)
+        return lambda entry: entry_sink(named.with_tag(tag_of(entry)), settings)
     if count > 1:
         raise UsageError(
             f"{target!r} names one tag for {count} entries",
             hint="leave the tag out: each gets one of its kind and key",
         )
-    return lambda _: wiring.entry_sink(named, settings)
+    return lambda _: entry_sink(named, settings)
 
 
 @click.command("import")
@@ -230,8 +231,9 @@ def import_(
         note(f"{entries(len(published))} imported{already}")
 
 
-def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Imported:
-    from packager import wiring
+def _import(source: str, place: CachePlace, settings: Settings) -> Imported:
+    from packager.wiring.caches import import_entries
+    from packager.wiring.settings import parse_output
 
     if source == "-":
         return place.import_from_archive(sys.stdin.buffer)
@@ -243,6 +245,4 @@ def _import(source: str, place: CachePlace, settings: wiring.Settings) -> Import
             raise NotFound(
                 f"there is no archive {source!r}", hint="`packager cache export` writes one"
             ) from error
-    return wiring.import_entries(
-        wiring.parse_output(source), place.cache.store, place.scratch, settings
-    )
+    return import_entries(parse_output(source), place.cache.store, place.scratch, settings)

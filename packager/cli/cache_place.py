@@ -12,20 +12,21 @@ from packager.core.events import EventSink, ignore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from packager import wiring
     from packager.cache.operations import CachePlace
+    from packager.wiring.settings import Settings
 
 
 @contextmanager
 def opened_place(
     given: dict[str, Any], on_event: EventSink = ignore
-) -> Iterator[tuple[CachePlace, wiring.Settings]]:
+) -> Iterator[tuple[CachePlace, Settings]]:
     """Open the cache that options name, with what they say of it taken out of `given`."""
-    from packager import wiring
     from packager.cache.errors import explained_cache_errors
     from packager.cache.operations import CachePlace
+    from packager.wiring.caches import artifacts_dir, open_artifact_cache, signer_for
+    from packager.wiring.settings import Settings
 
-    settings = wiring.Settings(
+    settings = Settings(
         cache_dir=given.pop("cache_dir", None),
         cache=take_cache_options(given),
         insecure_registries=given.pop("insecure_registries", ()),
@@ -33,9 +34,9 @@ def opened_place(
         on_event=on_event,
         on_warning=warn,
     )
-    opened = wiring.open_artifact_cache(settings)
+    opened = open_artifact_cache(settings)
     with explained_cache_errors():
         yield (
-            CachePlace(wiring.artifacts_dir(settings), opened, wiring.signer_for(settings)),
+            CachePlace(artifacts_dir(settings), opened, signer_for(settings)),
             settings,
         )

@@ -53,9 +53,9 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
     packager cache verify
     """
     from artifact_cache.fsck import check
-    from packager import wiring
     from packager.cache.errors import CacheRefused
     from packager.cache.report import checked_document, checked_text
+    from packager.wiring.caches import trust_for
 
     started = time.monotonic()
     with (
@@ -63,7 +63,7 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
         opened_place(given, on_event) as (place, settings),
         working(on_event, "verify", str(place.root)),
     ):
-        trust = wiring.trust_for(settings)
+        trust = trust_for(settings)
         found = check(
             place.store,
             trust=trust,

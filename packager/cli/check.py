@@ -198,7 +198,8 @@ def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner |
     from packager.architectures.profile import make_profile
     from packager.check.planned import Machine, plan_remarks
     from packager.plugins.tables import FAMILIES
-    from packager.wiring import Settings, find_model, parse_model_reference
+    from packager.wiring.builds import find_model, parse_model_reference
+    from packager.wiring.settings import Settings
 
     files = find_model(parse_model_reference(model), Settings(headers_only=True))
     profile, findings = make_profile(files)

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
 from packager.cli.terminal import note, note_lines, print_json, print_line, warn
@@ -17,7 +16,9 @@ from packager.images.copy import copy_attached, copy_image
 from packager.images.report import copy_document, copy_lines
 from packager.images.views import VIEWS
 from packager.plugins.tables import SINKS
+from packager.wiring.images import image_services_for
 from packager.wiring.outputs import refuse_trees
+from packager.wiring.settings import Settings, parse_output
 
 view_option = click.option(
     "--view",
@@ -56,11 +57,11 @@ def copy(
     packager copy oci:out REGISTRY/models/tiny:1
     packager copy --view weights REGISTRY/models/tiny:1 REGISTRY/models/tiny:1-weights
     """
-    target, targets = wiring.parse_output(source), tuple(map(wiring.parse_output, outputs))
+    target, targets = parse_output(source), tuple(map(parse_output, outputs))
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "layers", "publish")))
-        tools = wiring.image_services_for(
-            wiring.Settings(outputs=targets, on_event=on_event, on_warning=warn, **given)
+        tools = image_services_for(
+            Settings(outputs=targets, on_event=on_event, on_warning=warn, **given)
         )
         found = tools.open(target, platform)
         written, transfer = copy_image(
@@ -103,7 +104,7 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
             f"{source!r} is not on this machine",
             hint=f"name oci:DIR or docker:NAME, or use packager copy {source} {outputs[0]}",
         )
-    refuse_trees(tuple(map(wiring.parse_output, outputs)), "push")
+    refuse_trees(tuple(map(parse_output, outputs)), "push")
     local = next((output for output in outputs if not _is_remote(output)), None)
     if local:
         raise UsageError(
@@ -113,4 +114,4 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
 
 
 def _is_remote(text: str) -> bool:
-    return SINKS.find(wiring.parse_output(text).scheme).traits.is_remote
+    return SINKS.find(parse_output(text).scheme).traits.is_remote

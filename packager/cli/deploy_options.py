@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.cli.shared_options import Command, image_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text
@@ -21,6 +20,7 @@ from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.files.user_files import read_user_file
 from packager.findings import Finding, errors_in, finding_document
 from packager.wiring.deploy import DeployAsked, find_deployment
+from packager.wiring.settings import Settings
 
 SMOKE_TOKENS = 16  # of an answer that shows that a deployment works
 MAX_BODY_BYTES = 6 * 1024 * 1024  # of a request that SageMaker takes; others take more
@@ -28,7 +28,7 @@ MAX_BODY_BYTES = 6 * 1024 * 1024  # of a request that SageMaker takes; others ta
 
 def take_deployment(given: dict[str, Any]) -> Deployment:
     """Remove what `subject_options` gave, and return the deployment that it names."""
-    settings = wiring.Settings(
+    settings = Settings(
         insecure_registries=given.pop("insecure_registries"), ca_file=given.pop("ca_file")
     )
     refuse_odd_image("--image", given["pulled"] or "")

@@ -6,7 +6,6 @@ from typing import Any, get_args
 
 import click
 
-from packager import wiring
 from packager.cli.deploy_options import patch_option, take_deployment, take_patch
 from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.core.deployment import Deployment
@@ -15,6 +14,7 @@ from packager.deploy.sagemaker.checks import used_region
 from packager.deploy.sagemaker.wanted import Routing, SageMakerWanted, Update
 from packager.errors import UsageError
 from packager.wiring.deploy import DeployAsked, find_deployment
+from packager.wiring.settings import Settings
 
 
 def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str]:
@@ -25,9 +25,7 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str
     if wrong is not None:
         raise UsageError(f"--tag {wrong[:60]!r} has no value", hint="write --tag NAME=VALUE")
     pools = given.pop("pool")
-    settings = wiring.Settings(
-        insecure_registries=given["insecure_registries"], ca_file=given["ca_file"]
-    )
+    settings = Settings(insecure_registries=given["insecure_registries"], ca_file=given["ca_file"])
     platform: Platform = given["platform"]
     others = tuple(
         find_deployment(

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
-from packager import wiring
 from packager.cli.shared_options import format_option, image_options
 from packager.cli.terminal import print_json, print_report
 from packager.core.image import Platform
 from packager.images.compare import compare
 from packager.images.report import diff_document, diff_text
+from packager.wiring.images import image_services_for
+from packager.wiring.settings import Settings, parse_output
 
 DIFFERENT = 1
 
@@ -36,10 +37,8 @@ def diff(
     \b
     packager diff REGISTRY/models/tiny:1 oci:out
     """
-    tools = wiring.image_services_for(
-        wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
-    )
-    one, other = (tools.open(wiring.parse_output(name), platform) for name in (first, second))
+    tools = image_services_for(Settings(insecure_registries=insecure_registries, ca_file=ca_file))
+    one, other = (tools.open(parse_output(name), platform) for name in (first, second))
     found = compare(one.image, other.image)
     if output_format == "json":
         print_json(diff_document(found))

@@ -7,11 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from packager import wiring
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line
 from packager.doctor.doctor import examine
-from packager.wiring import state_dir
+from packager.wiring.settings import Settings, state_dir
+from packager.wiring.steps import gpus_here
+from packager.wiring.techniques import environments_for
 
 
 @click.command()
@@ -22,12 +23,12 @@ def doctor(output_format: str) -> None:
     \b
     packager doctor
     """
-    settings = wiring.Settings()
+    settings = Settings()
     checks = examine(
         os.environ,
         state_dir(os.environ),
-        gpus=wiring.gpus_here(settings),
-        installed=wiring.environments_for(settings).installed(),
+        gpus=gpus_here(settings),
+        installed=environments_for(settings).installed(),
     )
     if output_format == "json":
         print_json([asdict(check) for check in checks])

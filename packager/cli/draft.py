@@ -12,13 +12,10 @@ from packager.cli.lazy import LazyGroup, Rows
 class DraftGroup(LazyGroup):
     """The commands about drafts."""
 
+    takes_added = "draft"
     sections: Mapping[str, Rows] = {
         "Commands": {
             "train": ("packager.cli.draft_train:train", "Train an EAGLE-3 head or Medusa heads."),
-            "measure": (
-                "packager.cli.draft_measure:measure",
-                "Say what a draft gains, when served.",
-            ),
         },
     }
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.build.records import (
     find_record,
     is_record_of,
@@ -33,6 +32,7 @@ from packager.files.atomic import check_place, explain_disk_errors, write_atomic
 from packager.images.docker_engine import connect_engine
 from packager.samples.load import load_samples
 from packager.serving.containers import digests_of, find_image
+from packager.wiring.settings import state_dir
 
 
 class _Measure(click.Command):
@@ -181,7 +181,7 @@ def _record_place(name: str, record_file: Path | None, engine: Any) -> Path | No
         return record_file
     digests = digests_of(find_image(engine(), name))
     if record_file is None:
-        return find_record(wiring.state_dir(os.environ), digests)
+        return find_record(state_dir(os.environ), digests)
     if not is_record_of(load_record(record_file), digests):
         raise UsageError(
             f"{str(record_file)!r} is the record of another image than {name!r}",

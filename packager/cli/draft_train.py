@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.cache_options import cache_options, step_options, take_step_options
 from packager.cli.field_options import options_from, take_fields
 from packager.cli.options import gpus_option, threads_option
@@ -19,6 +18,10 @@ from packager.core.samples import DEFAULT
 from packager.core.training import HeadTraining, TrainingTexts
 from packager.drafts.train.report import training_document, training_lines
 from packager.drafts.train.run import train_head
+from packager.wiring.builds import services_for
+from packager.wiring.heads import head_services_for
+from packager.wiring.settings import Settings
+from packager.wiring.texts import training_texts
 
 
 @click.command()
@@ -80,8 +83,8 @@ def train(
     packager build --model ./model --draft eagle3:./head --instance ml.g5.xlarge --output …
     """
     asked = take_fields(HeadTraining, given)
-    heads = wiring.head_services_for(output)
-    texts = wiring.training_texts(
+    heads = head_services_for(output)
+    texts = training_texts(
         given.pop("data"),
         count=given.pop("samples"),
         held_out=given.pop("held_out"),
@@ -90,13 +93,13 @@ def train(
     )
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-        settings = wiring.Settings(
+        settings = Settings(
             **take_step_options(given),
             restart=given.pop("restart"),
             on_event=on_event,
             on_warning=warn,
         )
-        done = train_head(model, texts, asked, wiring.services_for(settings), heads, **given)
+        done = train_head(model, texts, asked, services_for(settings), heads, **given)
     if not quiet:
         _warn_of_broken(texts)
         for finding in done.findings:

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.cache_options import cache_options, step_options, take_step_options
 from packager.cli.field_options import options_from, take_fields
 from packager.cli.options import gpus_option, threads_option
@@ -22,6 +21,9 @@ from packager.evaluate.run import Evaluated
 from packager.evaluate.run import evaluate as run_evaluation
 from packager.files.atomic import explain_disk_errors, write_atomically
 from packager.steps.report import duration
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
+from packager.wiring.texts import evaluation_texts
 
 
 @click.command()
@@ -76,11 +78,11 @@ def evaluate(
     """
     asked = take_fields(Evaluation, given)
     data = given.pop("data")
-    texts = wiring.evaluation_texts(data, given.pop("samples"), asked.seed)
+    texts = evaluation_texts(data, given.pop("samples"), asked.seed)
     as_json = output_format == "json"
     with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-        settings = wiring.Settings(**take_step_options(given), on_event=on_event, on_warning=warn)
-        services = wiring.services_for(settings)
+        settings = Settings(**take_step_options(given), on_event=on_event, on_warning=warn)
+        services = services_for(settings)
         done = run_evaluation(
             base, candidate, texts, asked, services, services.read_quality, **given
         )

@@ -9,9 +9,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
-from packager.bench.report import brief_lines, request_words
-from packager.bench.startup_text import brief_start_lines
 from packager.build.attached_record import attached_records
 from packager.build.records import find_record, load_record, record_document
 from packager.cli.shared_options import format_option, image_options, take_rate
@@ -19,13 +16,16 @@ from packager.cli.terminal import print_json, print_line, print_lines, print_rep
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
 from packager.core.text import escape
-from packager.core.units import counted, decimal, parse_rate
+from packager.core.units import decimal, parse_rate
 from packager.errors import UsageError
 from packager.images.pull_hints import DISKS, Disk, PullHints, make_hints
 from packager.images.pull_report import hints_document, hints_text, pulled_layers
 from packager.images.report import inspect_document, inspect_text
 from packager.images.rootfs.report import files_document, files_text
 from packager.images.stored import StoredImage
+from packager.plugins.tables import SECTIONS
+from packager.wiring.images import image_services_for
+from packager.wiring.settings import Settings, parse_output, state_dir
 
 _BANDWIDTH = parse_rate("10Gbit")
 
@@ -99,10 +99,8 @@ def inspect(
     if not pull_hints and (bandwidth or disk):
         given = "--bandwidth" if bandwidth else "--disk"
         raise UsageError(f"{given} says nothing without --pull-hints", hint="add --pull-hints")
-    tools = wiring.image_services_for(
-        wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
-    )
-    target = wiring.parse_output(image)
+    tools = image_services_for(Settings(insecure_registries=insecure_registries, ca_file=ca_file))
+    target = parse_output(image)
     opened = tools.open(target, platform)
     if pull_hints:
         _print_hints(_hints_of(opened.image, bandwidth, disk), output_format)
@@ -115,7 +113,7 @@ def inspect(
             print_report(files_text(reference, tree, files))
         return
     found, records = opened.image, attached_records(opened)
-    others = [tools.open(wiring.parse_output(other), platform).image for other in shared_with]
+    others = [tools.open(parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
     record = _record_of(found)
     if output_format == "json":
@@ -142,16 +140,11 @@ def _measured_document(record: BuildRecord | None) -> dict[str, Any]:
 
 
 def _print_measured(record: BuildRecord) -> None:
-    measured, starts, answer = record.bench, record.starts, record.smoke
-    if measured is not None:
-        print_line()
-        print_line(f"measured   {measured.measured}, {request_words(measured.workload)}")
-        print_lines(f"  {line}" for line in brief_lines(measured))
-    if starts is not None:
-        print_line()
-        print_line(f"started    {starts.measured}, {counted(starts.rounds, 'round')}")
-        print_lines(f"  {line}" for line in brief_start_lines(starts))
-    if answer is not None:
+    for name in SECTIONS:
+        if lines := list(SECTIONS.find(name).make(record)):
+            print_line()
+            print_lines(lines)
+    if (answer := record.smoke) is not None:
         print_line()
         told = f"{answer.deployment} on {answer.instance}, {answer.asked}, {answer.seconds:.2f} s"
         print_line(f"answered   {told}")
@@ -179,5 +172,5 @@ def _said(record: BuildRecord) -> str:
 def _record_of(image: StoredImage) -> BuildRecord | None:
     """Return the record of the image's build on this machine, with what was measured since."""
     digests = (image.digest, image.sealed.config_descriptor.digest)
-    place = find_record(wiring.state_dir(os.environ), digests)
+    place = find_record(state_dir(os.environ), digests)
     return load_record(place) if place else None

@@ -21,7 +21,8 @@ from packager.models.mapped import parse_mapped, standing_file
 from packager.sagemaker.gates import ALL, GATES, USUAL, gate_text, parse_gates
 from packager.sagemaker.jumpstart import jumpstart_of
 from packager.sagemaker.settings import ACCOUNT, JobSettings
-from packager.wiring import check_jobs_executor, parse_output
+from packager.wiring.settings import parse_output
+from packager.wiring.steps import check_jobs_executor
 
 _REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{2,16}){1,3}-[0-9]{1,2}")
 _ACCOUNT = re.compile(r"[0-9]{12}")

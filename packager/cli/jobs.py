@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import click
 
-from packager import wiring
 from packager.build.records import load_record
 from packager.cli.field_options import FiniteRange
 from packager.cli.jobs_changes import add, delete, find_job, kind_option, run, stop
@@ -27,6 +26,7 @@ from packager.jobs.store import JobStore, utc_now
 from packager.jobs.values import Job, JobQuery, JobStatus
 from packager.jobs.waiting import check_all_completed, place_in_queue, wait_for_all
 from packager.sagemaker.measured import Outcome, recorded, state_document, state_lines
+from packager.wiring.settings import jobs_dir
 
 
 @click.group()
@@ -199,7 +199,7 @@ def _measured(job: Job) -> Outcome | None:
 
 
 def _store() -> JobStore:
-    return JobStore(wiring.jobs_dir(os.environ))
+    return JobStore(jobs_dir(os.environ))
 
 
 for command in (ls, show, logs, wait, stop, delete, add, run, render, register_model, measure):

@@ -9,7 +9,6 @@ from typing import get_args
 
 import click
 
-from packager import wiring
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.cli.tune_choices import time_span
@@ -22,6 +21,7 @@ from packager.jobs.scheduler import AT_ONCE, LOOK_S, Scheduler
 from packager.jobs.store import JobStore
 from packager.jobs.values import ENDED, Job, JobKind, Limits, NewJob, Stage
 from packager.jobs.waiting import check_all_completed
+from packager.wiring.settings import jobs_dir
 
 kind_option = click.option(
     "--kind", type=click.Choice(get_args(JobKind)), help="Only jobs of this kind."
@@ -235,4 +235,4 @@ def _whole(seconds: float | None) -> int | None:
 
 
 def _store() -> JobStore:
-    return JobStore(wiring.jobs_dir(os.environ))
+    return JobStore(jobs_dir(os.environ))

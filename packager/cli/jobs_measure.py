@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.bench.asked import Asked
 from packager.bench.assemble import make_report
 from packager.bench.outputs import report_bytes, write_files
@@ -62,6 +61,8 @@ from packager.sagemaker.measured import (
     states,
     summary_lines,
 )
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings, settings_for, state_dir
 
 _HINT = "the job wrote it: run the job again"
 _OWN_IMAGES = "packager-measured"
@@ -236,7 +237,7 @@ class _Images:
         request = parse_request(
             {**fields, **({"draft": draft} if draft else {}), "outputs": [f"docker:{image}"]}
         )
-        pipeline.build(request, wiring.services_for(wiring.settings_for(request)))
+        pipeline.build(request, services_for(settings_for(request)))
         self._made.append(image)
         return image
 
@@ -246,7 +247,7 @@ class _Images:
             [image],
             {},
             connect=self.engine,
-            state_dir=wiring.state_dir(os.environ),
+            state_dir=state_dir(os.environ),
             needs_gpus=lambda _: _here().kind == "nvidia",
             drafts_off=drafts_off,
         )
@@ -304,14 +305,14 @@ def _left(request_file: Path, within: float | None) -> float:
 
 @cache
 def _here() -> Any:
-    return wiring.services_for(wiring.Settings()).find_instance(LOCAL)
+    return services_for(Settings()).find_instance(LOCAL)
 
 
 def _check_machine(instance: str) -> None:
     """Refuse an image of another machine: what it does there, this one does not tell."""
     if instance == LOCAL:
         return
-    wanted, here = wiring.services_for(wiring.Settings()).find_instance(instance), _here()
+    wanted, here = services_for(Settings()).find_instance(instance), _here()
     is_same = (wanted.kind, wanted.device_name) == (here.kind, here.device_name)
     if not is_same or wanted.devices > here.devices:
         raise UsageError(

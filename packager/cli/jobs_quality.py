@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
-from packager import wiring
 from packager.core.quality import (
     EVALUATION_SAMPLES,
     EVALUATION_TOKENS,
@@ -21,6 +20,9 @@ from packager.core.tool import Build
 from packager.errors import NotFound
 from packager.evaluate.run import evaluate
 from packager.sizing.schemes import NONE
+from packager.wiring.builds import services_for
+from packager.wiring.settings import settings_for
+from packager.wiring.texts import evaluation_texts, find_samples
 
 _INSTALL = f"install it with `packager tools install {TOOL}`"
 
@@ -46,11 +48,11 @@ def job_quality(
     asked = Evaluation(
         max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
     )
-    calibration = wiring.find_samples(request)
+    calibration = find_samples(request)
     count = request.evaluate_samples or EVALUATION_SAMPLES
-    texts = wiring.evaluation_texts(request.evaluation or DEFAULT, count, asked.seed, calibration)
-    settings = replace(wiring.settings_for(request), on_event=on_event)
-    services = wiring.services_for(settings)
+    texts = evaluation_texts(request.evaluation or DEFAULT, count, asked.seed, calibration)
+    settings = replace(settings_for(request), on_event=on_event)
+    services = services_for(settings)
     if settings.executor == "local" and not any(
         services.executor.find_tool(TOOL, build).installed for build in get_args(Build)
     ):  # the weights came from a cache: nothing here has installed what compares them

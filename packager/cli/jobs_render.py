@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.field_options import options_from, take_fields
 from packager.cli.jobs_changes import find_job, kind_option
 from packager.cli.terminal import print_text, warn
@@ -18,6 +17,7 @@ from packager.jobs.folders import given_files
 from packager.jobs.store import JobStore
 from packager.jobs.values import JOB_FOLDER, Job
 from packager.warmup.cluster import Cluster
+from packager.wiring.settings import jobs_dir
 
 _OF_PLANS = ("plan_url", "parallelism")
 
@@ -52,7 +52,7 @@ def render(name: str, kind: str | None, cpus: int, memory: int, gpus: int, **giv
     """
     from packager.jobs.kubernetes import PodSize, render_job
 
-    job = find_job(JobStore(wiring.jobs_dir(os.environ)), name, kind)
+    job = find_job(JobStore(jobs_dir(os.environ)), name, kind)
     cluster = take_fields(Cluster, given)
     for warning in _warnings(job, cluster):
         warn(warning)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import click
 
+from packager.cli.addons import added_commands
+
 Rows: TypeAlias = Mapping[str, tuple[str, str]]
 
 
@@ -19,11 +21,26 @@ class LazyGroup(click.Group):
     """
 
     sections: Mapping[str, Rows] = {}
+    order: tuple[str, ...] = ()  # of names, where add-ons' stand among others
+    takes_added: str | None = None  # the group that add-ons may add to; "" is `packager` itself
+
+    def all_sections(self) -> Mapping[str, Rows]:
+        """Return the rows under the headings of `--help`, with those of add-ons."""
+        if self.takes_added is None:
+            return self.sections
+        added = added_commands(self.takes_added)
+        place = {name: at for at, name in enumerate(self.order)}
+        found = {}
+        for heading in {**self.sections, **added}:
+            rows = {**self.sections.get(heading, {}), **added.get(heading, {})}
+            names = sorted(rows, key=lambda name: place.get(name, len(place)))
+            found[heading] = {name: rows[name] for name in names}
+        return found
 
     @property
     def table(self) -> Rows:
         """Return the rows of all commands, in the order in which a user meets them."""
-        return {name: row for rows in self.sections.values() for name, row in rows.items()}
+        return {name: row for rows in self.all_sections().values() for name, row in rows.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of all commands."""
@@ -31,7 +48,8 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import the command, or None for a wrong name."""
-        row = self.table.get(cmd_name)
+        own = {name: row for rows in self.sections.values() for name, row in rows.items()}
+        row = own.get(cmd_name) or self.table.get(cmd_name)
         if row is None:
             return None
         module, _, function = row[0].partition(":")
@@ -47,7 +65,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the lists from the table, without importing anything; summaries are aligned."""
         width = max(map(len, self.table), default=0)
-        for heading, rows in self.sections.items():
+        for heading, rows in self.all_sections().items():
             with formatter.section(heading):
                 formatter.write_dl(
                     [(name.ljust(width), summary) for name, (_, summary) in rows.items()]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from packager import wiring
 from packager.cli.shared_options import format_option_of, image_options
 from packager.cli.terminal import note, print_json, print_lines, print_text
 from packager.core.image import Platform
@@ -17,6 +16,7 @@ from packager.lineage.graph import Graph
 from packager.lineage.page import lineage_html
 from packager.lineage.report import lineage_document, lineage_lines
 from packager.wiring.lineage import find_lineage
+from packager.wiring.settings import Settings
 
 _MOST_UNREADABLE = 5  # named one by one
 
@@ -52,7 +52,7 @@ def lineage(
     packager lineage oci:out --format svg > lineage.svg
     """
     form = _form_of(output) if output else ""
-    settings = wiring.Settings(insecure_registries=insecure_registries, ca_file=ca_file)
+    settings = Settings(insecure_registries=insecure_registries, ca_file=ca_file)
     found = find_lineage(ref, platform, settings)
     for one in found.notes:
         note(f"note: {one}")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from packager import wiring
 from packager.cli.node_options import layers_option, node_services
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
@@ -24,6 +23,8 @@ from packager.images.mounts.mounts import (
 )
 from packager.images.mounts.report import mount_document, mount_lines
 from packager.images.selection import LayerChoice
+from packager.wiring.node_caches import node_image_services_for
+from packager.wiring.settings import Settings, parse_output
 
 _directory = click.Path(path_type=Path)
 
@@ -80,7 +81,7 @@ def mount(
             hint="packager mount oci:out DIRECTORY, or packager mount --list",
         )
     check_machine(shlex.join(("mount", image, str(directory))))
-    target = wiring.parse_output(image)
+    target = parse_output(image)
     if target.scheme != "oci" and node_cache is None:
         raise UsageError(
             f"{image!r} is not a layout on this machine",
@@ -118,7 +119,7 @@ def unmount(directory: Path, output_format: str) -> None:
     packager unmount mnt
     """
     check_machine(shlex.join(("unmount", str(directory))))
-    gone = unmount_image(directory, wiring.node_image_services_for(wiring.Settings()).mounts)
+    gone = unmount_image(directory, node_image_services_for(Settings()).mounts)
     if output_format == "json":
         print_json(mount_document(gone))
         return
@@ -130,7 +131,7 @@ def _list(image: str | None, output_format: str) -> None:
         raise UsageError(
             f"--list takes no image: {image!r}", hint="it lists everything that is mounted"
         )
-    mounts = list_mounts(wiring.node_image_services_for(wiring.Settings()).mounts)
+    mounts = list_mounts(node_image_services_for(Settings()).mounts)
     if output_format == "json":
         print_json([mount_document(one) for one in mounts])
         return

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import click
 
-from packager import wiring
 from packager.build import pipeline
 from packager.catalog.instances import find_instance
 from packager.cli.neo_files import move_result, read_properties, reported_errors
@@ -24,6 +23,9 @@ from packager.sagemaker.neo import (
     read_wish,
     request_of,
 )
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings, settings_for
+from packager.wiring.steps import gpus_here
 
 INSTANCE = "PACKAGER_NEO_INSTANCE"
 _TP = "option.tensor_parallel_degree"
@@ -56,12 +58,12 @@ def neo(instance: str | None, progress: str, quiet: bool) -> None:
         with move_result(context.output) as tree, shown_progress(progress, quiet=quiet) as on_event:
             request = parse_request({**fields, "outputs": [f"dir:{tree}"]})
             settings = replace(
-                wiring.settings_for(request),
+                settings_for(request),
                 cache_dir=context.cache,
                 on_event=on_event,
                 on_warning=warn,
             )
-            record = pipeline.build(request, wiring.services_for(settings))
+            record = pipeline.build(request, services_for(settings))
             planned = parse_planned((tree / "serving.properties").read_text(encoding="latin-1"))
             given_tp = _TP in wish.properties
             text = output_properties(wish, planned, given_tp=given_tp)
@@ -105,4 +107,4 @@ def _devices(instance: str) -> int:
 
 
 def _gpus() -> int:
-    return wiring.gpus_here(wiring.Settings()).count
+    return gpus_here(Settings()).count

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from packager import wiring
 from packager.cli.node_options import layers_option, node_services
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
@@ -16,6 +15,7 @@ from packager.core.image import Platform
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
 from packager.images.node_cache.report import node_cache_document, node_cache_lines
 from packager.images.selection import LayerChoice
+from packager.wiring.settings import parse_output
 
 
 @click.command()
@@ -68,7 +68,7 @@ def node_cache(
     options = FillOptions(
         layers=layers, dm_verity=dm_verity, verify=verify, strict=strict, at_once=at_once
     )
-    target = wiring.parse_output(image)
+    target = parse_output(image)
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "space", "layers")))
         tools = node_services(on_event, insecure_registries, ca_file)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from packager import wiring
 from packager.cli.shared_options import Command
 from packager.cli.terminal import warn
 from packager.core.events import EventSink
 from packager.images.selection import CHOICES, LayerChoice
-from packager.wiring.node_caches import NodeServices
+from packager.wiring.node_caches import NodeServices, node_image_services_for
+from packager.wiring.settings import Settings
 
 
 def layers_option(default: LayerChoice) -> Callable[[Command], Command]:
@@ -30,8 +30,8 @@ def node_services(
     on_event: EventSink, insecure_registries: tuple[str, ...], ca_file: Path | None
 ) -> NodeServices:
     """Return what opens images for nodes, as `image_options` asked."""
-    return wiring.node_image_services_for(
-        wiring.Settings(
+    return node_image_services_for(
+        Settings(
             on_event=on_event,
             on_warning=warn,
             insecure_registries=insecure_registries,

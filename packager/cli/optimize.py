@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.build.records import load_record
 from packager.cli.job_options import job_options, job_settings
 from packager.cli.jobs_notes import WaitNotes
@@ -31,6 +30,8 @@ from packager.sagemaker.optimization import OPERATION, make_job
 from packager.sagemaker.settings import JobSettings
 from packager.sagemaker.shapes import read_input, skeleton
 from packager.sagemaker.sources import ModelLookup
+from packager.wiring.configs import read_config_soon
+from packager.wiring.settings import jobs_dir
 
 MAX_BYTES = 1024 * 1024  # of a document; the service takes less
 STDIN = "-"
@@ -100,12 +101,12 @@ def optimize(
         _read(document),
         settings,
         find_model=_models(model_files),
-        read_config=wiring.read_config_soon,
+        read_config=read_config_soon,
     )
     if dry_run:
         _print_commands(job, as_json=output_format == "json")
         return
-    store = JobStore(wiring.jobs_dir(os.environ))
+    store = JobStore(jobs_dir(os.environ))
     made = store.create(job)
     if detach:
         _start(store, made, settings)

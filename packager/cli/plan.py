@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packager import wiring
 from packager.build import pipeline
 from packager.build.rank import menu, predict_plan, rank_instances
 from packager.build.report_plan import PlanPage, page_document, page_text
@@ -37,6 +36,9 @@ from packager.performance.predict import Prediction, Workload, concurrencies_of
 from packager.performance.report_outlook import make_outlook
 from packager.performance.report_rank import Menu, ranking_document, ranking_text
 from packager.performance.startup import bandwidth_of, image_of_plan, predict_startup
+from packager.wiring.builds import services_for
+from packager.wiring.opinions import opinion_executor, opinion_workspace
+from packager.wiring.settings import Settings, settings_for
 
 if TYPE_CHECKING:
     from packager.cli.plan_page import Pages
@@ -115,7 +117,7 @@ def plan(
     own = take_cache_settings(given) | {"catalog_file": given.pop("catalog_file")}
     request = make_request(request_file, **given)
     settings = replace(
-        wiring.settings_for(request),
+        settings_for(request),
         **own,
         region=request.region,
         usd_per_hour=usd_per_hour,
@@ -125,7 +127,7 @@ def plan(
     asked = _Asked(
         request=request,
         settings=settings,
-        services=wiring.services_for(settings),
+        services=services_for(settings),
         discount=discount,
         requests_per_day=requests_per_day,
         measured=_load_measured(measured_files),
@@ -146,7 +148,7 @@ class _Asked:
     """What the command line asks for, and what answers it."""
 
     request: BuildRequest
-    settings: wiring.Settings
+    settings: Settings
     services: BuildServices
     discount: float
     requests_per_day: int
@@ -192,7 +194,7 @@ def _load_measured(files: tuple[Path, ...]) -> tuple[MeasuredRun, ...]:
 def _plan(asked: _Asked) -> None:
     """Plan on one instance, and print the plan; a refused one has a page, too."""
     if asked.second_opinion:
-        check_installed(wiring.opinion_executor(asked.settings))
+        check_installed(opinion_executor(asked.settings))
     try:
         planned = pipeline.plan(asked.request, asked.services)
     except PlanRejected as error:
@@ -274,7 +276,7 @@ def _opinion(
     planned: Planned,
     workload: Workload,
     prediction: Prediction | None,
-    settings: wiring.Settings,
+    settings: Settings,
     *,
     as_json: bool,
 ) -> Opinion:
@@ -287,8 +289,8 @@ def _opinion(
             planned.facts.model,
             workload,
             points or concurrencies_of(planned.plan),
-            wiring.opinion_executor(told),
-            wiring.opinion_workspace(told),
+            opinion_executor(told),
+            opinion_workspace(told),
         )
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import click
 from click.core import ParameterSource
 
-from packager import wiring
 from packager.build.choices import plan_choices, ranking_choices
 from packager.build.records import find_quality
 from packager.build.report_html import plan_html, refused_html
@@ -21,6 +20,8 @@ from packager.core.values import dataclass
 from packager.errors import PlanRejected
 from packager.performance.ranking import Ranking
 from packager.version import __version__
+from packager.wiring.builds import parse_model_reference
+from packager.wiring.settings import Settings, state_dir, stated_time
 
 # Options beside the request's that change what a page shows; a build has the last as well.
 _OWN = ("discount", "usd_per_hour", "requests_per_day", "measured_files", "second_opinion")
@@ -32,7 +33,7 @@ class Pages:
     """Writes pages of one command: its request, its other options, and where records are."""
 
     request: BuildRequest
-    settings: wiring.Settings
+    settings: Settings
     own: tuple[str, ...]  # options beside the request's, as words
     shared: tuple[str, ...]  # those that `packager build` has as well
     discount: float = 0.0
@@ -43,7 +44,7 @@ class Pages:
         The records of this machine tell it, by the key of the step that quantizes.
         """
         keys = {status.key for status in page.forecasts if status.key}
-        quality = find_quality(wiring.state_dir(self.settings.environment), keys)
+        quality = find_quality(state_dir(self.settings.environment), keys)
         choices = plan_choices(page, self.request, quality, self.shared)
         return plan_html(page, trace=self._trace(model), choices=choices)
 
@@ -64,11 +65,11 @@ class Pages:
     def _name(self, model: ModelFiles | None) -> str:
         if model is not None:
             return model.ref.name
-        reference = wiring.parse_model_reference(self.request.model)
+        reference = parse_model_reference(self.request.model)
         return name_of(self.request, reference)
 
     def _trace(self, model: ModelFiles | None) -> Trace:
-        stated = wiring.stated_time(self.settings.environment)
+        stated = stated_time(self.settings.environment)
         return make_trace(
             self.request,
             model,
@@ -78,7 +79,7 @@ class Pages:
         )
 
 
-def pages_for(request: BuildRequest, settings: wiring.Settings, discount: float) -> Pages:
+def pages_for(request: BuildRequest, settings: Settings, discount: float) -> Pages:
     """Return what writes the pages of the command that runs."""
     return Pages(
         request=request,

@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.build import pipeline
 from packager.build.report import brief_lines
 from packager.build.stages import FIRST_STAGES
@@ -54,6 +53,9 @@ from packager.run.report import (
     serving_lines,
 )
 from packager.run.serving import wait_for_end, wait_until_ready
+from packager.wiring.bases import build_missing_base
+from packager.wiring.builds import parse_model_reference, services_for
+from packager.wiring.settings import Settings, settings_for, state_dir
 
 _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or for images alone
 
@@ -154,7 +156,7 @@ def run(
     with ExitStack() as ending, hangup_interrupts():
         if model is not None and request is None:
             _refuse_options(given, request_file)
-            wanted = _of_image(engine, model, asked, wiring.Settings(**own))
+            wanted = _of_image(engine, model, asked, Settings(**own))
             build: Callable[[EventSink], list[str]] | None = None
         else:
             assert request is not None
@@ -177,7 +179,7 @@ def _request(model: str | None, request_file: Path | None, given: dict[str, Any]
         )
     if request.base == "scratch":
         raise UsageError("a base that is empty has no server to run", hint="leave --base out")
-    refuse_missing_directory(wiring.parse_model_reference(request.model))
+    refuse_missing_directory(parse_model_reference(request.model))
     return request
 
 
@@ -192,10 +194,10 @@ def _refuse_options(given: Mapping[str, Any], request_file: Path | None) -> None
         )
 
 
-def _of_image(engine: Any, text: str, asked: Asked, settings: wiring.Settings) -> Wanted:
+def _of_image(engine: Any, text: str, asked: Asked, settings: Settings) -> Wanted:
     """Return the container of an image that is there."""
-    image = find_packaged(engine, text, wiring.state_dir(os.environ))
-    services = wiring.services_for(settings)
+    image = find_packaged(engine, text, state_dir(os.environ))
+    services = services_for(settings)
     here, wished = services.find_instance(LOCAL), services.find_instance(image.instance)
     if reason := why_not_here(wished, here):
         raise NotThisMachine(image.instance, reason, f"packager push {image.name} HOST/NAME:TAG")
@@ -220,8 +222,8 @@ def _of_model(
     say: Callable[[str], None],
 ) -> tuple[Wanted, Callable[[EventSink], list[str]]]:
     """Plan; return the container, and what builds its image: the line that `build` runs."""
-    planning = replace(wiring.settings_for(request), **own, headers_only=True)
-    services = wiring.services_for(planning)
+    planning = replace(settings_for(request), **own, headers_only=True)
+    services = services_for(planning)
     here = services.find_instance(LOCAL)
     if reason := why_not_here(services.find_instance(request.instance), here):
         build = f"packager build --model {request.model} --instance {request.instance}"
@@ -234,11 +236,9 @@ def _of_model(
 
     def build_image(on_event: EventSink) -> list[str]:
         whole = followed_by(on_event, *FIRST_STAGES.stages, "start")
-        wiring.build_missing_base(base, say, whole)
-        settings = replace(
-            wiring.settings_for(finished), **own, on_event=followed_by(on_event, "start")
-        )
-        record = pipeline.build(finished, wiring.services_for(settings))
+        build_missing_base(base, say, whole)
+        settings = replace(settings_for(finished), **own, on_event=followed_by(on_event, "start"))
+        record = pipeline.build(finished, services_for(settings))
         return brief_lines(record)
 
     return wanted, build_image

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packager import wiring
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line, print_lines, warn
@@ -16,6 +15,9 @@ from packager.core.events import StagesEvent
 from packager.core.tool import Build
 from packager.errors import NotFound
 from packager.steps.tools.report import ToolBuild, ToolRow, tool_documents, tool_lines
+from packager.wiring.settings import Settings
+from packager.wiring.steps import gpus_here
+from packager.wiring.techniques import environments_for, tool_names
 
 if TYPE_CHECKING:
     from packager.steps.tools.environments import Environments, Installed
@@ -46,11 +48,11 @@ def list_(output_format: str) -> None:
     \b
     packager tools list
     """
-    settings = wiring.Settings()
-    environments = wiring.environments_for(settings)
+    settings = Settings()
+    environments = environments_for(settings)
     installed = environments.installed()
-    rows = [_row(environments, name, installed) for name in wiring.tool_names(warn)]
-    gpus = wiring.gpus_here(settings)
+    rows = [_row(environments, name, installed) for name in tool_names(warn)]
+    gpus = gpus_here(settings)
     if output_format == "json":
         print_json(tool_documents(rows, gpus))
         return
@@ -106,11 +108,11 @@ def install(name: str, allow_unhashed: bool, build: Build, progress: str, quiet:
     from packager.steps.tools.environments import ALLOW_UNHASHED
 
     with shown_progress(progress, quiet=quiet) as on_event:
-        settings = wiring.Settings(on_event=on_event)
+        settings = Settings(on_event=on_event)
         if allow_unhashed:
             environment = {**settings.environment, ALLOW_UNHASHED: "1"}
             settings = replace(settings, environment=environment)
-        environments = wiring.environments_for(settings)
+        environments = environments_for(settings)
         on_event(StagesEvent(stages=(f"tool {environments.tool(name).provider.name}",)))
         python = environments.install(name, build)
     print_line(str(python))
@@ -124,7 +126,7 @@ def remove(name: str) -> None:
     \b
     packager tools remove llmcompressor
     """
-    removed = wiring.environments_for(wiring.Settings()).remove(name)
+    removed = environments_for(Settings()).remove(name)
     if not removed:
         raise NotFound(
             f"tool {name!r} has no environment", hint="`packager tools list` shows what there is"
@@ -141,7 +143,7 @@ def path(name: str, build: Build) -> None:
     \b
     packager tools path llmcompressor
     """
-    print_line(str(wiring.environments_for(wiring.Settings()).place(name, build)))
+    print_line(str(environments_for(Settings()).place(name, build)))
 
 
 @tools.command()

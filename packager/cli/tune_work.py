@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager import wiring
 from packager.architectures.profile import read_head
 from packager.bench.asked import Asked as LoadAsked
 from packager.bench.open_servers import OpenServers
@@ -59,6 +58,9 @@ from packager.tune.workshop import (
     remove_leftovers,
 )
 from packager.version import __version__
+from packager.wiring.bases import build_missing_base
+from packager.wiring.builds import parse_model_reference, services_for
+from packager.wiring.settings import settings_for, state_dir
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ class Work:
     def journal_place(self) -> Path:
         """Return where the journal is by default: one for each question."""
         name = f"{key_of(self.asked())[:16]}.jsonl"
-        return wiring.state_dir(os.environ) / "tune" / name
+        return state_dir(os.environ) / "tune" / name
 
 
 def make_work(
@@ -158,16 +160,16 @@ def make_work(
             "mounted weights are not there to be served",
             hint="leave `weights` out of the request; build with --weights mounted afterwards",
         )
-    refuse_missing_directory(wiring.parse_model_reference(request.model))
+    refuse_missing_directory(parse_model_reference(request.model))
     base = base_of(request, request.goal)
     planning = replace(
-        wiring.settings_for(base),
+        settings_for(base),
         **own,
         region=request.region,
         usd_per_hour=usd_per_hour,
         headers_only=True,
     )
-    services = _for_plans(wiring.services_for(planning))
+    services = _for_plans(services_for(planning))
     instance = services.find_instance(request.instance)
     workload = find_workload(request.workload, services.read_workload)
     is_file = parse_workload(request.workload) is None
@@ -261,7 +263,7 @@ def work_in_engine(
         on_progress=tell,
         purpose=purpose,
     )
-    wiring.build_missing_base(work.serving_base, tell, on_event)
+    build_missing_base(work.serving_base, tell, on_event)
     on_event(StepEvent(step=STEP, state="started"))
     with OpenServers(opener, free_bytes=available_bytes, used_bytes=used_bytes) as servers:
         yield ImageWorkshop(
@@ -291,8 +293,8 @@ def build_into(
         if isinstance(event, StepEvent):
             on_event(event)
 
-    settings = replace(wiring.settings_for(asked), **work.own, on_event=within)
-    return pipeline.build(asked, wiring.services_for(settings))
+    settings = replace(settings_for(asked), **work.own, on_event=within)
+    return pipeline.build(asked, services_for(settings))
 
 
 def finish(

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from packager import wiring
 from packager.cli.cache_options import cache_place_options, take_cache_options
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import options_from, take_fields
@@ -29,8 +28,8 @@ from packager.core.devices import GpuWish
 from packager.core.warmup import Grid, WarmPlan
 from packager.errors import UsageError
 from packager.files.atomic import explain_disk_errors, write_atomically
-from packager.plugins.tables import FLEETS
 from packager.warmup.cluster import Cluster
+from packager.warmup.fleet.table import FLEETS
 from packager.warmup.grid import read_grid_or_plan, read_plan
 from packager.warmup.one import job_exit_codes, run_one
 from packager.warmup.planning import canonical, make_warm_plan
@@ -42,6 +41,10 @@ from packager.warmup.report import (
     refusal_lines,
 )
 from packager.warmup.run import run_plan
+from packager.wiring.builds import services_for
+from packager.wiring.caches import open_artifact_cache
+from packager.wiring.settings import Settings
+from packager.wiring.warm_up import fleet_for, presence_for
 
 EXIT_REFUSED = 3  # as of a plan
 EXIT_FAILED = 6  # as of a step
@@ -168,13 +171,13 @@ def run(
     as_json = output_format == "json"
     settings = replace(_settings(given), runs_elsewhere=executor != "local")
     found = _planned(read_grid_or_plan(file), settings, gpus)
-    artifacts = wiring.open_artifact_cache(settings, always_hash=True)
-    presence = wiring.presence_for(settings, artifacts)
+    artifacts = open_artifact_cache(settings, always_hash=True)
+    presence = presence_for(settings, artifacts)
     with tempfile.TemporaryDirectory(prefix="packager-warm-") as own:
         place = Path(own) / "plan.json"
         place.write_bytes(canonical(found))
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-            fleet = wiring.fleet_for(executor, place, settings, **given)
+            fleet = fleet_for(executor, place, settings, **given)
             try:
                 outcomes = run_plan(found, fleet, presence, retries=retries, on_event=on_event)
             finally:
@@ -219,12 +222,12 @@ def one(
     """
     with job_exit_codes():
         settings = replace(_settings(given), headers_only=False, executor=steps)
-        artifacts = wiring.open_artifact_cache(settings, always_hash=True)
+        artifacts = open_artifact_cache(settings, always_hash=True)
         done = run_one(
             read_plan(plan_file),
             first + index,
-            wiring.services_for(settings),
-            wiring.presence_for(settings, artifacts),
+            services_for(settings),
+            presence_for(settings, artifacts),
         )
         print_json(asdict(done))
 
@@ -275,8 +278,8 @@ def schema() -> None:
     print_json(WarmPlan.model_json_schema(by_alias=True))
 
 
-def _settings(given: dict[str, Any]) -> wiring.Settings:
-    return wiring.Settings(
+def _settings(given: dict[str, Any]) -> Settings:
+    return Settings(
         catalog_file=given.pop("catalog_file"),
         cache_dir=given.pop("cache_dir"),
         cache=take_cache_options(given),
@@ -286,7 +289,7 @@ def _settings(given: dict[str, Any]) -> wiring.Settings:
     )
 
 
-def _planned(found: Grid | WarmPlan, settings: wiring.Settings, gpus: GpuWish) -> WarmPlan:
+def _planned(found: Grid | WarmPlan, settings: Settings, gpus: GpuWish) -> WarmPlan:
     """Plan a grid, whose own rows win over `gpus`; a plan is taken as it is."""
     if isinstance(found, WarmPlan):
         if gpus is not None:
@@ -297,7 +300,7 @@ def _planned(found: Grid | WarmPlan, settings: wiring.Settings, gpus: GpuWish) -
         return found
     if gpus is not None:
         found = found.model_copy(update={"defaults": {"gpus": gpus, **found.defaults}})
-    return make_warm_plan(found, wiring.services_for(settings))
+    return make_warm_plan(found, services_for(settings))
 
 
 def _say_refused(found: WarmPlan) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 
-from packager import wiring
 from packager.cli.terminal import print_json_text
 from packager.core.events import Event, StepEvent
 from packager.core.order import NodeError, NodeLine
@@ -23,6 +22,9 @@ from packager.errors import PackagerError
 from packager.steps.ray.cluster import facts_document
 from packager.steps.ray.exchange import InputsMissing
 from packager.steps.ray.ordered_step import run_order
+from packager.wiring.nodes import node_services_for
+from packager.wiring.settings import Settings
+from packager.wiring.techniques import environments_for
 
 LOG_PIECE = 16 * 1024
 FOLLOW_S = 0.5
@@ -42,7 +44,7 @@ def step(order: str, no_capacity_check: bool, restart: bool) -> None:
     """Run a step that another machine ordered, and publish its result."""
     with _told() as say, _followed_logs(say) as logs:
         say(NodeLine(node=socket.gethostname()))
-        settings = wiring.Settings(
+        settings = Settings(
             on_event=lambda event: _progress(event, say),
             on_warning=lambda text: say(NodeLine(notice=text)),
             check_capacity=not no_capacity_check,
@@ -51,7 +53,7 @@ def step(order: str, no_capacity_check: bool, restart: bool) -> None:
             log_dir=logs,
         )
         try:
-            say(NodeLine(result=run_order(order, wiring.node_services_for(settings))))
+            say(NodeLine(result=run_order(order, node_services_for(settings))))
         except InputsMissing as missing:
             say(NodeLine(missing=missing.digests))
 
@@ -63,8 +65,8 @@ def step(order: str, no_capacity_check: bool, restart: bool) -> None:
 def tool(name: str, build: Build, install: bool) -> None:
     """Describe a tool as this node has it."""
     with _told() as say, _followed_logs(say) as logs:
-        settings = wiring.Settings(on_event=lambda event: _progress(event, say), log_dir=logs)
-        environments = wiring.environments_for(settings)
+        settings = Settings(on_event=lambda event: _progress(event, say), log_dir=logs)
+        environments = environments_for(settings)
         if install:
             environments.install(name, build)
         say(NodeLine(facts=facts_document(environments.facts(name, build))))

@@ -7,7 +7,7 @@ ask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from packager.core.events import EventSink, ignore
@@ -96,15 +96,3 @@ class ExecutorContext:
     cluster: Callable[[], ClusterContext]  # raises where none can be used
     find_tool: Callable[[str, Build], ToolFacts]  # for a dry run: as whoever would run it does
     capacity: Callable[[], Mapping[str, float]]  # for a dry run: of whoever would run it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetContext:
-    """Context of a fleet's factory."""
-
-    plan: Path
-    environment: Mapping[str, str]
-    log_dir: Path
-    address: str = ""  # of a cluster
-    at_once: int | None = None
-    options: Sequence[str] = ()

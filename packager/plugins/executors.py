@@ -1,17 +1,14 @@
-"""Executors of steps and fleets for warm-up: where work runs."""
+"""Executors of steps: where work runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from packager.plugins.rows import ExecutorRow, ExecutorTraits, Row, Table
+from packager.plugins.rows import ExecutorRow, ExecutorTraits, Table
 
 if TYPE_CHECKING:
-    from packager.core.warmup import Fleet
-    from packager.plugins.contexts import ExecutorContext, FleetContext
+    from packager.plugins.contexts import ExecutorContext
     from packager.ports import Executor
-
-FleetRow: TypeAlias = "Row[[FleetContext], Fleet]"
 
 
 def _local_executor(context: ExecutorContext) -> Executor:
@@ -67,30 +64,6 @@ def _dry_run_executor(context: ExecutorContext) -> Executor:
     return DryRunExecutor(context.find_tool, context.capacity)
 
 
-def _local_fleet(context: FleetContext) -> Fleet:
-    from packager.warmup.fleet.local import LocalFleet
-
-    return LocalFleet(
-        context.plan,
-        environment=context.environment,
-        log_dir=context.log_dir,
-        at_once=context.at_once,
-        options=context.options,
-    )
-
-
-def _ray_fleet(context: FleetContext) -> Fleet:
-    from packager.warmup.fleet.ray import RayFleet
-
-    return RayFleet(
-        context.plan,
-        environment=context.environment,
-        address=context.address,
-        at_once=context.at_once,
-        options=context.options,
-    )
-
-
 EXECUTORS: Table[ExecutorRow] = Table(
     "executor",
     {
@@ -102,12 +75,5 @@ EXECUTORS: Table[ExecutorRow] = Table(
             "a node of a Ray cluster", _ray_executor, ExecutorTraits(is_cluster=True)
         ),
         "dry_run": ExecutorRow("names the steps only", _dry_run_executor),
-    },
-)
-FLEETS: Table[FleetRow] = Table(
-    "fleet",
-    {
-        "local": Row("processes on this machine", _local_fleet),
-        "ray": Row("tasks of a Ray cluster", _ray_fleet),
     },
 )

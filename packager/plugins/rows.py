@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from packager.ports import Executor, ImageSink
 
 
+DISTRIBUTION = "model-packager"
+
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
 
@@ -97,9 +99,10 @@ class BrokenPlugin(UsageError):
 class Table(Collection[str], Generic[R]):
     """The implementations of one port, by name, in the order in which they are preferred.
 
-    `group` is the group of entry points in which other packages name theirs: a row, or what
-    makes the implementation, called as `Row.make` is.  They come last, by name, and cannot
-    replace packager's own.  What they make is compared with the protocol `port` of `ports.py`.
+    `group` is the group of entry points in which add-ons of packager name their rows, and other
+    packages a row or what makes the implementation, called as `Row.make` is.  Those of others
+    come last, by name, and cannot replace packager's own; what they make is compared with the
+    protocol `port` of `ports.py`.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Table(Collection[str], Generic[R]):
 
     def __iter__(self) -> Iterator[str]:
         yield from self._rows
+        yield from self._of_addons()
         yield from self._outside()
 
     def __len__(self) -> int:
@@ -128,7 +132,7 @@ class Table(Collection[str], Generic[R]):
         if name in self._rows:
             return True
         # An address, such as HOST/REPOSITORY, is no name: installed packages need not be searched.
-        return isinstance(name, str) and "/" not in name and name in self._outside()
+        return isinstance(name, str) and "/" not in name and name in self._points()
 
     def is_outside(self, name: str) -> bool:
         """Return whether the name is an installed package's."""
@@ -137,6 +141,7 @@ class Table(Collection[str], Generic[R]):
     def summaries(self) -> dict[str, str]:
         """Return what each implementation is, in one line, without loading any."""
         ours = {name: row.summary for name, row in self._rows.items()}
+        ours |= {name: self.find(name).summary for name in self._of_addons()}
         return ours | {name: origin_of(point) for name, point in self._outside().items()}
 
     def find(self, name: str) -> R:
@@ -147,15 +152,23 @@ class Table(Collection[str], Generic[R]):
         """
         if name in self._rows:
             return self._rows[name]
-        outside = self._outside()
-        if name not in outside:
+        points = self._points()
+        if name not in points:
             raise UsageError(
                 f"there is no {self.kind} {name!r}",
                 hint=guessed(name, self, f"choose from {', '.join(self)}"),
             )
-        return self._load(name, outside[name])
+        if is_own(points[name]):
+            return cast(R, load_entry_point(self.kind, points[name]))
+        return self._load(name, points[name])
+
+    def _of_addons(self) -> Mapping[str, EntryPoint]:
+        return {name: point for name, point in self._points().items() if is_own(point)}
 
     def _outside(self) -> Mapping[str, EntryPoint]:
+        return {name: point for name, point in self._points().items() if not is_own(point)}
+
+    def _points(self) -> Mapping[str, EntryPoint]:
         found = entry_points_of(self.group, tuple(sys.path)) if self.group else {}
         return {name: point for name, point in found.items() if name not in self._rows}
 
@@ -190,9 +203,15 @@ def entry_points_of(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoin
     from importlib.metadata import entry_points
 
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=group), key=lambda one: (one.name, origin_of(one))):
+    by_name = sorted(entry_points(group=group), key=lambda one: (one.name, origin_of(one)))
+    for point in sorted(by_name, key=is_own, reverse=True):  # nothing takes an add-on's place
         found.setdefault(point.name, point)
     return found
+
+
+def is_own(point: EntryPoint) -> bool:
+    """Return whether packager's own distribution brings the entry point: an add-on's."""
+    return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
 def load_entry_point(kind: str, point: EntryPoint) -> object:

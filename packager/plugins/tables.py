@@ -9,13 +9,11 @@ implementation that departs from it, and imports when it is called.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from packager.plugins.deployers import DEPLOYERS as DEPLOYERS
 from packager.plugins.executors import EXECUTORS as EXECUTORS
-from packager.plugins.executors import FLEETS as FLEETS
 from packager.plugins.rows import (
     BrokenPlugin,
     Row,
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from packager.core.image import Platform
+    from packager.core.record import BuildRecord
     from packager.core.references import ImageTarget
     from packager.images.digest_index import DigestIndex
     from packager.images.opened import OpenImage
@@ -44,11 +43,13 @@ if TYPE_CHECKING:
         BaseSource,
         Compiler,
         ContainerFamily,
+        Deployer,
         ImageSink,
         ModelSource,
         Quantizer,
         TreeReader,
     )
+    from packager.serving.routes import Route
 
 SourceRow: TypeAlias = "Row[[SourceContext], ModelSource]"
 FamilyRow: TypeAlias = "Row[[], ContainerFamily]"
@@ -57,6 +58,9 @@ ImageRow: TypeAlias = "Row[[ImageTarget, Platform, ReadContext], OpenImage]"
 QuantizerRow: TypeAlias = "Row[[], Quantizer]"
 CompilerRow: TypeAlias = "Row[[], Compiler]"
 TreeRow: TypeAlias = "Row[[], TreeReader]"
+DeployerRow: TypeAlias = "Row[[], Deployer[Any]]"
+RouteRow: TypeAlias = "Row[[str, Mapping[str, str]], Route]"
+SectionRow: TypeAlias = "Row[[BuildRecord], Iterator[str]]"
 
 
 def _local_source(context: SourceContext) -> ModelSource:
@@ -240,24 +244,6 @@ def _neuron_compiler() -> Compiler:
     return NeuronCompiler()
 
 
-def _tensorrt_llm() -> Compiler:
-    from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
-
-    return TensorRtLlmCompiler()
-
-
-def _optimum_neuron_trees() -> TreeReader:
-    from packager.contrib.foreign_caches.readers import OptimumNeuronReader
-
-    return OptimumNeuronReader()
-
-
-def _neo_trees() -> TreeReader:
-    from packager.contrib.foreign_caches.readers import NeoReader
-
-    return NeoReader()
-
-
 SOURCES: Table[SourceRow] = Table(
     "source",
     {
@@ -357,9 +343,6 @@ COMPILERS: Table[CompilerRow] = Table(
         "neuron": Row(
             "graphs for Inferentia and Trainium, compiled without a device", _neuron_compiler
         ),
-        "tensorrt_llm": Row(
-            "a TensorRT-LLM engine for one GPU model, up to TensorRT-LLM 1.2", _tensorrt_llm
-        ),
     },
     port="Compiler",
     group="packager.compilers",
@@ -367,13 +350,15 @@ COMPILERS: Table[CompilerRow] = Table(
 # Directories that `packager cache import --from` reads.
 TREES: Table[TreeRow] = Table(
     "layout",
-    {
-        "optimum-neuron": Row("optimum-neuron's cache of compiled graphs", _optimum_neuron_trees),
-        "neo": Row("SageMaker Neo's output of a compilation for Neuron", _neo_trees),
-    },
+    {},
     port="TreeReader",
     group="packager.trees",
 )
+DEPLOYERS: Table[DeployerRow] = Table("platform", {}, port="Deployer", group="packager.deployers")
+# By the scheme of a name, such as sagemaker://NAME: the way to a deployment that is measured.
+ROUTES: Table[RouteRow] = Table("deployment", {}, group="packager.routes")
+# Lines of `packager inspect` about what was measured of an image after its build.
+SECTIONS: Table[SectionRow] = Table("section", {}, group="packager.sections")
 # As `packager list` names them.
 TABLES: Mapping[str, Table[Any]] = {
     "families": FAMILIES,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packager.plugins.contexts import FleetContext
-from packager.plugins.tables import FLEETS
+from packager.warmup.fleet.table import FLEETS, FleetContext
 from packager.wiring.caches import (
     artifacts_dir,
     cache_dir,

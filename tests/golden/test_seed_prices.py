@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from packager import wiring
 from packager.build.rank import rank_instances
 from packager.core.request import BuildRequest
 from packager.performance.ranking import RankedInstance
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 from tests.golden.models import LLAMA_70B
 
 FOUR_BITS, SIXTEEN_BITS = "ml.g5.12xlarge", "ml.p4d.24xlarge"
@@ -23,7 +24,7 @@ CATALOG_OF_2024 = Path(__file__).with_name("catalog-2024.toml")
 
 def ranked(workload: str, catalog: Path | None) -> list[RankedInstance]:
     """Rank 70B as AWQ on the one machine and as it is on the other, the cheapest tokens first."""
-    tools = wiring.services_for(wiring.Settings(catalog_file=catalog))
+    tools = services_for(Settings(catalog_file=catalog))
     tools = replace(tools, find_model=lambda _: LLAMA_70B, peek_model=lambda _: None)
     found: list[RankedInstance] = []
     for name, quantize in ((FOUR_BITS, "awq"), (SIXTEEN_BITS, "none")):

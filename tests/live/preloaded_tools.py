@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from packager import wiring
 from packager.share import share_dir
 from packager.steps.protocol import BASE_ENV
+from packager.wiring.settings import Settings
+from packager.wiring.techniques import environments_for
 from tests.live.processors import AVX2, caps
 
 SERVER = Path(__file__).with_name("preloaded.py")
@@ -58,7 +59,7 @@ sys.exit(status)
 @contextmanager
 def preloaded_tools(place: Path, *tools: str) -> Iterator[dict[str, str]]:
     """Start a process for each tool; yield the variable that makes packager use them."""
-    environments = wiring.environments_for(wiring.Settings())
+    environments = environments_for(Settings())
     with ExitStack() as processes:
         for tool in tools:
             real = environments.place(tool)

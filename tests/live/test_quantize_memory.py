@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from benchmarks.bf16_model import bf16_like
-from packager import wiring
 from packager.build import pipeline
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 from tests.support.doubles.models import llama_tensors
@@ -78,12 +79,12 @@ def test_memory_of_a_tensor_that_was_freed_serves_the_next_one(
 
 
 def executor() -> Any:
-    return wiring.services_for(wiring.Settings()).executor
+    return services_for(Settings()).executor
 
 
 def step_of(model: Path, method: str, **asked: Any) -> Step:
     request = BuildRequest(model=str(model), instance="local", quantize=method, **asked)
-    tools = wiring.services_for(wiring.Settings())
+    tools = services_for(Settings())
     tools.executor.prepare("llmcompressor")
     [step] = pipeline.plan(request, tools).recipe.steps
     return step

@@ -17,7 +17,9 @@ from packager.performance.ask_opinion import second_opinion
 from packager.performance.opinion import Opinion
 from packager.ports import Executor
 from packager.steps.workspace import Workspace
-from packager.wiring import Settings, environments_for, opinion_executor
+from packager.wiring.opinions import opinion_executor
+from packager.wiring.settings import Settings
+from packager.wiring.techniques import environments_for
 from tests.conftest import unavailable
 from tests.support import zoo
 from tests.support.cases import cases_of

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from packager import wiring
 from packager.models.safetensors import read_header
+from packager.wiring.settings import Settings
+from packager.wiring.techniques import environments_for
 from tests.live.head_training import Training, during, spoil
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, packager_in
@@ -32,7 +33,7 @@ cases = cases_of(__file__, "draft_heads")
 @pytest.fixture(scope="session")
 def specforge() -> Path:
     """Python of the tool's environment."""
-    environments = wiring.environments_for(wiring.Settings())
+    environments = environments_for(Settings())
     if not environments.facts("specforge").installed:
         pytest.skip("`packager tools install specforge` installs it (5 GB)")
     return environments.place("specforge") / "bin/python"

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from packager import wiring
 from packager.build import pipeline
 from packager.build.choices import plan_choices, ranking_choices
 from packager.build.rank import menu, predict_plan, rank_instances
@@ -23,6 +22,8 @@ from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
 from packager.errors import PlanRejected
 from packager.performance.report_outlook import make_outlook
+from packager.wiring.builds import parse_model_reference, services_for
+from packager.wiring.settings import Settings
 from tests.support import zoo
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
 from tests.support.layouts import config_of, headers_of
@@ -48,7 +49,7 @@ def model_like(architecture: str) -> ModelFiles:
 
 def services_with(model: ModelFiles) -> BuildServices:
     """Return services that find this model, whatever is asked for, on a processor of some kind."""
-    found = wiring.services_for(wiring.Settings(headers_only=True))
+    found = services_for(Settings(headers_only=True))
 
     def find_instance(name: str, **others: Any) -> Instance:
         return LOCAL_CPU if name == "local" else found.find_instance(name, **others)
@@ -73,7 +74,7 @@ def plan_page(
     except PlanRejected as error:
         trace = make_trace(request, None, made=MADE, packager="1.2.3")
         return refused_html(
-            request, name_of(request, wiring.parse_model_reference(request.model)), error, trace
+            request, name_of(request, parse_model_reference(request.model)), error, trace
         )
     found = planned.plan
     prediction = predict_plan(found, services.accelerator_of(found.instance), found.workload)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packager import wiring
 from packager.build.rank import menu, rank_instances
 from packager.catalog.instances import find_instance, instances
 from packager.core.recipe import CacheStatus, Step
 from packager.core.request import BuildRequest
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, model_of
 from tests.unit.build.test_rank import LLAMA_70B, Counted, names_of, ranked
@@ -18,7 +19,7 @@ cases = cases_of(__file__)
 
 def test_the_model_is_found_once_for_all_instances() -> None:
     find_model = Counted(LLAMA_70B)
-    tools = replace(wiring.services_for(wiring.Settings()), find_model=find_model)
+    tools = replace(services_for(Settings()), find_model=find_model)
 
     rank_instances(BuildRequest(model="org/m", instance="all"), tools, instances())
     assert find_model.calls == 1
@@ -33,7 +34,7 @@ def test_a_ranking_does_not_ask_the_cache() -> None:
         return CacheStatus(step=step.name, tool=step.tool, state="unknown")
 
     tools = replace(
-        wiring.services_for(wiring.Settings()),
+        services_for(Settings()),
         find_model=Counted(LLAMA_70B),
         check_cache=check_cache,
     )
@@ -80,7 +81,7 @@ def test_devices_without_figures_are_left_out_though_the_model_fits() -> None:
 
 
 def test_a_menu_has_the_best_configuration_for_every_goal() -> None:
-    tools = replace(wiring.services_for(wiring.Settings()), find_model=Counted(LLAMA_70B))
+    tools = replace(services_for(Settings()), find_model=Counted(LLAMA_70B))
     request = BuildRequest(model="org/m", instance="ml.p5.48xlarge")
     instance = find_instance("ml.p5.48xlarge")
 

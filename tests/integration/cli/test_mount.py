@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from packager import wiring
 from packager.core.image import Platform
 from packager.errors import PackagerError
 from packager.images.mounts.mounts import check_machine
 from packager.images.mounts.syscalls import unmount
 from packager.images.mounts.table import read_mounts
 from packager.images.node_cache.fill import FillOptions, fill_node_cache
+from packager.wiring.node_caches import node_image_services_for
+from packager.wiring.settings import Settings, parse_output
 from tests.conftest import unavailable
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
@@ -158,8 +159,8 @@ def test_a_connection_that_breaks_within_a_layer_is_taken_up_again(
     packager: Packager, layout: Path, registry: FakeRegistry, tmp_path: Path
 ) -> None:
     name = f"{registry.host}/tiny:1"
-    tools = wiring.node_image_services_for(wiring.Settings())
-    image = tools.open(wiring.parse_output(name), Platform())
+    tools = node_image_services_for(Settings())
+    image = tools.open(parse_output(name), Platform())
     registry.quirks.blob_cuts = 3
 
     fill_node_cache(image, tmp_path / "cache", tools.reader, FillOptions())

@@ -89,8 +89,9 @@ def test_mounting_starts_with_what_it_uses() -> None:
     code = (
         "import sys\n"
         "from packager.cli.mount import mount\n"
-        "from packager import wiring\n"
-        "wiring.node_image_services_for(wiring.Settings())\n"
+        "from packager.wiring.node_caches import node_image_services_for\n"
+        "from packager.wiring.settings import Settings\n"
+        "node_image_services_for(Settings())\n"
         "print(*sys.modules)\n"
     )
     loaded = {*run_python("-c", code).stdout.split()}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from packager import wiring
 from packager.cli.app import app
 from packager.core.recipe import Step, StepResult
 from packager.errors import StepFailed
@@ -40,7 +39,7 @@ def plan(*more: str) -> dict[str, Any]:
 
 
 def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: ToldExecutor(answer))
+    monkeypatch.setattr("packager.cli.plan.opinion_executor", lambda settings: ToldExecutor(answer))
     plain = plan()
 
     asked = plan("--second-opinion")
@@ -56,7 +55,9 @@ def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyP
 
 
 def test_a_tool_that_breaks_ends_it_as_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "opinion_executor", lambda settings: ToldExecutor(break_off))
+    monkeypatch.setattr(
+        "packager.cli.plan.opinion_executor", lambda settings: ToldExecutor(break_off)
+    )
 
     with pytest.raises(StepFailed, match="ended with status 1"):
         plan("--second-opinion")

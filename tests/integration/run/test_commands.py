@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from packager import wiring
 from packager.cli import app
 from packager.cli import logs as logs_command
 from packager.cli import ps as ps_command
@@ -21,6 +20,7 @@ from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.errors import PackagerError
 from packager.run.names import MODEL_LABEL, RUN_LABEL
 from packager.wiring import bases
+from packager.wiring.bases import build_missing_base
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
@@ -156,7 +156,7 @@ def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
 
     for reference in ("embedded:vllm-cpu", "embedded:other", "vllm-cpu", "docker:x", ""):
-        wiring.build_missing_base(reference, said.append, events.append)
+        build_missing_base(reference, said.append, events.append)
 
     assert built == ["vllm-cpu"]
     assert said == [
@@ -168,10 +168,10 @@ def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
         StepEvent(step="base layers", state="started"),
     ]
     there["vllm-cpu"] = tmp_path
-    wiring.build_missing_base("embedded:vllm-cpu", said.append, events.append)
+    build_missing_base("embedded:vllm-cpu", said.append, events.append)
     there["vllm-cpu"] = None
     monkeypatch.setattr(bases.os, "geteuid", lambda: 1000)  # the line says who may
-    wiring.build_missing_base("embedded:vllm-cpu", said.append, events.append)
+    build_missing_base("embedded:vllm-cpu", said.append, events.append)
     assert built == ["vllm-cpu"]
 
 

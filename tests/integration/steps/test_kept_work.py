@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from packager import wiring
 from packager.cli.app import app
 from packager.core.recipe import Estimate, Step
 from packager.errors import StepFailed, UsageError
@@ -18,6 +17,7 @@ from packager.steps.capacity import free_bytes
 from packager.steps.failures import StepDiskFull, StepRejected, StepTooLarge
 from packager.steps.resume import kept_bytes, kept_work
 from packager.steps.tools.environments import Environments
+from packager.wiring.settings import Settings
 from tests.integration.steps.conftest import Run
 from tests.support.cache_entries import DRAFT
 from tests.support.commandline import TINY
@@ -145,11 +145,11 @@ def test_a_build_forgets_interrupted_work_when_asked(
 ) -> None:
     seen: list[bool] = []
 
-    def services_for(settings: wiring.Settings) -> None:
+    def services_for(settings: Settings) -> None:
         seen.append(settings.restart)
         raise UsageError("enough was seen")
 
-    monkeypatch.setattr(wiring, "services_for", services_for)
+    monkeypatch.setattr("packager.cli.build.services_for", services_for)
     command = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
 
     CliRunner().invoke(app, [*command, "--dry-run", *words])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from packager import wiring
 from packager.build import pipeline
 from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.core.request import BuildRequest
@@ -15,6 +14,8 @@ from packager.core.tool import Build, ToolFacts
 from packager.keys.documents import QuantizedCheckpointKey
 from packager.steps.dry_run import DryRunExecutor
 from packager.steps.failures import StepTooLarge
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 from tests.support.commandline import TINY
 from tests.support.tool_steps import OUTSIDE
 
@@ -57,7 +58,7 @@ def test_a_step_too_large_is_refused_before_its_tool(monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
     small = TooSmall()
-    tools = replace(wiring.services_for(wiring.Settings()), executor=small)
+    tools = replace(services_for(Settings()), executor=small)
 
     with pytest.raises(StepTooLarge, match=r"step 'quantize' needs about 9\.0 GB"):
         pipeline.assemble(request, tools, lambda _: StepOutcome(files=()))
@@ -68,7 +69,7 @@ def test_a_step_too_large_is_refused_before_its_tool(monkeypatch: pytest.MonkeyP
 def test_a_key_has_the_installed_version_not_the_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OUTSIDE))
     request = BuildRequest(model=str(TINY), instance="local", quantize="demo-copy", base="scratch")
-    tools = replace(wiring.services_for(wiring.Settings()), executor=Surprising())
+    tools = replace(services_for(Settings()), executor=Surprising())
     ran: list[Step] = []
 
     def run_step(step: Step) -> StepOutcome:

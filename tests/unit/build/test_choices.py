@@ -15,7 +15,7 @@ from packager.core.request import BuildRequest
 from packager.core.techniques import Quantization
 from packager.performance.presets import Candidate
 from packager.performance.ranking import RankedInstance, rank
-from packager.wiring import parse_model_reference
+from packager.wiring.builds import parse_model_reference
 from tests.support.cases import cases_of
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on, quality_report

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from packager import wiring
 from packager.build import pipeline
 from packager.build.rank import predict_plan
 from packager.build.services import BuildServices
@@ -20,6 +19,8 @@ from packager.performance.choice import target_of
 from packager.performance.predict import Point
 from packager.performance.presets import Goal
 from packager.performance.ranking import choose_point
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 from tests.golden.models import MIXTRAL
 from tests.support.headers import GEMMA_2_2B, LLAMA_3_8B, LLAMA_3_70B, awq_model_of, model_of
 from tests.support.mtp_models import qwen3_next
@@ -36,7 +37,7 @@ MODELS = {
 
 def services_of(model: ModelFiles) -> BuildServices:
     return replace(
-        wiring.services_for(wiring.Settings()),
+        services_for(Settings()),
         find_model=lambda _: model,
         peek_model=lambda _: None,
         pin_files=lambda files: files,

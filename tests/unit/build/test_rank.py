@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from packager import wiring
 from packager.build.rank import rank_instances
 from packager.catalog.instances import find_instance, instances
 from packager.core.model import ModelFiles
@@ -17,6 +16,8 @@ from packager.errors import NotFound, PlanRejected
 from packager.findings import Finding
 from packager.performance.ranking import Ranking
 from packager.planning import planner
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, awq_model_of, model_of
 from tests.support.mtp_models import mimo_7b, without
 
@@ -36,7 +37,7 @@ class Counted:
 
 
 def ranked(model: ModelFiles, *names: str, **asked: Any) -> Ranking:
-    tools = replace(wiring.services_for(wiring.Settings()), find_model=Counted(model))
+    tools = replace(services_for(Settings()), find_model=Counted(model))
     request = BuildRequest(model="org/m", instance="all", **asked)
     chosen = [find_instance(name) for name in names] if names else instances()
     return rank_instances(request, tools, chosen)
@@ -120,7 +121,7 @@ def test_a_strict_limit_takes_fewer_requests_at_once() -> None:
 
 
 def test_a_model_that_is_not_there_ends_it() -> None:
-    tools = wiring.services_for(wiring.Settings())
+    tools = services_for(Settings())
 
     with pytest.raises(NotFound):
         rank_instances(BuildRequest(model="./nowhere", instance="all"), tools, instances())

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from packager.cli.app import SECTIONS, app, run
+from packager.cli.app import Commands, app, run
 from tests.support.cases import read_tables
 
-COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
+COMMANDS = Commands().table
 
 
 def help_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
@@ -29,7 +29,7 @@ def test_what_to_do_comes_before_what_to_set(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_command_stands_under_one_heading() -> None:
-    assert len(COMMANDS) == sum(map(len, SECTIONS.values()))
+    assert len(COMMANDS) == sum(map(len, Commands().all_sections().values()))
     assert {"plan", "build", "inspect", "cache", "doctor"} <= COMMANDS.keys()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from packager import wiring
 from packager.build.record import PLACES, RUNNING
 from packager.cache.options import CacheOptions
 from packager.cli import app
@@ -15,6 +14,7 @@ from packager.cli.options import make_request
 from packager.core.request import BuildRequest
 from packager.errors import UsageError
 from packager.steps.ray.connection import _refused, join_cluster
+from packager.wiring.settings import Settings
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.sagemaker_bodies import AWQ
@@ -121,7 +121,7 @@ def test_what_ray_says_becomes_a_failure_with_a_hint(said: str, message: str, hi
 def test_nodes_are_told_of_caches_and_keys_and_of_no_credentials(tmp_path: Path) -> None:
     from packager.wiring.warm_up import told_of_caches
 
-    settings = wiring.Settings(
+    settings = Settings(
         cache=CacheOptions(
             shared=("s3://bucket/prefix",),
             require_signed=True,

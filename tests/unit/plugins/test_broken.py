@@ -21,7 +21,7 @@ from packager.plugins.tables import (
     outside_tool_directory,
 )
 from packager.ports import Quantizer
-from packager.wiring import find_compilers, find_quantizer
+from packager.wiring.techniques import find_compilers, find_quantizer
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

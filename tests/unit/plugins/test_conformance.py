@@ -32,14 +32,16 @@ from packager.plugins.tables import (
     DEPLOYERS,
     EXECUTORS,
     FAMILIES,
-    FLEETS,
     IMAGES,
     QUANTIZERS,
+    ROUTES,
+    SECTIONS,
     SINKS,
     SOURCES,
     TABLES,
     TREES,
 )
+from packager.warmup.fleet.table import FLEETS
 from tests.support.commandline import ROOT
 
 # What makes an implementation of each kind, what it must be, and a page that has its name.
@@ -93,6 +95,8 @@ KINDS: dict[str, tuple[Table[Any], Make | None, type, str]] = {
     # These open a cluster or an image at once: mypy alone says that they keep their port.
     "fleet": (FLEETS, None, Fleet, "docs/warm-up.md"),
     "image": (IMAGES, None, object, "docs/layers.md"),
+    "deployment": (ROUTES, None, object, "docs/bench.md"),
+    "section": (SECTIONS, None, object, "docs/bench.md"),
 }
 
 
@@ -106,7 +110,7 @@ every_row = pytest.mark.parametrize(("kind", "name"), list(rows()))
 
 
 def test_every_table_is_here() -> None:
-    found = [value for value in vars(tables).values() if isinstance(value, Table)]
+    found = [value for value in (*vars(tables).values(), FLEETS) if isinstance(value, Table)]
 
     assert {table.kind: table for table in found} == {
         kind: table for kind, (table, *_) in KINDS.items()

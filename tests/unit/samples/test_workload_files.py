@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from packager import wiring
 from packager.core.workload import Workload
 from packager.errors import NotFound, UsageError
 from packager.samples.lengths import load_lengths, load_workload, percentile
 from packager.samples.load import BrokenSamples
+from packager.wiring.texts import read_workload
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -86,7 +86,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_word_that_is_neither_name_nor_file_is_told_the_names() -> None:
     with pytest.raises(UsageError, match="is neither a name") as caught:
-        wiring.read_workload("questionz")
+        read_workload("questionz")
 
     assert "questions, chat, summarise" in (caught.value.hint or "")
 

@@ -7,10 +7,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from packager import wiring
 from packager.build import pipeline
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
+from packager.wiring.builds import services_for
+from packager.wiring.settings import settings_for
 
 MODEL = "examples/tiny-llama"
 DRAFT = "examples/tiny-llama-draft"
@@ -20,7 +21,7 @@ def built(*outputs: str, model: str | Path = MODEL, **asked: Any) -> BuildRecord
     """Build and return the record; `asked` are fields of the request."""
     fields = {"instance": "local", **asked}
     request = BuildRequest(model=str(model), outputs=outputs, **fields)
-    return pipeline.build(request, wiring.services_for(wiring.settings_for(request)))
+    return pipeline.build(request, services_for(settings_for(request)))
 
 
 def files_in(root: Path) -> dict[str, bytes]:

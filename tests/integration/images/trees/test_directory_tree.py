@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from packager import wiring
 from packager.build import pipeline
 from packager.build.report import dry_run_document, dry_run_text
 from packager.core.record import BuildRecord
@@ -22,6 +21,8 @@ from packager.core.units import MIB
 from packager.errors import NotReproduced, OutputFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.trees import directory
+from packager.wiring.builds import services_for
+from packager.wiring.settings import Settings, settings_for
 from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
 from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_model, write_safetensors
@@ -283,9 +284,9 @@ def test_a_record_repeats_a_tree_and_refuses_another(tmp_path: Path) -> None:
 
     def repeated() -> str:
         request = record.request.model_copy(update={"outputs": (f"dir:{tmp_path}/again",)})
-        settings = wiring.settings_for(request)
-        with_record = wiring.Settings(outputs=settings.outputs, repeat=record)
-        return pipeline.build(request, wiring.services_for(with_record)).digest
+        settings = settings_for(request)
+        with_record = Settings(outputs=settings.outputs, repeat=record)
+        return pipeline.build(request, services_for(with_record)).digest
 
     assert repeated() == record.digest
     write_model(tmp_path / "model", seed=4)
@@ -310,7 +311,7 @@ def test_modes_are_those_of_the_image(tree: Tree) -> None:
 
 def test_a_dry_run_lists_the_files_and_writes_nothing(tree: Tree) -> None:
     request = BuildRequest(model=MODEL, instance="local", outputs=(f"dir:{tree.root}",))
-    assembled = pipeline.assemble(request, wiring.services_for(wiring.settings_for(request)))
+    assembled = pipeline.assemble(request, services_for(settings_for(request)))
 
     assert "model-00001-of-00003.safetensors" in dry_run_text(assembled)
     paths = [file["path"] for file in dry_run_document(assembled)["tree"]]

@@ -13,7 +13,6 @@ import pytest
 
 from artifact_cache import Address
 from artifact_cache.key import key_of
-from packager import wiring
 from packager.build.pipeline import plan
 from packager.cache.options import CacheOptions
 from packager.core.image import FileRange
@@ -22,7 +21,9 @@ from packager.core.request import BuildRequest
 from packager.images.blobs import BlobReader
 from packager.steps.ray.orders import make_order
 from packager.steps.tools.environments import Environments
+from packager.wiring.builds import services_for
 from packager.wiring.cluster import exchange_for
+from packager.wiring.settings import Settings
 from tests.support.cache_opening import open_cache
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in
@@ -46,7 +47,7 @@ class Node:
             "XDG_STATE_HOME": str(place / "state"),
         }
         patch.syspath_prepend(str(OUTSIDE))
-        self.settings = wiring.Settings(
+        self.settings = Settings(
             headers_only=True,
             read_local=True,
             cache_dir=place / "ours",
@@ -59,7 +60,7 @@ class Node:
         request = BuildRequest(
             model=str(model), instance="local", family="vllm", quantize=f"demo-{way}"
         )
-        [step] = plan(request, wiring.services_for(self.settings)).recipe.steps
+        [step] = plan(request, services_for(self.settings)).recipe.steps
         return replace(step, **changes)
 
     def run(self, step: Step, **changes: str) -> Done:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from packager import wiring
 from packager.cli.tools import tools
 from packager.errors import ToolUnavailable
 from packager.steps.tools.environments import ALLOW_UNHASHED, MADE, Environments, PackagesDiffer
+from packager.wiring.settings import Settings
 from tests.support.cases import cases_of
 from tests.support.tool_steps import HELPER
 from tests.support.workers import load
@@ -157,9 +157,10 @@ def test_the_command_installs_unverified_only_when_told_and_the_list_says_so(
 ) -> None:
     wheel(tmp_path / "wheels", "first", "1.0+cpu", requires="anything ; extra == 'x'")
     monkeypatch.setattr(
-        wiring, "environments_for", lambda settings: own(tmp_path, tool, **switch(settings))
+        "packager.cli.tools.environments_for",
+        lambda settings: own(tmp_path, tool, **switch(settings)),
     )
-    monkeypatch.setattr(wiring, "tool_names", lambda warn: ("two",))
+    monkeypatch.setattr("packager.cli.tools.tool_names", lambda warn: ("two",))
 
     refused = CliRunner().invoke(tools, ["install", "two"])
     allowed = CliRunner().invoke(tools, ["install", "two", "--allow-unhashed"])
@@ -170,6 +171,6 @@ def test_the_command_installs_unverified_only_when_told_and_the_list_says_so(
     assert "not verified" in listed.output
 
 
-def switch(settings: wiring.Settings) -> dict[str, str]:
+def switch(settings: Settings) -> dict[str, str]:
     value = settings.environment.get(ALLOW_UNHASHED)
     return {ALLOW_UNHASHED: value} if value else {}

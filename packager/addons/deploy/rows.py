@@ -1,18 +1,17 @@
-"""Deployers: the platforms that an image is deployed on."""
+"""Rows of the platforms that images are deployed on, by the entry points of the distribution."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-from packager.plugins.rows import Row, Table
+from packager.plugins.rows import Row
 
 if TYPE_CHECKING:
     from packager.deploy.compose.wanted import ComposeWanted
     from packager.deploy.kubernetes.wanted import KubernetesWanted
     from packager.deploy.sagemaker.wanted import SageMakerWanted
+    from packager.plugins.tables import DeployerRow
     from packager.ports import Deployer
-
-DeployerRow: TypeAlias = "Row[[], Deployer[Any]]"
 
 
 def _sagemaker() -> Deployer[SageMakerWanted]:
@@ -45,16 +44,8 @@ def _hyperpod() -> Deployer[KubernetesWanted]:
     return HyperPodDeployer()
 
 
-# In the order of `packager deploy --help`.
-DEPLOYERS: Table[DeployerRow] = Table(
-    "platform",
-    {
-        "sagemaker": Row("an endpoint of Amazon SageMaker", _sagemaker),
-        "compose": Row("this machine, by Docker Compose", _compose),
-        "kubernetes": Row("a Deployment or LeaderWorkerSet of Kubernetes", _kubernetes),
-        "kserve": Row("an InferenceService or LLMInferenceService of KServe", _kserve),
-        "hyperpod": Row("an InferenceEndpointConfig of SageMaker HyperPod", _hyperpod),
-    },
-    port="Deployer",
-    group="packager.deployers",
-)
+SAGEMAKER: DeployerRow = Row("an endpoint of Amazon SageMaker", _sagemaker)
+COMPOSE: DeployerRow = Row("this machine, by Docker Compose", _compose)
+KUBERNETES: DeployerRow = Row("a Deployment or LeaderWorkerSet of Kubernetes", _kubernetes)
+KSERVE: DeployerRow = Row("an InferenceService or LLMInferenceService of KServe", _kserve)
+HYPERPOD: DeployerRow = Row("an InferenceEndpointConfig of SageMaker HyperPod", _hyperpod)

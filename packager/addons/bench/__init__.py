@@ -1,0 +1,1 @@
+"""Servers measured under load and from cold starts; candidates compared and chosen."""

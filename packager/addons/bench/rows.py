@@ -1,0 +1,33 @@
+"""Lines of `packager inspect` about what was measured of an image: rows of `packager.sections`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from packager.core.units import counted
+from packager.plugins.rows import Row
+
+if TYPE_CHECKING:
+    from packager.core.record import BuildRecord
+    from packager.plugins.tables import SectionRow
+
+
+def _loads(record: BuildRecord) -> Iterator[str]:
+    from packager.bench.report import brief_lines, request_words
+
+    if (measured := record.bench) is not None:
+        yield f"measured   {measured.measured}, {request_words(measured.workload)}"
+        yield from (f"  {line}" for line in brief_lines(measured))
+
+
+def _starts(record: BuildRecord) -> Iterator[str]:
+    from packager.bench.startup_text import brief_start_lines
+
+    if (starts := record.starts) is not None:
+        yield f"started    {starts.measured}, {counted(starts.rounds, 'round')}"
+        yield from (f"  {line}" for line in brief_start_lines(starts))
+
+
+LOADS: SectionRow = Row("what was measured under load", _loads)
+STARTS: SectionRow = Row("how long cold starts took", _starts)

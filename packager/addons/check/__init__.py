@@ -1,0 +1,1 @@
+"""Configurations of others: what their engine refuses, ignores or misreads."""

@@ -1,0 +1,1 @@
+"""Images deployed on platforms: SageMaker, HyperPod, Kubernetes, KServe, Docker Compose."""

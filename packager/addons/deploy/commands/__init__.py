@@ -1,0 +1,15 @@
+"""The commands of this add-on, as the entry point in `packager.commands` names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packager.cli.lazy import Rows
+
+COMMANDS: Mapping[str, Rows] = {
+    "Build and serve": {
+        "deploy": ("packager.cli.deploy:deploy", "Deploy an image: render, apply, watch, delete."),
+    },
+}

@@ -1,0 +1,1 @@
+"""Artifact caches filled ahead of time, here, on Ray, by jobs of Kubernetes."""

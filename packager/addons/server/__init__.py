@@ -1,0 +1,1 @@
+"""The SageMaker API on one machine: its jobs, endpoints and pages."""
