@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager.check.values import Edit, Place, Remark, Word
+from packager.check.values import Edit, Remark, Word
 from packager.core.documents import NotStrict, parse_json, shorten
+from packager.core.positions import Place
 from packager.core.suggestions import nearest
 from packager.core.values import dataclass
 from packager.core.versions import is_within

@@ -17,8 +17,9 @@ from typing import Any
 
 from packager.check.shell import Command, read_commands
 from packager.check.text_places import inside
-from packager.check.values import Edit, Place, Remark, Server, Setting, Span, Word
+from packager.check.values import Edit, Remark, Server, Setting, Word
 from packager.core.documents import shorten
+from packager.core.positions import Place, Span
 from packager.core.values import dataclass
 from packager.findings import Finding
 from packager.share import read_shipped

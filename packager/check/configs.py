@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from packager.check.values import Place, Server, Setting
+from packager.check.values import Server, Setting
 from packager.check.yaml_nodes import Node
 from packager.core.documents import NotStrict
+from packager.core.positions import Place
 
 
 def read_config(file: str, documents: list[Node]) -> Server:

@@ -13,8 +13,9 @@ from packager.check.commands import container_servers, find_start, may_start, se
 from packager.check.shell import read_commands
 from packager.check.targets import read_image
 from packager.check.text_places import inside
-from packager.check.values import Place, Server, Setting, Word
+from packager.check.values import Server, Setting, Word
 from packager.check.yaml_nodes import Node, spans_in
+from packager.core.positions import Place
 
 IMAGES = ("image", "Image", "imageUri", "container_image", "docker_image", "image_id")
 COMMANDS = ("entrypoint", "entryPoint", "entrypointCommand", "command", "Command", "cmd")

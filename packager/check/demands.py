@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from packager.check.engines import DIALECTS, engine_settings
 from packager.check.lmi import lmi_settings
 from packager.check.tgi import tgi_settings
-from packager.check.values import Place, Remark, Server, Target
+from packager.check.values import Remark, Server, Target
+from packager.core.positions import Place
 from packager.core.values import dataclass
 from packager.engines.schema import read_size
 from packager.findings import Finding

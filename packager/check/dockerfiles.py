@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from packager.check.commands import container_servers
 from packager.check.shell import read_commands
 from packager.check.text_places import at
-from packager.check.values import Place, Remark, Server, Setting, Word
+from packager.check.values import Remark, Server, Setting, Word
 from packager.core.documents import NotStrict, parse_json, shorten
+from packager.core.positions import Place
 from packager.core.suggestions import guess
 from packager.findings import Finding
 

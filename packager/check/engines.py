@@ -18,7 +18,8 @@ from packager.check.commands import start_of, taken_before
 from packager.check.locating import located
 from packager.check.sagemaker import ON_BY_DEFAULT, check_unread, image_options, without_secrets
 from packager.check.targets import UPSTREAM
-from packager.check.values import Place, Remark, Server, Setting, Target, Word
+from packager.check.values import Remark, Server, Setting, Target, Word
+from packager.core.positions import Place
 from packager.core.values import dataclass
 from packager.core.versions import is_before
 from packager.engines.capability import check_capability

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from packager.check.values import Place, Remark
+from packager.check.values import Remark
+from packager.core.positions import Place
 from packager.findings import Finding
 
 QUOTED = re.compile(r"'([^'\s]{1,200})'")

@@ -10,9 +10,10 @@ from packager.check.containers import devices_in, servers_under
 from packager.check.properties import read_settings
 from packager.check.shell import expand_kubernetes, read_commands
 from packager.check.text_places import inside
-from packager.check.values import Edit, Place, Remark, Server, Setting, Word
+from packager.check.values import Edit, Remark, Server, Setting, Word
 from packager.check.yaml_nodes import Node, spans_in
 from packager.core.documents import shorten
+from packager.core.positions import Place
 from packager.findings import Finding
 
 TEMPLATES = ("spec", "template", "spec")

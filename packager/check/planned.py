@@ -16,10 +16,11 @@ from packager.architectures.profile import make_profile
 from packager.catalog.containers import containers, find_container
 from packager.check.demands import DEGREES, FIELDS, Demand, demand_of, devices_of
 from packager.check.locating import located
-from packager.check.values import Place, Remark, Server, Target
+from packager.check.values import Remark, Server, Target
 from packager.core.facts import ContainerFacts, Facts
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles, ModelProfile
+from packager.core.positions import Place
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 from packager.engines.effects import asked_options, check_effects, effect_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packager.check.values import Place, Remark, Server, Setting
+from packager.check.values import Remark, Server, Setting
+from packager.core.positions import Place
 from packager.findings import Finding
 
 SPACE = " \t\f"

@@ -20,9 +20,10 @@ from packager.check.shell import read_commands
 from packager.check.text import MAX_BYTES, NotReadable, carriage_returns, control_remarks, decode
 from packager.check.text_places import at
 from packager.check.units import read_unit
-from packager.check.values import Document, Kind, Place, Remark, Server, Setting
+from packager.check.values import Document, Kind, Remark, Server, Setting
 from packager.check.yaml_nodes import Node, parse_yaml
 from packager.core.documents import NotStrict
+from packager.core.positions import Place
 
 COMMENT = re.compile(r"(?m)(?:^|\s)(?:#|//).*$")
 SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from packager.check.arguments import Arguments, Given
 from packager.check.plain import holds_secret
-from packager.check.values import Place, Remark, Setting
+from packager.check.values import Remark, Setting
 from packager.core.documents import shorten
+from packager.core.positions import Place
 from packager.engines.sagemaker import check_limits
 from packager.engines.schema import EngineSchema, Option
 from packager.findings import VARIABLE, Finding

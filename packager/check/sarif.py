@@ -7,7 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from packager.catalog.findings import FindingExplanation
-from packager.check.values import Place, Remark, Report
+from packager.check.values import Remark, Report
+from packager.core.positions import Place
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from packager.check.dialects import CMD, POSIX, Dialect, dialect_of
 from packager.check.text_places import Locate, Parts
-from packager.check.values import Edit, Place, Remark, Setting, Word, spans_of
+from packager.check.values import Edit, Remark, Setting, Word
 from packager.core.documents import shorten
+from packager.core.positions import Place, spans_of
 from packager.findings import Finding
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL | re.ASCII)

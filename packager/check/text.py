@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packager.check.values import Place, Remark
+from packager.check.values import Remark
 from packager.core.documents import shorten
+from packager.core.positions import Place
 from packager.errors import UsageError
 from packager.findings import Finding
 

@@ -6,7 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable
 
-from packager.check.values import Place, Span, Word
+from packager.check.values import Word
+from packager.core.positions import Place, Span
 
 Locate = Callable[[int, int], Place]  # of a line and a column, from 0, of the text
 

@@ -12,7 +12,8 @@ from packager.check.engines import KNOWN_VERSIONS
 from packager.check.locating import located
 from packager.check.plain import holds_secret
 from packager.check.targets import UPSTREAM
-from packager.check.values import Place, Remark, Server, Setting, Target
+from packager.check.values import Remark, Server, Setting, Target
+from packager.core.positions import Place
 from packager.core.suggestions import nearest
 from packager.engines.rules import Facts
 from packager.engines.schema import EngineSchema, check_version, find_schema

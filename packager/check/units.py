@@ -11,7 +11,8 @@ from packager.check.commands import container_servers, may_start, servers_in
 from packager.check.environment import unquoted
 from packager.check.shell import read_commands
 from packager.check.text_places import at
-from packager.check.values import Place, Server, Setting, Word
+from packager.check.values import Server, Setting, Word
+from packager.core.positions import Place
 
 SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\]")
 ENTRY = re.compile(r"[ \t]*([A-Za-z][\w-]*)[ \t]*=[ \t]*")

@@ -6,11 +6,11 @@ knows, such as a secret or a shell variable, is None and never checked.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal, get_args
 
+from packager.core.positions import Place, Span
 from packager.core.traits import ENGINE_NAMES
 from packager.core.values import dataclass
 from packager.findings import Finding
@@ -30,23 +30,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A position in a file."""
-
-    file: str
-    line: int = 1
-    column: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where a part of a word's text stands: from an index of the text up to the next span."""
-
-    index: int
-    place: Place
-
-
-@dataclass(frozen=True, slots=True)
 class Word:
     """One word of a command line, after the shell's quotes are gone."""
 
@@ -54,15 +37,6 @@ class Word:
     place: Place
     known: bool = True  # False: a variable is in it that only the shell knows
     spans: tuple[Span, ...] = ()  # empty: no part of it is at a place that is known
-
-
-def spans_of(text: str, place: Place) -> tuple[Span, ...]:
-    """Return the places of a text whose lines all begin at one column of the file."""
-    rows = [0, *(match.end() for match in re.finditer("\n", text))]
-    return tuple(
-        Span(index, Place(place.file, place.line + row, place.column))
-        for row, index in enumerate(rows)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,8 @@ from packager.check.plain import check_repeats, check_setting
 from packager.check.sagemaker import check_request
 from packager.check.targets import PREFIXES, UPSTREAM, find_target, unsure
 from packager.check.tgi import check_tgi
-from packager.check.values import (
-    Checked,
-    Document,
-    Place,
-    Remark,
-    Report,
-    Server,
-    Setting,
-    Target,
-    Word,
-)
+from packager.check.values import Checked, Document, Remark, Report, Server, Setting, Target, Word
+from packager.core.positions import Place
 from packager.engines.rules import NO_FACTS, Facts
 from packager.findings import LACKS, MEMORY, Finding
 

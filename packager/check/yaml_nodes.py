@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from yaml.resolver import Resolver
 
-from packager.check.values import Place, Span, spans_of
 from packager.core.documents import NotStrict, shorten
+from packager.core.positions import Place, Span, spans_of
 
 MAX_DEPTH = 64
 MAX_NODES = 100_000  # with every alias counted as what it stands for

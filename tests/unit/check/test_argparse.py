@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from packager.check.arguments import Grammar, read_arguments
-from packager.check.values import Place, Word
+from packager.check.values import Word
+from packager.core.positions import Place
 from packager.engines.schema import EngineSchema, Option
 from tests.support.cases import as_type, read_tables
 

@@ -8,7 +8,8 @@ import pytest
 
 from packager.check.shell import expand_kubernetes, read_commands
 from packager.check.text_places import at
-from packager.check.values import Place, Word
+from packager.check.values import Word
+from packager.core.positions import Place
 from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)

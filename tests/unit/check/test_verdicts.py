@@ -6,7 +6,7 @@ import pytest
 
 from packager.check.locating import find_place
 from packager.check.targets import parse_target, read_image
-from packager.check.values import Place
+from packager.core.positions import Place
 from packager.errors import UsageError
 from tests.support.cases import cases_of
 from tests.support.checked import Check, lines, messages
