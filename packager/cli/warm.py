@@ -43,8 +43,9 @@ from packager.warmup.report import (
 from packager.warmup.run import run_plan
 from packager.wiring.builds import services_for
 from packager.wiring.caches import open_artifact_cache
+from packager.wiring.presence import presence_for
 from packager.wiring.settings import Settings
-from packager.wiring.warm_up import fleet_for, presence_for
+from packager.wiring.warm_up import fleet_for
 
 EXIT_REFUSED = 3  # as of a plan
 EXIT_FAILED = 6  # as of a step

@@ -18,8 +18,8 @@ from packager.wiring.caches import (
     signer_for,
     work_root,
 )
+from packager.wiring.presence import presence_for, shared_cache_variables
 from packager.wiring.settings import Settings
-from packager.wiring.warm_up import presence_for, told_of_caches
 
 if TYPE_CHECKING:
     from packager.steps.ray.exchange import Exchange
@@ -45,7 +45,7 @@ def cluster_context(
         raise NeedsSharedCache(why)
     return ClusterContext(
         address=settings.address,
-        given=told_of_caches(settings),
+        given=shared_cache_variables(settings),
         version=__version__,
         exchange=cache(lambda: exchange_for(reader, settings)),
         in_image=lambda name: environments.tool(name).file.in_serving_image,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from packager.images.blobs import BlobReader
 from packager.wiring.builds import services_for
 from packager.wiring.caches import open_artifact_cache, work_root
+from packager.wiring.presence import presence_for
 from packager.wiring.settings import Settings, digests_file
-from packager.wiring.warm_up import presence_for
 
 if TYPE_CHECKING:
     from packager.steps.ray.exchange import InputFinder

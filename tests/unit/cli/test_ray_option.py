@@ -119,7 +119,7 @@ def test_what_ray_says_becomes_a_failure_with_a_hint(said: str, message: str, hi
 
 
 def test_nodes_are_told_of_caches_and_keys_and_of_no_credentials(tmp_path: Path) -> None:
-    from packager.wiring.warm_up import told_of_caches
+    from packager.wiring.presence import shared_cache_variables
 
     settings = Settings(
         cache=CacheOptions(
@@ -131,7 +131,7 @@ def test_nodes_are_told_of_caches_and_keys_and_of_no_credentials(tmp_path: Path)
         environment={"AWS_SECRET_ACCESS_KEY": "canary", "HF_TOKEN": "canary"},
     )
 
-    assert told_of_caches(settings) == {
+    assert shared_cache_variables(settings) == {
         "PACKAGER_CACHE_SHARED": "s3://bucket/prefix?lease=no",
         "PACKAGER_CACHE_REQUIRE_SIGNED": "1",
         "PACKAGER_CACHE_TRUSTED_KEYS": str(tmp_path / "keys.json"),
