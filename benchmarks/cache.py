@@ -44,7 +44,7 @@ from artifact_cache.index import Index
 from artifact_cache.key import KEY_PREFIX, key_of, plain
 from artifact_cache.store import address_of
 from artifact_cache.stores.local import LocalStore
-from packager.keys.policy import KIND_POLICY
+from packager.optimize.keys.policy import KIND_POLICY
 from tests.support.cache_entries import CHECKPOINT, document
 
 TARGETS = {  # at most

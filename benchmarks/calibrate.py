@@ -27,9 +27,9 @@ from judging import Judged, at_least, at_most, verdict
 from speed_data import SpeedPoint, read_points
 
 from packager.core.workload import Workload
-from packager.performance.calibration import Measured, calibrate
-from packager.performance.predict import error_band, predict_point
-from packager.performance.scale import UNSCALED, Fit, Scale
+from packager.estimate.performance.calibration import Measured, calibrate
+from packager.estimate.performance.predict import error_band, predict_point
+from packager.estimate.performance.scale import UNSCALED, Fit, Scale
 
 LEAST_PLACES = 5
 HELD = 0.90  # of the points that were not given, inside the band

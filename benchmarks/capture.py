@@ -32,7 +32,7 @@ import aiohttp
 from aiohttp import web
 from judging import at_least, at_most, verdict
 
-from packager.bench.compare import paired_ratio
+from packager.addons.bench.compare import paired_ratio
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server
 from tests.support.serve_services import config_body, model_body

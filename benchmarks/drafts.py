@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from packager.core.samples import DEFAULT, Sample, Samples, choose_samples  # noqa: E402
-from packager.samples.load import load_samples  # noqa: E402
+from packager.models.samples.load import load_samples  # noqa: E402
 from tests.live.servers import run_inside, served  # noqa: E402
 
 TINY = ROOT / "examples" / "tiny-llama"

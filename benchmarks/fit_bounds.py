@@ -13,7 +13,7 @@ from typing import Any
 
 from speed_data import SpeedPoint
 
-from packager.performance.devices import figures_of
+from packager.estimate.performance.devices import figures_of
 
 # Points up to so many requests or tokens are fitted, and those beyond predicted.
 CUTS = {"requests": (8.0, 16.0, 32.0), "tokens": (1300.0, 2100.0, 3100.0, 5200.0)}

@@ -2,7 +2,7 @@
 
     python benchmarks/fit_published.py --data DIR
 
-writes `published.toml` of `packager/performance/data` from `published_points.csv`, after
+writes `published.toml` of `packager/estimate/performance/data` from `published_points.csv`, after
 `fit_speed`.  How much of an error remains once one point of a model was measured is taken from
 the curves of models that were left out of the fit, and from the published sets.
 """
@@ -26,9 +26,9 @@ from fit_speed import COVERAGE, KINDS, left_out, make_samples, table_lines
 from published import Published, read_published
 from speed_data import SpeedPoint, read_points
 
-from packager.performance import published
-from packager.performance.predict import Workload, predict_point
-from packager.performance.published import (
+from packager.estimate.performance import published
+from packager.estimate.performance.predict import Workload, predict_point
+from packager.estimate.performance.published import (
     CURVES_OF,
     OWN_WEIGHT,
     Asked,
@@ -41,8 +41,8 @@ from packager.performance.published import (
     once_ms,
     share_held,
 )
-from packager.performance.setup_tables import curve_factor, once_s
-from packager.performance.speed_table import Form, speed_table
+from packager.estimate.performance.setup_tables import curve_factor, once_s
+from packager.estimate.performance.speed_table import Form, speed_table
 
 PAIRS = 12_000  # of points of one model, drawn at random
 NEAR = 2.0  # times as many requests

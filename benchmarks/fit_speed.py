@@ -2,7 +2,7 @@
 
     python benchmarks/fit_speed.py --data DIR
 
-writes `speed.toml` and `exchange.csv` of `packager/performance/data`.  `speed_data` tells
+writes `speed.toml` and `exchange.csv` of `packager/estimate/performance/data`.  `speed_data` tells
 what DIR holds; `predict.py` measures what the fit is worth.
 """
 
@@ -28,10 +28,10 @@ from speed_data import ROOT, SpeedPoint, read_points
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.versions import LOWEST, version_key
-from packager.performance import exchange, speed_table
-from packager.performance.devices import figures_named
-from packager.performance.speed_table import Form, Kind
-from packager.performance.speed_terms import (
+from packager.estimate.performance import exchange, speed_table
+from packager.estimate.performance.devices import figures_named
+from packager.estimate.performance.speed_table import Form, Kind
+from packager.estimate.performance.speed_terms import (
     PROMPT_TERMS,
     STEP_TERMS,
     figure_of,

@@ -29,10 +29,8 @@ from measuring import say
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from packager.bench.metrics import load_figures  # noqa: E402
-from packager.core.bench import BenchLoad  # noqa: E402
-from packager.load.run import run_load  # noqa: E402
-from packager.load.values import (  # noqa: E402
+from packager.addons.bench.load.run import run_load  # noqa: E402
+from packager.addons.bench.load.values import (  # noqa: E402
     Chunk,
     Level,
     LoadPlan,
@@ -40,6 +38,8 @@ from packager.load.values import (  # noqa: E402
     LoadResult,
     LoadRun,
 )
+from packager.addons.bench.metrics import load_figures  # noqa: E402
+from packager.core.bench import BenchLoad  # noqa: E402
 from tests.support.llm_double import Behaviour, LlmDouble, Record  # noqa: E402
 
 TTFT_S, ITL_S = 0.2, 0.03

@@ -38,10 +38,10 @@ class Packager:
         sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
     def __call__(self, order: Mapping[str, Any]) -> Figures:
-        from packager.bench.metrics import load_figures
-        from packager.load import run as loads
-        from packager.load.client import LoadClient, Now
-        from packager.load.values import Level, LoadPlan, LoadRequest, LoadResult
+        from packager.addons.bench.load import run as loads
+        from packager.addons.bench.load.client import LoadClient, Now
+        from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest, LoadResult
+        from packager.addons.bench.metrics import load_figures
 
         asked = list(zip(order["prompts"], order["lengths"], strict=True))
         requests = [

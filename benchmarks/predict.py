@@ -36,9 +36,9 @@ from speed_data import SpeedPoint, read_points, read_rank_points
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.performance.predict import Workload, bands_of, predict_point
-from packager.performance.served import ServedModel, Setup
-from packager.performance.setup_tables import curve_factor, reversed_orders
+from packager.estimate.performance.predict import Workload, bands_of, predict_point
+from packager.estimate.performance.served import ServedModel, Setup
+from packager.estimate.performance.setup_tables import curve_factor, reversed_orders
 
 # what is left out → of |predicted / measured - 1|: the median, what 90 of 100 stay below
 TARGETS = {"dense": (0.05, 0.20), "moe": (0.08, 0.32)}

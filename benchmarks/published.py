@@ -16,7 +16,7 @@ from speed_data import FORMATS, config_of, served_model
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.performance.served import ServedModel, Setup
+from packager.estimate.performance.served import ServedModel, Setup
 
 HERE = Path(__file__).parent
 POINTS = HERE / "published_points.csv"

@@ -12,9 +12,9 @@ import numpy as np
 from fit_published import ALONE, class_rows, elsewhere_rows, first_rows, sets_of
 from published import Published
 
-from packager.performance import published
-from packager.performance.predict import Workload, bands_of, predict_point
-from packager.performance.published import (
+from packager.estimate.performance import published
+from packager.estimate.performance.predict import Workload, bands_of, predict_point
+from packager.estimate.performance.published import (
     PublishedSet,
     PublishedTable,
     classes_of,

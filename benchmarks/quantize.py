@@ -32,12 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.judging import Judged, at_least, at_most, holds, verdict
 from benchmarks.measuring import Run, call, say, timed
-from packager.build import pipeline
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import Settings
 from packager.core.request import BuildRequest
 from packager.core.samples import DEFAULT, choose_samples
-from packager.samples.load import load_samples
-from packager.wiring.builds import services_for
-from packager.wiring.settings import Settings
+from packager.models.samples.load import load_samples
+from packager.pipeline import pipeline
 
 TINY = Path(__file__).resolve().parent.parent / "examples" / "tiny-llama"
 BARE = Path(__file__).with_name("quantize_bare.py")

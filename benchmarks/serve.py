@@ -28,8 +28,8 @@ from typing import Any
 import aiohttp
 from judging import at_most, verdict
 
-from packager.jobs.store import JobStore
-from packager.jobs.values import NewJob, Stage
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.jobs.values import NewJob, Stage
 from tests.support.api_server import optimization_body
 from tests.support.job_values import OUTSIDE
 

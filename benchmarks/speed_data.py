@@ -20,8 +20,8 @@ from typing import Any
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
 from packager.core.catalog import Accelerator
-from packager.performance.served import ServedModel, Setup, precision_of
-from packager.performance.speed_table import Form, Kind
+from packager.estimate.performance.served import ServedModel, Setup, precision_of
+from packager.estimate.performance.speed_table import Form, Kind
 
 ROOT = Path("aic-core/src/aiconfigurator_core")
 POINTS = ROOT / "systems" / "silicon_sample.csv"

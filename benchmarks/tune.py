@@ -35,24 +35,24 @@ from servers import engine
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from packager.bench.asked import Asked  # noqa: E402
-from packager.cli.tune_choices import named_variations  # noqa: E402
-from packager.cli.tune_work import (  # noqa: E402
+from packager.addons.bench.commands.tune_choices import named_variations  # noqa: E402
+from packager.addons.bench.commands.tune_work import (  # noqa: E402
     Loads,
     Work,
     make_candidates,
     make_work,
     work_in_engine,
 )
+from packager.addons.bench.load.spec import RequestSpec  # noqa: E402
+from packager.addons.bench.options import Asked  # noqa: E402
+from packager.addons.bench.tune.candidates import Field  # noqa: E402
+from packager.addons.bench.tune.halving import Done, HalvingState, Standing, next_work  # noqa: E402
+from packager.addons.bench.tune.journal import Rated, open_journal  # noqa: E402
+from packager.addons.bench.tune.options import TuneAsked  # noqa: E402
+from packager.addons.bench.tune.session import failures_in, journal_work, state_of  # noqa: E402
+from packager.cli.run.containers import find_engine  # noqa: E402
 from packager.core.events import ignore  # noqa: E402
 from packager.core.request import BuildRequest  # noqa: E402
-from packager.load.spec import RequestSpec  # noqa: E402
-from packager.run.containers import find_engine  # noqa: E402
-from packager.tune.asked import TuneAsked  # noqa: E402
-from packager.tune.candidates import Field  # noqa: E402
-from packager.tune.halving import Done, HalvingState, Standing, next_work  # noqa: E402
-from packager.tune.journal import Rated, open_journal  # noqa: E402
-from packager.tune.session import failures_in, journal_work, state_of  # noqa: E402
 
 GOAL, WORKLOAD = "throughput", "64:32"
 TRIES = (

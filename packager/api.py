@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from packager.build import pipeline
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import Settings, settings_for
+from packager.core.errors import UsageError
 from packager.core.plan import Plan
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest, parse_request
-from packager.errors import UsageError
-from packager.wiring.builds import services_for
-from packager.wiring.settings import Settings, settings_for
+from packager.pipeline import pipeline
 
 _log = logging.getLogger("packager")
 

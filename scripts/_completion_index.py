@@ -8,17 +8,17 @@ from typing import Any
 
 import click
 
+from packager.addons.fleet.fleets.table import FLEETS
 from packager.catalog.accelerators import accelerator_rows
 from packager.catalog.containers import accounts, containers, version_names
 from packager.catalog.findings import explanations
 from packager.catalog.instances import instances
 from packager.catalog.models import models
 from packager.catalog.techniques import techniques
+from packager.cli.plugins.rows import Table
+from packager.cli.plugins.tables import COMPILERS, FAMILIES
+from packager.cli.wiring.techniques import tool_names
 from packager.core.workload import WORKLOADS
-from packager.plugins.rows import Table
-from packager.plugins.tables import COMPILERS, FAMILIES
-from packager.warmup.fleet.table import FLEETS
-from packager.wiring.techniques import tool_names
 
 # What a value is, by how help calls it; a name not here has nothing to complete.
 BY_METAVAR = {

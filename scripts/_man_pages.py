@@ -11,7 +11,7 @@ import click
 from _commands import commands, default_of, meaning, spelled, usage
 
 from packager.cli.app import app
-from packager.version import __version__
+from packager.core.version import __version__
 
 CHANGELOG = Path(__file__).resolve().parent.parent / "CHANGELOG.md"
 _RELEASE = re.compile(rf"^## {re.escape(__version__)} - (\S+)$", re.MULTILINE)

@@ -271,8 +271,8 @@ def serving_base() -> str:
 
 def python_of(tool: str) -> Path:
     """Python of a tool's environment, where it is installed."""
-    from packager.wiring.settings import Settings
-    from packager.wiring.techniques import environments_for
+    from packager.cli.wiring.settings import Settings
+    from packager.cli.wiring.techniques import environments_for
 
     environments = environments_for(Settings())
     if not environments.facts(tool).installed:

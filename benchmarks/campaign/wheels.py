@@ -46,7 +46,7 @@ def collect(
     `has` lists what the machine has, as `pip list` or `pip freeze` prints it.
     """
     sys.path.insert(0, str(ROOT))
-    from packager.steps.tools.locks import pinned_versions
+    from packager.optimize.steps.tools.locks import pinned_versions
 
     requirements = [ROOT / "containers/tools" / tool / "requirements/lock.txt" for tool in TOOLS]
     pins = pinned_versions((path.read_text(encoding="utf-8") for path in requirements), python)
@@ -239,9 +239,9 @@ def bring(site: Path, tools: Path, places: Iterable[Path] = ()) -> dict[str, str
 
 def _environments(tools: Path) -> Any:
     sys.path.insert(0, str(ROOT))
-    from packager.steps.tools.environments import ALLOW_UNHASHED
-    from packager.wiring.settings import Settings
-    from packager.wiring.techniques import environments_for
+    from packager.cli.wiring.settings import Settings
+    from packager.cli.wiring.techniques import environments_for
+    from packager.optimize.steps.tools.environments import ALLOW_UNHASHED
 
     told = {**os.environ, ALLOW_UNHASHED: "1", "PACKAGER_TOOLS": str(tools)}
     return environments_for(Settings(environment=told))

@@ -14,9 +14,9 @@ from typing import Any
 
 from packager.core.catalog import Accelerator, Link
 from packager.core.instance import DeviceKind, Instance, gpu_formats
+from packager.core.share import read_shipped
 from packager.core.units import MIB
 from packager.core.values import dataclass
-from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "accelerators.toml"
 

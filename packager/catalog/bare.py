@@ -11,8 +11,8 @@ import difflib
 import re
 
 from packager.catalog.accelerators import AcceleratorRow, accelerator_rows
+from packager.core.errors import UsageError
 from packager.core.instance import Instance
-from packager.errors import UsageError
 
 MOST_DEVICES = 64  # of one machine; more than any server has
 

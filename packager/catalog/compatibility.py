@@ -25,8 +25,8 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from packager.core.catalog import SITUATION_KEYS, Rule, RuleValue, finding_of, matching
-from packager.findings import Severity
-from packager.share import read_shipped
+from packager.core.findings import Severity
+from packager.core.share import read_shipped
 
 __all__ = ["find_rule", "finding_of", "matching", "rules"]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from packager.catalog.drivers import with_host_needs
+from packager.core.errors import UsageError
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
+from packager.core.share import read_shipped, share_dir
 from packager.core.values import dataclass
-from packager.errors import UsageError
-from packager.share import read_shipped, share_dir
 
 _LISTED = 10  # versions that a hint names
 ACCOUNTS_TABLE = Path(__file__).parent / "data" / "accounts.toml"

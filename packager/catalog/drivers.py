@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 
 from packager.core.facts import ContainerFacts
+from packager.core.share import read_shipped
 from packager.core.values import dataclass
 from packager.core.versions import version_key
-from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "drivers.toml"
 IN_TAG = re.compile(r"(?<![a-z0-9])cu(\d{2})(\d)(?![0-9])", re.ASCII)

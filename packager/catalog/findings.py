@@ -12,9 +12,9 @@ from pathlib import Path
 
 from packager.catalog.compatibility import rules
 from packager.core.catalog import Rule
+from packager.core.errors import UsageError
+from packager.core.share import read_shipped
 from packager.core.values import dataclass
-from packager.errors import UsageError
-from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "findings.toml"
 

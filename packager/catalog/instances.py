@@ -21,11 +21,11 @@ from typing import Any
 from packager.catalog.accelerators import accelerator_rows
 from packager.catalog.bare import bare_machine
 from packager.catalog.neuron import find_core
+from packager.core.errors import UsageError
 from packager.core.instance import DeviceKind, Instance
+from packager.core.share import read_shipped
 from packager.core.units import GIB, MIB
 from packager.core.values import dataclass
-from packager.errors import UsageError
-from packager.share import read_shipped
 
 DATA = Path(__file__).parent / "data"
 TABLE = DATA / "instances.csv"

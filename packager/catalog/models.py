@@ -15,7 +15,7 @@ from pathlib import Path
 
 from packager.core.catalog import CatalogModel, KnownDraft
 from packager.core.checkpoint import QuantizedCheckpoint
-from packager.share import read_shipped
+from packager.core.share import read_shipped
 
 DATA = Path(__file__).parent / "data"
 MODELS_TABLE = DATA / "models.csv"

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packager.core.share import read_shipped
 from packager.core.values import dataclass
-from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "neuron.toml"
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from packager.core.catalog import Price
 from packager.core.documents import NotStrict, shorten, strict_decoder
+from packager.core.errors import PackagerError
 from packager.core.values import dataclass
-from packager.errors import PackagerError
 
 CHUNK_CHARACTERS = 1 << 16
 LONGEST_MEMBER = 1 << 22  # characters; a product has about two thousand

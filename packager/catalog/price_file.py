@@ -16,8 +16,8 @@ from typing import Any
 from packager.catalog.offer_file import BASIS, Offer
 from packager.core.catalog import Price
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_object, shorten
-from packager.errors import OutputFailed
-from packager.files.atomic import read_regular, user_dir
+from packager.core.errors import OutputFailed
+from packager.core.files.atomic import read_regular, user_dir
 
 SCHEMA = "packager.prices/1"
 

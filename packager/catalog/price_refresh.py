@@ -17,10 +17,10 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from packager.catalog.offer_file import Offer, OfferFileBroken, read_offer
 from packager.catalog.price_file import save_prices
+from packager.core.errors import NotFound, Unavailable, UsageError
+from packager.core.files.pipes import open_waiting
 from packager.core.text import remember_user
-from packager.errors import NotFound, Unavailable, UsageError
-from packager.files.pipes import open_waiting
-from packager.version import __version__
+from packager.core.version import __version__
 
 OFFER_URL = (
     "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"

@@ -15,7 +15,7 @@ from typing import Any
 from packager.catalog.instances import EC2_PRICE, instance_rows
 from packager.core.catalog import Price
 from packager.core.instance import Instance
-from packager.share import read_shipped
+from packager.core.share import read_shipped
 
 SOURCES_TABLE = Path(__file__).parent / "data" / "price_sources.toml"
 

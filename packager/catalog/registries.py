@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
+from packager.core.share import read_shipped
 from packager.core.units import MIB
-from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "registries.toml"
 

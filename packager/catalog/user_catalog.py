@@ -66,14 +66,14 @@ from pydantic import (
 from packager.catalog.price_file import data_dir, load_prices
 from packager.core.catalog import Accelerator, CatalogModel, Price
 from packager.core.documents import MAX_TOML_BYTES, NotStrict, parse_toml, shorten
+from packager.core.errors import UsageError
 from packager.core.facts import ContainerFacts
+from packager.core.files.atomic import user_dir
+from packager.core.files.user_files import read_user_file
 from packager.core.instance import LOCAL, DeviceKind, Instance, gpu_formats
 from packager.core.registry import UPLOAD_FORMS, RegistryTraits, UploadForm
 from packager.core.units import GIB, MIB
 from packager.core.user_catalog import UserCatalog
-from packager.errors import UsageError
-from packager.files.atomic import user_dir
-from packager.files.user_files import read_user_file
 
 Value = TypeVar("Value")
 

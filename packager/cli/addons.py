@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
-from packager.plugins.rows import entry_points_of, load_entry_point
+from packager.cli.plugins.rows import entry_points_of, load_entry_point
 
 if TYPE_CHECKING:
     from packager.cli.lazy import Rows

@@ -23,7 +23,7 @@ from packager.cli.lazy import LazyGroup
 from packager.cli.streams import flush_streams, open_streams
 from packager.cli.terminal import columns_of, escape_logs, note, note_json, note_lines, note_log
 from packager.cli.unforeseen import explain_unforeseen
-from packager.errors import (
+from packager.core.errors import (
     EXIT_INTERRUPTED,
     PackagerError,
     PlanRejected,
@@ -32,9 +32,9 @@ from packager.errors import (
     StepFailed,
     ToolUnavailable,
 )
-from packager.findings import errors_in, finding_document
-from packager.reports.text import page_of
-from packager.version import __version__
+from packager.core.findings import errors_in, finding_document
+from packager.core.reports.text import page_of
+from packager.core.version import __version__
 
 _LAST_WAIT_S = 0.5  # for threads that are about to end
 
@@ -42,47 +42,80 @@ _LAST_WAIT_S = 0.5  # for threads that are about to end
 # The commands of add-ons are found by `packager.cli.addons`.
 SECTIONS = {
     "Build and serve": {
-        "plan": ("packager.cli.plan:plan", "Plan how MODEL runs on INSTANCE, without building."),
-        "build": ("packager.cli.build:build", "Plan, render and package a model into an image."),
-        "run": ("packager.cli.run:run", "Build and start a model here; print how to ask it."),
-        "ps": ("packager.cli.ps:ps", "List the models that run here."),
-        "logs": ("packager.cli.logs:logs", "Print the log of a model that runs here."),
-        "stop": ("packager.cli.stop:stop", "Stop models that run here."),
-        "smoke": ("packager.cli.smoke:smoke", "Start an image, send a prompt, stop it."),
+        "plan": (
+            "packager.cli.commands.plan:plan",
+            "Plan how MODEL runs on INSTANCE, without building.",
+        ),
+        "build": (
+            "packager.cli.commands.build:build",
+            "Plan, render and package a model into an image.",
+        ),
+        "run": (
+            "packager.cli.commands.run:run",
+            "Build and start a model here; print how to ask it.",
+        ),
+        "ps": ("packager.cli.commands.ps:ps", "List the models that run here."),
+        "logs": ("packager.cli.commands.logs:logs", "Print the log of a model that runs here."),
+        "stop": ("packager.cli.commands.stop:stop", "Stop models that run here."),
+        "smoke": ("packager.cli.commands.smoke:smoke", "Start an image, send a prompt, stop it."),
     },
     "Look up and check": {
-        "list": ("packager.cli.list_:list_", "List instances, containers and plug-ins."),
-        "explain": ("packager.cli.explain:explain", "Explain a finding and what to do."),
-        "inspect": ("packager.cli.inspect:inspect", "Show how an image was made, layer by layer."),
-        "diff": ("packager.cli.diff:diff", "Show which layers differ between two images."),
+        "list": ("packager.cli.commands.list_:list_", "List instances, containers and plug-ins."),
+        "explain": ("packager.cli.commands.explain:explain", "Explain a finding and what to do."),
+        "inspect": (
+            "packager.cli.commands.inspect:inspect",
+            "Show how an image was made, layer by layer.",
+        ),
+        "diff": ("packager.cli.commands.diff:diff", "Show which layers differ between two images."),
     },
     "Images and registries": {
-        "push": ("packager.cli.copy:push", "Copy an image from this machine to registries."),
-        "copy": ("packager.cli.copy:copy", "Copy an image, or a view of it, byte for byte."),
-        "base": ("packager.cli.base:base", "Build and slim base images."),
-        "claims": ("packager.cli.claims:claims", "Manage the key that proves layers of images."),
+        "push": (
+            "packager.cli.commands.copy:push",
+            "Copy an image from this machine to registries.",
+        ),
+        "copy": (
+            "packager.cli.commands.copy:copy",
+            "Copy an image, or a view of it, byte for byte.",
+        ),
+        "base": ("packager.cli.commands.base:base", "Build and slim base images."),
+        "claims": (
+            "packager.cli.commands.claims:claims",
+            "Manage the key that proves layers of images.",
+        ),
     },
     "Quality, drafts and caches": {
         "evaluate": (
-            "packager.cli.evaluate:evaluate",
+            "packager.cli.commands.evaluate:evaluate",
             "Measure what quantizing changed in a model.",
         ),
-        "draft": ("packager.cli.draft:draft", "Train draft heads; measure what a draft gains."),
-        "cache": ("packager.cli.cache:cache", "List, verify, clean up and copy cached artifacts."),
+        "draft": (
+            "packager.cli.commands.draft:draft",
+            "Train draft heads; measure what a draft gains.",
+        ),
+        "cache": (
+            "packager.cli.commands.cache:cache",
+            "List, verify, clean up and copy cached artifacts.",
+        ),
     },
     "Jobs": {},
     "This installation": {
         "doctor": (
-            "packager.cli.doctor:doctor",
+            "packager.cli.commands.doctor:doctor",
             "Check this machine, with a fix for each problem.",
         ),
-        "tools": ("packager.cli.tools:tools", "Install, list and remove the tools that steps run."),
-        "catalog": ("packager.cli.catalog:catalog", "Update the catalog's prices."),
+        "tools": (
+            "packager.cli.commands.tools:tools",
+            "Install, list and remove the tools that steps run.",
+        ),
+        "catalog": ("packager.cli.commands.catalog:catalog", "Update the catalog's prices."),
         "completion": (
             "packager.cli.completion.command:completion",
             "Complete commands and values in bash, zsh or fish.",
         ),
-        "version": ("packager.cli.version:version", "Show versions, shipped data and extras."),
+        "version": (
+            "packager.cli.commands.version:version",
+            "Show versions, shipped data and extras.",
+        ),
     },
 }
 # In the order of `packager --help`, add-ons' among them; what is not here comes last.
@@ -228,7 +261,7 @@ def _write_explained(error: PackagerError, *, as_json: bool) -> None:
     if isinstance(error, SmokeFailed | StepFailed | ToolUnavailable) and error.log:
         note_log(error.log)
     if isinstance(error, PlanRejected):
-        from packager.build.report_plan import rejection_lines
+        from packager.pipeline.report_plan import rejection_lines
 
         note_lines(rejection_lines(error))
         if errors := errors_in(error.findings):
@@ -239,7 +272,7 @@ def _write_explained(error: PackagerError, *, as_json: bool) -> None:
             return
     if isinstance(error, QualityRejected):
         from packager.core.quality import QualityReport
-        from packager.evaluate.report import quality_lines
+        from packager.optimize.evaluate.report import quality_lines
 
         note_lines(quality_lines(QualityReport.model_validate(error.figures)))
     note(f"error: {error.message}")

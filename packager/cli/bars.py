@@ -10,10 +10,10 @@ from typing import TextIO
 from packager.cli.displays import Dated, clock, count_line, label_of, percent
 from packager.cli.live import LiveArea, Size, does_rewrap, size_of
 from packager.cli.meter import LayerNow, Snapshot, StageNow, StepNow
+from packager.core.reports.cells import cell_width, fitted, padded, right_padded
 from packager.core.text import escape
 from packager.core.units import decimal
 from packager.core.values import dataclass
-from packager.reports.cells import cell_width, fitted, padded, right_padded
 
 MOST_LAYERS = 8
 WIDEST = 100  # cells; lines of more are not read, and are wrapped when the window shrinks

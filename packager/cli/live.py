@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from packager.reports.cells import cell_width
+from packager.core.reports.cells import cell_width
 
 LOCK_S = 2.0  # how long a blocked terminal may hold up who writes above
 

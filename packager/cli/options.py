@@ -11,8 +11,11 @@ import click
 
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import Callback, options_from
+from packager.cli.plugins.tables import FAMILIES
 from packager.cli.shared_options import Command
 from packager.core.documents import NotStrict, shorten
+from packager.core.errors import UsageError
+from packager.core.files.user_files import read_table, read_user_file
 from packager.core.request import (
     MOST_GPUS,
     YAML_SUFFIXES,
@@ -22,10 +25,7 @@ from packager.core.request import (
     refuse_unknown,
 )
 from packager.engines.shared import NEVER_PACKAGED, asks_for_code
-from packager.errors import UsageError
-from packager.files.user_files import read_table, read_user_file
 from packager.models.mapped import parse_mapped, standing_file
-from packager.plugins.tables import FAMILIES
 
 
 def _gpu_wish(
@@ -183,7 +183,7 @@ def _read_request_table(path: Path) -> dict[str, Any]:
     hint = "name a TOML, JSON or YAML file with the fields of a request, such as model"
     if path.suffix.lower() not in YAML_SUFFIXES:
         return read_table(path, what=what, hint=hint)
-    from packager.check.yaml_values import parse_yaml_table
+    from packager.core.yaml_values import parse_yaml_table
 
     data = read_user_file(path, what=what, hint=hint)
     try:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from packager.core.errors import UsageError
 from packager.core.image import Platform
 from packager.core.units import parse_rate
-from packager.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

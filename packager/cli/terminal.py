@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import click
 
 from packager.cli.live import size_of
+from packager.core.reports.text import fitted_lines
 from packager.core.text import (
     escape,
     escape_json,
@@ -23,7 +24,6 @@ from packager.core.text import (
     json_text,
     quoted_lines,
 )
-from packager.reports.text import fitted_lines
 
 _area: Callable[[], AbstractContextManager[None]] = nullcontext
 

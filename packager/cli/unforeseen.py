@@ -9,7 +9,7 @@ import errno
 import os
 
 from packager.core.documents import shorten
-from packager.errors import (
+from packager.core.errors import (
     NotFound,
     OutputFailed,
     PackagerError,

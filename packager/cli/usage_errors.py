@@ -12,9 +12,9 @@ import re
 import click
 
 from packager.core.documents import shorten
+from packager.core.errors import UsageError
 from packager.core.request import LARGEST
 from packager.core.suggestions import guessed, nearest
-from packager.errors import UsageError
 
 _NO_COMMAND = re.compile(r"No such command (?P<name>'.*'|\".*\")\.", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.DOTALL)

@@ -15,10 +15,10 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Literal
 
+from packager.core.findings import Finding, Severity
 from packager.core.instance import DeviceKind
 from packager.core.values import dataclass
 from packager.core.versions import version_key
-from packager.findings import Finding, Severity
 
 Link = Literal["nvlink", "pcie", "neuronlink", "xgmi", ""]
 

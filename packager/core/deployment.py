@@ -1,6 +1,6 @@
 """A serving image as a platform has to run it, and what a platform is given or answers.
 
-Values alone: `packager.deploy.source` reads them from a record or an image, deployers of a
+Values alone: `packager.addons.deploy.source` reads them from a record or an image, deployers of a
 platform turn them into files and requests.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.values import dataclass
-from packager.findings import Finding
 
 PORT = 8080
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
 
+from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
 from packager.core.model import HeadValues, ModelFiles, ScaleValues
@@ -16,7 +17,6 @@ from packager.core.tool import ToolFacts
 from packager.core.traits import UNKNOWN_ENGINE, EngineTraits
 from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
-from packager.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

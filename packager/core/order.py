@@ -86,7 +86,7 @@ class NodeResult(_Document):
 
 
 class NodeError(_Document):
-    """Error of a worker's run, in terms of `packager.errors`."""
+    """Error of a worker's run, in terms of `packager.core.errors`."""
 
     kind: str = Field(description="name of the class of the failure")
     message: str

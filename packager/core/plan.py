@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
 from packager.core.parsers import ChosenParser
@@ -16,7 +17,6 @@ from packager.core.stopping import Stopping
 from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
-from packager.findings import Finding
 
 SHARDED_STATE = "sharded_state"  # the engines' name of weights that are split ahead of time
 

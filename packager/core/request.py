@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from packager.core.documents import shorten
+from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
 from packager.core.suggestions import nearest
 from packager.core.units import MIB, parse_size
 from packager.core.validation import all_faults
-from packager.errors import UsageError
 
 # Files below 1 MiB share a layer, so limits near that would not be kept.
 LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing error

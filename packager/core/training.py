@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
+from packager.core.findings import Finding
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples, choose_samples
 from packager.core.values import dataclass
-from packager.errors import UsageError
-from packager.findings import Finding
 
 Method = Literal["eagle3", "medusa"]
 Trainer = Literal["speculators", "specforge"]

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from packager.core.findings import Finding
 from packager.core.versions import is_within, version_key
 from packager.engines.rules import Facts
 from packager.engines.schema import ENGINES, find_schema
-from packager.findings import Finding
 
 TABLE = ENGINES.parent / "capabilities.json"
 CACHE_DTYPE, BACKEND = "kv-cache-dtype", "attention-backend"

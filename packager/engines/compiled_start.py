@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packager.compile.caches import find_caches
 from packager.core.plan import Plan
 from packager.core.serving import SERVING_DIR, RenderedFile, ServingConfig
-from packager.share import share_dir
+from packager.core.share import share_dir
+from packager.engines.compile_caches import find_caches
 
 PROGRAM = "with_compiled.py"
 MODULES = (PROGRAM, "compiled_cache.py")  # from containers/serving/vllm

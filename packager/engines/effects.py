@@ -13,14 +13,14 @@ from typing import Any, Literal, get_args
 
 from packager.core.documents import parse_object
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.model import ModelProfile
+from packager.core.share import read_shipped
 from packager.core.units import GIB
 from packager.core.values import dataclass
-from packager.engines.given import spelled
 from packager.engines.lmi.options import VLLM_NAMES, lmi_options
+from packager.engines.request_options import spelled
 from packager.engines.schema import ENGINES, SIZE, find_schema, read_size
-from packager.findings import Finding
-from packager.share import read_shipped
 
 TABLE = ENGINES / "option_effects.toml"
 Effect = Literal["owned", "counted", "states", "memory", "speed", "none"]

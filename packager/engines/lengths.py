@@ -16,15 +16,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, TypeGuard
 
-from packager.architectures.numbers import UNLIMITED
-from packager.architectures.reading import language_path
 from packager.core.documents import parse_object
+from packager.core.findings import Finding
+from packager.core.share import read_shipped
 from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.engines.rules import Facts
 from packager.engines.schema import ENGINES, SIZE, read_size
-from packager.findings import Finding
-from packager.share import read_shipped
+from packager.models.architectures.numbers import UNLIMITED
+from packager.models.architectures.reading import language_path
 
 CONFIG = "config"  # among facts: config.json, as text
 TABLE = ENGINES / "lengths.toml"

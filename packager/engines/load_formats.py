@@ -15,17 +15,17 @@ from pathlib import Path
 
 from packager.catalog.listing import Filter, Record
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
+from packager.core.key_options import plain_name
 from packager.core.plan import Plan
 from packager.core.references import parse_bucket_place
 from packager.core.request import BuildRequest
+from packager.core.share import read_shipped
 from packager.core.suggestions import guessed
 from packager.core.units import decimal
 from packager.core.user_catalog import UserCatalog
 from packager.core.values import dataclass
 from packager.core.versions import is_before, version_key
-from packager.findings import Finding
-from packager.keys.key_options import plain_name
-from packager.share import read_shipped
 
 TABLE = Path(__file__).parent / "data" / "load_formats.toml"
 OPTION, SETTINGS = "load-format", "model-loader-extra-config"

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 
 from packager.catalog.parsers import Dialect, What, dialects
 from packager.core.documents import shorten
+from packager.core.findings import Finding
+from packager.core.key_options import plain_name
 from packager.core.model import ModelFiles
 from packager.core.parsers import ChatTemplate, ChosenParser
 from packager.core.request import BuildRequest
 from packager.core.suggestions import guess
 from packager.core.traits import EngineTraits
 from packager.core.values import dataclass
-from packager.findings import Finding
-from packager.keys.key_options import plain_name
 
 AUTO, OFF = "auto", "off"
 SHOWS_TOOLS = re.compile(r"\{[%{][^{}%]{0,400}?\btools\b")  # the variable that holds the tools

@@ -11,12 +11,12 @@ from functools import cache
 from typing import Any
 
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding, Severity
 from packager.core.plan import Plan
 from packager.core.prequantized import CheckpointRequirements
+from packager.core.share import read_shipped
 from packager.core.versions import LOWEST, is_within, version_key
 from packager.engines.schema import ENGINES, find_schema, shipped_versions
-from packager.findings import Finding, Severity
-from packager.share import read_shipped
 
 ALLOW = "allow-deprecated-quantization"
 MOST_NAMED = 3  # containers in a hint

@@ -12,11 +12,11 @@ from dataclasses import field
 from functools import cache, lru_cache
 from typing import Any, Literal, get_args
 
+from packager.core.findings import Severity
+from packager.core.share import read_shipped
 from packager.core.values import dataclass
 from packager.core.versions import is_within, version_key
 from packager.engines.schema import ENGINES
-from packager.findings import Severity
-from packager.share import read_shipped
 
 TABLES = ENGINES / "rules"
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from packager.architectures.numbers import UNLIMITED
 from packager.core.documents import NotStrict, parse_json
+from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
@@ -38,7 +38,7 @@ from packager.engines.rule_tables import (
     rules_of,
 )
 from packager.engines.schema import UNITS, Option
-from packager.findings import Finding
+from packager.models.architectures.numbers import UNLIMITED
 
 Facts = Mapping[str, Scalar]  # of FACTS; what is not known is left out
 NO_FACTS: Facts = MappingProxyType({})

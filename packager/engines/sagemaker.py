@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packager.core.findings import VARIABLE, Finding
 from packager.core.plan import Plan
-from packager.findings import VARIABLE, Finding
 
 LIMITS = Path(__file__).parent / "data" / "sagemaker.json"
 BAKE = "bake the weights with --weights baked: baked settings are not limited"

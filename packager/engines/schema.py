@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.documents import parse_json
+from packager.core.findings import Finding
+from packager.core.share import read_shipped
 from packager.core.suggestions import guess
 from packager.core.values import dataclass
 from packager.core.versions import LOWEST, newest_until, version_key
@@ -33,8 +35,6 @@ from packager.engines.values import (
     read_list,
     written_as,
 )
-from packager.findings import Finding
-from packager.share import read_shipped
 
 ENGINES = Path(__file__).parent / "data" / "engines"
 BINARY_SIZE = re.compile(r"-?\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i", re.ASCII)

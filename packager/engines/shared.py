@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from packager.core.findings import Finding
+from packager.core.key_options import credential_option
 from packager.core.plan import Plan
 from packager.core.serving import (
     DRAFT_DIR,
@@ -15,8 +17,6 @@ from packager.core.serving import (
     TREE_DRAFT_DIR,
 )
 from packager.engines.effects import owner_of
-from packager.findings import Finding
-from packager.keys.key_options import credential_option
 
 # A packaged model needs no network: a server that reaches for one is misconfigured.
 OFFLINE_ENV: Mapping[str, str] = {

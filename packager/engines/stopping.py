@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from packager.core.key_options import plain_name
 from packager.core.stopping import Stopping
-from packager.keys.key_options import plain_name
 
 
 def stopping_of(usual: Stopping | None, options: Mapping[str, str]) -> Stopping | None:

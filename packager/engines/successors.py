@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packager.core.share import read_shipped
 from packager.core.suggestions import guess
 from packager.core.values import dataclass
 from packager.core.versions import LOWEST, is_before, version_key
 from packager.engines.schema import ENGINES, EngineSchema, shipped_versions
-from packager.share import read_shipped
 
 OPTION = re.compile(r"--([a-z][a-z0-9-]*)", re.ASCII)
 SUCCESSORS = Path(__file__).parent / "data" / "successors.toml"

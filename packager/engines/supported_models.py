@@ -18,11 +18,11 @@ from packager.catalog.served_architectures import (
     served_types,
     type_comes_with,
 )
+from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.share import read_shipped
 from packager.core.versions import version_key
 from packager.engines.schema import ENGINES
-from packager.findings import Finding
-from packager.share import read_shipped
 
 MOST_NAMED = 3  # containers in a hint
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from packager.core.artifact import Artifacts
+from packager.core.errors import UsageError
+from packager.core.findings import Finding
 from packager.core.image import (
     BaseImage,
     Compression,
@@ -19,8 +21,6 @@ from packager.core.model import ModelFile
 from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
 from packager.core.units import decimal
 from packager.core.values import dataclass
-from packager.errors import UsageError
-from packager.findings import Finding
 from packager.images.layer_plan import (
     MAX_LAYERS,
     compiled_layers,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_MANIFEST, Attached, Descriptor
 from packager.core.values import dataclass
-from packager.errors import ProtocolFailed
 from packager.images.oci import canonical_json, parse_manifest, parse_object, sha256
 
 MEDIA_RECORD = "application/vnd.packager.record.v1+json"

@@ -8,10 +8,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from packager.core.errors import CachedFileChanged, PackagerError
+from packager.core.files.opening import FileUnreadable, SourceChanged, open_range
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
-from packager.errors import CachedFileChanged, PackagerError
-from packager.files.opening import FileUnreadable, SourceChanged, open_range
-from packager.ports import RemoteReader
+from packager.core.ports import RemoteReader
 
 __all__ = ["CHUNK", "BlobReader", "FileUnreadable", "SourceChanged"]
 

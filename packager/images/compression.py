@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any
 
 from artifact_cache.distribution import install_command
+from packager.core.errors import UsageError
 from packager.core.image import MEDIA_LAYER, Blob, Inline, RemoteRange, Segment
 from packager.core.units import MIB
-from packager.errors import UsageError
 from packager.images.blobs import BlobReader
 
 MEDIA_COMPRESSED = MEDIA_LAYER + "+zstd"

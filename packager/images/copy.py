@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import get_args
 
+from packager.core.errors import UsageError
 from packager.core.image import (
     Attached,
     BaseImage,
@@ -16,7 +17,6 @@ from packager.core.image import (
     Written,
 )
 from packager.core.record import Transfer
-from packager.errors import UsageError
 from packager.images.opened import OpenImage, Warn
 from packager.images.stored import StoredImage, StoredLayer
 from packager.images.views import OWN_LAYERS

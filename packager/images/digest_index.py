@@ -28,10 +28,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from packager.core.files.opening import is_same_file
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.core.remote.addresses import content_of
 from packager.core.values import dataclass
-from packager.files.opening import is_same_file
-from packager.remote.addresses import content_of
 
 RACY_NS = 2_000_000_000
 _Result = TypeVar("_Result")

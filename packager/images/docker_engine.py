@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from artifact_cache.distribution import install_command
-from packager.errors import Unavailable
+from packager.core.errors import Unavailable
 from packager.images.registry.origins import is_loopback
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from packager.core.errors import UsageError
 from packager.core.image import Inline, Layer, LayerRole
 from packager.core.model import ModelFile
 from packager.core.serving import RenderedFile
 from packager.core.units import MIB, decimal
-from packager.errors import UsageError
 from packager.images.balance import balanced_runs, runs_within
 from packager.images.remote_layers import ROLE, content_digest
 from packager.images.reshard import SPLIT_OVER

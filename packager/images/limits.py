@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from packager.core.findings import Finding
 from packager.core.image import Descriptor, ImageSpec, Layer
 from packager.core.registry import RegistryTraits
 from packager.core.units import MIB, decimal
-from packager.findings import Finding
 
 SURE_MANIFEST = 4 * MIB  # what the distribution specification asks every registry to take
 ASSUMED_BYTES_S = 12.5e6  # a link of 100 Mbit/s, which all uploads share

@@ -14,6 +14,7 @@ from typing import Any
 
 from packager.core import documents
 from packager.core.documents import NotStrict, shorten
+from packager.core.errors import ProtocolFailed, UsageError
 from packager.core.image import (
     MEDIA_CONFIG,
     MEDIA_EROFS,
@@ -31,7 +32,6 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.core.values import dataclass
-from packager.errors import ProtocolFailed, UsageError
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packager.core.image import Blob, FileRange, Layer, RemoteRange
-from packager.remote.addresses import is_in_order
+from packager.core.remote.addresses import is_in_order
 
 
 def sending_order(layers: Sequence[Layer]) -> list[int]:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from packager.core.reports.text import table_lines, wrapped
 from packager.core.text import joined
 from packager.core.units import decimal
 from packager.images.pull_hints import PulledLayer, PullHints, packed_of
 from packager.images.stored import StoredImage
-from packager.reports.text import table_lines, wrapped
 
 _FINEST_S = 600  # from there on minutes
 

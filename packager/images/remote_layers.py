@@ -16,10 +16,10 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
+from packager.core.errors import PackagerError
 from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, Blob, FileRange, Inline, Layer
 from packager.core.model import ModelFile
 from packager.core.values import dataclass
-from packager.errors import PackagerError
 from packager.images.claims import ClaimDocument, ClaimKey, judge
 from packager.images.oci import canonical_json, parse_descriptor, parse_object, sha256
 from packager.images.rootfs.placement import AS_NAMED, Placement

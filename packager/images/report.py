@@ -9,12 +9,12 @@ from typing import Any
 
 from packager.core.image import Written
 from packager.core.record import Transfer
+from packager.core.reports.text import table_lines
 from packager.core.text import escape, joined
 from packager.core.units import decimal
 from packager.images.compare import ImageComparison, SettingChange, State
-from packager.images.slim.label import LABEL, slim_words
+from packager.images.slim_label import LABEL, slim_words
 from packager.images.stored import LABELS, RECORD, StoredImage, StoredLayer
-from packager.reports.text import table_lines
 
 _STATES: dict[State, str] = {"shared": "has it", "moved": "has the bytes", "new": "pulls it"}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from packager.errors import UsageError
+from packager.core.errors import UsageError
 from packager.images.stored import StoredImage, StoredLayer
 
 LayerChoice = Literal["all", "own", "weights"]

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from packager.core.errors import UsageError
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
 from packager.core.values import dataclass
-from packager.errors import UsageError
 
 TAR_FORMAT = 1
 BLOCK = 512

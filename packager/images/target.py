@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from artifact_cache.buckets import why_no_bucket
+from packager.core.errors import UsageError
 from packager.core.references import (
     BucketPlace,
     ImageTarget,
@@ -19,7 +20,6 @@ from packager.core.references import (
     RegistryTarget,
     parse_bucket_place,
 )
-from packager.errors import UsageError
 from packager.images.registry.reference import parse_reference
 
 LAYOUT, REGISTRY, ENGINE = "oci", "registry", "docker"

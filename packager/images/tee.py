@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from packager.core.errors import NotReproduced, Unavailable
 from packager.core.events import (
     EventSink,
     ImageEvent,
@@ -32,19 +33,7 @@ from packager.core.events import (
     working,
 )
 from packager.core.image import Blob, ImageSpec, Layer, SealedImage, Written
-from packager.core.units import counted
-from packager.errors import NotReproduced, Unavailable
-from packager.images.blobs import BlobReader
-from packager.images.claims import make_claims
-from packager.images.compression import ZstdCompressor
-from packager.images.digest_index import DigestIndex, fingerprint_of
-from packager.images.forms import form_for, named_digest, seal_forms, tree_manifest
-from packager.images.known import KnownLayers, compression_of, with_digests
-from packager.images.order import chains, is_cached, is_local, sending_order
-from packager.images.turns import Turn
-from packager.images.twins import TwinStream, check_digest, open_both, with_twin_digest
-from packager.images.writers import BrokenOff, commit, commit_each, feed
-from packager.ports import (
+from packager.core.ports import (
     BlobWriter,
     ImageSink,
     Interruptible,
@@ -54,6 +43,17 @@ from packager.ports import (
     Prefilled,
     WritesTree,
 )
+from packager.core.units import counted
+from packager.images.blobs import BlobReader
+from packager.images.claims import make_claims
+from packager.images.companion_blobs import TwinStream, check_digest, open_both, with_twin_digest
+from packager.images.compression import ZstdCompressor
+from packager.images.digest_index import DigestIndex, fingerprint_of
+from packager.images.known_layers import KnownLayers, compression_of, with_digests
+from packager.images.order import chains, is_cached, is_local, sending_order
+from packager.images.read_slots import Turn
+from packager.images.variants import form_for, named_digest, seal_forms, tree_manifest
+from packager.images.writers import BrokenOff, commit, commit_each, feed
 
 WORKERS = 4  # layers that are read at once; as many more may be being stored
 ATTEMPTS = 4

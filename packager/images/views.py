@@ -26,9 +26,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from packager.core.errors import UsageError
 from packager.core.image import MEDIA_CONFIG, MEDIA_LAYER, MEDIA_MANIFEST, Blob, Descriptor, Inline
 from packager.core.serving import MODEL_DIR
-from packager.errors import UsageError
 from packager.images.oci import (
     DOCKER_CONFIG,
     DOCKER_LAYERS,

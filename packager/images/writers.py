@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from packager.core.errors import Unavailable
 from packager.core.image import MEDIA_EROFS, MEDIA_FILE, Layer
-from packager.errors import Unavailable
-from packager.ports import BlobWriter, ImageSink, KeepsIndex, WritesTree
+from packager.core.ports import BlobWriter, ImageSink, KeepsIndex, WritesTree
 
 
 class BrokenOff(Unavailable):

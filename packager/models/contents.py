@@ -10,11 +10,11 @@ from typing import Any, BinaryIO
 
 from packager.catalog.served_architectures import GENERATIVE, is_listed, kind_of, reads_type
 from packager.core.documents import NotStrict, parse_object, shorten
+from packager.core.errors import NotFound
+from packager.core.files.opening import FileUnreadable
 from packager.core.model import TensorInfo
 from packager.core.units import counted
 from packager.core.values import dataclass
-from packager.errors import NotFound
-from packager.files.opening import FileUnreadable
 from packager.images.oci import shorten_list
 from packager.models import mistral_format
 from packager.models.pickle_machine import runs_code

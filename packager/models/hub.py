@@ -21,9 +21,12 @@ from urllib.parse import quote
 
 from packager.catalog.models import similar_model
 from packager.core.documents import NotStrict, field, shorten
+from packager.core.errors import Unavailable, UsageError
 from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.core.references import ModelReference
-from packager.errors import Unavailable, UsageError
+from packager.core.remote.addresses import HubAddress
+from packager.core.remote.hub_failures import Asked, explained, not_in_cache
+from packager.core.remote.hub_session import NotAHub, downloading, get_object, limit_answers
 from packager.images.oci import LARGEST_BLOB
 from packager.models.hub_cache import RepositoryCache, is_commit
 from packager.models.hub_headers import HubHeaders
@@ -33,9 +36,6 @@ from packager.models.proof import WrongBytes, check_bytes
 from packager.models.reference import hub_of
 from packager.models.rules import ListedFile
 from packager.models.walk import Found, link_roots, resolve_link
-from packager.remote.addresses import HubAddress
-from packager.remote.hub_failures import Asked, explained, not_in_cache
-from packager.remote.hub_session import NotAHub, downloading, get_object, limit_answers
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
-from packager.files.atomic import read_regular
+from packager.core.files.atomic import read_regular
 from packager.models.rules import ListedFile
 from packager.models.walk import walk
 

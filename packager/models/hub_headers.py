@@ -6,16 +6,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from packager.core.errors import ProtocolFailed, Unavailable
 from packager.core.image import RemoteRange
 from packager.core.model import TensorInfo
-from packager.errors import ProtocolFailed, Unavailable
+from packager.core.remote.addresses import HubAddress
+from packager.core.remote.hub_session import ANSWER_S, refuse_compressed
 from packager.models.contents import read_shard, readable
 from packager.models.hub_cache import RepositoryCache
 from packager.models.remote_headers import read_headers, read_remote_shard
 from packager.models.rules import ListedFile
 from packager.models.walk import link_roots, resolve_link
-from packager.remote.addresses import HubAddress
-from packager.remote.hub_session import ANSWER_S, refuse_compressed
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from packager.core.errors import NotFound, UsageError
 from packager.core.model import ModelFiles, ModelRef
 from packager.core.references import DirectoryReference, ModelReference
-from packager.errors import NotFound, UsageError
 from packager.models.load import load_model
 from packager.models.naming import name_of_directory
-from packager.models.near import similar_directory, with_slashes
 from packager.models.reference import directory_of, is_hub_id
 from packager.models.refusals import Incomplete, Unreadable
 from packager.models.rules import ListedFile
+from packager.models.suggestions import similar_directory, with_slashes
 from packager.models.walk import Found, walk
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.documents import shorten
+from packager.core.errors import NotFound, UsageError
+from packager.core.files.atomic import user_dir
+from packager.core.files.user_files import read_table
 from packager.core.references import parse_bucket_place
 from packager.core.values import dataclass
-from packager.errors import NotFound, UsageError
-from packager.files.atomic import user_dir
-from packager.files.user_files import read_table
 
 OPTION = "--jumpstart"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")

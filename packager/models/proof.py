@@ -6,8 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from packager.errors import ModelRefused
-from packager.files.opening import SourceChanged, is_same_file
+from packager.core.errors import ModelRefused
+from packager.core.files.opening import SourceChanged, is_same_file
 from packager.models.rules import ListedFile
 from packager.models.walk import Found
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from artifact_cache.buckets import why_no_bucket
 from packager.catalog.models import find_model, similar_model
+from packager.core.errors import UsageError
 from packager.core.references import (
     BucketReference,
     DirectoryReference,
@@ -21,8 +22,7 @@ from packager.core.references import (
     parse_bucket_place,
 )
 from packager.core.suggestions import nearest
-from packager.errors import UsageError
-from packager.models.near import hub_id_of_page, is_below_directory, similar_directory
+from packager.models.suggestions import hub_id_of_page, is_below_directory, similar_directory
 
 # A revision is whatever git calls a branch or a tag (git-check-ref-format), in ASCII.
 _HUB_ID = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from packager.core.documents import shorten
-from packager.errors import ModelRefused
+from packager.core.errors import ModelRefused
 
 
 class UnsafeName(ModelRefused):

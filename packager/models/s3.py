@@ -14,19 +14,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from artifact_cache.buckets import bucket_name
+from packager.core.errors import ModelRefused, NotFound
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
 from packager.core.references import BucketReference, ModelReference
-from packager.errors import ModelRefused, NotFound
+from packager.core.remote.addresses import S3Address
+from packager.core.remote.s3 import S3Reader, s3_client
+from packager.core.remote.s3_listing import list_bucket, whole_object
 from packager.models.load import load_model
 from packager.models.naming import name_of_prefix
 from packager.models.reference import bucket_of
 from packager.models.remote_headers import read_headers, read_remote_shard
 from packager.models.rules import ListedFile
 from packager.models.walk import MAX_FILES, Found, plain_file
-from packager.remote.addresses import S3Address
-from packager.remote.s3 import S3Reader, s3_client
-from packager.remote.s3_listing import list_bucket, whole_object
 
 
 class S3Source:

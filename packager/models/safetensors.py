@@ -20,9 +20,9 @@ from operator import itemgetter
 from typing import Any, BinaryIO
 
 from packager.core.documents import NotStrict, parse_first, shorten
+from packager.core.errors import ModelRefused
 from packager.core.image import Blob, FileRange, RemoteRange
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
-from packager.errors import ModelRefused
 
 MAX_HEADER_BYTES = 100_000_000  # upstream's MAX_HEADER_SIZE
 MAX_TENSORS = 500_000  # in one file; the largest released checkpoints hold under 200 000 in all

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from packager.core.files.opening import open_range
 from packager.core.image import Blob, FileRange, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, TensorInfo, WeightsHeader
-from packager.files.opening import open_range
 
 MAX_BYTES = 32 * 1024 * 1024  # above, a part of each tensor is read
 MAX_REMOTE_RANGES = 256  # each is a request

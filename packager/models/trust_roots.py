@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from packager.core.documents import shorten
-from packager.errors import NotFound, UsageError
+from packager.core.errors import NotFound, UsageError
 
 _OF_THE_SYSTEM = ("/boot", "/dev", "/etc", "/proc", "/run", "/sys")
 _NARROWER = "name the directory of the files alone, such as the `blobs` of a download's cache"

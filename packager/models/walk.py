@@ -9,9 +9,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from packager.core.errors import ModelRefused
+from packager.core.files.opening import Identity, identity_of, open_checked
 from packager.core.values import dataclass
-from packager.errors import ModelRefused
-from packager.files.opening import Identity, identity_of, open_checked
 from packager.models.paths import check_path
 from packager.models.refusals import LinkLeadsOut, NotAFile, Unreadable, UnsafeLink
 from packager.models.rules import CONFIG, why_left_out

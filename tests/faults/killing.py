@@ -20,14 +20,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import packager.build.records
-import packager.cli.build
-import packager.cli.mount
-import packager.cli.node_cache
-import packager.images.layout.sink
-import packager.images.registry.sink
-import packager.models.local
-import packager.wiring  # noqa: F401 - imported here so that no run has to
 from packager.cli import app
 from tests.conftest import need
 from tests.faults.counters import tried

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packager.core.errors import PackagerError
 from packager.core.image import BaseImage, ImageSpec, Platform, RuntimeConfig
-from packager.errors import PackagerError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.oci import scratch

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import OutputFailed
 from packager.core.image import Blob, ImageSpec
-from packager.errors import OutputFailed
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.digest_index import DigestIndex
 from packager.images.tee import write_image

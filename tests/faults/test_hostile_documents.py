@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from packager.addons.contrib.foreign_caches.stated import own_words, read_document
 from packager.cli import app
-from packager.contrib.foreign_caches.stated import own_words, read_document
+from packager.core.errors import PackagerError
 from packager.core.trees import Stated
-from packager.errors import PackagerError
 from tests.support.cases import cases_of, content_of, read_tables
 from tests.support.commandline import TINY
 

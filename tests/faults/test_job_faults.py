@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import OutputFailed, PackagerError
-from packager.jobs.errors import JobStoreBroken
-from packager.jobs.runner import ASK_S
-from packager.jobs.scheduler import Scheduler
-from packager.jobs.store import JobStore
-from packager.jobs.values import JobQuery, Limits
+from packager.addons.server.jobs.errors import JobStoreBroken
+from packager.addons.server.jobs.runner import ASK_S
+from packager.addons.server.jobs.scheduler import Scheduler
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.jobs.values import JobQuery, Limits
+from packager.core.errors import OutputFailed, PackagerError
 from tests.faults.counters import never
 from tests.support.job_values import new_job, stage
 from tests.support.places import ROOT
@@ -149,7 +149,7 @@ with open(path, "r+b") as file:
 _CLAIM = """
 import json, sys
 from pathlib import Path
-from packager.jobs.store import JobStore
+from packager.addons.server.jobs.store import JobStore
 store = JobStore(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -203,8 +203,8 @@ def test_a_process_that_comes_and_goes_takes_away_no_change_of_another(store: Jo
 _LIST = """
 import sys
 from pathlib import Path
-from packager.jobs.store import JobStore
-from packager.jobs.values import JobQuery
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.jobs.values import JobQuery
 store = JobStore(Path(sys.argv[1]))
 print(*(job.name for job in store.list(JobQuery(descending=False)).jobs))
 """

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
-from packager.jobs.store import JobStore
-from packager.jobs.values import ENDED, Job, NewJob, Stage
+from packager.addons.server.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.jobs.values import ENDED, Job, NewJob, Stage
 from tests.faults.counters import never, tried
 from tests.faults.killing import Machine, layout_image
 from tests.faults.scale import LONG

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from packager.images.mounts.table import read_mounts
-from packager.images.node_cache.entry_check import find_entry, verify_entry
+from packager.addons.nodes.mounts.table import read_mounts
+from packager.addons.nodes.node_cache.entry_check import find_entry, verify_entry
 from tests.faults.counters import never
 from tests.faults.killing import Machine
 from tests.faults.scale import LONG

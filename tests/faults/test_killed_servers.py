@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
-from packager.jobs.store import JobStore
-from tests.integration.serve.test_server_process import address, client, serving
+from packager.addons.server.jobs.store import JobStore
+from tests.integration.addons.server.test_server_process import address, client, serving
 from tests.support.api_server import optimization_body
 from tests.support.job_values import new_job, stage
 from tests.support.raw_requests import post

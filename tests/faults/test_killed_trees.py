@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import OutputFailed
 from packager.core.tree_manifest import read_manifest
-from packager.errors import OutputFailed
 from tests.faults.counters import never
 from tests.faults.killing import Machine
 from tests.faults.scale import LONG

@@ -8,15 +8,15 @@ from typing import Any
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
+from packager.cli.plugins.tables import FAMILIES
 from packager.core.facts import Facts
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.ports import ContainerFamily
 from packager.core.request import BuildRequest
-from packager.drafts.request import parse_draft
-from packager.planning.planner import make_plan
-from packager.plugins.tables import FAMILIES
-from packager.ports import ContainerFamily
+from packager.optimize.drafts.request import parse_draft
+from packager.pipeline.planning.planner import make_plan
 from tests.golden.models import MODELS, WRITTEN
 from tests.support.headers import LOCAL_CPU
 from tests.support.heads import values_of

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from packager.cli.plugins.tables import FAMILIES
 from packager.core.artifact import Artifacts
+from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
+from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.recipe import Recipe
 from packager.core.serving import ServingConfig
 from packager.core.units import gib
-from packager.errors import PlanRejected
-from packager.findings import Finding, errors_in
-from packager.planning.health import health_check
-from packager.planning.recipe import make_recipe
-from packager.plugins.tables import FAMILIES
+from packager.pipeline.planning.health import health_check
+from packager.pipeline.planning.recipe import make_recipe
 from tests.golden.cases import CASES, Case, family_of
 from tests.support.zoo import medusa
 

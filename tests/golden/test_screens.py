@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from packager.cache.report import list_text
 from packager.cli import app
 from packager.cli.terminal import columns_of, print_report
 from packager.core.cached import EntrySummary
+from packager.core.reports.cells import cell_width
+from packager.core.reports.text import page_of
 from packager.images.report import inspect_text
-from packager.reports.cells import cell_width
-from packager.reports.text import page_of
+from packager.optimize.cache.report import list_text
 from tests.support.places import ROOT
 from tests.support.screens import Screen
 from tests.support.stored_images import image

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from packager.build.rank import rank_instances
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import Settings
 from packager.core.request import BuildRequest
-from packager.performance.ranking import RankedInstance
-from packager.wiring.builds import services_for
-from packager.wiring.settings import Settings
+from packager.estimate.performance.ranking import RankedInstance
+from packager.pipeline.rank import rank_instances
 from tests.golden.models import LLAMA_70B
 
 FOUR_BITS, SIXTEEN_BITS = "ml.g5.12xlarge", "ml.p4d.24xlarge"

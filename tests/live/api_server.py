@@ -169,7 +169,7 @@ def remove_containers() -> None:
     """Remove whatever endpoints have left in the Engine."""
     import docker
 
-    from packager.serve.endpoints.containers import SERVER_LABEL
+    from packager.addons.server.endpoints.containers import SERVER_LABEL
 
     for container in docker.from_env().containers.list(all=True, filters={"label": SERVER_LABEL}):
         container.remove(force=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from packager.cli.plugins.contexts import SourceContext
+from packager.cli.plugins.tables import SOURCES
 from packager.core.model import ModelFiles
 from packager.models.reference import parse_model_reference
-from packager.plugins.contexts import SourceContext
-from packager.plugins.tables import SOURCES
 from tests.live.processors import caps
 from tests.live.tool_programs import TOOLS
 from tests.support.places import ROOT

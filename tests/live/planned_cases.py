@@ -13,8 +13,8 @@ from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
-from packager.planning.planner import make_plan
-from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.pipeline.planning.planner import make_plan
 from tests.support.headers import facts_of
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from packager.share import share_dir
-from packager.steps.protocol import BASE_ENV
-from packager.wiring.settings import Settings
-from packager.wiring.techniques import environments_for
+from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.techniques import environments_for
+from packager.core.share import share_dir
+from packager.optimize.steps.protocol import BASE_ENV
 from tests.live.processors import AVX2, caps
 
 SERVER = Path(__file__).with_name("preloaded.py")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.checkpoints.gate import inspect_quantized, quantized_scales
 from packager.core.model import ModelFiles, TensorInfo
 from packager.images.blobs import BlobReader
+from packager.models.checkpoints.gate import inspect_quantized, quantized_scales
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header

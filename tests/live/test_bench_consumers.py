@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from packager.bench.export import aws_files, load_files
-from packager.bench.metrics import load_figures
-from packager.bench.request_metrics import LIMITED
-from packager.bench.search import Breach, Found, Point, Trial
-from packager.bench.search_history import history_document
+from packager.addons.bench.export import aws_files, load_files
+from packager.addons.bench.load.values import Chunk, Level, LoadResult, LoadRun
+from packager.addons.bench.metrics import load_figures
+from packager.addons.bench.request_metrics import LIMITED
+from packager.addons.bench.search import Breach, Found, Point, Trial
+from packager.addons.bench.search_history import history_document
 from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Boundary, Limits
 from packager.core.bench_setup import BenchSetup
-from packager.load.values import Chunk, Level, LoadResult, LoadRun
 from tests.live.tool_programs import documents_in, printed_by
 from tests.support.cases import read_tables
 from tests.support.doubles.s3 import Bucket, bucket_server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.bench.report_html import bench_html
+from packager.addons.bench.report_html import bench_html
 from tests.support.bench_reports import REPORTS
 from tests.support.browser import Browser, written_once
 

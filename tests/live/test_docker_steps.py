@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import NotFound, StepFailed
 from packager.core.events import ignore
 from packager.core.recipe import Estimate
-from packager.errors import NotFound, StepFailed
 from packager.images.blobs import BlobReader
-from packager.steps.docker import DockerExecutor
-from packager.steps.failures import StepBroken, StepOutOfMemory, StepTimedOut
+from packager.optimize.steps.docker import DockerExecutor
+from packager.optimize.steps.failures import StepBroken, StepOutOfMemory, StepTimedOut
 from tests.live.tiny_images import PYTHON
 from tests.live.waiting import wait_until
 from tests.support.commandline import TINY

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from packager.architectures.profile import make_profile
-from packager.drafts.eagle import check_eagle, read_eagle
+from packager.models.architectures.profile import make_profile
+from packager.optimize.drafts.eagle import check_eagle, read_eagle
 from tests.live.checkpoints import read_tensors, rename_tensors
 from tests.live.head_training import (
     Training,

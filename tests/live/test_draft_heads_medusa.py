@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from packager.architectures.profile import make_profile
-from packager.drafts.medusa import check_medusa, read_medusa
+from packager.models.architectures.profile import make_profile
+from packager.optimize.drafts.medusa import check_medusa, read_medusa
 from tests.live.checkpoints import rename_tensors, without_tensor
 from tests.live.head_training import (
     Training,

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from packager.addons.bench.load.run import run_load
+from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest
+from packager.cli.serving.openai import Server
 from packager.core.probes import probe_request
 from packager.core.samples import Message, Sample
 from packager.core.speculation import NUMERIC_NOISE
-from packager.load.run import run_load
-from packager.load.values import Level, LoadPlan, LoadRequest
-from packager.serving.openai import Server
 from tests.live.building import build, ran, told
 from tests.live.processors import cap_words, caps, need_kernel
 from tests.live.servers import SMALL_MODEL, ask, served, small_model_words

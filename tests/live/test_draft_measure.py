@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from packager.cli.serving.containers import find_image
 from packager.engines.without_draft import Changes, without_draft
 from packager.images.docker_engine import connect_engine
-from packager.serving.containers import find_image
 from tests.live.building import build, told
 from tests.live.processors import cap_words
 from tests.live.servers import small_model_words

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, WaiterError
 
-from packager.serve.endpoints.containers import OWNER_LABEL
+from packager.addons.server.endpoints.containers import OWNER_LABEL
 from tests.live.api_server import ApiServer, api_server
 from tests.live.tiny_images import commit_files
 from tests.live.waiting import wait_until

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from packager.architectures.profile import make_profile
-from packager.sizing.kv_cache import find_groups, make_layout
+from packager.estimate.sizing.kv_cache import find_groups, make_layout
+from packager.models.architectures.profile import make_profile
 from tests.support.cases import read_tables
 from tests.support.places import ROOT
 from tests.support.shapes import plain
 from tests.support.vllm_packages import python_3_11, unpacked_base
-from tests.unit.sizing.test_kv_cache import PAGING
+from tests.unit.estimate.sizing.test_kv_cache import PAGING
 
 BLOCK = 32  # tokens: vLLM counts one block more of a window that a request does not fill
 LENGTHS = [(8192, 8192), (131_072, 2048)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from packager.sizing.quantizable import read_table
+from packager.estimate.sizing.quantizable import read_table
 from tests.live.tool_programs import documents_in, run_program
 from tests.support.commandline import TINY
 

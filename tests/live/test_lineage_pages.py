@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.lineage.index import LineageIndex
-from packager.lineage.page import lineage_html
-from packager.lineage.records import record_fragment
+from packager.images.lineage.index import LineageIndex
+from packager.images.lineage.page import lineage_html
+from packager.images.lineage.records import record_fragment
 from tests.support.browser import Browser
 from tests.support.lineage_records import KEY, record
 

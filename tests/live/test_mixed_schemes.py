@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from packager.catalog.engine_layers import find_layers
-from packager.checkpoints.gate import inspect_quantized
 from packager.core.model import ModelFiles
+from packager.models.checkpoints.gate import inspect_quantized
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from tests.live.planned_cases import planned_parameters

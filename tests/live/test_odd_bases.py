@@ -13,11 +13,12 @@ from typing import Any
 
 import docker
 
+from packager.cli.plugins.tables import SINKS
 from packager.core.artifact import Artifacts
+from packager.core.findings import errors_in
 from packager.core.image import BaseImage, ImageSpec, Platform
 from packager.core.model import ModelFile
 from packager.core.serving import RenderedFile, ServingConfig
-from packager.findings import errors_in
 from packager.images.assemble import assemble_image, place_image
 from packager.images.blobs import BlobReader
 from packager.images.daemon.sink import DockerSink
@@ -26,7 +27,6 @@ from packager.images.rootfs.placement import AS_NAMED, Placed
 from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.tree import ImageFiles
 from packager.images.target import parse_layout_target, parse_target
-from packager.plugins.tables import SINKS
 from tests.live.image_tools import unpacked
 from tests.support import tars
 from tests.support.cases import Case, cases_of

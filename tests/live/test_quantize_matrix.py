@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from packager.errors import PlanRejected
-from packager.findings import errors_in
-from packager.sizing.quantizable import find_support, read_table
+from packager.core.errors import PlanRejected
+from packager.core.findings import errors_in
+from packager.estimate.sizing.quantizable import find_support, read_table
 from tests.live.planned_cases import planned_parameters
 from tests.live.tool_programs import documents_in, run_program
 

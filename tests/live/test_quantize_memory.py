@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from benchmarks.bf16_model import bf16_like
-from packager.build import pipeline
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import Settings
 from packager.core.recipe import Step
 from packager.core.request import BuildRequest
-from packager.wiring.builds import services_for
-from packager.wiring.settings import Settings
+from packager.pipeline import pipeline
 from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 from tests.support.doubles.models import llama_tensors

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packager.bench.workload_spec import BadWorkloadSpec, read_workload_spec
+from packager.addons.bench.workload_spec import BadWorkloadSpec, read_workload_spec
 from tests.live.tool_programs import documents_in, printed_by
 from tests.support.cases import read_tables
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from packager.cli.wiring.opinions import opinion_executor
+from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.techniques import environments_for
 from packager.core.image import Inline
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
+from packager.core.ports import Executor
 from packager.core.workload import WORKLOADS
-from packager.performance.ask_opinion import second_opinion
-from packager.performance.opinion import Opinion
-from packager.ports import Executor
-from packager.steps.workspace import Workspace
-from packager.wiring.opinions import opinion_executor
-from packager.wiring.settings import Settings
-from packager.wiring.techniques import environments_for
+from packager.estimate.performance.ask_opinion import second_opinion
+from packager.estimate.performance.opinion import Opinion
+from packager.optimize.steps.workspace import Workspace
 from tests.conftest import unavailable
 from tests.support import zoo
 from tests.support.cases import cases_of

@@ -31,11 +31,11 @@ from typing import Any
 import pytest
 
 from packager.catalog.compatibility import find_rule, rules
+from packager.core.errors import PlanRejected
+from packager.core.findings import errors_in
 from packager.engines.vllm.family import VllmFamily
-from packager.errors import PlanRejected
-from packager.findings import errors_in
-from packager.planning.planner import make_plan
-from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.pipeline.planning.planner import make_plan
 from tests.live.planned_cases import planned_facts, planned_parameters
 from tests.live.processors import caps, has_kernel
 from tests.live.tool_programs import documents_in, run_program

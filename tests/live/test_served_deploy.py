@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.build.records import load_record, put_bench
+from packager.pipeline.records import load_record, put_bench
 from tests.conftest import need
 from tests.live.api_server import api_server
 from tests.support.bench_reports import REPORTS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.serve.services import ServeServices
+from packager.addons.server.services import ServeServices
 from tests.support.browser import Browser
 from tests.support.cases import read_tables
 from tests.support.made_up_jobs import MadeUpJobs, fifty_jobs, new_job

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.techniques import environments_for
 from packager.models.safetensors import read_header
-from packager.wiring.settings import Settings
-from packager.wiring.techniques import environments_for
 from tests.live.head_training import Training, during, spoil
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, packager_in

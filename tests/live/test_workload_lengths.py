@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import urllib3
 
+from packager.addons.bench.load.server_counts import ServerCounter, count_by_tokenize
+from packager.addons.bench.load.spec import EndpointKind, RequestSpec, settle
+from packager.addons.bench.load.tokenizer import TokenCounter, open_tokenizer
+from packager.addons.bench.load.values import LoadRequest
+from packager.addons.bench.load.workloads import CountPrompt, make_requests, open_source
 from packager.core.workload import WORKLOADS
-from packager.load.server_counts import ServerCounter, count_by_tokenize
-from packager.load.spec import EndpointKind, RequestSpec, settle
-from packager.load.tokenizer import TokenCounter, open_tokenizer
-from packager.load.values import LoadRequest
-from packager.load.workloads import CountPrompt, make_requests, open_source
 from tests.support.commandline import TINY
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from packager.share import share_dir
+from packager.core.share import share_dir
 
 TOOLS = share_dir("containers") / "tools"
 

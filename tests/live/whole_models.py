@@ -25,7 +25,7 @@ from collected import Collected  # noqa: E402
 from packager_worker import Spec, WorkerFailed  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from packager.sizing.quantizable import find_support  # noqa: E402
+from packager.estimate.sizing.quantizable import find_support  # noqa: E402
 
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/whole_models.toml").read_text())
 METHODS: dict[str, dict[str, Any]] = CORPUS["methods"]

@@ -12,7 +12,7 @@ from typing import Any
 import botocore.session
 from botocore.validate import ParamValidator
 
-from packager.jobs.values import Job, JobStatus, NewJob
+from packager.addons.server.jobs.values import Job, JobStatus, NewJob
 from tests.support.sagemaker_bodies import STATED
 
 CREATED = datetime(2026, 11, 23, 10, 0, 0, 123456, tzinfo=UTC)

@@ -16,18 +16,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from packager.errors import Unavailable
-from packager.jobs.store import JobStore
-from packager.sagemaker.settings import JobSettings
-from packager.serve.application import BODY_S, IDLE_S, Guard, Journal, make_application
-from packager.serve.endpoints.containers import Containers
-from packager.serve.endpoints.lifecycle import Endpoints
-from packager.serve.hosts import Listen
-from packager.serve.resources import ResourceStore
-from packager.serve.seen import SeenSignatures
-from packager.serve.server import UNREAD_S, run_server
-from packager.serve.services import ServeServices
-from packager.serve.sigv4 import AccessKey, Verifier
+from packager.addons.server.application import BODY_S, IDLE_S, Guard, Journal, make_application
+from packager.addons.server.endpoints.containers import Containers
+from packager.addons.server.endpoints.lifecycle import Endpoints
+from packager.addons.server.hosts import Listen
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.resources import ResourceStore
+from packager.addons.server.sagemaker.settings import JobSettings
+from packager.addons.server.server import UNREAD_S, run_server
+from packager.addons.server.services import ServeServices
+from packager.addons.server.sigv4 import AccessKey, Verifier
+from packager.addons.server.used_signatures import SeenSignatures
+from packager.core.errors import Unavailable
 from tests.support.sagemaker_bodies import STATED
 from tests.support.serve_services import make_captures
 

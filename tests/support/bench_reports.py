@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from packager.bench.compare import compare
-from packager.bench.pareto import pareto
+from packager.addons.bench.compare import compare
+from packager.addons.bench.pareto import pareto
 from packager.core.bench import (
     BenchLoad,
     BenchReport,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from artifact_cache.key import KeyDocument
-from packager.keys import documents
+from packager.optimize.keys import documents
 from tests.support.places import DATA
 
 A = "a" * 64

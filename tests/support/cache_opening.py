@@ -7,7 +7,7 @@ from pathlib import Path
 
 from artifact_cache import cache, opening
 from artifact_cache.stores import local
-from packager.keys.policy import KIND_POLICY
+from packager.optimize.keys.policy import KIND_POLICY
 
 open_local = partial(cache.open_local, kinds=KIND_POLICY)
 open_cache = partial(opening.open_cache, kinds=KIND_POLICY)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from packager.check.reading import read_document
-from packager.check.targets import parse_target
-from packager.check.values import Kind, Report
-from packager.check.verdicts import judge
+from packager.addons.check.reading import read_document
+from packager.addons.check.targets import parse_target
+from packager.addons.check.values import Kind, Report
+from packager.addons.check.verdicts import judge
 from packager.engines.rules import NO_FACTS, Facts
 
 Check = Callable[..., Report]

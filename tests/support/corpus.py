@@ -14,10 +14,10 @@ from functools import cache
 from typing import Any
 
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.instance import Instance, gpu_formats
 from packager.core.plan import Plan
 from packager.core.units import GIB
-from packager.findings import Finding
 from tests.golden.cases import family_of
 from tests.support.engine_plans import (
     CONTAINERS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.steps.tools.environments import Environments
+from packager.optimize.steps.tools.environments import Environments
 from tests.support.tool_steps import environments
 
 

@@ -27,9 +27,12 @@ from typing import Any
 
 import javaproperties
 
+from packager.cli.plugins.tables import FAMILIES
 from packager.core.artifact import Artifacts
+from packager.core.findings import Finding
 from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
+from packager.core.ports import ContainerFamily
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
 from packager.engines.lmi.check import check_settings
@@ -38,9 +41,6 @@ from packager.engines.schema import find_schema
 from packager.engines.sglang.check import check_options as check_sglang
 from packager.engines.tgi.check import check_settings as check_tgi
 from packager.engines.vllm.check import check_options as check_vllm
-from packager.findings import Finding
-from packager.plugins.tables import FAMILIES
-from packager.ports import ContainerFamily
 from tests.support.engine_plans import DRAFTS, PROFILES, QUANTIZATIONS, plan_for
 from tests.support.places import ROOT
 

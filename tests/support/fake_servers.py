@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from packager.errors import SmokeFailed
-from packager.serving.opening import MeasuredServer, OpenServer
+from packager.cli.serving.opening import MeasuredServer, OpenServer
+from packager.core.errors import SmokeFailed
 
 
 @dataclass

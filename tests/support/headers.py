@@ -15,8 +15,8 @@ from packager.core.model import ModelFiles, ModelRef, TensorInfo
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.units import GIB
-from packager.drafts.request import parse_draft
-from packager.planning.planner import make_plan
+from packager.optimize.drafts.request import parse_draft
+from packager.pipeline.planning.planner import make_plan
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.doubles.models import BYTES_PER_ELEMENT, llama_tensors
 from tests.support.layouts import config_of

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from packager.serve.application import Guard, Journal, make_application
-from packager.serve.endpoints import fleet, lifecycle
-from packager.serve.services import ServeServices
+from packager.addons.server.application import Guard, Journal, make_application
+from packager.addons.server.endpoints import fleet, lifecycle
+from packager.addons.server.services import ServeServices
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.loop_threads import LoopThread, listen
 from tests.support.serve_services import hosting_operations, make_services

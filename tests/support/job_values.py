@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from packager.jobs.values import NewJob, Stage
+from packager.addons.server.jobs.values import NewJob, Stage
 
 OUTSIDE = Path(__file__).parent / "outside" / "job_command"
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

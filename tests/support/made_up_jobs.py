@@ -8,15 +8,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from packager.jobs.errors import JobExists, JobMissing, JobRunning
-from packager.jobs.values import ENDED, Job, JobPage, JobQuery, JobStatus, NewJob, Stage
+from packager.addons.server.jobs.errors import JobExists, JobMissing, JobRunning
+from packager.addons.server.jobs.values import (
+    ENDED,
+    Job,
+    JobPage,
+    JobQuery,
+    JobStatus,
+    NewJob,
+    Stage,
+)
 
 BEGAN = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 STATUSES: tuple[JobStatus, ...] = ("completed", "running", "queued", "failed", "stopped")
 
 
 class MadeUpJobs:
-    """A store of jobs; `packager.serve.services.Jobs`."""
+    """A store of jobs; `packager.addons.server.services.Jobs`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

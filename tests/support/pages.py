@@ -8,22 +8,22 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from packager.build import pipeline
-from packager.build.choices import plan_choices, ranking_choices
-from packager.build.rank import menu, predict_plan, rank_instances
-from packager.build.report_html import plan_html, refused_html
-from packager.build.report_html_rank import ranking_html
-from packager.build.report_plan import PlanPage
-from packager.build.services import BuildServices
-from packager.build.trace import make_trace, name_of
+from packager.cli.wiring.builds import parse_model_reference, services_for
+from packager.cli.wiring.settings import Settings
+from packager.core.errors import PlanRejected
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest
-from packager.errors import PlanRejected
-from packager.performance.report_outlook import make_outlook
-from packager.wiring.builds import parse_model_reference, services_for
-from packager.wiring.settings import Settings
+from packager.estimate.performance.report_outlook import make_outlook
+from packager.pipeline import pipeline
+from packager.pipeline.choices import plan_choices, ranking_choices
+from packager.pipeline.rank import menu, predict_plan, rank_instances
+from packager.pipeline.report_html import plan_html, refused_html
+from packager.pipeline.report_html_rank import ranking_html
+from packager.pipeline.report_plan import PlanPage
+from packager.pipeline.services import BuildServices
+from packager.pipeline.trace import make_trace, name_of
 from tests.support import zoo
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
 from tests.support.layouts import config_of, headers_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packager.performance.predict import Point
+from packager.estimate.performance.predict import Point
 
 
 def point(concurrency: int, **figures: float) -> Point:

@@ -37,7 +37,7 @@ LARGEST = 1_000_000  # bytes of a request
 PACKAGES = (packager, artifact_cache)
 LIBRARIES = ("boto3", "botocore.session", "docker", "jinja2", "s3transfer.manager", "tarfile")
 # Read the environment when they are imported: that of the command, which is not ours.
-NOT_BEFORE = ("packager.doctor", "packager.cli.doctor")
+NOT_BEFORE = ("packager.cli.doctor", "packager.cli.commands.doctor")
 # Whose functions without arguments, where they are cached, read files that packager ships.
 TABLES = ("architectures", "catalog", "checkpoints", "engines", "keys", "performance", "sizing")
 

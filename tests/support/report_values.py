@@ -6,16 +6,16 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from packager.build.rank import predict_plan
 from packager.catalog.accelerators import accelerator_of
 from packager.core.plan import Plan
 from packager.core.quality import Comparison, Generations, QualityReport
 from packager.core.speculation import Load, SpeculationReport
-from packager.performance.choice import Objective
-from packager.performance.predict import WORKLOADS
-from packager.performance.presets import Candidate, Goal
-from packager.performance.ranking import RankedInstance, make_option
-from packager.performance.report_outlook import Outlook, make_outlook
+from packager.estimate.performance.choice import Objective
+from packager.estimate.performance.predict import WORKLOADS
+from packager.estimate.performance.presets import Candidate, Goal
+from packager.estimate.performance.ranking import RankedInstance, make_option
+from packager.estimate.performance.report_outlook import Outlook, make_outlook
+from packager.pipeline.rank import predict_plan
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.support.places import DATA
 

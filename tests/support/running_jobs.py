@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from packager.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
-from packager.jobs.scheduler import Scheduler
-from packager.jobs.store import JobStore
-from packager.jobs.values import ENDED, Job
+from packager.addons.server.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
+from packager.addons.server.jobs.scheduler import Scheduler
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.jobs.values import ENDED, Job
 
 PATIENCE_S = 60.0
 

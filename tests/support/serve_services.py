@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from packager.capture.redaction import redact_text
-from packager.sagemaker.settings import JobSettings
-from packager.serve.captures import Captures, put_file
-from packager.serve.endpoints.containers import Containers
-from packager.serve.endpoints.lifecycle import Endpoints
-from packager.serve.operations import endpoint_configs, endpoints, inference_components, models
-from packager.serve.resources import ResourceStore
-from packager.serve.services import Jobs, Operation, ServeServices
+from packager.addons.server.captures import Captures, put_file
+from packager.addons.server.endpoints.containers import Containers
+from packager.addons.server.endpoints.lifecycle import Endpoints
+from packager.addons.server.operations import (
+    endpoint_configs,
+    endpoints,
+    inference_components,
+    models,
+)
+from packager.addons.server.resources import ResourceStore
+from packager.addons.server.sagemaker.settings import JobSettings
+from packager.addons.server.services import Jobs, Operation, ServeServices
+from packager.core.capture.redaction import redact_text
 from tests.support.doubles.endpoint_containers import FakeContainers
 
 ROLE = "arn:aws:iam::000000000000:role/packager"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance
-from packager.performance.predict import ServedDraft, ServedModel, Setup
+from packager.estimate.performance.predict import ServedDraft, ServedModel, Setup
 
 QWEN3_32B = ServedModel(
     weight_bytes=65_524_246_528,

@@ -13,15 +13,15 @@ from urllib.parse import urlencode, urlsplit
 
 from aiohttp import web
 
-from packager.sagemaker.refusals import ResourceNotFound
-from packager.sagemaker.settings import JobSettings
-from packager.serve.endpoints.containers import Containers
-from packager.serve.endpoints.lifecycle import Endpoints
-from packager.serve.pages import mount_site
-from packager.serve.pages.commands import Commands
-from packager.serve.pages.site import Site
-from packager.serve.resources import ResourceStore
-from packager.serve.services import Jobs, ServeServices
+from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound
+from packager.addons.server.endpoints.containers import Containers
+from packager.addons.server.endpoints.lifecycle import Endpoints
+from packager.addons.server.pages import mount_site
+from packager.addons.server.pages.commands import Commands
+from packager.addons.server.pages.site import Site
+from packager.addons.server.resources import ResourceStore
+from packager.addons.server.sagemaker.settings import JobSettings
+from packager.addons.server.services import Jobs, ServeServices
 from tests.support.loop_threads import LoopThread, listen
 from tests.support.serve_services import make_captures
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from packager.architectures.profile import make_profile
 from packager.catalog.instances import find_instance
 from packager.core.plan import MemoryBudget
 from packager.core.shape import Shape
 from packager.core.techniques import Draft
 from packager.core.units import GIB
-from packager.sizing.memory import MemoryInputs, make_budget
+from packager.estimate.sizing.memory import MemoryInputs, make_budget
+from packager.models.architectures.profile import make_profile
 from tests.support.places import DATA
 from tests.support.shapes import plain
 from tests.support.startup_models import startup_model

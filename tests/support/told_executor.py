@@ -7,7 +7,7 @@ from pathlib import Path
 
 from packager.core.recipe import Step, StepResult
 from packager.core.tool import Build, ToolFacts
-from packager.steps.dry_run import DryRunExecutor
+from packager.optimize.steps.dry_run import DryRunExecutor
 
 
 class ToldExecutor(DryRunExecutor):

@@ -11,14 +11,14 @@ from artifact_cache import ArtifactCache
 from packager.core.events import EventSink, ignore
 from packager.core.image import FileRange
 from packager.core.model import ModelFile
+from packager.core.ports import Executor
 from packager.core.recipe import Step, StepInput, StepOutcome
+from packager.core.share import share_dir
 from packager.images.blobs import BlobReader
-from packager.ports import Executor
-from packager.share import share_dir
-from packager.steps.local import LocalExecutor
-from packager.steps.runner import StepRunner
-from packager.steps.tools.environments import Environments
-from packager.steps.workspace import Workspace
+from packager.optimize.steps.local import LocalExecutor
+from packager.optimize.steps.runner import StepRunner
+from packager.optimize.steps.tools.environments import Environments
+from packager.optimize.steps.workspace import Workspace
 from tests.support.cache_entries import CHECKPOINT
 
 OUTSIDE = Path(__file__).parent / "outside"

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from packager.addons.bench.tune.candidates import Candidate, Field
+from packager.addons.bench.tune.journal import Built
+from packager.addons.bench.tune.session import Taken
 from packager.core.bench import BenchError, BenchLoad, Metric
+from packager.core.errors import PackagerError
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
-from packager.errors import PackagerError
-from packager.tune.candidates import Candidate, Field
-from packager.tune.journal import Built
-from packager.tune.session import Taken
 from tests.support.headers import LOCAL_CPU, TINY, model_of, plan_of
 
 ASKED = {"model": "examples/tiny-llama", "instance": "local", "goal": "throughput"}

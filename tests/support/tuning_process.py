@@ -10,9 +10,9 @@ import json
 import sys
 from pathlib import Path
 
-from packager.tune.candidates import Candidate
-from packager.tune.journal import Built, open_journal
-from packager.tune.session import Race, Taken, tune
+from packager.addons.bench.tune.candidates import Candidate
+from packager.addons.bench.tune.journal import Built, open_journal
+from packager.addons.bench.tune.session import Race, Taken, tune
 from tests.support.tuning import ASKED, STARTED, FakeWorkshop, a_field
 
 WAITING = "waiting"

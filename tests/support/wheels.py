@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.doctor.installation import data_digest
-from packager.version import __version__
+from packager.cli.doctor.installation import data_digest
+from packager.core.version import __version__
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 

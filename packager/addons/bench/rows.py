@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from packager.cli.plugins.rows import Row
 from packager.core.units import counted
-from packager.plugins.rows import Row
 
 if TYPE_CHECKING:
+    from packager.cli.plugins.tables import SectionRow
     from packager.core.record import BuildRecord
-    from packager.plugins.tables import SectionRow
 
 
 def _loads(record: BuildRecord) -> Iterator[str]:
-    from packager.bench.report import brief_lines, request_words
+    from packager.addons.bench.report import brief_lines, request_words
 
     if (measured := record.bench) is not None:
         yield f"measured   {measured.measured}, {request_words(measured.workload)}"
@@ -22,7 +22,7 @@ def _loads(record: BuildRecord) -> Iterator[str]:
 
 
 def _starts(record: BuildRecord) -> Iterator[str]:
-    from packager.bench.startup_text import brief_start_lines
+    from packager.addons.bench.startup_text import brief_start_lines
 
     if (starts := record.starts) is not None:
         yield f"started    {starts.measured}, {counted(starts.rounds, 'round')}"

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packager.plugins.rows import Row
+from packager.cli.plugins.rows import Row
 
 if TYPE_CHECKING:
-    from packager.plugins.tables import CompilerRow, TreeRow
-    from packager.ports import Compiler, TreeReader
+    from packager.cli.plugins.tables import CompilerRow, TreeRow
+    from packager.core.ports import Compiler, TreeReader
 
 
 def _tensorrt_llm() -> Compiler:
-    from packager.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
+    from packager.addons.contrib.tensorrt_llm.compiler import TensorRtLlmCompiler
 
     return TensorRtLlmCompiler()
 
 
 def _optimum_neuron_trees() -> TreeReader:
-    from packager.contrib.foreign_caches.readers import OptimumNeuronReader
+    from packager.addons.contrib.foreign_caches.readers import OptimumNeuronReader
 
     return OptimumNeuronReader()
 
 
 def _neo_trees() -> TreeReader:
-    from packager.contrib.foreign_caches.readers import NeoReader
+    from packager.addons.contrib.foreign_caches.readers import NeoReader
 
     return NeoReader()
 

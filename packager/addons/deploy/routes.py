@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from packager.errors import UsageError
-from packager.plugins.rows import Row
+from packager.cli.plugins.rows import Row
+from packager.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from packager.deploy.kubernetes.live import Platform
-    from packager.plugins.tables import RouteRow
-    from packager.serving.routes import Route
+    from packager.addons.deploy.kubernetes.live import Platform
+    from packager.cli.plugins.tables import RouteRow
+    from packager.cli.serving.routes import Route
 
 _ENDPOINT = re.compile(r"[A-Za-z0-9](-?[A-Za-z0-9]){0,62}", re.ASCII)
 _PLACE = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)/([a-z]([a-z0-9-]{0,61}[a-z0-9])?)", re.A)
 
 
 def _sagemaker(name: str, environment: Mapping[str, str]) -> Route:  # noqa: ARG001
-    from packager.deploy.sagemaker.clients import Clients
-    from packager.deploy.sagemaker.live import LiveSageMaker
+    from packager.addons.deploy.sagemaker.clients import Clients
+    from packager.addons.deploy.sagemaker.live import LiveSageMaker
 
     endpoint = name.partition("://")[2]
     if not _ENDPOINT.fullmatch(endpoint):
@@ -34,21 +34,21 @@ def _sagemaker(name: str, environment: Mapping[str, str]) -> Route:  # noqa: ARG
 
 
 def _kubernetes(name: str, environment: Mapping[str, str]) -> Route:
-    from packager.deploy.kubernetes.live import KUBERNETES
+    from packager.addons.deploy.kubernetes.live import KUBERNETES
 
     return _in_cluster(name, environment, KUBERNETES)
 
 
 def _kserve(name: str, environment: Mapping[str, str]) -> Route:
-    from packager.deploy.kubernetes.live import KSERVE
+    from packager.addons.deploy.kubernetes.live import KSERVE
 
     return _in_cluster(name, environment, KSERVE)
 
 
 def _in_cluster(name: str, environment: Mapping[str, str], platform: Platform) -> Route:
-    from packager.deploy.kubernetes.client import ApiServer
-    from packager.deploy.kubernetes.kubeconfig import find_access
-    from packager.deploy.kubernetes.live import LiveCluster
+    from packager.addons.deploy.kubernetes.client import ApiServer
+    from packager.addons.deploy.kubernetes.kubeconfig import find_access
+    from packager.addons.deploy.kubernetes.live import LiveCluster
 
     scheme, _, rest = name.partition("://")
     place = _PLACE.fullmatch(rest)

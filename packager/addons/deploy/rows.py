@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packager.plugins.rows import Row
+from packager.cli.plugins.rows import Row
 
 if TYPE_CHECKING:
-    from packager.deploy.compose.wanted import ComposeWanted
-    from packager.deploy.kubernetes.wanted import KubernetesWanted
-    from packager.deploy.sagemaker.wanted import SageMakerWanted
-    from packager.plugins.tables import DeployerRow
-    from packager.ports import Deployer
+    from packager.addons.deploy.compose.spec import ComposeWanted
+    from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+    from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+    from packager.cli.plugins.tables import DeployerRow
+    from packager.core.ports import Deployer
 
 
 def _sagemaker() -> Deployer[SageMakerWanted]:
-    from packager.deploy.sagemaker.deployer import SageMakerDeployer
+    from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
 
     return SageMakerDeployer()
 
 
 def _compose() -> Deployer[ComposeWanted]:
-    from packager.deploy.compose.deployer import ComposeDeployer
+    from packager.addons.deploy.compose.deployer import ComposeDeployer
 
     return ComposeDeployer()
 
 
 def _kubernetes() -> Deployer[KubernetesWanted]:
-    from packager.deploy.kubernetes.deployer import KubernetesDeployer
+    from packager.addons.deploy.kubernetes.deployer import KubernetesDeployer
 
     return KubernetesDeployer()
 
 
 def _kserve() -> Deployer[KubernetesWanted]:
-    from packager.deploy.kubernetes.kserve import KServeDeployer
+    from packager.addons.deploy.kubernetes.kserve import KServeDeployer
 
     return KServeDeployer()
 
 
 def _hyperpod() -> Deployer[KubernetesWanted]:
-    from packager.deploy.kubernetes.hyperpod import HyperPodDeployer
+    from packager.addons.deploy.kubernetes.hyperpod import HyperPodDeployer
 
     return HyperPodDeployer()
 

@@ -13,7 +13,7 @@ from packager.cli.completion import VARIABLE
 from packager.cli.completion.candidates import Candidate, complete
 from packager.cli.completion.shells import SHELLS, answer_text, asked
 from packager.cli.completion.values import Values
-from packager.share import share_dir
+from packager.core.share import share_dir
 
 INDEX = Path(__file__).parent / "index.json"
 

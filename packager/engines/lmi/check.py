@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.core.techniques import cache_option
@@ -24,7 +25,6 @@ from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import check_value, find_schema
 from packager.engines.shared import check_unnamed, draft_dir, draft_unsupported
 from packager.engines.successors import find_missing
-from packager.findings import Finding
 
 EAGLE_SINCE = 16  # vllm/config.py of 0.8.4 sets the method by the path, whatever was asked for
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from packager.compile.trtllm import ENGINE as TENSORRT
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import RenderedFile, ServingConfig
 from packager.core.stopping import Stopping
@@ -48,10 +48,10 @@ from packager.engines.shared import (
 )
 from packager.engines.supported_models import check_listed
 from packager.engines.traits import engine_traits
+from packager.engines.trtllm import ENGINE as TENSORRT
 from packager.engines.vllm.check import check_asked_draft, check_draft, check_proven
 from packager.engines.vllm.options import draft_files, schema_of
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_of
-from packager.findings import Finding
 
 # DJL Serving closes every connection when it is told to stop, running requests and all.
 STOPPING = Stopping(

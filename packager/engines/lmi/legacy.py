@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packager.core.findings import Finding
 from packager.core.suggestions import guess
 from packager.core.values import dataclass
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema
 from packager.engines.vllm.check import check_draft_keys
-from packager.findings import Finding
 
 ASYNC = {
     "option.async_mode": "true",

@@ -8,9 +8,9 @@ from dataclasses import field, replace
 from functools import cache, lru_cache
 from typing import Any
 
+from packager.core.share import read_shipped
 from packager.core.values import dataclass
 from packager.engines.schema import ENGINES, EngineSchema, Option
-from packager.share import read_shipped
 
 OPTIONS_FILE = ENGINES.parent / "lmi_options.toml"
 CLASSES = ENGINES / "lmi"  # RELEASE.json, by scripts/engine-options

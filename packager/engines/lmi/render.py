@@ -24,7 +24,6 @@ import json
 import re
 from collections.abc import Mapping
 
-from packager.compile.trtllm import ENGINE as TENSORRT
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR
@@ -38,6 +37,7 @@ from packager.engines.shared import (
     draft_dir,
     load_time_quantization,
 )
+from packager.engines.trtllm import ENGINE as TENSORRT
 from packager.engines.vllm.options import parser_options, schema_of, speculative_config
 
 ASYNC_SINCE = 17  # the asynchronous mode is the default; before, the rolling batch

@@ -13,7 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from packager.compile.trtllm import (
+from packager.core.findings import Finding
+from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
+from packager.core.serving import COMPILED_DIR
+from packager.engines.schema import Option, check_value
+from packager.engines.shared import check_engine_options, check_one_stage, draft_unsupported
+from packager.engines.trtllm import (
     COMPILER,
     DTYPES,
     batched_tokens,
@@ -23,11 +28,6 @@ from packager.compile.trtllm import (
     option_name,
     options,
 )
-from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
-from packager.core.serving import COMPILED_DIR
-from packager.engines.schema import Option, check_value
-from packager.engines.shared import check_engine_options, check_one_stage, draft_unsupported
-from packager.findings import Finding
 
 WHO = "LMI with TensorRT-LLM"
 HANDLER = "djl_python.lmi_trtllm.trtllm_async_service"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.core.versions import version_key
@@ -14,7 +15,6 @@ from packager.engines.neuron.render import BY_COMMAND, WITH_DRAFTS, vllm_options
 from packager.engines.schema import EngineSchema, check_value, facts, facts_schema, find_schema
 from packager.engines.shared import checkpoint_format, draft_unsupported, load_time_quantization
 from packager.engines.vllm.options import schema_of
-from packager.findings import Finding
 
 PLUG_IN_READ = "2.27.1"  # the release whose plug-in's source was read
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from packager.compile.neuron_targets import compiled_by
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.traits import AnswersAs, EngineTraits
@@ -40,6 +40,7 @@ from packager.engines.neuron.render import (
     vllm_own,
 )
 from packager.engines.neuron.serve import check_serve, serve_schema
+from packager.engines.neuron_targets import compiled_by
 from packager.engines.rules import plan_facts
 from packager.engines.sagemaker import check_environment
 from packager.engines.schema import find_schema
@@ -58,7 +59,6 @@ from packager.engines.vllm.check import check_draft, check_options, check_proven
 from packager.engines.vllm.options import asked_names, schema_of
 from packager.engines.vllm.render import command, launched
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_of, stopping_of
-from packager.findings import Finding
 
 VARIANTS = (*BY_COMMAND, HF_VLLM, "tgi-neuronx", "lmi-neuronx")
 

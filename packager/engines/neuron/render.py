@@ -17,11 +17,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from packager.compile.caches import COMPILED_COPY, SWITCH
-from packager.compile.neuron_targets import export_command, logical_core_size
 from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, MODEL_DIR, SERVING_DIR, RenderedFile
+from packager.core.share import share_dir
+from packager.engines.compile_caches import COMPILED_COPY, SWITCH
 from packager.engines.neuron.serve import serve_arguments, serve_environment, serve_schema
+from packager.engines.neuron_targets import export_command, logical_core_size
 from packager.engines.rendering.check import check_json, check_properties
 from packager.engines.rendering.environment import render_template
 from packager.engines.shared import OFFLINE_ENV, model_dir
@@ -32,7 +33,6 @@ from packager.engines.vllm.options import (
     planned_options,
     schema_of,
 )
-from packager.share import share_dir
 
 PORT = 8080
 

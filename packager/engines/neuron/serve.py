@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from packager.core.findings import Finding
 from packager.engines.schema import EngineSchema, find_schema
 from packager.engines.vllm.check import check_options
 from packager.engines.vllm.options import Options
-from packager.findings import Finding
 
 VARIANT = "hf-vllm-neuronx"
 PREFIX = "SM_ON_"

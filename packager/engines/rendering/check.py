@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from packager.errors import PackagerError
+from packager.core.errors import PackagerError
 
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 

@@ -11,8 +11,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from packager.errors import PackagerError
-from packager.share import share_dir
+from packager.core.errors import PackagerError
+from packager.core.share import share_dir
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, check_value, value_tokens
 from packager.engines.sglang.render import ALGORITHMS
 from packager.engines.shared import draft_unsupported
 from packager.engines.successors import hint_for
-from packager.findings import Finding
 
 NUMBER = re.compile(r"-(\d+|\d*\.\d+)", re.ASCII)  # below zero, as argparse reads it
 

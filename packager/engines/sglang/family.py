@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.request import MOST_NODES
 from packager.core.serving import ServingConfig
@@ -43,7 +44,6 @@ from packager.engines.traits import engine_traits
 from packager.engines.vllm.check import check_proven
 from packager.engines.vllm.render import launched
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_of
-from packager.findings import Finding
 
 # It looks every 5 s whether the last request has ended, then gives its processes 15 s.
 STOPPING = Stopping(

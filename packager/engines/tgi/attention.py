@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from packager.core.findings import Finding
 from packager.core.versions import version_key
 from packager.engines.rules import NO_FACTS, Facts
-from packager.findings import Finding
 
 CHUNKS_SINCE = 3  # the first major version that computes long prompts in pieces
 CHUNKS_FROM_CAPABILITY = 8.0  # older GPUs get paged attention

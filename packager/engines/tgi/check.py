@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterator, Mapping
 
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.engines.prequantized import check_arrived
@@ -14,7 +15,6 @@ from packager.engines.shared import checkpoint_format, draft_unsupported
 from packager.engines.successors import find_missing
 from packager.engines.tgi.attention import runs_chunks
 from packager.engines.tgi.render import DEFAULT_PREFILL, QUANTIZE, schema_of
-from packager.findings import Finding
 
 UNSPLITTABLE_HEADS = {"awq", "gptq"}  # formats whose loader wants quantized Medusa v2 heads
 

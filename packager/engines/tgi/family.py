@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.stopping import Stopping
@@ -38,7 +39,6 @@ from packager.engines.tgi.render import (
     settings,
 )
 from packager.engines.traits import engine_traits
-from packager.findings import Finding
 
 STOPPING = Stopping(
     drain_s=90,  # the launcher's default

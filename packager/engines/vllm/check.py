@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packager.core.documents import parse_json
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.core.techniques import Draft
 from packager.core.versions import is_before
-from packager.engines.given import asked_config
+from packager.engines.request_options import asked_config
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, Option, check_value, check_version, versions_with
 from packager.engines.shared import draft_unsupported
@@ -19,7 +20,6 @@ from packager.engines.successors import hint_for
 from packager.engines.values import UNBOUNDED
 from packager.engines.vllm.options import DRAFT_FIELD, speculative_config
 from packager.engines.vllm.render import LISTS_AFTER, QUOTES_UNTIL, words_of
-from packager.findings import Finding
 
 
 def check_options(

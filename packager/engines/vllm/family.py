@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.traits import EngineTraits
@@ -46,7 +47,6 @@ from packager.engines.vllm.render import (
     sagemaker_env,
 )
 from packager.engines.vllm.traits import native_options, server_traits
-from packager.findings import Finding
 
 
 class VllmFamily:

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from packager.core.processors import Extension, Kernel, ProcessorKernels
+from packager.core.share import read_shipped
 from packager.core.versions import newest_until
-from packager.share import read_shipped
 
 PROCESSORS = Path(__file__).parents[1] / "data" / "processors"
 

@@ -14,11 +14,12 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from packager.compile.caches import find_caches
 from packager.core.plan import Plan
 from packager.core.serving import SERVING_DIR, RenderedFile, ServingConfig
+from packager.core.share import share_dir
 from packager.core.units import GIB
 from packager.core.versions import is_before
+from packager.engines.compile_caches import find_caches
 from packager.engines.rendering.check import check_json
 from packager.engines.rendering.environment import render_template
 from packager.engines.schema import EngineSchema, value_tokens
@@ -30,7 +31,6 @@ from packager.engines.vllm.options import (
     planned_options,
     schema_of,
 )
-from packager.share import share_dir
 
 PORT = 8080  # what SageMaker asks on /ping and /invocations
 

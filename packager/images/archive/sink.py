@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from packager.errors import OutputFailed, PackagerError
+from packager.core.errors import OutputFailed, PackagerError
 from packager.images.writers import BrokenOff
 
 _BLOCK = 512

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from packager.core.errors import NotFound, PackagerError
 from packager.core.events import EventSink, StagesEvent, StepEvent, harmless, ignore
 from packager.core.image import BaseImage, Platform
 from packager.core.references import ImageTarget, LayoutTarget
+from packager.core.share import share_dir
 from packager.core.suggestions import guessed
-from packager.errors import NotFound, PackagerError
 from packager.images.layout.base import LayoutBase
-from packager.share import share_dir
 
 BASES = ("vllm-cpu",)
 

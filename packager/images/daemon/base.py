@@ -21,6 +21,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from packager.core.documents import NotStrict, field, parse_json, shorten
+from packager.core.errors import NotFound, ProtocolFailed, Unavailable
+from packager.core.files.atomic import explain_disk_errors, sync_directory, user_dir
 from packager.core.image import (
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -32,8 +34,6 @@ from packager.core.image import (
 )
 from packager.core.references import ImageTarget, LayoutTarget
 from packager.core.values import dataclass
-from packager.errors import NotFound, ProtocolFailed, Unavailable
-from packager.files.atomic import explain_disk_errors, sync_directory, user_dir
 from packager.images.docker_engine import connect_engine
 from packager.images.layout.base import LayoutBase
 from packager.images.oci import LONGEST_DOCUMENT, diff_ids_of, is_digest

@@ -19,6 +19,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from packager.core.documents import shorten
+from packager.core.errors import (
+    OutputFailed,
+    PackagerError,
+    ProtocolFailed,
+    Unavailable,
+    UsageError,
+)
 from packager.core.events import EventSink, StepEvent, StepState, harmless, ignore
 from packager.core.image import (
     BaseImage,
@@ -30,8 +37,8 @@ from packager.core.image import (
     Platform,
     SealedImage,
 )
+from packager.core.ports import BlobWriter
 from packager.core.references import DEFAULT_TAG, ImageTarget
-from packager.errors import OutputFailed, PackagerError, ProtocolFailed, Unavailable, UsageError
 from packager.images.archive.sink import ArchiveUpload, archive_manifest
 from packager.images.blobs import BlobReader
 from packager.images.compression import NotForEngines
@@ -40,7 +47,6 @@ from packager.images.oci import diff_ids_of
 from packager.images.registry.origins import is_loopback
 from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
-from packager.ports import BlobWriter
 
 _NOT_OURS = "update the Docker Engine, or write an oci: or registry output"
 _LOAD_TIMEOUT_S = 600.0  # an engine says nothing while it unpacks a large layer

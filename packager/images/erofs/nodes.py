@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from packager.core.errors import PackagerError
 from packager.core.values import dataclass
-from packager.errors import PackagerError
 from packager.images.rootfs.node import Node
 
 ROOT = b""  # the path of the layer's own root

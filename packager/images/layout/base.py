@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from packager.core.errors import NotFound, PackagerError, ProtocolFailed
 from packager.core.events import ignore
+from packager.core.files.atomic import read_regular
 from packager.core.image import Attached, BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.core.references import DEFAULT_TAG, ImageTarget, LayoutTarget
 from packager.core.suggestions import guessed
 from packager.core.values import dataclass
-from packager.errors import NotFound, PackagerError, ProtocolFailed
-from packager.files.atomic import read_regular
 from packager.images.attached import MAX_ATTACHED, MAX_BYTES, collect, type_of
-from packager.images.forms import choose_platform, offered_platforms
 from packager.images.layout.sink import (
     REF_NAME,
     REGISTRY,
@@ -33,6 +32,7 @@ from packager.images.oci import (
     shorten_list,
 )
 from packager.images.target import layout_of
+from packager.images.variants import choose_platform, offered_platforms
 
 _HINT = "name a directory that holds `oci-layout` and `index.json`"
 

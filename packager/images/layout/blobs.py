@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from packager.core.errors import ModelRefused, NotFound, OutputFailed
+from packager.core.files.atomic import explain_disk_errors, sync_directory
+from packager.core.files.opening import SourceChanged, open_range
 from packager.core.image import Blob, FileRange, Inline
-from packager.errors import ModelRefused, NotFound, OutputFailed
-from packager.files.atomic import explain_disk_errors, sync_directory
-from packager.files.opening import SourceChanged, open_range
 from packager.images.sharing import BLOCK, may_link, share_extents
 
 WRITE_AGAIN = "write to a new directory, or remove this one"

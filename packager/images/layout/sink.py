@@ -21,6 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from packager.core.errors import ModelRefused, NotFound, OutputFailed, ProtocolFailed, UsageError
+from packager.core.files.atomic import explain_disk_errors, read_regular, write_atomically
+from packager.core.files.opening import open_range
 from packager.core.image import (
     MEDIA_INDEX,
     Attached,
@@ -33,9 +36,6 @@ from packager.core.image import (
 )
 from packager.core.references import DEFAULT_TAG, LayoutTarget
 from packager.core.units import decimal
-from packager.errors import ModelRefused, NotFound, OutputFailed, ProtocolFailed, UsageError
-from packager.files.atomic import explain_disk_errors, read_regular, write_atomically
-from packager.files.opening import open_range
 from packager.images.attached import MAX_ATTACHED
 from packager.images.layout.blobs import WRITE_AGAIN, BlobFile, LinkedBlob
 from packager.images.oci import (

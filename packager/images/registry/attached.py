@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from packager.core.documents import shorten
+from packager.core.errors import PackagerError
 from packager.core.events import ignore
 from packager.core.image import Attached, Descriptor
-from packager.errors import PackagerError
 from packager.images.attached import MAX_ATTACHED, collect, parse_artifact
 from packager.images.claims import MEDIA_CLAIMS
 from packager.images.oci import sha256

@@ -17,6 +17,7 @@ from dataclasses import field
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.remote.refusals import read_error
 from packager.core.text import remember_secret
 from packager.core.values import dataclass
 from packager.images.registry.credential import Credentials, FindCredentials
@@ -28,7 +29,6 @@ from packager.images.registry.failures import (
 )
 from packager.images.registry.origins import origin_of
 from packager.images.registry.transport import TRANSIENT, Response, Transport
-from packager.remote.refusals import read_error
 
 Access = frozenset[tuple[str, str]]  # (repository, action)
 

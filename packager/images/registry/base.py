@@ -7,7 +7,6 @@ from collections.abc import Collection
 from packager.core.image import BaseImage, Platform
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.core.values import dataclass
-from packager.images.forms import choose_platform, offered_platforms
 from packager.images.oci import (
     LONGEST_DOCUMENT,
     is_index,
@@ -17,6 +16,7 @@ from packager.images.oci import (
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reader import registry_blob
 from packager.images.target import registry_of
+from packager.images.variants import choose_platform, offered_platforms
 
 
 class RegistryBase:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from packager.core.documents import NotStrict
+from packager.core.errors import PackagerError
 from packager.core.image import MEDIA_MANIFEST, Descriptor
-from packager.errors import PackagerError
 from packager.images.claims import MAX_DOCUMENT, MEDIA_CLAIMS, ClaimDocument, read_claims
 from packager.images.oci import canonical_json, parse_descriptor, parse_object, sha256
 from packager.images.registry.client import RegistryClient

@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
+from packager.core.errors import AccessDenied, PackagerError, Unavailable
 from packager.core.image import MEDIA_INDEX, Descriptor
+from packager.core.remote.refusals import read_error
 from packager.core.values import dataclass
-from packager.errors import AccessDenied, PackagerError, Unavailable
 from packager.images.oci import is_digest, parse_object, sha256
 from packager.images.registry.auth import NOTHING, pull, push
 from packager.images.registry.exchange import Exchange
@@ -46,7 +47,6 @@ from packager.images.registry.transport import (
     Response,
     header_number,
 )
-from packager.remote.refusals import read_error
 
 CHUNK = 1024 * 1024
 LONGEST_MANIFEST = 4 * 1024 * 1024  # what the specification obliges a registry to take

@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.documents import field as field_of
+from packager.core.errors import UsageError
 from packager.core.events import ignore
-from packager.errors import UsageError
-from packager.files.atomic import home_dir, read_regular
+from packager.core.files.atomic import home_dir, read_regular
 from packager.images.registry.credential import Credentials
 from packager.images.registry.ecr import ecr_credentials, is_ecr
 from packager.images.registry.failures import CredentialHelperFailed

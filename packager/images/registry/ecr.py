@@ -16,7 +16,7 @@ from typing import Any
 
 from artifact_cache.aws import aws_client
 from artifact_cache.distribution import install_command
-from packager.errors import PackagerError, UsageError
+from packager.core.errors import PackagerError, UsageError
 from packager.images.registry.credential import Credentials
 from packager.images.registry.failures import AwsCredentialsFailed
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit
 
+from packager.core.errors import PackagerError, Unavailable
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
-from packager.errors import PackagerError, Unavailable
+from packager.core.remote.refusals import Origin as Kind
+from packager.core.remote.refusals import find_refusal, read_error
 from packager.images.registry.auth import Access, Authenticator
 from packager.images.registry.credential import FindCredentials
 from packager.images.registry.credentials import find_credentials
@@ -33,8 +35,6 @@ from packager.images.registry.transport import (
     retry_after_s,
 )
 from packager.images.registry.upload_strategies import UploadForms
-from packager.remote.refusals import Origin as Kind
-from packager.remote.refusals import find_refusal, read_error
 
 _HUB_HOST = "registry-1.docker.io"
 _RIGHTS = frozenset({"DENIED", "UNAUTHORIZED"})

@@ -31,7 +31,7 @@ of the specification.
 
 from __future__ import annotations
 
-from packager.errors import (
+from packager.core.errors import (
     AccessDenied,
     NotFound,
     OutputFailed,
@@ -39,8 +39,8 @@ from packager.errors import (
     ProtocolFailed,
     Unavailable,
 )
-from packager.findings import Finding
-from packager.remote.refusals import Refusal
+from packager.core.findings import Finding
+from packager.core.remote.refusals import Refusal
 
 
 class RegistryUnreachable(Unavailable):

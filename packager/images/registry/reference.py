@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from packager.core.errors import UsageError
 from packager.core.references import Reference
-from packager.errors import UsageError
 
 DOCKER_HUB = "docker.io"
 _LONGEST_NAME = 255

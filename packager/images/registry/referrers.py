@@ -14,9 +14,9 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
+from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.core.values import dataclass
-from packager.errors import ProtocolFailed
 from packager.images.oci import parse_descriptor, parse_object, sha256
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.failures import NotInRegistry

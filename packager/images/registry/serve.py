@@ -16,9 +16,9 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+from packager.core.errors import PackagerError
+from packager.core.files.opening import SourceChanged, open_range
 from packager.core.image import Blob, FileRange, Inline, SealedImage, Segment
-from packager.errors import PackagerError
-from packager.files.opening import SourceChanged, open_range
 from packager.images.blobs import BlobReader
 
 LOOPBACK = "127.0.0.1"

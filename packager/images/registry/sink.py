@@ -16,7 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from packager.core.documents import shorten
+from packager.core.errors import AccessDenied, NotFound, PackagerError, ProtocolFailed, UsageError
 from packager.core.events import ignore
+from packager.core.findings import errors_in
 from packager.core.image import (
     MEDIA_INDEX,
     MEDIA_MANIFEST,
@@ -30,18 +32,10 @@ from packager.core.image import (
     SealedImage,
 )
 from packager.core.references import DEFAULT_TAG, RegistryTarget
+from packager.core.remote.refusals import refusal_named
 from packager.core.values import dataclass
-from packager.errors import (
-    AccessDenied,
-    NotFound,
-    PackagerError,
-    ProtocolFailed,
-    UsageError,
-)
-from packager.findings import errors_in
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
-from packager.images.forms import forms_of
 from packager.images.limits import check_limits
 from packager.images.oci import is_index
 from packager.images.registry.attached import put_attached
@@ -62,7 +56,7 @@ from packager.images.registry.tag_rules import is_immutable
 from packager.images.registry.upload import BlobUpload, put_blob
 from packager.images.remote_layers import RemoteLayerIndex, read_earlier
 from packager.images.seen_blobs import SeenBlobs
-from packager.remote.refusals import refusal_named
+from packager.images.variants import forms_of
 
 _CHECKS_AT_ONCE = 8
 _EARLIER_IMAGES = 4  # beside the tag's own; some registries count what is fetched

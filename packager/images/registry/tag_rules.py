@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from packager.errors import PackagerError
+from packager.core.errors import PackagerError
 from packager.images.registry.auth import pull
 from packager.images.registry.ecr import has_fixed_tag
 

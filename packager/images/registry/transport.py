@@ -25,9 +25,13 @@ import urllib3
 import urllib3.connection
 
 from artifact_cache.timely import PIECE, TimelyResponse
+from packager.core.errors import PackagerError, UsageError
+from packager.core.files.pipes import open_waiting
+from packager.core.remote.pools import timely
+from packager.core.remote.refusals import Origin as Kind
+from packager.core.remote.refusals import find_refusal, read_error
 from packager.core.text import remember_user
-from packager.errors import PackagerError, UsageError
-from packager.files.pipes import open_waiting
+from packager.core.version import __version__
 from packager.images.registry.connection_failures import CONNECT_TIMEOUT_S, explained_failures
 from packager.images.registry.failures import RegistryUnreachable, UnexpectedAnswer
 from packager.images.registry.origins import (
@@ -37,10 +41,6 @@ from packager.images.registry.origins import (
     origin_of,
     split_address,
 )
-from packager.remote.pools import timely
-from packager.remote.refusals import Origin as Kind
-from packager.remote.refusals import find_refusal, read_error
-from packager.version import __version__
 
 USER_AGENT = f"packager/{__version__}"
 READ_TIMEOUT_S = 60.0

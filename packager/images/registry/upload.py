@@ -16,10 +16,11 @@ import http.client
 from collections.abc import Callable
 from contextlib import suppress
 
+from packager.core.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.core.events import ignore
 from packager.core.registry import UploadForm
+from packager.core.remote.refusals import find_refusal, read_error
 from packager.core.units import MIB, decimal
-from packager.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.images.oci import sha256
 from packager.images.registry.auth import push
 from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, read_answer
@@ -34,7 +35,6 @@ from packager.images.registry.leniency import CLOSE_UPLOAD, SENT
 from packager.images.registry.moved_uploads import EARLY_S, MOST_MOVES, MOVED
 from packager.images.registry.origins import commit_address, origin_of
 from packager.images.registry.transport import ATTEMPTS, TRANSIENT, header_number, retry_after_s
-from packager.remote.refusals import find_refusal, read_error
 
 STALL_TIMEOUT_S = 120.0  # for one piece to leave
 ANSWER_TIMEOUT_S = 300.0  # for the registry to store the last of it

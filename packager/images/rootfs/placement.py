@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 
+from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.text import escape
 from packager.core.values import dataclass
-from packager.findings import Finding
 from packager.images.rootfs.node import Node, Path
 from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, Place, parts_of, show
 from packager.images.rootfs.users import Identity, NoSuchUser, find_identity

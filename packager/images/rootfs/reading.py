@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from packager.core.events import EventSink, StepEvent, harmless, ignore, working
+from packager.core.files.opening import FileUnreadable, identity_of, open_range
 from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer, RemoteRange
 from packager.core.units import MIB, counted, decimal
-from packager.files.opening import FileUnreadable, identity_of, open_range
 from packager.images.rootfs.listing import (
     Entry,
     ListingWriter,

@@ -6,11 +6,11 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packager.core.errors import NotFound
+from packager.core.reports.text import table_lines
 from packager.core.text import escape
-from packager.errors import NotFound
 from packager.images.rootfs.node import Node, NodeKind, Path
 from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, parts_of, show
-from packager.reports.text import table_lines
 
 _FORMATS: Mapping[NodeKind, int] = {
     "file": stat.S_IFREG, "directory": stat.S_IFDIR, "symlink": stat.S_IFLNK,

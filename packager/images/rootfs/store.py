@@ -12,9 +12,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from packager.core.errors import OutputFailed
+from packager.core.files.atomic import read_regular, write_atomically
 from packager.core.units import MIB
-from packager.errors import OutputFailed
-from packager.files.atomic import read_regular, write_atomically
 from packager.images.rootfs.listing import LISTING_FORMAT
 
 MAX_BYTES = 256 * MIB  # of all files; those that were not used for longest go

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from artifact_cache.distribution import install_command
+from packager.core.errors import PackagerError, UsageError
 from packager.core.units import MIB, decimal
-from packager.errors import PackagerError, UsageError
 
 MOST_GROWTH = 100  # layers of programs grow to 2 to 5 times their size, of text to 20 times
 _ALWAYS_ALLOWED = 256 * MIB

@@ -18,15 +18,15 @@ from datetime import datetime
 from artifact_cache.buckets import strong_etag
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.documents import field as typed
+from packager.core.errors import NotFound, OutputFailed, PackagerError
 from packager.core.image import ModelTree, TreeFile
 from packager.core.references import BucketPlace
+from packager.core.remote.s3_write import WritableBucket
 from packager.core.text import escape_text
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
 from packager.core.values import dataclass
-from packager.errors import NotFound, OutputFailed, PackagerError
 from packager.images.trees.journal import TreeJournal
 from packager.images.trees.objects import DIGEST, ObjectUpload, Uploads, put_object
-from packager.remote.s3_write import WritableBucket
 
 NOTE = "packager-tree.unfinished"
 _LARGEST_OBJECT = 5 * 1000**4  # S3: 5 TB

@@ -18,6 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from packager.core.documents import NotStrict, shorten
+from packager.core.errors import OutputFailed
+from packager.core.files.atomic import (
+    check_place,
+    explain_disk_errors,
+    read_regular,
+    sync_directory,
+)
 from packager.core.image import Blob, FileRange, ModelTree, TreeFile
 from packager.core.text import escape_text
 from packager.core.tree_manifest import (
@@ -27,8 +34,6 @@ from packager.core.tree_manifest import (
     read_manifest,
 )
 from packager.core.units import decimal
-from packager.errors import OutputFailed
-from packager.files.atomic import check_place, explain_disk_errors, read_regular, sync_directory
 from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.layout.blobs import BlobFile
 from packager.images.sharing import BLOCK

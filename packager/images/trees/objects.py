@@ -16,11 +16,11 @@ from io import SEEK_CUR, SEEK_END, RawIOBase
 from typing import Any
 
 from artifact_cache.buckets import strong_etag
+from packager.core.errors import PackagerError
 from packager.core.image import TreeFile
+from packager.core.remote.s3_write import UploadGone, WritableBucket
 from packager.core.units import MIB
-from packager.errors import PackagerError
 from packager.images.trees.journal import TreeJournal
-from packager.remote.s3_write import UploadGone, WritableBucket
 
 DIGEST = "packager-sha256"  # in an object's metadata, where it was known before it was sent
 PART_BYTES = 5 * MIB  # the least that S3 takes: memory grows with it

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Protocol
 
+from packager.core.errors import ProtocolFailed
 from packager.core.image import (
     MEDIA_FILE,
     Blob,
@@ -22,12 +23,11 @@ from packager.core.image import (
     TreeFile,
     TreePart,
 )
+from packager.core.ports import BlobWriter, Interruptible, Prefilled
 from packager.core.references import ImageTarget
-from packager.errors import ProtocolFailed
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex, Fingerprint, fingerprint_of
 from packager.images.order import is_local
-from packager.ports import BlobWriter, Interruptible, Prefilled
 
 
 class TreeStore(Protocol):

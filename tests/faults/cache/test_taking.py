@@ -17,8 +17,8 @@ from artifact_cache.fsck import check
 from artifact_cache.key import KeyDocument
 from artifact_cache.results import CacheResult
 from artifact_cache.store import Address, StoredEntry
+from packager.core.errors import CachedFileChanged
 from packager.core.image import Compression, ImageSpec
-from packager.errors import CachedFileChanged
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.tee import write_image

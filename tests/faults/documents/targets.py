@@ -145,13 +145,13 @@ def by_reader(names: str, reader: Callable[[Path], object]) -> Read:
 
 
 def record(path: Path) -> None:
-    from packager.build.records import load_record
+    from packager.pipeline.records import load_record
 
     load_record(path)
 
 
 def samples(path: Path) -> None:
-    from packager.samples.load import load_samples
+    from packager.models.samples.load import load_samples
 
     load_samples(str(path))
 
@@ -169,14 +169,14 @@ def prices(path: Path) -> None:
 
 
 def look_ups(path: Path) -> None:
-    from packager.cache.lookups import LastLookups
+    from packager.optimize.cache.lookups import LastLookups
 
     LastLookups(path.parent).last()
 
 
 def grid_file(data: bytes, place: Path) -> None:
+    from packager.addons.fleet.grid import expand, read_grid_or_plan
     from packager.core.warmup import Grid
-    from packager.warmup.grid import expand, read_grid_or_plan
 
     for name in ("grid.toml", "grid.json"):
         (place / name).write_bytes(data)
@@ -208,11 +208,11 @@ def in_layout(place: Path, index: bytes, blobs: Mapping[str, bytes]) -> Path:
 
 def look_at(root: Path) -> None:
     """Open a layout in all the ways there are."""
-    from packager.cache.oci import entries_of_layout
     from packager.core.image import Descriptor, ImageSpec, RuntimeConfig
     from packager.images.layout.base import LayoutBase
     from packager.images.layout.sink import LayoutSink
     from packager.images.oci import scratch, seal
+    from packager.optimize.cache.oci import entries_of_layout
 
     command("inspect", f"oci:{root}")
     command("diff", f"oci:{root}", f"oci:{root}", "--format", "json")
@@ -448,8 +448,8 @@ def hub_notes(data: bytes, place: Path) -> None:
 def hub_listing(data: bytes, place: Path) -> None:
     """Read it as a hub's description of a model; offline, so that nothing is downloaded."""
     from packager.core.documents import NotStrict, parse_object
+    from packager.core.remote.hub_session import NotAHub
     from packager.models import hub
-    from packager.remote.hub_session import NotAHub
 
     def get_object(url: str, **_: Any) -> dict[str, Any]:
         try:
@@ -505,8 +505,8 @@ def helper_answer(data: bytes, place: Path) -> None:
 
 def smoke_answer(data: bytes, _place: Path) -> None:
     """Read it as what a container answers to a smoke test."""
+    from packager.cli.serving.smoke import _ask_chat, _ask_invocations, _model_name
     from packager.core.documents import NotStrict
-    from packager.serving.smoke import _ask_chat, _ask_invocations, _model_name
 
     class Told:
         def request(self, *_: Any, **__: Any) -> urllib3.HTTPResponse:
@@ -559,8 +559,8 @@ def _bucket_client() -> Any:
 
 
 def server_answer(data: bytes, _place: Path) -> None:
-    from packager.load.answers import AnswerFailed, AnswerReader
-    from packager.serving.acceptance import acceptance, speculates
+    from packager.addons.bench.load.answers import AnswerFailed, AnswerReader
+    from packager.cli.serving.acceptance import acceptance, speculates
 
     for kind in ("text/event-stream", "application/json", "application/jsonlines"):
         answer = AnswerReader(kind)
@@ -626,7 +626,7 @@ CLAIMED_IN = "registry.test/team/model"
 def registry_claims(data: bytes, place: Path) -> None:
     """Read claims; a damaged document that is proven would be a layer of somebody's choice."""
     from packager.core.documents import NotStrict
-    from packager.errors import ProtocolFailed
+    from packager.core.errors import ProtocolFailed
     from packager.images.claims import ClaimKey, judge, read_claims
 
     try:
@@ -677,7 +677,7 @@ def typed() -> Iterator[None]:
 def is_typed(error: BaseException) -> bool:
     """Whether a failure is one that users can be told, with a documented status."""
     from artifact_cache.errors import CacheError
-    from packager.errors import PackagerError
+    from packager.core.errors import PackagerError
 
     if isinstance(error, PackagerError):
         return error.exit_code != 70

@@ -11,7 +11,7 @@ from packager.catalog.offer_file import OfferFileBroken
 from packager.catalog.price_file import load_prices
 from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of, prices
-from packager.errors import NotFound, Unavailable
+from packager.core.errors import NotFound, Unavailable
 from tests.support.cases import cases_of
 from tests.support.doubles.http import Handler, serving
 from tests.unit.catalog.test_prices import OFFER

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from packager.cli import app
-from packager.images.slim.label import LABEL
+from packager.images.slim_label import LABEL
 from tests.support import tars
 from tests.support.commandline import TINY, Packager
 from tests.support.made_layers import base_of, layer_of, write_layout

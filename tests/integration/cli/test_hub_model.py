@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.drafts.test_drafts_in_builds import write_head, write_target
+from tests.integration.optimize.drafts.test_drafts_in_builds import write_head, write_target
 from tests.support import heads
 from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub

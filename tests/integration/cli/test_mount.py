@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from packager.addons.nodes.mounts.mounts import check_machine
+from packager.addons.nodes.mounts.syscalls import unmount
+from packager.addons.nodes.mounts.table import read_mounts
+from packager.addons.nodes.node_cache.fill import FillOptions, fill_node_cache
+from packager.addons.nodes.wiring.node_caches import node_image_services_for
+from packager.cli.wiring.settings import Settings, parse_output
+from packager.core.errors import PackagerError
 from packager.core.image import Platform
-from packager.errors import PackagerError
-from packager.images.mounts.mounts import check_machine
-from packager.images.mounts.syscalls import unmount
-from packager.images.mounts.table import read_mounts
-from packager.images.node_cache.fill import FillOptions, fill_node_cache
-from packager.wiring.node_caches import node_image_services_for
-from packager.wiring.settings import Settings, parse_output
 from tests.conftest import unavailable
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager, packager_in

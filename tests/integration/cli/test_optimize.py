@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from packager.jobs.store import JobStore
-from packager.sagemaker.shapes import answer_faults
-from packager.serve.resources import ResourceStore
+from packager.addons.deploy.sagemaker.shapes import answer_faults
+from packager.addons.server.jobs.store import JobStore
+from packager.addons.server.resources import ResourceStore
 from tests.support import sagemaker_bodies
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of, read_tables

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import Unavailable
-from packager.steps.ray.connection import join_cluster
+from packager.core.errors import Unavailable
+from packager.optimize.steps.ray.connection import join_cluster
 
 
 @pytest.fixture(autouse=True)

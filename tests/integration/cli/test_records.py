@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import UsageError
-from packager.files.atomic import home_dir
+from packager.core.errors import UsageError
+from packager.core.files.atomic import home_dir
 from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager
 

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from packager.cli import app
-from packager.errors import SmokeFailed
+from packager.core.errors import SmokeFailed
 from tests.support.processes import run_python
 
 

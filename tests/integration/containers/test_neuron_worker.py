@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from packager.contrib.foreign_caches.neuron import find_compiler_caches
-from packager.contrib.foreign_caches.optimum_neuron import read_registry
+from packager.addons.contrib.foreign_caches.neuron import find_compiler_caches
+from packager.addons.contrib.foreign_caches.optimum_neuron import read_registry
 from tests.support.cases import cases_of
 from tests.support.foreign_trees import VERSION, neff
 from tests.support.workers import SERVING, compile_with, load

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.cases import cases_of, read_tables
 from tests.support.workers import SERVING, load
-from tests.unit.steps.tools.test_environments import wheel
+from tests.unit.optimize.steps.tools.test_environments import wheel
 
 cases = cases_of(__file__)
 

@@ -19,13 +19,13 @@ import javaproperties
 import pytest
 
 from packager.core.artifact import Artifacts
+from packager.core.errors import PlanRejected
+from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
-from packager.drafts.dflash import read_dflash
-from packager.drafts.mtp_engines import served_models
 from packager.engines.schema import ENGINES
-from packager.errors import PlanRejected
-from packager.findings import errors_in
+from packager.optimize.drafts.dflash import read_dflash
+from packager.optimize.drafts.mtp_engines import served_models
 from tests.golden.cases import CASES, family_of
 from tests.support import heads
 from tests.support.cases import read_tables

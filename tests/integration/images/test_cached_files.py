@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import CachedFileChanged
+from packager.core.errors import CachedFileChanged
 from packager.images.blobs import BlobReader
 from packager.images.daemon.sink import DockerSink
 from packager.images.digest_index import DigestIndex

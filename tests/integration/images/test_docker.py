@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import NotFound, OutputFailed, ProtocolFailed, Unavailable
 from packager.core.events import Event, StepEvent
 from packager.core.image import Blob, ImageSpec, Inline, Platform
-from packager.errors import NotFound, OutputFailed, ProtocolFailed, Unavailable
 from packager.images.blobs import BlobReader
 from packager.images.daemon.base import DockerBase
 from packager.images.daemon.sink import DockerSink

@@ -13,7 +13,6 @@ import pytest
 
 from artifact_cache.store import CacheStore
 from artifact_cache.stores.archive import export_archive, import_archive
-from packager.cache.oci import export_entry, import_entry
 from packager.core.events import ignore
 from packager.core.image import (
     MEDIA_LAYER,
@@ -26,6 +25,8 @@ from packager.core.image import (
 )
 from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.core.recipe import Step, StepInput
+from packager.core.remote.hub import HubReader
+from packager.core.remote.s3 import S3Reader
 from packager.images.archive.sink import ArchiveUpload
 from packager.images.blobs import BlobReader
 from packager.images.compression import _samples, is_worth_it
@@ -42,9 +43,8 @@ from packager.models.hub_stream import HubStreamSource
 from packager.models.pinning import pin_files
 from packager.models.reference import parse_model_reference
 from packager.models.s3 import S3Source
-from packager.remote.hub import HubReader
-from packager.remote.s3 import S3Reader
-from packager.steps.protocol import lay_out
+from packager.optimize.cache.oci import export_entry, import_entry
+from packager.optimize.steps.protocol import lay_out
 from tests.support.cache_buckets import Place
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import LocalStore

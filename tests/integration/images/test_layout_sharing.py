@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import NotFound, OutputFailed
 from packager.core.image import Blob, FileRange, ImageSpec, Inline, Layer, Platform, Written
-from packager.errors import NotFound, OutputFailed
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.copy import copy_image
 from packager.images.digest_index import DigestIndex

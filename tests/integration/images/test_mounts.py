@@ -19,13 +19,9 @@ from typing import Any
 
 import pytest
 
-from packager.errors import NotFound, OutputFailed, PackagerError
-from packager.images.blobs import BlobReader
-from packager.images.digest_index import DigestIndex
-from packager.images.erofs.nodes import LayerNotMountable
-from packager.images.mounts import mounts as module
-from packager.images.mounts import syscalls
-from packager.images.mounts.failures import (
+from packager.addons.nodes.mounts import mounts as module
+from packager.addons.nodes.mounts import syscalls
+from packager.addons.nodes.mounts.failures import (
     KernelLacksErofs,
     MountBusy,
     MountFailed,
@@ -33,8 +29,8 @@ from packager.images.mounts.failures import (
     NotRoot,
     PlaceNotFree,
 )
-from packager.images.mounts.layer_files import LayerCompressed
-from packager.images.mounts.mounts import (
+from packager.addons.nodes.mounts.layer_files import LayerCompressed
+from packager.addons.nodes.mounts.mounts import (
     ImageMount,
     MountOptions,
     check_machine,
@@ -42,8 +38,12 @@ from packager.images.mounts.mounts import (
     mount_image,
     unmount_image,
 )
-from packager.images.mounts.table import read_mounts
-from packager.images.node_cache.fill import FillOptions, fill_node_cache
+from packager.addons.nodes.mounts.table import read_mounts
+from packager.addons.nodes.node_cache.fill import FillOptions, fill_node_cache
+from packager.core.errors import NotFound, OutputFailed, PackagerError
+from packager.images.blobs import BlobReader
+from packager.images.digest_index import DigestIndex
+from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.rootfs.unpacking import LayerBroken
 from tests.conftest import unavailable
 from tests.support import disks
@@ -490,8 +490,8 @@ def test_a_layer_that_cannot_be_mounted_is_refused(
 KILLED = """
 import os, signal, sys
 from packager.images.digest_index import DigestIndex
-from packager.images.mounts import mounts, syscalls, trees
-from packager.images.mounts.mounts import MountOptions, mount_image
+from packager.addons.nodes.mounts import mounts, syscalls, trees
+from packager.addons.nodes.mounts.mounts import MountOptions, mount_image
 from pathlib import Path
 from tests.support.layer_layouts import opened
 layout, root, where = sys.argv[1:]

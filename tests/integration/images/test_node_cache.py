@@ -19,15 +19,15 @@ from typing import IO
 
 import pytest
 
+from packager.addons.nodes.node_cache.entry_check import find_entry, verify_entry
+from packager.addons.nodes.node_cache.fill import FillOptions, NodeCacheReport, fill_node_cache
+from packager.core.errors import OutputFailed, UsageError
 from packager.core.events import Event, LayerEvent, StepEvent
 from packager.core.image import MEDIA_EROFS, MEDIA_LAYER
-from packager.errors import OutputFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.erofs.metadata import make_blob
 from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
-from packager.images.node_cache.entry_check import find_entry, verify_entry
-from packager.images.node_cache.fill import FillOptions, NodeCacheReport, fill_node_cache
 from packager.images.rootfs.unpacking import LayerBroken
 from tests.conftest import need
 from tests.support import disks
@@ -407,9 +407,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from packager.images.blobs import BlobReader
-from packager.images.node_cache import entry_file
-from packager.images.node_cache.entry_file import EntryFile
-from packager.images.node_cache.fill import FillOptions, fill_node_cache
+from packager.addons.nodes.node_cache import entry_file
+from packager.addons.nodes.node_cache.entry_file import EntryFile
+from packager.addons.nodes.node_cache.fill import FillOptions, fill_node_cache
 from tests.support.layer_layouts import opened
 layout, cache, where = sys.argv[1:]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import AccessDenied, OutputFailed, ProtocolFailed, Unavailable, UsageError
 from packager.core.image import (
     BaseImage,
     Blob,
@@ -23,7 +24,6 @@ from packager.core.image import (
     RuntimeConfig,
 )
 from packager.core.registry import RegistryTraits
-from packager.errors import AccessDenied, OutputFailed, ProtocolFailed, Unavailable, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.registry.base import RegistryBase

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 import huggingface_hub
 import pytest
 
-from packager.errors import ModelRefused, PackagerError, ProtocolFailed, Unavailable
+from packager.core.errors import ModelRefused, PackagerError, ProtocolFailed, Unavailable
+from packager.core.remote.hub_session import get_object
 from packager.models.hub import HubSource
 from packager.models.hub_stream import HubStreamSource
 from packager.models.reference import parse_model_reference
-from packager.remote.hub_session import get_object
-from packager.samples.load import load_samples
+from packager.models.samples.load import load_samples
 from tests.support.cases import cases_of
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.doubles.models import write_model
@@ -195,7 +195,7 @@ def said(error: PackagerError) -> str:
 
 
 def test_an_endless_dataset_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("packager.samples.load._LONGEST_FILE", 3 * MIB)
+    monkeypatch.setattr("packager.models.samples.load._LONGEST_FILE", 3 * MIB)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def answer(request: Request) -> Reply:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import ModelRefused, OutputFailed, ProtocolFailed, UsageError
+from packager.core.errors import ModelRefused, OutputFailed, ProtocolFailed, UsageError
+from packager.core.remote.hub_failures import Asked, explain
 from packager.models.proof import check_bytes
 from packager.models.rules import ListedFile
 from packager.models.walk import plain_file
-from packager.remote.hub_failures import Asked, explain
 from tests.support.doubles.models import write_model
 from tests.support.model_places import SHARD, Place, blob
 from tests.support.model_places import place as place
@@ -247,7 +247,7 @@ def test_a_name_that_hubs_forbid_is_a_usage_error(place: Place) -> None:
 SHOW = """
 import json, sys
 from packager.models.hub import HubSource
-from packager.errors import PackagerError
+from packager.core.errors import PackagerError
 from packager.models.reference import parse_model_reference
 try:
     found = HubSource().facts(parse_model_reference(sys.argv[1]))

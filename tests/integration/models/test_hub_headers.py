@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
+from packager.core.errors import ProtocolFailed
 from packager.core.image import RemoteRange
-from packager.errors import ProtocolFailed
 from tests.support.doubles.models import write_json
 from tests.support.known import known
 from tests.support.model_places import SHARD, Place

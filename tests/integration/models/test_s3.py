@@ -13,9 +13,7 @@ from botocore.awsrequest import AWSResponse
 from urllib3 import HTTPResponse
 
 from artifact_cache.opening import BadTier, parse_tier
-from packager.core.image import RemoteRange
-from packager.core.model import ModelFiles
-from packager.errors import (
+from packager.core.errors import (
     AccessDenied,
     ModelRefused,
     NotFound,
@@ -24,16 +22,18 @@ from packager.errors import (
     Unavailable,
     UsageError,
 )
+from packager.core.image import RemoteRange
+from packager.core.model import ModelFiles
+from packager.core.remote.addresses import S3Address, parse_s3
+from packager.core.remote.s3 import S3Reader, s3_client
+from packager.core.remote.s3_listing import list_bucket, whole_object
+from packager.core.remote.s3_write import WritableBucket
 from packager.images.target import bucket_of as target_place
 from packager.images.target import parse_target
 from packager.images.trees.objects import put_object
 from packager.models.local import LocalSource
 from packager.models.reference import bucket_of, parse_model_reference
 from packager.models.s3 import S3Source
-from packager.remote.addresses import S3Address, parse_s3
-from packager.remote.s3 import S3Reader, s3_client
-from packager.remote.s3_listing import list_bucket, whole_object
-from packager.remote.s3_write import WritableBucket
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of, read_tables

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packager.errors import ModelRefused
+from packager.core.errors import ModelRefused
 from packager.models.safetensors import parse_header
 from tests.support.doubles.models import safetensors_bytes
 from tests.support.processes import run_python

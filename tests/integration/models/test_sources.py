@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from packager.cli.plugins.tables import SOURCES
+from packager.core.errors import ModelRefused
 from packager.core.model import ModelFiles
-from packager.errors import ModelRefused
 from packager.models.reference import parse_model_reference
 from packager.models.s3 import S3Source
-from packager.plugins.tables import SOURCES
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of
 from tests.support.changed_models import Change

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from packager.core.errors import ModelRefused, ProtocolFailed, Unavailable
 from packager.core.image import Blob, RemoteRange
-from packager.errors import ModelRefused, ProtocolFailed, Unavailable
+from packager.core.remote.addresses import HubAddress
+from packager.core.remote.hub import HubReader
 from packager.images.blobs import BlobReader
-from packager.remote.addresses import HubAddress
-from packager.remote.hub import HubReader
 from tests.support.model_places import SHARD, Place, content
 from tests.support.model_places import place as place
 from tests.unit.models.test_stream import COMMIT

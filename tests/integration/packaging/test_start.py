@@ -53,7 +53,7 @@ def test_completing_loads_no_command_and_nothing_heavy(line: str) -> None:
     done = run_python("-c", code)
     loaded = set(done.stderr.split())
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
-    assert not {"packager.cli.plan", "packager.catalog.instances", "packaging"} & loaded
+    assert not {"packager.cli.commands.plan", "packager.catalog.instances", "packaging"} & loaded
     assert done.stdout or line == "cache show "
 
 
@@ -78,25 +78,25 @@ def test_programs_wait_for_nothing_that_they_do_not_ask_for(tmp_path: Path) -> N
     assert "packager.images.tee" in built - planned
     for loaded in (planned, built):
         assert not loaded & {"jinja2", "ssl", "http.client", "urllib.request"}
-        assert not loaded & {"packager.cli.meter", "packager.reports.charts"}
+        assert not loaded & {"packager.cli.meter", "packager.core.reports.charts"}
         assert "packager.images.erofs.metadata" not in loaded
-    assert not built & {"packager.build.report", "packager.keys.documents"}
-    assert not planned & {"packager.core.record", "packager.core.bench", "packager.build.tree"}
+    assert not built & {"packager.pipeline.report", "packager.optimize.keys.documents"}
+    assert not planned & {"packager.core.record", "packager.core.bench", "packager.pipeline.tree"}
 
 
 def test_mounting_starts_with_what_it_uses() -> None:
     """A mount takes less time than importing what it does not need: requests, tables, planners."""
     code = (
         "import sys\n"
-        "from packager.cli.mount import mount\n"
-        "from packager.wiring.node_caches import node_image_services_for\n"
-        "from packager.wiring.settings import Settings\n"
+        "from packager.addons.nodes.commands.mount import mount\n"
+        "from packager.addons.nodes.wiring.node_caches import node_image_services_for\n"
+        "from packager.cli.wiring.settings import Settings\n"
         "node_image_services_for(Settings())\n"
         "print(*sys.modules)\n"
     )
     loaded = {*run_python("-c", code).stdout.split()}
 
-    assert "packager.images.mounts.mounts" in loaded
+    assert "packager.addons.nodes.mounts.mounts" in loaded
     assert not loaded & {"pydantic", "jinja2", "urllib3", "packager.core.plan"}
 
 
@@ -107,7 +107,8 @@ def test_the_import_contract_holds() -> None:
 def test_documents_get_their_validators_when_one_is_read() -> None:
     """Building them all took a tenth of the start of each command."""
     code = (
-        "import packager.cli.build, packager.cli.draft_measure, packager.cli.warm, pydantic\n"
+        "import packager.cli.commands.build, packager.addons.bench.commands.draft_measure\n"
+        "import packager.addons.fleet.commands.warm, pydantic\n"
         "todo = [pydantic.BaseModel]\n"
         "for model in todo:\n"
         "    todo += model.__subclasses__()\n"

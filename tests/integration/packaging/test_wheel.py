@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.version import __version__
+from packager.core.version import __version__
 from tests.support.commandline import TINY, packager_in
 from tests.support.processes import run_program, run_python
 from tests.support.wheels import (

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from artifact_cache.index import Index
+from packager.addons.server.jobs.store import DATABASE_FILE, JobStore
+from packager.addons.server.resources import ResourceStore
+from packager.addons.server.used_signatures import SeenSignatures
 from packager.core.image import Blob, FileRange
 from packager.images.digest_index import DigestIndex, fingerprint_of
+from packager.images.lineage.graph import Edge, Fragment, Node
+from packager.images.lineage.index import Document, LineageIndex
 from packager.images.seen_blobs import SeenBlobs
 from packager.images.trees.journal import TreeJournal
-from packager.jobs.store import DATABASE_FILE, JobStore
-from packager.lineage.graph import Edge, Fragment, Node
-from packager.lineage.index import Document, LineageIndex
-from packager.serve.resources import ResourceStore
-from packager.serve.seen import SeenSignatures
 from tests.support.document_kinds.kinds import DocumentKind, database
 from tests.support.job_values import new_job
 
@@ -61,7 +61,7 @@ def _ask_index(path: Path) -> object:
 DATABASES: tuple[DocumentKind, ...] = (
     database(
         "jobs",
-        "packager.jobs.database",
+        "packager.addons.server.jobs.database",
         lambda path: JobStore(path.parent).create(new_job()),
         lambda path: JobStore(path.parent).find("a"),
         "VERSION",
@@ -69,20 +69,20 @@ DATABASES: tuple[DocumentKind, ...] = (
     ),
     database(
         "server-resources",
-        "packager.serve.resources",
+        "packager.addons.server.resources",
         _fill_resources,
         lambda path: ResourceStore(path).get("model", "a"),
         "_VERSION",
     ),
     database(
         "server-signatures",
-        "packager.serve.seen",
+        "packager.addons.server.used_signatures",
         lambda path: SeenSignatures(path).use("a", _NOW),
         lambda path: not SeenSignatures(path).use("a", _NOW),
     ),
     database(
         "lineage-index",
-        "packager.lineage.index",
+        "packager.images.lineage.index",
         _fill_lineage,
         lambda path: LineageIndex(path).find("a"),
         "_VERSION",

@@ -8,35 +8,39 @@ from pathlib import Path
 
 from artifact_cache.explain import Difference, Explanation, Neighbour
 from artifact_cache.stats import StatsLog
-from packager.build.record import make_labels
-from packager.cache.lookups import LastLookups
-from packager.catalog.instances import find_instance
-from packager.catalog.offer_file import Offer
-from packager.catalog.price_file import load_prices, save_prices
-from packager.core.catalog import Price
-from packager.core.image import BaseImage, Platform
-from packager.core.recipe import Step
-from packager.deploy.compose.documents import servers_file
-from packager.deploy.compose.front import Servers
-from packager.images.blobs import BlobReader
-from packager.images.claims import Claim, ClaimKey, read_claims, write_claims
-from packager.images.mounts.mounts import ImageMount, _read_record, _write_record
-from packager.images.mounts.table import MountedAt
-from packager.images.rootfs.reading import LayerReader
-from packager.images.slim.label import slim_words
-from packager.images.slim.record import (
+from packager.addons.deploy.compose.documents import servers_file
+from packager.addons.deploy.compose.front import Servers
+from packager.addons.deploy.wiring.deployments import (
+    Whereabouts,
+    deployment_documents,
+    remember_deployment,
+)
+from packager.addons.nodes.mounts.mounts import ImageMount, _read_record, _write_record
+from packager.addons.nodes.mounts.table import MountedAt
+from packager.addons.nodes.slim.record import (
     SlimBase,
     SlimProof,
     attached_document,
     slim_document,
     slim_label,
 )
-from packager.images.slim.rules import choose_rules
-from packager.images.slim.scan import scan_image
+from packager.addons.nodes.slim.rules import choose_rules
+from packager.addons.nodes.slim.scan import scan_image
+from packager.catalog.instances import find_instance
+from packager.catalog.offer_file import Offer
+from packager.catalog.price_file import load_prices, save_prices
+from packager.cli.run.images import _asked
+from packager.core.catalog import Price
+from packager.core.image import BaseImage, Platform
+from packager.core.recipe import Step
+from packager.images.blobs import BlobReader
+from packager.images.claims import Claim, ClaimKey, read_claims, write_claims
+from packager.images.rootfs.reading import LayerReader
+from packager.images.slim_label import slim_words
 from packager.models.hub_cache import RepositoryCache
 from packager.models.rules import ListedFile
-from packager.run.images import _asked
-from packager.wiring.deployments import Whereabouts, deployment_documents, remember_deployment
+from packager.optimize.cache.lookups import LastLookups
+from packager.pipeline.record import make_labels
 from tests.golden.cases import CASES
 from tests.support.cache_entries import STEP_INPUT
 from tests.support.deployments import deployment
@@ -173,7 +177,7 @@ def _read_words(data: bytes, _place: Path) -> object:
     return required(slim_words(data.decode()))
 
 
-_SLIM = "packager.images.slim.record"
+_SLIM = "packager.addons.nodes.slim.record"
 HANDMADE: tuple[DocumentKind, ...] = (
     written("claims", "packager.images.claims", _claims, _read_claims, "SCHEMA"),
     written(
@@ -184,7 +188,11 @@ HANDMADE: tuple[DocumentKind, ...] = (
         "SCHEMA",
     ),
     written(
-        "deployment-note", "packager.wiring.deployments", _deployment, _read_deployment, "_SCHEMA"
+        "deployment-note",
+        "packager.addons.deploy.wiring.deployments",
+        _deployment,
+        _read_deployment,
+        "_SCHEMA",
     ),
     written(
         "hub-notes",
@@ -193,20 +201,20 @@ HANDMADE: tuple[DocumentKind, ...] = (
         in_file(f"models--org--name/packager/{_COMMIT}.json", _read_hub_notes),
         "SCHEMA",
     ),
-    written("mount", "packager.images.mounts.mounts", _mount, _read_mount),
+    written("mount", "packager.addons.nodes.mounts.mounts", _mount, _read_mount),
     written(
         "last-lookups",
-        "packager.cache.lookups",
+        "packager.optimize.cache.lookups",
         _lookups,
         in_file("lookups.json", lambda path: LastLookups(path.parent).last()),
     ),
-    written("image-label", "packager.build.record", _image_label, _read_asked),
+    written("image-label", "packager.pipeline.record", _image_label, _read_asked),
     written("slim-label", _SLIM, lambda _: slim_label(_slim()).encode(), _read_words, "SCHEMA"),
     # For people: packager reads the label alone.
     written("slim-record", _SLIM, _slim_record, lambda data, _: json.loads(data), "SCHEMA"),
     written(
         "compose-servers",
-        "packager.deploy.compose.documents",
+        "packager.addons.deploy.compose.documents",
         _servers,
         in_file("servers.json", lambda path: Servers(str(path)).named()),
     ),

@@ -16,8 +16,14 @@ from artifact_cache.negative import _parse as parse_failure
 from artifact_cache.pins import Pin
 from artifact_cache.pins import _read as read_pin
 from artifact_cache.trust import _TrustedKeys, generate_key, load_trusted_keys, trust_key
-from packager.build.records import parse_record, record_document
-from packager.cache.settings import CacheOptions, _File, cache_settings
+from packager.addons.bench.tune.journal import Built, Event, Failed, Header, Rated, Retried
+from packager.addons.bench.tune.journal import _parse as parse_journal
+from packager.addons.fleet.grid import read_grid_or_plan
+from packager.addons.fleet.planning import canonical
+from packager.addons.server.jobs.folders import PROGRESS_FILE
+from packager.addons.server.jobs.progress import Progress, read_progress
+from packager.addons.server.jobs.rows import asked_text
+from packager.addons.server.jobs.values import NewJob
 from packager.catalog.user_catalog import CatalogFile, load_user_catalog
 from packager.core.bench import BenchReport
 from packager.core.documents import parse_model
@@ -33,17 +39,11 @@ from packager.core.tuning import TuneReport
 from packager.core.units import GIB
 from packager.core.warmup import Grid, WarmPlan
 from packager.core.worker import WorkerEvent, WorkerResult, WorkerSpec
-from packager.jobs.folders import PROGRESS_FILE
-from packager.jobs.progress import Progress, read_progress
-from packager.jobs.rows import asked_text
-from packager.jobs.values import NewJob
-from packager.keys.documents import KINDS as KEYS
-from packager.keys.documents import parse_document
-from packager.steps.tools.definition import ToolFile, read_tool
-from packager.tune.journal import Built, Event, Failed, Header, Rated, Retried
-from packager.tune.journal import _parse as parse_journal
-from packager.warmup.grid import read_grid_or_plan
-from packager.warmup.planning import canonical
+from packager.optimize.cache.settings import CacheOptions, _File, cache_settings
+from packager.optimize.keys.documents import KINDS as KEYS
+from packager.optimize.keys.documents import parse_document
+from packager.optimize.steps.tools.definition import ToolFile, read_tool
+from packager.pipeline.records import parse_record, record_document
 from tests.support.cache_entries import CHECKPOINT, DOCUMENTS
 from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, required, written
 from tests.support.frozen_schemas import filled, inlined
@@ -97,7 +97,7 @@ def _keys() -> tuple[DocumentKind, ...]:
             name=f"key-{kind}",
             version=model.model_fields["schema_version"].default,
             place="`schema` of the key's class",
-            writer="packager.keys.documents",
+            writer="packager.optimize.keys.documents",
             model=model,
             make=lambda _place, kind=kind: json.dumps(plain(samples[kind]), indent=1).encode(),
             read=lambda data, _place: parse_document(json.loads(data)),
@@ -130,7 +130,7 @@ MODELLED: tuple[DocumentKind, ...] = (
         "build-record",
         "packager.core.record.RECORD_SCHEMA",
         BuildRecord,
-        writer="packager.build.records",
+        writer="packager.pipeline.records",
         write=record_document,
         read=lambda data, _place: parse_record(data, "record.json"),
         changes={"schema_version": RECORD_SCHEMA, "request.max_layer_size": GIB},
@@ -139,7 +139,7 @@ MODELLED: tuple[DocumentKind, ...] = (
         "request",
         3,
         BuildRequest,
-        writer="packager.serve.pages.wish",
+        writer="packager.addons.server.pages.form",
         read=lambda data, _place: parse_request(json.loads(data)),
         changes={"max_layer_size": GIB},
     ),
@@ -156,7 +156,7 @@ MODELLED: tuple[DocumentKind, ...] = (
         "warm-plan",
         "packager.core.warmup.PLAN_SCHEMA",
         WarmPlan,
-        writer="packager.warmup.planning",
+        writer="packager.addons.fleet.planning",
         write=canonical,
         read=in_file("plan.json", _read_grid),
         changes={"jobs.0.request.max_layer_size": GIB},
@@ -164,7 +164,7 @@ MODELLED: tuple[DocumentKind, ...] = (
     *(
         modelled(name, "packager.core.worker.PROTOCOL", model, writer=writer)
         for name, model, writer in (
-            ("worker-spec", WorkerSpec, "packager.steps.local"),
+            ("worker-spec", WorkerSpec, "packager.optimize.steps.local"),
             ("worker-event", WorkerEvent, ""),
             ("worker-result", WorkerResult, ""),
         )
@@ -173,21 +173,31 @@ MODELLED: tuple[DocumentKind, ...] = (
         "step-order",
         "packager.core.order.ORDER_VERSION",
         StepOrder,
-        writer="packager.steps.ray.exchange",
+        writer="packager.optimize.steps.ray.exchange",
         write=lambda order: order.model_dump_json(exclude_defaults=True).encode(),
         read=lambda data, _place: parse_model(StepOrder, data),
         refused={1: "order: field required"},
     ),
-    modelled("step-node-line", 1, NodeLine, writer="packager.cli.warm_step"),
+    modelled("step-node-line", 1, NodeLine, writer="packager.addons.fleet.commands.warm_step"),
     modelled("bench-report", "packager.core.bench.SCHEMA", BenchReport, writer=""),
     modelled("startup-report", "packager.core.startup.SCHEMA", StartupReport, writer=""),
-    modelled("tune-report", "packager.core.tuning.SCHEMA", TuneReport, writer="packager.cli.tune"),
-    modelled("quality-report", 1, QualityReport, writer="packager.cli.evaluate"),
-    modelled("speculation-report", 1, SpeculationReport, writer="packager.cli.draft_measure"),
-    modelled("training-report", 1, TrainingReport, writer="packager.build.tree"),
+    modelled(
+        "tune-report",
+        "packager.core.tuning.SCHEMA",
+        TuneReport,
+        writer="packager.addons.bench.commands.tune",
+    ),
+    modelled("quality-report", 1, QualityReport, writer="packager.cli.commands.evaluate"),
+    modelled(
+        "speculation-report",
+        1,
+        SpeculationReport,
+        writer="packager.addons.bench.commands.draft_measure",
+    ),
+    modelled("training-report", 1, TrainingReport, writer="packager.pipeline.tree"),
     written(
         "tune-journal",
-        "packager.tune.journal",
+        "packager.addons.bench.tune.journal",
         _journal,
         lambda data, _place: parse_journal(data, Path("journal")),
         "VERSION",
@@ -196,16 +206,16 @@ MODELLED: tuple[DocumentKind, ...] = (
     ),
     modelled(
         "job-asked",
-        "packager.jobs.database.VERSION",
+        "packager.addons.server.jobs.database.VERSION",
         NewJob,
-        writer="packager.jobs.rows",
+        writer="packager.addons.server.jobs.rows",
         write=lambda job: asked_text(job).encode(),
     ),
     modelled(
         "job-progress",
         1,
         Progress,
-        writer="packager.jobs.progress",
+        writer="packager.addons.server.jobs.progress",
         read=in_file(PROGRESS_FILE, lambda path: read_progress(path.parent).steps),
     ),
     written(

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import jsonschema
 import yaml
 
-from packager.deploy.kubernetes.client import PLURALS
+from packager.addons.deploy.kubernetes.client import PLURALS
 from tests.support.cluster_schemas import CUSTOM, check_document
 from tests.support.doubles.http import Handler, Server
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.core.facts import ContainerFacts
+from packager.core.ports import ContainerFamily
 from packager.engines.lmi.family import LmiFamily
 from packager.engines.neuron.family import NeuronFamily
 from packager.engines.sglang.family import SglangFamily
 from packager.engines.tgi.family import TgiFamily
 from packager.engines.vllm.family import VllmFamily
-from packager.ports import ContainerFamily
 
 FAMILIES: dict[str, ContainerFamily] = {
     "vllm": VllmFamily(),

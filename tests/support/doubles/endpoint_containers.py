@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from packager.errors import NotFound, SmokeFailed
-from packager.sagemaker.hosting import ServerSpec
-from packager.serve.endpoints.containers import Container
+from packager.addons.server.endpoints.containers import Container
+from packager.addons.server.sagemaker.hosting import ServerSpec
+from packager.core.errors import NotFound, SmokeFailed
 from tests.support.doubles.model_container import ModelServer
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from packager.compile.vllm_cache import VllmCacheCompiler
 from packager.core.facts import Facts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput
 from packager.core.serving import ServingConfig
-from packager.findings import Finding
+from packager.optimize.compile.vllm_cache import VllmCacheCompiler
 
 
 class DemoCompiler:

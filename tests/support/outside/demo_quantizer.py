@@ -7,13 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from packager.core.facts import Facts
+from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.techniques import Scheme
-from packager.findings import Finding
-from packager.keys.documents import QuantizedCheckpointKey
-from packager.keys.parts import Calibration, Invocation, Precision, Quantization, Weights
-from packager.steps.key_parts import files_by_path, graph_of, toolchain_of
+from packager.optimize.keys.documents import QuantizedCheckpointKey
+from packager.optimize.keys.parts import Calibration, Invocation, Precision, Quantization, Weights
+from packager.optimize.steps.key_parts import files_by_path, graph_of, toolchain_of
 
 TOOL = Path(__file__).parent / "demo-tool"  # its entry point is in the group packager.tools
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from artifact_cache.credentials import holds_credential, is_credential
-from packager.keys.parts import Invocation
+from packager.optimize.keys.parts import Invocation
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

@@ -11,7 +11,7 @@ from artifact_cache.cache import ArtifactCache
 from artifact_cache.explain import Difference
 from artifact_cache.key import KeyDocument, key_of
 from artifact_cache.locks import KeyLocks
-from packager.keys.policy import KIND_POLICY
+from packager.optimize.keys.policy import KIND_POLICY
 from tests.support.cache_entries import NEURON, Build, files_below, files_of
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cases import as_type, read_tables

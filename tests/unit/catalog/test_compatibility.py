@@ -11,7 +11,7 @@ from packager.catalog.compatibility import find_rule, finding_of, matching, rule
 from packager.catalog.containers import containers, find_container, version_names
 from packager.catalog.instances import find_instance
 from packager.core.catalog import Rule
-from packager.findings import errors_in
+from packager.core.findings import errors_in
 from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)

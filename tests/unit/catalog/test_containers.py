@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from packager.catalog.containers import containers, find_container
+from packager.core.errors import UsageError
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
-from packager.errors import UsageError
 from tests.support.cases import as_type, cases_of, fields_of, read_tables
 
 cases = cases_of(__file__)

@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 from packager.catalog import listing
 from packager.catalog.listing import Filter
 from packager.catalog.techniques import techniques
-from packager.cli.list_ import list_
+from packager.cli.commands.list_ import list_
+from packager.core.errors import UsageError
 from packager.core.techniques import DraftKind
 from packager.core.user_catalog import UserCatalog
 from packager.engines.load_formats import list_load_formats
-from packager.errors import UsageError
-from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from tests.support.cases import cases_of, read_tables
 from tests.support.places import ROOT
 

@@ -12,10 +12,10 @@ import pytest
 from packager.catalog import instances as table
 from packager.catalog.instances import find_instance, instance_rows, instances
 from packager.catalog.neuron import core_of_instance, find_core, neuron_cores
+from packager.core.errors import PlanRejected
+from packager.core.findings import errors_in
 from packager.core.versions import version_key
-from packager.errors import PlanRejected
-from packager.findings import errors_in
-from packager.planning.planner import make_plan
+from packager.pipeline.planning.planner import make_plan
 from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of

@@ -17,9 +17,9 @@ from packager.catalog.offer_file import OfferFileBroken, read_offer
 from packager.catalog.price_file import load_prices
 from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of, priced, shipped_prices
-from packager.cli.catalog import catalog
+from packager.cli.commands.catalog import catalog
 from packager.core.catalog import Price
-from packager.errors import NotFound, Unavailable, UsageError
+from packager.core.errors import NotFound, Unavailable, UsageError
 from tests.support.cases import cases_of, fields_of, read_tables
 from tests.support.places import DATA
 

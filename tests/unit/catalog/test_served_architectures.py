@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from packager.architectures.profile import make_profile
 from packager.catalog.model_types import find_type
 from packager.catalog.served_architectures import (
     Listing,
@@ -18,6 +17,7 @@ from packager.catalog.served_architectures import (
 )
 from packager.core.image import Inline
 from packager.core.model import ModelFile
+from packager.models.architectures.profile import make_profile
 from tests.support import zoo
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B

@@ -10,9 +10,9 @@ from packager.catalog.instances import find_instance
 from packager.catalog.models import find_model
 from packager.catalog.prices import price_of
 from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog, user_rows_in
+from packager.core.errors import NotFound
 from packager.core.units import GIB
 from packager.core.user_catalog import UserCatalog
-from packager.errors import NotFound
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from packager.cli import app
-from packager.cli import base as command
+from packager.cli.commands import base as command
 
 HOME = {"vllm-cpu": Path("/bases/vllm-cpu-1")}
 

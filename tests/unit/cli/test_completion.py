@@ -13,7 +13,7 @@ from packager.cli.completion.answer import INDEX, answer, answer_to
 from packager.cli.completion.candidates import Candidate, Question, complete
 from packager.cli.completion.shells import Line, quoted, split_line
 from packager.cli.completion.values import GROUPS, Values
-from packager.plugins.tables import COMPILERS, FAMILIES
+from packager.cli.plugins.tables import COMPILERS, FAMILIES
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
 

@@ -13,9 +13,9 @@ import pytest
 from packager.catalog.compatibility import rules
 from packager.catalog.findings import explanations, find_explanation
 from packager.cli.app import run
+from packager.core.findings import FILES_LEFT_OUT
 from packager.engines.rule_tables import engines_with_rules
 from packager.engines.rule_tables import rules as rules_across
-from packager.findings import FILES_LEFT_OUT
 from tests.support.places import ROOT
 
 # Functions that take a code and hand it on to a Finding.

@@ -10,21 +10,21 @@ import pytest
 from click.testing import CliRunner
 from pydantic import Field
 
-from packager.cli.build import build
-from packager.cli.draft_measure import measure
-from packager.cli.draft_train import train
-from packager.cli.evaluate import evaluate
+from packager.addons.bench.commands.draft_measure import measure
+from packager.addons.bench.draft_measure.run import Asked
+from packager.addons.fleet.cluster import Cluster
+from packager.addons.fleet.commands.warm import kubernetes
+from packager.cli.commands.build import build
+from packager.cli.commands.draft_train import train
+from packager.cli.commands.evaluate import evaluate
+from packager.cli.commands.plan import plan
 from packager.cli.field_options import options_from, take_fields
-from packager.cli.plan import plan
-from packager.cli.warm import kubernetes
 from packager.core.fields import CommandOption
 from packager.core.quality import EVALUATION_SAMPLES, EVALUATION_TOKENS, Evaluation
 from packager.core.request import BuildRequest
 from packager.core.speculation import Demands
 from packager.core.training import LEARNING_RATE, TOKENS, HeadTraining
-from packager.drafts.measure.run import Asked
-from packager.performance.presets import TPOT_LIMIT_S
-from packager.warmup.cluster import Cluster
+from packager.estimate.performance.presets import TPOT_LIMIT_S
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

@@ -11,8 +11,8 @@ from packager.cli import app
 from packager.cli.bars import Look, frame_lines
 from packager.cli.displays import Lines, StepNews
 from packager.cli.meter import Meter
+from packager.core.errors import StepFailed
 from packager.core.events import ImageEvent, LayerEvent, StagesEvent, StepEvent
-from packager.errors import StepFailed
 
 FORGED = "error: forged"
 HOSTILE = (

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from packager.build.record import PLACES, RUNNING
-from packager.cache.options import CacheOptions
 from packager.cli import app
 from packager.cli.options import make_request
+from packager.cli.wiring.settings import Settings
+from packager.core.errors import UsageError
 from packager.core.request import BuildRequest
-from packager.errors import UsageError
-from packager.steps.ray.connection import _refused, join_cluster
-from packager.wiring.settings import Settings
+from packager.optimize.cache.options import CacheOptions
+from packager.optimize.steps.ray.connection import _refused, join_cluster
+from packager.pipeline.record import PLACES, RUNNING
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.sagemaker_bodies import AWQ
@@ -119,7 +119,7 @@ def test_what_ray_says_becomes_a_failure_with_a_hint(said: str, message: str, hi
 
 
 def test_nodes_are_told_of_caches_and_keys_and_of_no_credentials(tmp_path: Path) -> None:
-    from packager.wiring.presence import shared_cache_variables
+    from packager.cli.wiring.presence import shared_cache_variables
 
     settings = Settings(
         cache=CacheOptions(

@@ -13,7 +13,7 @@ from packager.cli.bars import Bars, Look, frame_lines, look_of
 from packager.cli.live import AboveArea, LiveArea, does_rewrap, size_of
 from packager.cli.meter import Meter, Snapshot
 from packager.core.events import Event, ImageEvent, LayerEvent, StagesEvent, StepEvent
-from packager.reports.cells import cell_width
+from packager.core.reports.cells import cell_width
 from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.places import ROOT
 from tests.support.screens import Screen

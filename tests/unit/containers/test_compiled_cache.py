@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from packager.compile.caches import DATA
+from packager.engines.compile_caches import DATA
 from tests.support.cases import cases_of
 from tests.support.workers import SERVING, load
 

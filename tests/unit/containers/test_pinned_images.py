@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.steps.tools.definition import ToolFile
+from packager.optimize.steps.tools.definition import ToolFile
 from tests.support.cases import cases_of
 from tests.support.places import SCRIPTS
 from tests.support.workers import load

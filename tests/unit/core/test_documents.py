@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from packager.core.documents import MAX_DEPTH, NotStrict, parse_json, parse_model, parse_toml
-from packager.share import share_dir
+from packager.core.share import share_dir
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packager.findings import Finding, finding_document
+from packager.core.findings import Finding, finding_document
 
 
 def test_data_joins_the_document_only_where_there_is_some() -> None:

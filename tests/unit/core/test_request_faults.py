@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import UsageError
 from packager.core.request import parse_request
-from packager.errors import UsageError
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

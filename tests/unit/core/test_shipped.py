@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from packager.share import PACKAGE, read_shipped, share_dir
+from packager.core.share import PACKAGE, read_shipped, share_dir
 
 TABLES = sorted({*PACKAGE.rglob("*.toml"), *share_dir("containers").rglob("*.toml")})
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from packager.core.errors import UsageError
 from packager.core.samples import Sample, Samples
 from packager.core.training import TrainingReport, split_texts
-from packager.errors import UsageError
 from tests.support.cases import read_tables
 
 FIGURES = read_tables(__file__)["figures"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from packager.core.errors import UsageError
 from packager.core.workload import WORKLOADS, Workload, parse_workload
-from packager.errors import UsageError
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

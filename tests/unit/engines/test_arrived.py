@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from packager.architectures.demands import read_arrived, written_demands
-from packager.architectures.profile import make_profile
 from packager.catalog.containers import containers, find_container
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding
 from packager.core.model import ModelFiles
 from packager.core.techniques import Quantization
 from packager.engines.prequantized import check_arrived
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.tgi.family import TgiFamily
-from packager.findings import Finding
+from packager.models.architectures.demands import read_arrived, written_demands
+from packager.models.architectures.profile import make_profile
 from tests.support.cases import cases_of
 from tests.support.engine_plans import plan_for
 from tests.support.headers import AWQ_G128, TINY, model_of, tensor

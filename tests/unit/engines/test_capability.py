@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from packager.core.errors import PlanRejected
 from packager.engines.capability import check_capability
 from packager.engines.rules import Facts
-from packager.errors import PlanRejected
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 

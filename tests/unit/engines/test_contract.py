@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from packager import ports
 from packager.catalog.containers import containers
+from packager.cli.plugins.rows import departures
+from packager.cli.plugins.tables import FAMILIES
+from packager.core import ports
 from packager.core.artifact import Artifacts
 from packager.core.facts import ContainerFacts
+from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.shape import Shape
-from packager.findings import Finding, errors_in
-from packager.plugins.rows import departures
-from packager.plugins.tables import FAMILIES
 from tests.support.doubles.containers import with_traits
 from tests.support.engine_plans import plan_for
 from tests.support.engine_rows import family_of

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from packager.architectures.profile import make_profile
 from packager.catalog.containers import containers, find_container
-from packager.compile.trtllm import options as trtllm_options
+from packager.core.errors import PlanRejected
 from packager.core.instance import DeviceKind
 from packager.core.plan import MemoryBudget
 from packager.engines.effects import (
@@ -26,7 +25,8 @@ from packager.engines.effects import (
 from packager.engines.lmi.options import lmi_options
 from packager.engines.neuron.check import lmi_schema
 from packager.engines.schema import find_schema, shipped_versions
-from packager.errors import PlanRejected
+from packager.engines.trtllm import options as trtllm_options
+from packager.models.architectures.profile import make_profile
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.catalog.containers import containers, find_container
+from packager.core.findings import Finding
 from packager.engines.supported_models import check_listed, check_neuron_type
-from packager.findings import Finding
 from tests.support.cases import cases_of
 from tests.support.engine_plans import LLAMA_8B, plan_for
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from packager.core.artifact import Artifacts
+from packager.core.errors import PlanRejected
+from packager.core.findings import Finding, errors_in
 from packager.engines.lmi.check import check_settings
 from packager.engines.lmi.family import LmiFamily
 from packager.engines.lmi.options import lmi_options
 from packager.engines.lmi.render import settings
 from packager.engines.vllm.options import schema_of
-from packager.errors import PlanRejected
-from packager.findings import Finding, errors_in
 from tests.support.cases import cases_of
 from tests.support.engine_rows import properties_of
 from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packager.compile.trtllm import builds_engines
+from packager.engines.trtllm import builds_engines
 from tests.support.cases import cases_of
 from tests.support.engine_plans import CONTAINERS
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from packager.catalog.containers import find_container
+from packager.core.findings import Finding
 from packager.engines.lmi.check import check_settings
 from packager.engines.lmi.options import LmiOptions, lmi_options
 from packager.engines.schema import find_schema
-from packager.findings import Finding
 from tests.support.cases import cases_of
 from tests.support.places import DATA
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from packager.core.artifact import Artifacts
+from packager.core.findings import errors_in
 from packager.core.request import BuildRequest
 from packager.core.versions import is_before, version_key
 from packager.engines.load_formats import (
@@ -21,7 +22,6 @@ from packager.engines.load_formats import (
     suggest_load_format,
 )
 from packager.engines.schema import find_schema
-from packager.findings import errors_in
 from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.engine_plans import LLAMA_8B, plan_for

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from packager.catalog.accelerators import accelerator_of
+from packager.cli.plugins.tables import FAMILIES
 from packager.core.artifact import Artifacts
+from packager.core.errors import PlanRejected
+from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
-from packager.errors import PlanRejected
-from packager.findings import errors_in
-from packager.planning.planner import make_plan
-from packager.plugins.tables import FAMILIES
+from packager.pipeline.planning.planner import make_plan
 from tests.support.cases import cases_of
 from tests.support.headers import GEMMA_2_2B, LLAMA_3_8B, LOCAL_CPU, facts_of, model_of
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from packager.build.record import draft_of as recorded
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.engines.without_draft import draft_of, without_draft
+from packager.pipeline.record import draft_of as recorded
 from tests.support.cases import cases_of
 from tests.support.engine_plans import DRAFTS, MEDUSA_V1, NGRAM, plan_for
 from tests.support.engine_rows import family_of

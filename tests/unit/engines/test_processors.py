@@ -11,17 +11,17 @@ import pytest
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance, instances
+from packager.core.errors import PlanRejected
+from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.processors import known_flags
 from packager.core.samples import Sample, Samples
 from packager.engines.vllm.family import VllmFamily
 from packager.engines.vllm.processors import PROCESSORS, processor_kernels
-from packager.errors import PlanRejected
-from packager.findings import Finding
-from packager.planning.planner import make_plan
-from packager.planning.stacking import check_situation
-from packager.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.stacking import check_situation
 from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 from tests.support.places import ROOT

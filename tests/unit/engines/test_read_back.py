@@ -15,12 +15,12 @@ import javaproperties
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from packager.cli.plugins.tables import FAMILIES
 from packager.core.artifact import Artifacts
+from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.shape import Shape
-from packager.findings import errors_in
-from packager.plugins.tables import FAMILIES
 from tests.support.engine_plans import (
     AWQ,
     DRAFT_MODEL,

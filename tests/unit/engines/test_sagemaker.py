@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from botocore.loaders import Loader
 
+from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.engines.sagemaker import check_environment, limits
-from packager.findings import errors_in
 from tests.support.cases import cases_of, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.engine_rows import family_of

@@ -13,7 +13,7 @@ from packager.core.plan import Plan
 from packager.engines.rules import plan_facts
 from packager.engines.schema import shipped_versions
 from packager.engines.sglang.family import SglangFamily
-from packager.planning.planner import make_plan
+from packager.pipeline.planning.planner import make_plan
 from tests.support.engine_plans import AWQ, EAGLE3, FP8_AT_LOAD, NGRAM, PACKED, plan_for
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from packager.cli.plugins.tables import FAMILIES
 from packager.core.stopping import Stopping
 from packager.engines.stopping import stopping_of
-from packager.plugins.tables import FAMILIES
 from tests.support.cases import cases_of
 from tests.support.engine_plans import CONTAINERS
 

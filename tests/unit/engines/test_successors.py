@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from packager.core.share import read_shipped
 from packager.core.versions import is_before
 from packager.engines.schema import EngineSchema, find_schema, shipped_versions
 from packager.engines.successors import OPTION, SUCCESSORS, find_missing, hint_for
-from packager.share import read_shipped
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)

@@ -11,12 +11,12 @@ import pytest
 from packager.core.artifact import Artifacts
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
+from packager.core.share import share_dir
 from packager.engines.schema import find_schema
 from packager.engines.vllm.check import check_sagemaker_env
 from packager.engines.vllm.family import VllmFamily
 from packager.engines.vllm.render import command as command_line
 from packager.engines.vllm.render import sagemaker_env
-from packager.share import share_dir
 from tests.support.cases import cases_of, read_tables
 from tests.support.engine_plans import NGRAM, plan_for
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from packager.core.artifact import Artifacts
+from packager.core.errors import UsageError
 from packager.core.image import BaseImage, FileRange, ImageSpec, Inline
 from packager.core.model import ModelFile
 from packager.core.serving import MODEL_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB, MIB
-from packager.errors import UsageError
 from packager.images.assemble import assemble_image, check_layers
 from packager.images.layer_plan import draft_layers, model_layers
 from packager.images.oci import sha256

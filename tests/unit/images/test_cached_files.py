@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import CachedFileChanged, NotReproduced
 from packager.core.events import ignore
 from packager.core.image import Blob, Compression, FileRange, ImageSpec, Inline, Layer, Written
 from packager.core.model import ModelFile
 from packager.core.recipe import Step, StepInput
-from packager.drafts.train.head_files import write_head
-from packager.errors import CachedFileChanged, NotReproduced
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.tee import write_image
-from packager.steps.protocol import lay_out
+from packager.optimize.drafts.train.head_files import write_head
+from packager.optimize.steps.protocol import lay_out
 from tests.support.made_images import blob_in, check_blobs, image_with, layout_sink, tar_layer
 from tests.unit.images.test_write_image import FakeSink
 

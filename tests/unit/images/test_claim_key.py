@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import NotFound, UsageError
+from packager.core.errors import NotFound, UsageError
 from packager.images.claim_key import ClaimKeys, load_key, make_key, store_claim_key
 from packager.images.claims import ClaimKey
 from tests.support.cases import cases_of

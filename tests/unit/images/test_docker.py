@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import PackagerError, ProtocolFailed, Unavailable, UsageError
 from packager.core.image import (
     MEDIA_LAYER,
     Blob,
@@ -24,7 +25,6 @@ from packager.core.image import (
     Platform,
     RuntimeConfig,
 )
-from packager.errors import PackagerError, ProtocolFailed, Unavailable, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.daemon.base import DockerBase
 from packager.images.daemon.sink import DockerSink

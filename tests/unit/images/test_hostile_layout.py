@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from packager.cache.oci import entries_of_layout
+from packager.core.errors import NotFound, OutputFailed, PackagerError, ProtocolFailed
+from packager.core.files.atomic import read_regular
 from packager.core.image import ImageSpec, Platform, RuntimeConfig
-from packager.errors import NotFound, OutputFailed, PackagerError, ProtocolFailed
-from packager.files.atomic import read_regular
 from packager.images.daemon.base import DockerBase
 from packager.images.layout.base import LayoutBase, read_documents
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
+from packager.optimize.cache.oci import entries_of_layout
 from tests.support.cases import cases_of
 from tests.support.made_images import layout_sink
 from tests.support.odd_files import directory, pipe, unix_socket

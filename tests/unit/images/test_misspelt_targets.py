@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import UsageError
 from packager.core.references import RegistryTarget
-from packager.errors import UsageError
 from packager.images.target import parse_target
 from tests.support.cases import cases_of
 

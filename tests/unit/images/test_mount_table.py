@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packager.images.mounts.table import MountedAt, read_mounts
+from packager.addons.nodes.mounts.table import MountedAt, read_mounts
 from tests.support.cases import as_type, read_tables
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.errors import UsageError
+from packager.core.errors import UsageError
 from packager.images.selection import LayerChoice, choose_layers
 from tests.support.cases import cases_of
 from tests.support.stored_images import BASE, SHARDS, image

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.errors import ProtocolFailed
+from packager.core.errors import ProtocolFailed
 from packager.images.compare import compare
 from packager.images.oci import sha256
 from packager.images.report import diff_text, inspect_document, inspect_text

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from packager.core.errors import UsageError
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
-from packager.errors import UsageError
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from tests.support.cases import cases_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import UsageError
 from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
-from packager.errors import UsageError
 from packager.images.target import is_archive, is_image, parse_target, refuse_layout
 from tests.support.cases import cases_of
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from packager.cli.plugins.tables import SINKS
 from packager.core.documents import NotStrict
+from packager.core.errors import ProtocolFailed, UsageError
 from packager.core.image import (
     Blob,
     FileRange,
@@ -24,7 +26,6 @@ from packager.core.image import (
 )
 from packager.core.references import ImageTarget
 from packager.core.tree_manifest import read_manifest, write_manifest
-from packager.errors import ProtocolFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.oci import scratch
@@ -33,7 +34,6 @@ from packager.images.target import bucket_of, directory_of, parse_target
 from packager.images.tee import write_image
 from packager.images.trees.layers import with_tree
 from packager.images.trees.sink import TreeSink
-from packager.plugins.tables import SINKS
 from tests.support.cases import read_tables
 
 TARGET = ImageTarget(text="dir:out", scheme="dir", rest="out")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from packager.core.errors import UsageError
 from packager.core.image import MEDIA_LAYER, Inline
-from packager.errors import UsageError
 from packager.images.stored import StoredImage
 from packager.images.views import (
     OWN_LAYERS,

@@ -13,6 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import (
+    NotReproduced,
+    OutputFailed,
+    ProtocolFailed,
+    Unavailable,
+    UsageError,
+)
 from packager.core.image import (
     Blob,
     ImageRef,
@@ -23,7 +30,6 @@ from packager.core.image import (
     SealedImage,
     Written,
 )
-from packager.errors import NotReproduced, OutputFailed, ProtocolFailed, Unavailable, UsageError
 from packager.images.blobs import BlobReader, FileUnreadable, SourceChanged
 from packager.images.claims import Claim
 from packager.images.digest_index import DigestIndex

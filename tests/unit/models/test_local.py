@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from packager.cli.options import make_request
+from packager.core.errors import ModelRefused, NotFound, UsageError
 from packager.core.image import Blob, Inline
 from packager.core.model import ModelFiles
 from packager.core.references import DirectoryReference
 from packager.core.request import trusting_nothing
-from packager.errors import ModelRefused, NotFound, UsageError
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import NotFound, UsageError
+from packager.core.errors import NotFound, UsageError
 from packager.models.mapped import MappedModel, parse_mapped
 
 FILE = """

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from packager.architectures.profile import make_profile
+from packager.core.findings import errors_in
 from packager.core.image import Blob, Inline
 from packager.core.model import ModelFiles
-from packager.findings import errors_in
 from packager.images.blobs import BlobReader
 from packager.images.reshard import split_large
+from packager.models.architectures.profile import make_profile
 from packager.models.local import LocalSource
 from packager.models.mistral_format import INDEX, translated_config
 from packager.models.reference import parse_model_reference

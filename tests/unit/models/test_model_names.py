@@ -12,7 +12,7 @@ from packager.core.request import BuildRequest
 from packager.models.local import LocalSource
 from packager.models.naming import name_of_directory, name_of_prefix, usable_name
 from packager.models.reference import parse_model_reference
-from packager.planning.request_checks import SERVED_NAME
+from packager.pipeline.planning.request_checks import SERVED_NAME
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 

@@ -27,7 +27,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packager.errors import ModelRefused
+from packager.core.errors import ModelRefused
 from packager.models import unpacking
 from packager.models.contents import refuse_pickle
 from packager.models.local import LocalSource

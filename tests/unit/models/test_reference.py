@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import UsageError
+from packager.core.errors import UsageError
 from packager.models.reference import hub_of, parse_model_reference
 from tests.support.cases import cases_of
 

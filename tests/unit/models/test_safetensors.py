@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from packager.core.errors import ModelRefused
 from packager.core.image import FileRange
 from packager.core.model import ModelFile, TensorInfo
-from packager.errors import ModelRefused
 from packager.images.blobs import BlobReader
 from packager.models.safetensors import (
     _plain_spans,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from packager.checkpoints.gate import quantized_scales
 from packager.core.image import Blob, FileRange, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, ScaleValues, TensorInfo
 from packager.images.blobs import BlobReader
+from packager.models.checkpoints.gate import quantized_scales
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.errors import Unavailable
 from packager.core.image import Blob, RemoteRange
-from packager.errors import Unavailable
+from packager.core.remote.addresses import HubAddress, S3Address, content_of, parse_hub, parse_s3
+from packager.core.remote.resume import CHUNK, BrokenOff, read_resumed, retry_after_s
 from packager.images.digest_index import fingerprint_of
-from packager.remote.addresses import HubAddress, S3Address, content_of, parse_hub, parse_s3
-from packager.remote.resume import CHUNK, BrokenOff, read_resumed, retry_after_s
 from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model
 

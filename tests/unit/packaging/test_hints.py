@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from packager import errors
+from packager.core import errors
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
 
@@ -20,8 +20,8 @@ KINDS = {
 # Bugs are told to be reported; these make their hint themselves.
 WITHOUT = {"PackagerError", "PlanRejected", "LostFromCache", "CachedFileChanged", "SystemLimit"}
 HELD = {  # where the caller adds the hint, or the error is told as part of another
-    "packager/run/containers.py",
-    "packager/run/serving.py",
+    "packager/cli/run/containers.py",
+    "packager/cli/run/serving.py",
 }
 
 

@@ -29,7 +29,7 @@ def test_lines_with_code_count_and_no_others(
 
 def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: Path) -> None:
     files = {
-        "packager/errors.py": "class Base(Exception):\n    pass\n",
+        "packager/core/errors.py": "class Base(Exception):\n    pass\n",
         "packager/core/__init__.py": "",
         "packager/core/units.py": "def gib(): ...\ndef _own(): ...\n",
         "packager/core/sizes.py": (
@@ -40,7 +40,7 @@ def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: P
             "class Sized(Protocol): ...\n"
             "class Missing(KeyError): ...\n"
         ),
-        "packager/build/a.py": (
+        "packager/pipeline/a.py": (
             "from packager.core import sizes, units as u\n"
             "from packager.core.units import gib, _own\n"
             "def use(): return sizes.Size, u.gib.name, u.gib\n"
@@ -53,7 +53,7 @@ def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: P
     assert (core.classes, core.dataclasses, core.exceptions, core.protocols) == (4, 1, 2, 1)
     assert core.used_outside == {"gib", "Size"}
     assert (core.chain, core.floor) == (2, 2)
-    assert (rooms["packager/errors"].floor, rooms["packager/build"].floor) == (1, 3)
+    assert (rooms["packager/errors"].floor, rooms["packager/pipeline"].floor) == (1, 3)
     assert rooms["packager/errors"].used_outside == {"Base"}
 
 

@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from packager.performance.speed_table import parse_table
+from packager.estimate.performance.speed_table import parse_table
 from tests.support.cases import read_tables
 from tests.support.places import ROOT
 

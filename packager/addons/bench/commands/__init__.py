@@ -10,21 +10,24 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, Rows] = {
     "Build and serve": {
-        "bench": ("packager.cli.bench:bench", "Measure servers under load: speed, price, limits."),
+        "bench": (
+            "packager.addons.bench.commands.bench:bench",
+            "Measure servers under load: speed, price, limits.",
+        ),
     },
     "Quality, drafts and caches": {
         "report": (
-            "packager.cli.report:report",
+            "packager.addons.bench.commands.report:report",
             "Compare benchmarks and builds in tables, or on a page.",
         ),
         "tune": (
-            "packager.cli.tune:tune",
+            "packager.addons.bench.commands.tune:tune",
             "Find the best build of a model by measuring candidates.",
         ),
     },
     "Commands": {
         "draft measure": (
-            "packager.cli.draft_measure:measure",
+            "packager.addons.bench.commands.draft_measure:measure",
             "Say what a draft gains, when served.",
         ),
     },

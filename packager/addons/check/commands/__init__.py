@@ -10,9 +10,12 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, Rows] = {
     "Look up and check": {
-        "check": ("packager.cli.check:check", "Find settings that an engine refuses or ignores."),
+        "check": (
+            "packager.addons.check.commands.check:check",
+            "Find settings that an engine refuses or ignores.",
+        ),
         "migrate": (
-            "packager.cli.migrate:migrate",
+            "packager.addons.check.commands.migrate:migrate",
             "Convert an old LMI configuration into today's.",
         ),
     },

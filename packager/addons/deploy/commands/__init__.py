@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, Rows] = {
     "Build and serve": {
-        "deploy": ("packager.cli.deploy:deploy", "Deploy an image: render, apply, watch, delete."),
+        "deploy": (
+            "packager.addons.deploy.commands.deploy:deploy",
+            "Deploy an image: render, apply, watch, delete.",
+        ),
     },
 }

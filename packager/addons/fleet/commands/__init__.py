@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, Rows] = {
     "Quality, drafts and caches": {
-        "warm": ("packager.cli.warm:warm", "Fill caches ahead of time: plan, run, render jobs."),
+        "warm": (
+            "packager.addons.fleet.commands.warm:warm",
+            "Fill caches ahead of time: plan, run, render jobs.",
+        ),
     },
 }

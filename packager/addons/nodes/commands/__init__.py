@@ -10,16 +10,22 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, Rows] = {
     "Images and registries": {
-        "mount": ("packager.cli.mount:mount", "Mount a model out of an image, without a copy."),
-        "unmount": ("packager.cli.mount:unmount", "Remove what was mounted at a directory."),
+        "mount": (
+            "packager.addons.nodes.commands.mount:mount",
+            "Mount a model out of an image, without a copy.",
+        ),
+        "unmount": (
+            "packager.addons.nodes.commands.mount:unmount",
+            "Remove what was mounted at a directory.",
+        ),
         "node-cache": (
-            "packager.cli.node_cache:node_cache",
+            "packager.addons.nodes.commands.node_cache:node_cache",
             "Fill a directory with layers that nodes mount without unpacking.",
         ),
     },
     "Commands": {
         "base slim": (
-            "packager.cli.base_slim:base_slim",
+            "packager.addons.nodes.commands.base_slim:base_slim",
             "Make a base smaller for the machines that it shall serve on.",
         ),
     },

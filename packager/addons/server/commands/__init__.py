@@ -10,21 +10,33 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, Rows] = {
     "Build and serve": {
-        "api": ("packager.cli.api:api", "Answer the SageMaker API on this machine."),
-        "serve": ("packager.cli.serve:serve", "The same as `packager api start`."),
+        "api": (
+            "packager.addons.server.commands.api:api",
+            "Answer the SageMaker API on this machine.",
+        ),
+        "serve": (
+            "packager.addons.server.commands.serve:serve",
+            "The same as `packager api start`.",
+        ),
     },
     "Look up and check": {
         "lineage": (
-            "packager.cli.lineage:lineage",
+            "packager.addons.server.commands.lineage:lineage",
             "Show what something was made from, and what it went into.",
         ),
     },
     "Jobs": {
         "optimize": (
-            "packager.cli.optimize:optimize",
+            "packager.addons.server.commands.optimize:optimize",
             "Run an optimization job of the SageMaker API.",
         ),
-        "jobs": ("packager.cli.jobs:jobs", "List, follow, stop and run background jobs."),
-        "neo": ("packager.cli.neo:neo", "Do the work of AWS's optimization container."),
+        "jobs": (
+            "packager.addons.server.commands.jobs:jobs",
+            "List, follow, stop and run background jobs.",
+        ),
+        "neo": (
+            "packager.addons.server.commands.neo:neo",
+            "Do the work of AWS's optimization container.",
+        ),
     },
 }

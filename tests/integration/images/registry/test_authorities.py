@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import PackagerError, Unavailable, UsageError
-from packager.files.pipes import open_waiting
+from packager.core.errors import PackagerError, Unavailable, UsageError
+from packager.core.files.pipes import open_waiting
 from packager.images.registry import transport
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import PackagerError, ProtocolFailed
 from packager.core.image import MEDIA_MANIFEST, ImageSpec, Platform
-from packager.errors import PackagerError, ProtocolFailed
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.oci import canonical_json, sha256

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import pytest
 
+from packager.core.errors import AccessDenied, NotFound, ProtocolFailed, Unavailable, UsageError
 from packager.core.image import MEDIA_MANIFEST
-from packager.errors import AccessDenied, NotFound, ProtocolFailed, Unavailable, UsageError
 from packager.images.registry.auth import Challenge, parse_challenges
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.transport import Transport, retry_after_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.errors import AccessDenied
+from packager.core.errors import AccessDenied
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import Answers, find_credentials
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry

@@ -16,7 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
 
-from packager.errors import AccessDenied, UsageError
+from packager.core.errors import AccessDenied, UsageError
 from packager.images.registry import ecr
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients

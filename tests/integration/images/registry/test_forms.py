@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import OutputFailed, PackagerError
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.core.units import MIB
-from packager.errors import OutputFailed, PackagerError
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.registry.clients import RegistryClients

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.errors import PackagerError
+from packager.core.errors import PackagerError
 from tests.support.cases import cases_of
 from tests.unit.images.registry.test_hostile_credentials import SECRET, look_up
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import AccessDenied, PackagerError, ProtocolFailed, Unavailable
 from packager.core.image import Platform
-from packager.errors import AccessDenied, PackagerError, ProtocolFailed, Unavailable
+from packager.core.remote.refusals import read_error
 from packager.images.oci import sha256
 from packager.images.registry.auth import parse_challenges
 from packager.images.registry.base import RegistryBase, read_documents
@@ -20,7 +21,6 @@ from packager.images.registry.client import UNKNOWN_SIZE, RegistryClient
 from packager.images.registry.referrers import referrers
 from packager.images.registry.upload import put_blob
 from packager.images.target import parse_registry_target
-from packager.remote.refusals import read_error
 from tests.integration.images.registry.conftest import Clients
 from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_INDEX, MEDIA_MANIFEST
-from packager.errors import ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.referrers import Referrer, attach, referrers

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from packager.errors import OutputFailed, PackagerError, ProtocolFailed
+from packager.core.errors import OutputFailed, PackagerError, ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import ServiceLimited, StorageRefused

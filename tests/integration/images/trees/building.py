@@ -7,11 +7,11 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from packager.build import pipeline
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import settings_for
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
-from packager.wiring.builds import services_for
-from packager.wiring.settings import settings_for
+from packager.pipeline import pipeline
 
 MODEL = "examples/tiny-llama"
 DRAFT = "examples/tiny-llama-draft"

@@ -14,10 +14,10 @@ from typing import Any
 import boto3
 import pytest
 
+from packager.core.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.core.record import BuildRecord
 from packager.core.tree_manifest import ListedFile, read_manifest
 from packager.core.units import MIB
-from packager.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.images import tee
 from packager.images.trees import objects
 from packager.images.trees.bucket import TreeBucket

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from packager.build import pipeline
-from packager.build.report import dry_run_document, dry_run_text
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import Settings, settings_for
+from packager.core.errors import NotReproduced, OutputFailed, UsageError
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.core.tree_manifest import read_manifest
 from packager.core.units import MIB
-from packager.errors import NotReproduced, OutputFailed, UsageError
 from packager.images.blobs import BlobReader
 from packager.images.trees import directory
-from packager.wiring.builds import services_for
-from packager.wiring.settings import Settings, settings_for
+from packager.pipeline import pipeline
+from packager.pipeline.report import dry_run_document, dry_run_text
 from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
 from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_model, write_safetensors

@@ -10,7 +10,7 @@ import pytest
 
 from artifact_cache.errors import CacheError
 from artifact_cache.stores.s3 import S3Store
-from packager.errors import PackagerError
+from packager.core.errors import PackagerError
 from tests.integration.images.trees.building import built
 from tests.support.cache_buckets import PART, Place
 from tests.support.cache_buckets import place as place

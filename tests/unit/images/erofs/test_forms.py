@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from packager.core.errors import NotFound, OutputFailed, Unavailable
 from packager.core.image import (
     Blob,
     Claim,
@@ -22,12 +23,11 @@ from packager.core.image import (
     RemoteRange,
     SealedImage,
 )
-from packager.errors import NotFound, OutputFailed, Unavailable
 from packager.images.blobs import BlobReader, SourceChanged
 from packager.images.erofs.layers import file_system_of, with_file_systems
-from packager.images.forms import choose_platform, forms_of, offered_platforms
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
+from packager.images.variants import choose_platform, forms_of, offered_platforms
 from tests.support.cases import cases_of, read_tables
 from tests.unit.images.test_write_image import (
     WEIGHTS,

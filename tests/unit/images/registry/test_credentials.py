@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from packager.errors import AccessDenied
+from packager.core.errors import AccessDenied
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
 from tests.support.cases import cases_of

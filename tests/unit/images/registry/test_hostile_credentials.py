@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from packager.doctor.doctor import _registry_logins
-from packager.errors import PackagerError
+from packager.cli.doctor.doctor import _registry_logins
+from packager.core.errors import PackagerError
 from packager.images.registry.credentials import find_credentials
 from tests.support.cases import cases_of
 

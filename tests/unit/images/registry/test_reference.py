@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.errors import UsageError
+from packager.core.errors import UsageError
 from packager.images.registry.reference import Reference, parse_reference
 from tests.support.cases import cases_of
 

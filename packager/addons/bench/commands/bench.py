@@ -1,0 +1,384 @@
+"""`packager bench`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from packager.addons.bench.assemble import make_report
+from packager.addons.bench.commands.bench_startup import (
+    StartupAsked,
+    bench_startup,
+    check_startup,
+    parse_places,
+)
+from packager.addons.bench.commands.bench_work import Work, make_work
+from packager.addons.bench.commands.spec_options import take_spec, workload_spec_option
+from packager.addons.bench.load.spec import RequestSpec
+from packager.addons.bench.options import Asked, check_asked
+from packager.addons.bench.outputs import (
+    Output,
+    append_requests,
+    check_archive,
+    files_of,
+    forget_requests,
+    parse_output,
+    write_output_files,
+)
+from packager.addons.bench.pool import START
+from packager.addons.bench.report import bench_lines
+from packager.addons.bench.sending import Sender
+from packager.addons.bench.session import STEP, OneLoad, Results, Session
+from packager.addons.bench.targets import BenchTarget, find_targets
+from packager.cli.field_options import FiniteRange, options_from, take_fields
+from packager.cli.interrupts import interrupt
+from packager.cli.options import container_environment, env_option
+from packager.cli.plugins.tables import ROUTES
+from packager.cli.progress import progress_options, shown_progress
+from packager.cli.serving.containers import digests_of, find_image
+from packager.cli.serving.routes import Route
+from packager.cli.shared_options import catalog_option, format_option_of
+from packager.cli.terminal import note, print_json, print_lines, print_text
+from packager.cli.wiring.settings import state_dir
+from packager.core.bench import BenchReport
+from packager.core.errors import BenchRejected, SmokeFailed, UsageError
+from packager.core.events import StagesEvent
+from packager.core.files.atomic import check_place
+from packager.images.docker_engine import connect_engine
+from packager.pipeline.records import is_record_of, load_record, put_bench
+
+# Options of loads that are no fields of what is asked.
+_OF_LOADS = {
+    "--tokenizer": "tokenizer",
+    "--usd-per-hour": "usd_per_hour",
+    "--discount": "discount",
+}
+
+
+@click.command()
+@click.argument("servers", nargs=-1, required=True, metavar="IMAGE|URL...")
+@options_from(Asked)
+@options_from(RequestSpec)
+@workload_spec_option
+@click.option(
+    "--tokenizer",
+    metavar="MODEL|FILE",
+    help="Also count tokens here: a model's directory, org/name on a hub, or a tokenizer.json.",
+)
+@click.option(
+    "--without-draft",
+    "drafts_off",
+    is_flag=True,
+    help="Measure every image that has a draft with its draft switched off, too.",
+)
+@click.option(
+    "--startup",
+    is_flag=True,
+    help="Measure cold starts instead of loads: each container from nothing to its first token, "
+    "--rounds times (3), by phase.",
+)
+@click.option(
+    "--pull",
+    "pulls",
+    is_flag=True,
+    help="With --startup: remove each image from the engine and pull it anew before every start.",
+)
+@click.option(
+    "--usd-per-hour",
+    type=FiniteRange(min=0, min_open=True, max=1e6),
+    metavar="USD",
+    help="Price of an hour of the machine; by default the catalog's, of the image's instance.",
+)
+@click.option(
+    "--discount",
+    type=FiniteRange(0, 1, max_open=True),
+    default=0.0,
+    metavar="SHARE",
+    help="Discount on the hourly price: 0.26 for 26 %.",
+)
+@click.option(
+    "--timeout",
+    "deadline_s",
+    type=FiniteRange(1),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time until /ping of an image must answer.",
+)
+@env_option
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Build record to add the figures to; by default each image's own.",
+)
+@click.option(
+    "--output",
+    "places",
+    multiple=True,
+    metavar="PLACE",
+    help="Also write the results here: a file *.json, *.html or output.tar.gz, a directory with "
+    "a slash at its end, or such a name behind s3://BUCKET/. Repeatable.",
+)
+@catalog_option
+@progress_options
+@format_option_of("json", "html", help="Output format on stdout; html is a self-contained page.")
+def bench(
+    servers: tuple[str, ...],
+    spec_file: Path | None,
+    drafts_off: bool,
+    startup: bool,
+    pulls: bool,
+    env: tuple[str, ...],
+    record_file: Path | None,
+    places: tuple[str, ...],
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    prepared: Sequence[BenchTarget] = (),
+    **given: Any,
+) -> None:
+    """Measure servers under load: speed, price of a token, requests that keep the limits.
+
+    IMAGE is started in the Docker Engine; a URL is a server that runs, whose API key is
+    taken from OPENAI_API_KEY.  sagemaker://NAME, kubernetes://NAMESPACE/NAME and
+    kserve://NAMESPACE/NAME are deployments, found as `packager deploy` finds them.  Several
+    are measured in turns and compared.
+
+    Ends with status 7 when --min-goodput is missed, with 4 when a server failed, and with
+    130 when interrupted; what was measured until then is printed and written.
+
+    \b
+    packager bench IMAGE --concurrency 1,4,16 --output results/
+    packager bench http://localhost:8000 --find max-concurrency --ttft-ms 500 --tpot-ms 50
+    packager bench IMAGE --startup
+    """
+    if spec_file is not None:
+        take_spec(spec_file, given)
+    asked, spec = take_fields(Asked, given), take_fields(RequestSpec, given)
+    engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
+    if startup:
+        check_startup(asked, spec, {flag: given[name] for flag, name in _OF_LOADS.items()})
+        told = StartupAsked(
+            servers=servers,
+            rounds=asked.rounds,
+            env=container_environment(env),
+            pulls=pulls,
+            drafts_off=drafts_off,
+            deadline_s=given["deadline_s"],
+            outputs=parse_places(places),
+            catalog_file=given["catalog_file"],
+            progress=progress,
+            quiet=quiet,
+            output_format=output_format,
+        )
+        _check_places(told.outputs, record_file)
+        bench_startup(told, engine, lambda targets: record_places(targets, record_file, engine))
+        return
+    if pulls:
+        raise UsageError("--pull is of cold starts", hint="add --startup, or leave --pull out")
+    check_asked(asked)
+    outputs = tuple(map(parse_output, places))
+    _check_places(outputs, record_file)
+    work = make_work(asked, spec, engine=engine, **given)
+    _bench_loads(
+        tuple(prepared) or _targets(servers, env, engine, work, drafts_off=drafts_off),
+        asked,
+        work,
+        outputs=outputs,
+        record_file=record_file,
+        progress=progress,
+        quiet=quiet,
+        output_format=output_format,
+    )
+
+
+def _bench_loads(
+    targets: Sequence[BenchTarget],
+    asked: Asked,
+    work: Work,
+    *,
+    outputs: tuple[Output, ...],
+    record_file: Path | None,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+) -> None:
+    """Measure servers under load, print and keep the figures; raise what was judged."""
+    loads = asked.levels if not asked.is_ramp else ()
+    check_archive(outputs, len(targets), len(loads), searches=bool(asked.find))
+    records = record_places(targets, record_file, work.engine)
+    as_json = output_format != "text"
+    sender = work.sender(threading.Event())
+    for output in outputs:
+        forget_requests(output)
+    with (
+        shown_progress(progress, quiet=quiet, as_json=as_json) as on_event,
+        _interruptible(sender),
+    ):
+        starts = any(not target.server.is_address for target in targets)
+        on_event(StagesEvent(stages=(START, STEP) if starts else (STEP,)))
+        with work.open_pool(on_event) as pool:
+            results = Session(
+                targets=targets,
+                asked=asked,
+                pool=pool,
+                send=sender,
+                on_event=on_event,
+                on_load=lambda done: _append(outputs, done),
+                meter=work.meter,
+            ).measure()
+        report = make_report(targets, results, work.circumstances(targets))
+    _keep(report, results, outputs, records, quiet=quiet or as_json)
+    _print(report, output_format)
+    _judge(report, results, asked)
+
+
+def _targets(
+    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: Work, *, drafts_off: bool
+) -> tuple[BenchTarget, ...]:
+    return find_targets(
+        servers,
+        container_environment(env),
+        connect=engine,
+        state_dir=state_dir(os.environ),
+        needs_gpus=work.needs_gpus,
+        drafts_off=drafts_off,
+        find_route=_find_route,
+    )
+
+
+def _find_route(name: str) -> Route | None:
+    """Return the way to a deployment, such as `sagemaker://NAME`; None for another name."""
+    scheme = name.partition("://")[0]
+    return ROUTES.find(scheme).make(name, os.environ) if scheme in ROUTES else None
+
+
+def page_of(report: BenchReport) -> str:
+    """Return a report as a page."""
+    from packager.addons.bench.report_html import bench_html
+
+    return bench_html(report)
+
+
+def record_places(
+    targets: Sequence[BenchTarget], record_file: Path | None, engine: Any
+) -> dict[str, Path]:
+    """Return the build record of each server; refuse a given one of another image."""
+    if record_file is None:
+        return {one.name: one.record_place for one in targets if one.record_place is not None}
+    first = targets[0]
+    if len({one.server.name for one in targets}) > 1:
+        raise UsageError(
+            "--record names the record of one image, and several are measured",
+            hint="leave it out: the records of images that were built here are found",
+        )
+    record = load_record(record_file)
+    if not first.server.is_address:
+        digests = digests_of(find_image(engine(), first.server.name))
+        if not is_record_of(record, digests):
+            raise UsageError(
+                f"{str(record_file)!r} is the record of another image than {first.name!r}",
+                hint="name the record that its build wrote, or leave --record out",
+            )
+    return {first.name: record_file}
+
+
+def _append(outputs: Sequence[Output], done: OneLoad) -> None:
+    for output in outputs:
+        append_requests(output, done)
+
+
+def _check_places(outputs: Sequence[Output], record_file: Path | None) -> None:
+    """Refuse places that cannot be written before anything is measured."""
+    for output in outputs:
+        if output.bucket is None:
+            check_place(Path(output.text))
+    if record_file is not None:
+        check_place(record_file)
+
+
+def _keep(
+    report: BenchReport,
+    results: Results,
+    outputs: Sequence[Output],
+    records: dict[str, Path],
+    *,
+    quiet: bool,
+) -> None:
+    """Write everything that was asked for, and the figures into records."""
+    for output in outputs:
+        write_output_files(output, files_of(output, report, results, page_of))
+    for variant in report.variants:
+        if variant.name in records and variant.loads:
+            own = {"variants": (variant,), "compared": (), "pareto": ()}
+            put_bench(records[variant.name], report.model_copy(update=own))
+    if not quiet:
+        for output in outputs:
+            note(f"written to {output.text}")
+        for place in records.values():
+            note(f"in the record {place}")
+
+
+def _print(report: BenchReport, output_format: str) -> None:
+    if output_format == "json":
+        print_json(report.model_dump(mode="json", exclude_none=True))
+    elif output_format == "html":
+        print_text(page_of(report))
+    else:
+        print_lines(bench_lines(report))
+
+
+def _judge(report: BenchReport, results: Results, asked: Asked) -> None:
+    """Raise what the results come to; they were printed."""
+    if results.is_interrupted:
+        raise KeyboardInterrupt
+    for name, error in results.failures.items():
+        log = error.log if isinstance(error, SmokeFailed) else ""
+        raise SmokeFailed(
+            f"{name!r} could not be measured to the end: {error.message}", hint=error.hint, log=log
+        ) from error
+    loads = [load for variant in report.variants for load in variant.loads]
+    if loads and not any(load.answered for load in loads):
+        reason = next((error.reason for load in loads for error in load.errors), "")
+        raise SmokeFailed(
+            f"no request was answered{f': {reason}' if reason else ''}",
+            hint="ask the server with curl, and see its log",
+        )
+    missed = [load.good for load in loads if load.good is not None]
+    if asked.min_goodput is not None and missed and min(missed) < asked.min_goodput:
+        raise BenchRejected(
+            f"only {100 * min(missed):.4g} % of the requests of a load keep the limits; "
+            f"{100 * asked.min_goodput:.4g} % are demanded",
+            hint="the figures are above; fewer requests at a time, or a faster server, may",
+        )
+
+
+@contextmanager
+def _interruptible(sender: Sender) -> Iterator[None]:
+    """Make a termination request end a load as Ctrl-C does: with what was measured."""
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        assert sender.stop is not None
+        sender.stop.set()
+        if not sender.is_sending:
+            interrupt(signum, frame)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,106 @@
+"""`packager report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import click
+
+from packager.addons.bench.decision import Goal
+from packager.addons.bench.merge import merge
+from packager.addons.bench.reading import read_benchmark
+from packager.addons.bench.report import bench_lines
+from packager.addons.bench.report_html import bench_html
+from packager.cli.terminal import print_json_text, print_report, print_text
+from packager.core.command_line import command_text
+from packager.core.errors import UsageError
+from packager.core.files.atomic import explain_disk_errors, write_atomically
+from packager.core.text import escape_text, json_text
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--goal",
+    type=click.Choice(("cost", "throughput", "latency")),
+    help="What the best variant is best for; cost where every load has a price, else throughput.",
+)
+@click.option(
+    "--mixed",
+    is_flag=True,
+    help="Show benchmarks of different requests side by side; nothing is compared.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(("text", "json", "html")),
+    default="text",
+    show_default=True,
+    help="How to print the report.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report to FILE, too: a page, JSON or text by its ending .html, .json or .txt.",
+)
+def report(
+    files: tuple[str, ...],
+    goal: str | None,
+    mixed: bool,
+    output_format: str,
+    output: Path | None,
+) -> None:
+    """Show and compare benchmarks of FILEs.
+
+    FILE is the report of a benchmark (bench.json, startup.json), a directory that holds one,
+    AIPerf's profile_export_aiperf.json, what `vllm bench serve` or a job saved, or a build
+    record; s3://BUCKET/KEY reads it from a bucket.
+    The variants of all files stand side by side; the first one is what the others are compared
+    with.  Benchmarks of different requests are refused.
+
+    \b
+    packager report before.json after.json --format html > page.html
+    """
+    named = [read_benchmark(file) for file in files]
+    found = merge(named, mixed=mixed)
+    chosen = cast("Goal | None", goal)
+    form = form_of(output) if output else ""
+    options = [*(("--goal", goal) if goal else ()), *(("--mixed",) if mixed else ())]
+
+    def written(form: str) -> str:
+        if form == "json":
+            return json_text(found.model_dump(mode="json", exclude_none=True))
+        if form == "text":
+            return "\n".join(bench_lines(found, chosen))
+        return bench_html(
+            found,
+            goal=chosen,
+            sources=tuple(one.name for one in named),
+            command=command_text(
+                ("packager", "report", *files, *options, "--format", "html"),
+            ),
+        )
+
+    if output:
+        with explain_disk_errors(output):
+            write_atomically(output, (escape_text(written(form).rstrip("\n")) + "\n").encode())
+    if output_format == "json":
+        print_json_text(written("json"))
+    elif output_format == "html":
+        print_text(written("html"))
+    else:
+        print_report(written("text"))
+
+
+def form_of(output: Path) -> str:
+    """Return the form of a report by the ending of its file; raise `UsageError` for another."""
+    forms = {".html": "html", ".json": "json", ".txt": "text"}
+    found = forms.get(output.suffix.lower())
+    if found is None:
+        raise UsageError(
+            f"--output {str(output)!r} ends like no form of a report",
+            hint="name a file that ends with .html, .json or .txt",
+        )
+    return found

@@ -1,0 +1,97 @@
+"""Requests to servers under load: made for each server, since each counts tokens its own way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import urllib3
+
+from packager.addons.bench.load.run import run_load
+from packager.addons.bench.load.server_counts import count_by_tokenize
+from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
+from packager.addons.bench.load.tokenizer import TokenCounter
+from packager.addons.bench.load.values import Level, LoadRequest, LoadRun
+from packager.addons.bench.load.workloads import RequestSource, make_requests, open_source
+from packager.addons.bench.options import Asked
+from packager.cli.serving.openai import BadAnswer
+from packager.cli.serving.opening import OpenServer
+from packager.core.samples import Sample
+from packager.core.workload import Workload
+
+# Engines that take `ignore_eos` and `min_tokens`, by the names of their metrics.
+FORCES_LENGTH = ("vllm:", "sglang:")
+
+
+@dataclass(slots=True, kw_only=True)
+class Sender:
+    """Puts servers under load. The same load and round of two servers gets the same prompts."""
+
+    spec: RequestSpec
+    workload: Workload
+    asked: Asked
+    lengths: Sequence[Lengths] = ()
+    samples: Sequence[Sample] = ()
+    counter: TokenCounter | None = None  # the client's own tokenizer
+    headers: Mapping[str, str] = field(default_factory=dict)  # for addresses
+    stop: threading.Event | None = None
+    is_sending: bool = False  # a load runs, which `stop` ends
+    _sources: dict[str, RequestSource] = field(default_factory=dict)
+    _sent: dict[str, int] = field(default_factory=dict)  # of the user's own samples
+
+    def __call__(
+        self, server: OpenServer, level: Level, number: int, on_answer: Callable[[], None]
+    ) -> LoadRun:
+        """Send one round of one load."""
+        source = self.source_of(server)
+        plan = self.asked.plan(level, self.spec.seed + number)
+        skip = self._sent.get(server.shown, 0)
+        self.is_sending = True
+        try:
+            run = run_load(
+                server.route or server.url,
+                server.model,
+                make_requests(source, f"{level.words}, round {number}", skip=skip),
+                plan,
+                on_result=lambda _: on_answer(),
+                tokenizer=self.counter,
+                stop=self.stop,
+                headers=self.headers if server.container is None else None,
+            )
+        finally:
+            self.is_sending = False
+        self._sent[server.shown] = skip + plan.warm_up + len(run.results)
+        return replace(run, estimated_lengths=source.estimates)
+
+    def source_of(self, server: OpenServer) -> RequestSource:
+        """Return what requests to a server are made from; the first time it is asked for counts."""
+        if server.shown not in self._sources:
+            shape = settle(
+                self.spec,
+                self.workload,
+                lengths=self.lengths,
+                forces_length=forces_length(server.metrics()),
+            )
+
+            def count_prompt(request: LoadRequest) -> int:
+                found = count_by_tokenize(server.server.post, request, server.model)
+                if found is not None:
+                    return found
+                return server.server.count_prompt(request.endpoint, request.body, server.model)
+
+            try:
+                source = open_source(
+                    shape, counter=self.counter, count_prompt=count_prompt, samples=self.samples
+                )
+            except BadAnswer:  # it does not count, or refuses short prompts: lengths are estimated
+                source = open_source(shape, counter=self.counter, samples=self.samples)
+            except urllib3.exceptions.HTTPError as error:
+                raise server.failure(f"{server.shown!r} stopped answering") from error
+            self._sources[server.shown] = source
+        return self._sources[server.shown]
+
+
+def forces_length(metrics: str) -> bool:
+    """Return whether an engine can be told to ignore the end of a text, by its metrics."""
+    return any(line.startswith(FORCES_LENGTH) for line in metrics.splitlines())

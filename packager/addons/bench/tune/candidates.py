@@ -1,0 +1,215 @@
+"""Candidates: planned, without doubles, without the hopeless, the most promising first.
+
+A candidate is hopeless when the best that its prediction leaves possible is worse than the worst
+that the leader's leaves possible.  Both bands are taken whole: a prediction of 100 tokens/s within
+±60 % and one of 350 within ±60 % overlap, and both are measured.  What cannot be predicted, what
+the user named, and the request as it is are always measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal
+
+from packager.addons.bench.tune.space import Variation, request_with
+from packager.core.catalog import Accelerator
+from packager.core.errors import PackagerError, PlanRejected, UsageError
+from packager.core.findings import errors_in
+from packager.core.instance import Instance
+from packager.core.plan import Plan
+from packager.core.request import BuildRequest
+from packager.core.values import dataclass
+from packager.core.workload import Workload
+from packager.estimate.performance.predict import Point, predict, setup_of
+from packager.estimate.performance.presets import Goal
+
+PlanRequest = Callable[[BuildRequest], Plan]
+
+_LONGEST_REASON = 300
+
+# Of a plan, what does not tell builds of one model for one machine apart.
+_BESIDE = frozenset({"instance", "budget", "findings", "rejected", "containers", "workload"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foretold:
+    """What is predicted of a candidate under the load that it will be measured with."""
+
+    point: Point
+    band: float  # relative: the figures may be off by this share
+
+    def worth(self, goal: Goal) -> float:
+        """Return what the goal wants much of: answers a second of one reader, or tokens/s."""
+        return 1 / self.point.latency_s if goal == "latency" else self.point.output_tokens_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A request that can be built, and what is predicted of it."""
+
+    id: str  # short digest of what would be built: the same in every run
+    name: str  # the options that ask for it, for people
+    request: BuildRequest
+    plan: Plan
+    foretold: Foretold | None = None  # None: nothing can be predicted
+    is_kept: bool = False  # whatever is predicted: the request as it is, and what was named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A candidate that is not measured, and why."""
+
+    name: str
+    why: str  # one line
+    kind: Literal["refused", "same", "hopeless"]  # by rules; as another's build; by prediction
+    is_asked: bool = False  # by the user, who may want to hear of it at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """What will be measured, the most promising first, and what will not."""
+
+    candidates: tuple[Candidate, ...]
+    dropped: tuple[Dropped, ...] = ()
+
+
+def make_field(
+    base: BuildRequest,
+    varied: Sequence[Variation],
+    plan_request: PlanRequest,
+    foretell: Callable[[Plan], Foretold | None],
+    goal: Goal,
+) -> Field:
+    """Plan every variation of a request; raise what the first refusal was where none works."""
+    found: dict[str, Candidate] = {}
+    dropped: list[Dropped] = []
+    refusal: PackagerError | None = None
+    for variation in varied:
+        name = variation.name
+        try:
+            request = request_with(base, variation.changes)
+            plan = plan_request(request)
+        except (PlanRejected, UsageError) as error:
+            if isinstance(error, UsageError) and (variation.is_asked or variation.is_spelled):
+                raise _named_wrongly(name, error) from error
+            refusal = refusal or error
+            asked = variation.is_asked
+            dropped.append(Dropped(name=name, why=_reason(error), kind="refused", is_asked=asked))
+            continue
+        identity = identity_of(plan, request)
+        if identity in found:
+            same = found[identity]
+            if variation.is_asked and not same.is_kept:
+                found[identity] = replace(same, is_kept=True)
+            dropped.append(Dropped(name=name, why=f"the same build as: {same.name}", kind="same"))
+            continue
+        found[identity] = Candidate(
+            id=identity,
+            name=name,
+            request=request,
+            plan=plan,
+            foretold=foretell(plan),
+            is_kept=variation.is_asked or not variation.changes,
+        )
+    if not found:
+        if refusal is not None:
+            raise refusal
+        raise UsageError("nothing is left to try", hint="name a request with --try")
+    kept, hopeless = prune(tuple(found.values()), goal)
+    return Field(candidates=in_order(kept, goal), dropped=(*dropped, *hopeless))
+
+
+def foretell_with(
+    accelerator_of: Callable[[Instance], Accelerator], workload: Workload, concurrency: int
+) -> Callable[[Plan], Foretold | None]:
+    """Return a function that predicts a plan under a load; None where nobody can."""
+
+    def foretell(plan: Plan) -> Foretold | None:
+        setup = setup_of(plan, accelerator_of(plan.instance))
+        prediction = predict(setup, workload, (concurrency,))
+        if prediction is None:
+            return None
+        return Foretold(point=prediction.points[0], band=prediction.widest)
+
+    return foretell
+
+
+def prune(
+    candidates: Sequence[Candidate], goal: Goal
+) -> tuple[tuple[Candidate, ...], tuple[Dropped, ...]]:
+    """Drop the candidates that the leader beats whatever the bands hide."""
+    sure = [
+        (one.foretold.worth(goal) * max(0.0, 1 - one.foretold.band), one)
+        for one in candidates
+        if one.foretold
+    ]
+    if not sure:
+        return tuple(candidates), ()
+    floor, leader = max(sure, key=lambda pair: pair[0])
+    kept: list[Candidate] = []
+    hopeless: list[Dropped] = []
+    for one in candidates:
+        told = one.foretold
+        if told is None or one.is_kept or told.worth(goal) * (1 + told.band) >= floor:
+            kept.append(one)
+            continue
+        assert leader.foretold is not None
+        share = told.worth(goal) / leader.foretold.worth(goal)
+        why = (
+            f"predicted at {share:.2f} of {leader.name!r}: beyond both bands, "
+            f"±{told.band:.0%} and ±{leader.foretold.band:.0%}"
+        )
+        hopeless.append(Dropped(name=one.name, why=why, kind="hopeless"))
+    return tuple(kept), tuple(hopeless)
+
+
+def in_order(candidates: Sequence[Candidate], goal: Goal) -> tuple[Candidate, ...]:
+    """Order by prediction, the request as it is first; what nobody predicts keeps its order."""
+    first, *others = candidates
+
+    def worth(one: Candidate) -> float:
+        return one.foretold.worth(goal) if one.foretold else 0.0
+
+    return (first, *sorted(others, key=lambda one: -worth(one)))
+
+
+def identity_of(plan: Plan, request: BuildRequest) -> str:
+    """Return a short digest of what a plan builds: findings and the way to it do not count."""
+    built = {
+        one.name: _plain(getattr(plan, one.name)) for one in fields(plan) if one.name not in _BESIDE
+    }
+    calibrating = {
+        name: value
+        for name, value in request.model_dump(exclude_none=True).items()
+        if name.startswith(("calibration", "quantize")) or name in ("compile", "base")
+    }
+    if plan.quantization is None or plan.quantization.existing:
+        calibrating = {k: v for k, v in calibrating.items() if k in ("compile", "base")}
+    text = json.dumps([built, _plain(calibrating)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _named_wrongly(name: str, error: UsageError) -> UsageError:
+    return UsageError(f"candidate {name!r}: {error.message}", hint=error.hint)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, sets in order: the same text in every process."""
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _reason(error: PackagerError) -> str:
+    """Return in one line why a request is refused, without the words that all refusals share."""
+    errors = errors_in(error.findings) if isinstance(error, PlanRejected) else ()
+    return (errors[0].message if errors else error.message)[:_LONGEST_REASON]

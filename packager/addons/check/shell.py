@@ -1,0 +1,437 @@
+"""A shell's command lines as words with places: quotes, continuations, comments, variables.
+
+No command is run and nothing is expanded but variables and arrays that the text itself sets to
+plain words.  What only a shell could know makes a word unknown.  PowerShell and Windows' `cmd`
+differ in the character that continues a line, and in how variables are set and named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from packager.addons.check.dialects import CMD, POSIX, Dialect, dialect_of
+from packager.addons.check.text_places import Locate, Parts
+from packager.addons.check.values import Edit, Remark, Setting, Word
+from packager.core.documents import shorten
+from packager.core.findings import Finding
+from packager.core.positions import Place, spans_of
+
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL | re.ASCII)
+KUBERNETES = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", re.ASCII)
+ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(", re.ASCII)
+WORDS = re.compile(  # all words of an array, or those that a script is started with
+    r'(?P<quote>"?)\$(?:\{(?P<array>[A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}|\{?[@*]\}?)(?P=quote)'
+    r"(?=[\s;&|)]|$)",
+    re.ASCII,
+)
+ENDS = ";&|()\n"
+PLAIN = re.compile(r"[^\s<>;&|()'\"\\^$`%]+")  # what no shell reads as anything else
+PLAIN_QUOTED = re.compile(r"[^\"\\^$`%\n]+")
+HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
+
+MOST_EXPANDED = 1024 * 1024  # characters of variables' values in one text
+MOST_EXPORTED = 1000
+MOST_ELEMENTS = 4000  # words of all arrays, each time that they are named
+
+
+@dataclass(slots=True)
+class Command:
+    """One simple command: its words, and the variables that are set for it."""
+
+    words: list[Word] = field(default_factory=list)
+    variables: list[Setting] = field(default_factory=list)  # before it: NAME=VALUE command
+    exported: list[Setting] = field(default_factory=list)  # by earlier lines
+    inputs: list[Word] = field(default_factory=list)  # the texts of its here-documents
+    remarks: list[Remark] = field(default_factory=list)  # of its line ends
+    end: Place = field(default_factory=lambda: Place(""))  # behind its last character
+    ends_line: bool = False  # by the line's end, not by an operator
+    escape: str = POSIX.escape
+
+
+def read_commands(
+    text: str,
+    locate: Locate,
+    dialect: Dialect | None = None,
+    parameters: Sequence[Word] | None = None,
+) -> list[Command]:
+    """Split a text into simple commands, each with the variables that it starts with.
+
+    `parameters` are the words behind a script, which it names `"$@"`; None: nobody knows them.
+    """
+    known: dict[str, str] = {}
+    exported: dict[str, Setting] = {}
+    commands: list[Command] = []
+    scanner = _Scanner(text, locate, dialect or dialect_of(text), known, parameters)
+    while not scanner.is_done():
+        command = scanner.command()
+        command.exported = list(exported.values())
+        rest = command.words
+        while rest and (found := ASSIGNMENT.fullmatch(rest[0].text)):
+            word = rest.pop(0)
+            command.variables.append(_assigned(word, found, known))
+        if rest and rest[0].text in {"export", "declare", "typeset", "readonly", "set", "local"}:
+            _export(rest, known, exported)
+            _set_parameters(rest, scanner)
+        elif not rest:
+            for setting in command.variables:
+                _remember(setting, known)
+                if setting.name in exported:
+                    exported[setting.name] = setting
+        else:
+            commands.append(command)
+    return commands
+
+
+def expand_kubernetes(words: Iterable[Word], values: Mapping[str, str | None]) -> tuple[Word, ...]:
+    """Replace `$(NAME)` by the container's variables, as the kubelet does."""
+
+    def expanded(word: Word) -> Word:
+        known = True
+
+        def replaced(match: re.Match[str]) -> str:
+            nonlocal known
+            value = values.get(match[1])
+            known = known and value is not None
+            return match[0] if value is None else value
+
+        text = KUBERNETES.sub(replaced, word.text)
+        return Word(text, word.place, word.known and known, word.spans)
+
+    return tuple(expanded(word) for word in words)
+
+
+def _assigned(word: Word, found: re.Match[str], known: Mapping[str, str]) -> Setting:
+    """Return what an assignment sets: `NAME=VALUE`, or `NAME+=VALUE` behind what it was."""
+    value = found[3] if word.known else None
+    if value is not None and found[2]:
+        value = known[found[1]] + value if found[1] in known else None
+    return Setting(found[1], value, word.place)
+
+
+def _export(words: list[Word], known: dict[str, str], exported: dict[str, Setting]) -> None:
+    for word in words[1:]:
+        found = ASSIGNMENT.fullmatch(word.text)
+        if found:
+            setting = _assigned(word, found, known)
+            _remember(setting, known)
+            is_exported = words[0].text == "export" or words[1].text == "-x"
+            if is_exported and len(exported) < MOST_EXPORTED:
+                exported[setting.name] = setting
+        elif words[0].text == "export" and word.text in known:
+            exported[word.text] = Setting(word.text, known[word.text], word.place)
+
+
+def _set_parameters(words: list[Word], scanner: _Scanner) -> None:
+    """Remember the words of `set -- WORD…` as those that `"$@"` names."""
+    if words[0].text == "set" and len(words) > 1 and words[1].text == "--":
+        scanner.parameters = words[2:]
+
+
+def _remember(setting: Setting, known: dict[str, str]) -> None:
+    known.pop(setting.name, None)
+    if setting.value is not None:
+        known[setting.name] = setting.value
+
+
+class _Scanner:
+    """Reads a shell's text from left to right."""
+
+    def __init__(
+        self,
+        text: str,
+        locate: Locate,
+        dialect: Dialect,
+        known: Mapping[str, str],
+        parameters: Sequence[Word] | None,
+    ) -> None:
+        self.text, self.locate, self.dialect = text, locate, dialect
+        self.known, self.parameters = known, parameters
+        self.arrays: dict[str, list[Word]] = {}
+        self.position, self.row, self.row_start = 0, 0, 0
+        self.heredocs: list[str] = []
+        self.expanded, self.elements = 0, 0  # characters of variables, words of arrays
+        self.continued = f"{dialect.escape}\n"
+        self.broken = re.compile(re.escape(dialect.escape) + r"[ \t]+(?=\n[ \t]*[^\s#])")
+
+    def is_done(self) -> bool:
+        return self.position >= len(self.text)
+
+    def here(self) -> Place:
+        return self.locate(self.row, self.position - self.row_start)
+
+    def command(self) -> Command:
+        """Return the words up to the command's end; none of an empty one."""
+        command = Command(escape=self.dialect.escape)
+        while not self.is_done():
+            char = self.text[self.position]
+            if char in ENDS:
+                command.end, command.ends_line = self.here(), char == "\n"
+                self._end(char, command)
+                return command
+            if char in " \t\r":
+                self.position += 1
+            elif not self._is_special(command):
+                command.words += self._word(command)
+        command.end = self.here()
+        return command
+
+    def _is_special(self, command: Command) -> bool:
+        """Consume what is no word: a line's end, a comment, a redirection, an assignment."""
+        if self.text.startswith(self.continued, self.position):
+            self._newline(2)
+        elif broken := self.broken.match(self.text, self.position):
+            self._break(command, broken[0])
+        elif self._begins_comment(command):
+            end = self.text.find("\n", self.position)
+            self.position = len(self.text) if end < 0 else end
+        elif re.match(r"\d?[<>]", self.text[self.position : self.position + 2]):
+            self._redirection(command)
+        else:
+            return self._is_array(command) or self._is_set(command) or self._is_all(command)
+        return True
+
+    def _begins_comment(self, command: Command) -> bool:
+        found = self.dialect.comment.match(self.text, self.position)
+        return found is not None and (self.dialect is not CMD or not command.words)
+
+    def _break(self, command: Command, text: str) -> None:
+        """Remark on blanks behind the character that was to continue the line."""
+        place, escape = self.here(), self.dialect.escape
+        message = (
+            f"a blank follows the `{escape}`: the command ends here, and the next line is lost"
+        )
+        hint = f"end the line with the `{escape}` itself"
+        edit = Edit(place=place, old=text, new=escape)
+        command.remarks.append(Remark(place, Finding("error", "line-lost", message, hint), edit))
+        self.position += len(text)
+
+    def _is_array(self, command: Command) -> bool:
+        """Remember `NAME=(WORD …)`, or `NAME+=(…)`, of a POSIX shell."""
+        found = ARRAY.match(self.text, self.position) if self.dialect is POSIX else None
+        if found is None:
+            return False
+        self.position = found.end()
+        words: list[Word] = []
+        while not self.is_done() and self.text[self.position] != ")":
+            if self.text[self.position] == "\n":
+                self._newline(1)
+            elif self.text[self.position] in " \t\r;&|(":
+                self.position += 1
+            elif not self._is_special(command):
+                words += self._word(command)
+        self.position += 1
+        self.arrays[found[1]] = [*(self.arrays.get(found[1], []) if found[2] else []), *words]
+        return True
+
+    def _is_all(self, command: Command) -> bool:
+        """Insert the words of `"${NAME[@]}"` or `"$@"`, where they are known."""
+        found = WORDS.match(self.text, self.position)
+        if found is None:
+            return False
+        words = self.arrays.get(found["array"]) if found["array"] else self.parameters
+        if words is None or self.elements + len(words) > MOST_ELEMENTS:
+            words = [Word(found[0].strip('"'), self.here(), known=False)]
+        self.elements += len(words)
+        self.position = found.end()
+        command.words += words
+        return True
+
+    def _is_set(self, command: Command) -> bool:
+        """Read what PowerShell and cmd set as an exported variable."""
+        sets = self.dialect.sets
+        found = sets.match(self.text, self.position) if sets and not command.words else None
+        if found is None:
+            return False
+        place = self.here()
+        self.position = found.end()
+        if self.dialect is CMD:
+            end = re.compile(r'["&|\n]|$').search(self.text, self.position)
+            assert end is not None
+            text, known = self.text[self.position : end.start()], True
+            self.position = end.end() if end[0] == '"' else end.start()
+        else:
+            value = (*self._word(command), Word("", place))[0]
+            text, known = value.text, value.known
+        command.words += [Word("export", place), Word(f"{found[1]}={text}", place, known)]
+        return True
+
+    def _end(self, char: str, command: Command) -> None:
+        if char != "\n":
+            self.position += 1
+            return
+        self._newline(1)
+        for name in self.heredocs:  # their lines are input of a command, not commands
+            place, begun = self.here(), self.position
+            ended = begun
+            while not self.is_done():
+                end = self.text.find("\n", self.position)
+                line = self.text[self.position : None if end < 0 else end]
+                ended = self.position
+                self.position = len(self.text) if end < 0 else end
+                if end >= 0:
+                    self._newline(1)
+                if line.strip() == name:
+                    break
+                ended = self.position
+            text = self.text[begun:ended]
+            command.inputs.append(Word(text, place, spans=spans_of(text, place)))
+        self.heredocs = []
+
+    def _redirection(self, command: Command) -> None:
+        found = HEREDOC.match(self.text, self.position)
+        if found:
+            self.heredocs.append(found[2])
+            self.position = found.end()
+            return
+        while not self.is_done() and self.text[self.position] in "0123456789<>&|":
+            self.position += 1
+        while not self.is_done() and self.text[self.position] in " \t":
+            self.position += 1
+        if not self.is_done() and self.text[self.position] not in ENDS:
+            self._word(command)
+
+    def _newline(self, width: int) -> None:
+        self.position += width
+        self.row += 1
+        self.row_start = self.position
+
+    def _word(self, command: Command) -> list[Word]:
+        """Return the word here; none where an unquoted variable stands for nothing."""
+        place, escape, begun = self.here(), self.dialect.escape, self.position
+        parts = Parts()
+        quoted, bare_unknown = False, False
+        while not self.is_done():
+            char = self.text[self.position]
+            if char in " \t\r<>" or char in ENDS:
+                break
+            if char == escape:
+                if self.text.startswith(self.continued, self.position):
+                    self._join(command, begun)
+                    continue
+                self.position += 1
+                parts.add(self.text[self.position : self.position + 1], self.here())
+                self.position += 1
+                quoted = True
+            elif char in self.dialect.quotes:
+                if char == "'":
+                    self._single(parts)
+                else:
+                    self._double(parts)
+                quoted = True
+            elif self.dialect.variable.match(self.text, self.position) or (
+                self.dialect is not CMD and char in "$`"
+            ):
+                bare_unknown = not self._expansion(parts) or bare_unknown
+            else:
+                self._add(PLAIN, parts)
+        text = parts.text()
+        if self.dialect is not POSIX and '\\"' in text:
+            parts.known = False  # what becomes of it is the program's own matter
+        if not quoted and not text and not bare_unknown:
+            return []
+        if not quoted and parts.known and " " in text:  # a variable of several words
+            return [Word(one, place) for one in text.split()]
+        return [Word(text, place, parts.known, parts.spans())]
+
+    def _join(self, command: Command, begun: int) -> None:
+        """Go on with the next line; tell where that makes one word of two."""
+        place, escape = self.here(), self.dialect.escape
+        before = self.text[begun : self.position]
+        self._newline(2)
+        if self.position > begun and self.text.startswith("-", self.position):
+            following = re.split(r"\s", self.text[self.position : self.position + 200])[0]
+            message = (
+                f"{shorten(before, 60)} and {shorten(following, 60)} of the next line become one "
+                f"word: no blank stands before the `{escape}`"
+            )
+            hint = f"write a blank before the `{escape}`"
+            found = Finding("error", "words-joined", message, hint)
+            edit = Edit(place=place, old=escape, new=f" {escape}")
+            command.remarks.append(Remark(place, found, edit))
+
+    def _single(self, parts: Parts) -> None:
+        end = self.text.find("'", self.position + 1)
+        end = len(self.text) if end < 0 else end
+        self.position += 1
+        for number, line in enumerate(self.text[self.position : end].split("\n")):
+            if number:
+                parts.add("\n", self.here())
+                self._newline(1)
+            parts.add(line, self.here())
+            self.position += len(line)
+        self.position = min(end + 1, len(self.text))
+
+    def _double(self, parts: Parts) -> None:
+        self.position += 1
+        escape, escaped = self.dialect.escape, self.dialect.escaped
+        while not self.is_done() and self.text[self.position] != '"':
+            char, following = self.text[self.position], self.text[self.position + 1 :][:1]
+            is_quote = self.dialect is CMD and char == "\\" and following == '"'
+            if self.dialect is not CMD and self.text.startswith(self.continued, self.position):
+                self._newline(2)
+            elif is_quote or (
+                char == escape
+                and self.dialect is not CMD
+                and following
+                and (not escaped or following in escaped)
+            ):
+                self.position += 1
+                parts.add(following, self.here())
+                self.position += 1
+            elif self.dialect.variable.match(self.text, self.position) or (
+                self.dialect is not CMD and char in "$`"
+            ):
+                self._expansion(parts)
+            elif char == "\n":
+                parts.add(char, self.here())
+                self._newline(1)
+            else:
+                self._add(PLAIN_QUOTED, parts)
+        self.position += 1
+
+    def _add(self, plain: re.Pattern[str], parts: Parts) -> None:
+        """Add what stands for itself, at least one character of it."""
+        found = plain.match(self.text, self.position)
+        text = found[0] if found else self.text[self.position]
+        parts.add(text, self.here())
+        self.position += len(text)
+
+    def _expansion(self, parts: Parts) -> bool:
+        """Add what a variable stands for, or its text; report whether it is known."""
+        place = self.here()
+        found = self.dialect.variable.match(self.text, self.position)
+        if found:
+            self.position = found.end()
+            value = self.known.get(next(name for name in found.groups() if name))
+            self.expanded += len(value or "")
+            if self.expanded > MOST_EXPANDED:
+                value = None
+            parts.add(found[0] if value is None else value, place, is_known=value is not None)
+            parts.is_moved = parts.is_moved or value is not None
+            return value is not None
+        for opening, closing in (("$(", ")"), ("${", "}"), ("`", "`")):
+            if self.text.startswith(opening, self.position):
+                parts.add(self._substitution(opening, closing), place, is_known=False)
+                return False
+        special = re.match(r"\$[@*#?$!0-9-]", self.text[self.position : self.position + 2])
+        self.position += 2 if special else 1
+        parts.add(special[0] if special else "$", place, is_known=not special)
+        return not special
+
+    def _substitution(self, opening: str, closing: str) -> str:
+        begun = self.position
+        self.position += len(opening)
+        depth = 1
+        while not self.is_done() and depth:
+            char = self.text[self.position]
+            if char == "\n":
+                self._newline(1)
+                continue
+            if char == closing:
+                depth -= 1
+            elif opening != "`" and char == opening[-1]:
+                depth += 1
+            self.position += 1
+        return self.text[begun : self.position]

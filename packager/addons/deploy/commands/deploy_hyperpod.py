@@ -1,0 +1,25 @@
+"""`packager deploy hyperpod`."""
+
+from __future__ import annotations
+
+import click
+
+from packager.addons.deploy.commands.deploy_cluster import add_commands
+from packager.addons.deploy.commands.deploy_cluster_options import HYPERPOD as REGION
+from packager.addons.deploy.kubernetes.live import HYPERPOD
+
+
+@click.group()
+def hyperpod() -> None:
+    """Deploy as an InferenceEndpointConfig of SageMaker HyperPod.
+
+    The cluster is found as kubectl finds it: KUBECONFIG, ~/.kube/config, the pod's account.
+    Credentials of the server are named with --env-from-secret; no file shows one.
+
+    \b
+    Status: 0 done; 2 wrong arguments, or the cluster refuses an object; 3 the image does not fit;
+    66 no such deployment or image; 69 it failed, or did not settle in time; 77 access denied.
+    """
+
+
+add_commands(hyperpod, HYPERPOD, REGION)

@@ -1,0 +1,85 @@
+"""Files of an optimization job: the result at its place, and the error file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from packager.addons.server.sagemaker.neo import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTIES,
+    InputConfiguration,
+    error_document,
+)
+from packager.core.files.atomic import explain_disk_errors, read_regular, write_atomically
+
+_WORK = ".packager-neo"
+_MANIFEST = "packager-tree.json"  # of the tree as it was built: settings change, and it would lie
+
+
+@contextmanager
+def reported_errors(place: str) -> Iterator[None]:
+    """Write what goes wrong to the job's error file, whatever it is, and pass it on.
+
+    A file of an earlier try is removed first: who finds one believes that this one failed.
+    """
+    path = Path(place) if place else None
+    if path is not None:
+        with suppress(OSError):
+            path.unlink()
+    try:
+        yield
+    except BaseException as error:
+        if path is not None:
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, f"{json.dumps(error_document(error))}\n".encode())
+        raise
+
+
+@contextmanager
+def move_result(output: Path) -> Iterator[Path]:
+    """Yield a place for the result below `output`, whose files move there in the end.
+
+    The directory is a mount, which nothing can take the place of.  `serving.properties` comes
+    last; nothing of it is there where the work failed.
+    """
+    work = output / _WORK
+    with explain_disk_errors(output):
+        output.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+    try:
+        tree = work / "tree"
+        yield tree
+        with explain_disk_errors(output):
+            (tree / _MANIFEST).unlink(missing_ok=True)
+            (output / PROPERTIES).unlink(missing_ok=True)  # of an earlier result: it comes last
+            entries = sorted(tree.iterdir(), key=lambda one: (one.name == PROPERTIES, one.name))
+            for entry in entries:
+                _replace(entry, output / entry.name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def read_properties(source: Path) -> str | None:
+    """Return the model's settings; None where it has none."""
+    path = source / PROPERTIES
+    try:
+        data = read_regular(path, MAX_PROPERTIES_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputConfiguration(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_PROPERTIES_BYTES:
+        raise InputConfiguration(f"{str(path)!r} is longer than {MAX_PROPERTIES_BYTES} bytes")
+    return data.decode("latin-1")
+
+
+def _replace(entry: Path, place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    entry.rename(place)

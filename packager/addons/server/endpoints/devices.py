@@ -1,0 +1,78 @@
+"""GPUs of this machine among the containers of its endpoints: who has which.
+
+A copy of an inference component has its GPUs alone.  Containers of variants share what no component
+has: an endpoint is updated beside itself, and one GPU has to be enough for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from packager.catalog.instances import find_instance
+from packager.core.errors import PackagerError
+from packager.core.values import dataclass
+
+_PROCESSOR_FAMILIES = ("c", "m", "r", "t")  # of AWS's instance types
+DEVICES_LABEL = "dev.packager.endpoint.devices"  # `alone 0,1`, `shared 2,3`
+
+
+class NoDevices(PackagerError):
+    """Fewer GPUs are free than a container needs."""
+
+    def __init__(self, wanted: int, free: int, of: int) -> None:
+        super().__init__(
+            "There is not enough hardware resources on the instances to satisfy the request: "
+            f"{wanted} accelerator devices are required, and {free} of {of} are free",
+            hint="delete components or endpoints, or ask for fewer devices or copies",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """GPUs of one container, by their number on this machine."""
+
+    numbers: tuple[int, ...]
+    alone: bool
+
+    def label(self) -> str:
+        """Return the same as a label."""
+        kind = "alone" if self.alone else "shared"
+        return f"{kind} {','.join(map(str, self.numbers))}"
+
+
+NO_DEVICES = Devices((), alone=False)
+
+
+def has_devices(instance_type: str, *, gpus: int) -> bool:
+    """Return whether this machine has what a type has: so many NVIDIA GPUs, or processors alone.
+
+    Of types that the catalog does not know only those whose family is of processors are here.
+    """
+    try:
+        found = find_instance(instance_type)
+    except PackagerError:
+        family = instance_type.removeprefix("ml.")[:1]
+        return family in _PROCESSOR_FAMILIES
+    return found.kind == "cpu" or (found.kind == "nvidia" and found.devices <= gpus)
+
+
+def read_devices(label: str) -> Devices:
+    """Return what a label says; nothing of one that says something else."""
+    kind, _, listed = label.partition(" ")
+    numbers = tuple(int(one) for one in listed.split(",") if one.isascii() and one.isdigit())
+    return Devices(numbers if kind in ("alone", "shared") else (), kind == "alone")
+
+
+def choose_devices(wanted: int | None, count: int, others: Iterable[Devices]) -> Devices:
+    """Return the GPUs of a new container, of `count` that there are; raises `NoDevices`.
+
+    `wanted` is how many it needs for itself; None: all that nobody has for himself.
+    """
+    taken: set[int] = set()
+    for other in others:
+        if other.alone or wanted is not None:
+            taken.update(other.numbers)
+    free = tuple(number for number in range(count) if number not in taken)
+    if len(free) < (1 if wanted is None else wanted):
+        raise NoDevices(1 if wanted is None else wanted, len(free), count)
+    return Devices(free if wanted is None else free[:wanted], wanted is not None)

@@ -1,0 +1,82 @@
+"""Errors of the runtime protocol: REST and JSON, the type in a header."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from packager.addons.deploy.sagemaker.api_refusals import ApiRefusal
+from packager.addons.server.sagemaker.settings import JobSettings
+from packager.core.text import escape
+
+LONGEST_TOLD = 1024  # characters of a container's answer in a message
+LONGEST_ORIGINAL = 16 * 1024  # of OriginalMessage
+_TIMED_OUT = (
+    "Your invocation timed out while waiting for a response from container primary. "
+    "Review the container's log, resolve the issue, and try again."
+)
+
+
+class InvocationError(ApiRefusal):
+    """An invocation that was not answered by the container, or badly; names are AWS's."""
+
+    def __init__(self, message: str, **members: Any) -> None:
+        super().__init__(message)
+        self.members = members
+
+    def body(self) -> bytes:
+        """Return the document that tells it."""
+        return json.dumps({"Message": self.message, **self.members}).encode()
+
+
+class InvalidInvocation(InvocationError):
+    """The request is wrong, or there is no such endpoint."""
+
+    type = "ValidationError"
+
+
+class InvocationTooLarge(InvocationError):
+    """The request's body is larger than SageMaker takes."""
+
+    type = "ValidationError"
+    http_status = 413
+
+
+class NoServer(InvocationError):
+    """No container is ready to take the request."""
+
+    type = "ServiceUnavailable"
+    http_status = 503
+
+
+class ModelFailed(InvocationError):
+    """The container answered with an error, or not at all."""
+
+    type = "ModelError"
+    http_status = 424
+
+
+def log_group(endpoint: str) -> str:
+    """Return the log group that SageMaker has for an endpoint."""
+    return f"/aws/sagemaker/Endpoints/{endpoint}"
+
+
+def model_error(settings: JobSettings, endpoint: str, status: int, body: bytes) -> ModelFailed:
+    """Return the error of a container that answered with another status than 200."""
+    text = escape(body.decode(errors="replace")[:LONGEST_ORIGINAL])
+    group = log_group(endpoint)
+    side = "client" if 400 <= status < 500 else "server"
+    told = text[:LONGEST_TOLD]
+    return ModelFailed(
+        f'Received {side} error ({status}) from primary with message "{told}". '
+        f"See the log group {group} in account {settings.account} for more information.",
+        ErrorCode="CLIENT_ERROR_FROM_MODEL" if side == "client" else "INTERNAL_FAILURE_FROM_MODEL",
+        LogStreamArn=f"arn:aws:logs:{settings.region}:{settings.account}:log-group:{group}",
+        OriginalMessage=text,
+        OriginalStatusCode=status,
+    )
+
+
+def timed_out(settings: JobSettings, endpoint: str) -> ModelFailed:
+    """Return the error of a container that did not answer in time."""
+    return model_error(settings, endpoint, 0, _TIMED_OUT.encode())

@@ -1,0 +1,226 @@
+"""Signature Version 4: who signed a request, and whether every part of it is as it was signed.
+
+A request is proven by its `Authorization` header alone: signatures in the query of an address are
+refused, as are session tokens, since keys here are configured and long-lived.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from packager.addons.server.refusals import (
+    IncompleteSignature,
+    InvalidSignature,
+    MissingSignature,
+    UnknownKey,
+)
+from packager.core.values import dataclass
+
+MAX_SKEW = timedelta(minutes=5)  # as of AWS
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_END = "aws4_request"
+_FIELDS = ("Credential", "SignedHeaders", "Signature")
+_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_SIGNATURE = re.compile(r"[0-9a-f]{64}")
+_HEADER_NAMES = re.compile(r"[a-z0-9-]+(?:;[a-z0-9-]+)*")
+# What changes the meaning of a request must be signed where it is there.
+_MEANINGFUL = ("x-amz-", "x-amzn-sagemaker-")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """A key that requests are signed with."""
+
+    id: str
+    secret: str = field(repr=False)
+    name: str = ""  # whose it is, in the log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedRequest:
+    """A request as it came."""
+
+    method: str
+    target: str  # path and query, as they stand in the first line
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a request says of its signature, before anything is proven."""
+
+    key: AccessKey
+    scope: tuple[str, str, str]  # date, region, service
+    date: str
+    headers: tuple[str, ...]
+    signature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """Checks signatures against configured keys."""
+
+    keys: Mapping[str, AccessKey]
+    region: str
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def claim(self, headers: Sequence[tuple[str, str]], services: Collection[str]) -> Claim:
+        """Read what a request says of its signature; enough to refuse one without its body."""
+        found = _one_header(headers, "authorization")
+        if found is None:
+            raise MissingSignature("missing authentication token")
+        told = _read_authorization(found)
+        parts = told["Credential"].split("/")
+        if len(parts) != 5 or parts[4] != _END:
+            raise IncompleteSignature("the credential is not ID/DATE/REGION/SERVICE/aws4_request")
+        key = self.keys.get(parts[0])
+        if key is None or _one_header(headers, "x-amz-security-token") is not None:
+            raise UnknownKey("the security token included in the request is invalid")
+        date = _one_header(headers, "x-amz-date") or ""
+        claim = Claim(
+            key=key,
+            scope=(parts[1], parts[2], parts[3]),
+            date=date,
+            headers=tuple(told["SignedHeaders"].split(";")),
+            signature=told["Signature"],
+        )
+        self._check_date(claim)
+        self._check_scope(claim, services)
+        _check_signed_headers(claim, headers)
+        return claim
+
+    def prove(self, claim: Claim, request: SignedRequest) -> None:
+        """Raise `InvalidSignature` unless the key of the claim signed this request."""
+        digest = hashlib.sha256(request.body).hexdigest()
+        told = _one_header(request.headers, "x-amz-content-sha256")
+        if told is not None and told != digest:
+            raise InvalidSignature("the body is not the one that was signed")
+        text = _canonical_request(claim, request, digest)
+        expected = sign(claim, text)
+        if not hmac.compare_digest(expected, claim.signature):
+            raise InvalidSignature(
+                "the request signature we calculated does not match the signature you provided",
+                hint="check your access key and its secret",
+            )
+
+    def _check_date(self, claim: Claim) -> None:
+        if not _DATE.fullmatch(claim.date):
+            raise IncompleteSignature("the request has no X-Amz-Date such as 20260131T235959Z")
+        try:
+            signed = datetime.strptime(claim.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            raise IncompleteSignature("the request's X-Amz-Date is not a date") from None
+        now = self.now()
+        if signed < now - MAX_SKEW:
+            raise InvalidSignature(
+                f"signature expired: {claim.date} is earlier than 5 minutes before "
+                f"{now:%Y%m%dT%H%M%SZ}",
+                hint="set the clock of your machine",
+            )
+        if signed > now + MAX_SKEW:
+            raise InvalidSignature(
+                f"signature not yet current: {claim.date} is later than 5 minutes after "
+                f"{now:%Y%m%dT%H%M%SZ}",
+                hint="set the clock of your machine",
+            )
+
+    def _check_scope(self, claim: Claim, services: Collection[str]) -> None:
+        date, region, service = claim.scope
+        if date != claim.date[:8]:
+            raise InvalidSignature("the date of the credential is not that of X-Amz-Date")
+        # Services without regions are signed for the first one.
+        if region != self.region and (region != "us-east-1" or service not in ("iam", "sts")):
+            raise InvalidSignature(
+                f"the credential should be scoped to the region {self.region!r}",
+                hint=f"set AWS_REGION={self.region}",
+            )
+        if service not in services:
+            raise InvalidSignature(
+                "the credential should be scoped to the service " + " or ".join(sorted(services))
+            )
+
+
+def sign(claim: Claim, canonical_request: str) -> str:
+    """Return the signature of a canonical request."""
+    scope = "/".join((*claim.scope, _END))
+    digest = hashlib.sha256(canonical_request.encode("utf-8", "surrogateescape")).hexdigest()
+    text = "\n".join((_ALGORITHM, claim.date, scope, digest))
+    key = f"AWS4{claim.key.secret}".encode()
+    for part in (*claim.scope, _END):
+        key = hmac.digest(key, part.encode("utf-8", "surrogateescape"), "sha256")
+    return hmac.digest(key, text.encode("utf-8", "surrogateescape"), "sha256").hex()
+
+
+def _read_authorization(header: str) -> dict[str, str]:
+    algorithm, _, rest = header.partition(" ")
+    if algorithm != _ALGORITHM:
+        raise IncompleteSignature(f"the authorization is not of {_ALGORITHM}")
+    told: dict[str, str] = {}
+    for part in rest.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in _FIELDS or name in told or not value:
+            raise IncompleteSignature(
+                "the authorization has other fields than " + ", ".join(_FIELDS)
+            )
+        told[name] = value
+    if len(told) != len(_FIELDS):
+        raise IncompleteSignature("the authorization lacks one of " + ", ".join(_FIELDS))
+    if not _SIGNATURE.fullmatch(told["Signature"]):
+        raise IncompleteSignature("the signature is not 64 hexadecimal digits")
+    if not _HEADER_NAMES.fullmatch(told["SignedHeaders"]):
+        raise IncompleteSignature("the signed headers are not names in lower case")
+    return told
+
+
+def _check_signed_headers(claim: Claim, headers: Sequence[tuple[str, str]]) -> None:
+    names = [name.lower() for name, _ in headers]
+    if list(claim.headers) != sorted(set(claim.headers)):
+        raise IncompleteSignature("the signed headers are not in order")
+    needed = {"host", "x-amz-date"} | {name for name in names if name.startswith(_MEANINGFUL)}
+    # Containers are given these; a program that wants anything at all is the same with and without.
+    needed |= {
+        name.lower()
+        for name, value in headers
+        if name.lower() in ("content-type", "accept") and value.strip() != "*/*"
+    }
+    if missing := needed - set(claim.headers):
+        raise IncompleteSignature(f"the header {min(missing)!r} has to be signed")
+    for name in claim.headers:
+        if names.count(name) != 1:
+            raise IncompleteSignature(f"the signed header {name!r} is not there once")
+
+
+def _canonical_request(claim: Claim, request: SignedRequest, digest: str) -> str:
+    path, _, query = request.target.partition("?")
+    values = {name.lower(): " ".join(value.split()) for name, value in request.headers}
+    return "\n".join(
+        (
+            request.method,
+            quote(path, safe="/~", errors="surrogateescape"),
+            _canonical_query(query),
+            *(f"{name}:{values[name]}" for name in claim.headers),
+            "",
+            ";".join(claim.headers),
+            digest,
+        )
+    )
+
+
+def _canonical_query(query: str) -> str:
+    pairs = sorted(pair.partition("=")[::2] for pair in query.split("&")) if query else []
+    return "&".join(f"{name}={value}" for name, value in pairs)
+
+
+def _one_header(headers: Sequence[tuple[str, str]], name: str) -> str | None:
+    found = [value for each, value in headers if each.lower() == name]
+    if len(found) > 1:
+        raise IncompleteSignature(f"the header {name!r} is there more than once")
+    return found[0] if found else None

@@ -1,1 +1,0 @@
-"""Benchmarks: servers under load, what they cost, how they compare, and reports of it."""

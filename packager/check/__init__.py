@@ -1,1 +1,0 @@
-"""Configurations that packager did not write: read with line numbers, checked for an engine."""

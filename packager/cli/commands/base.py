@@ -1,0 +1,71 @@
+"""`packager base`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from packager.cli.lazy import LazyGroup, Rows
+from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
+from packager.cli.terminal import note, print_json, print_line
+from packager.images.bases.embedded import BASES, build_base, find_built
+
+
+class BaseGroup(LazyGroup):
+    """The commands about bases."""
+
+    takes_added = "base"
+    sections: Mapping[str, Rows] = {
+        "Commands": {
+            "build": (
+                "packager.cli.commands.base:base_build",
+                "Build a serving base; print its digest.",
+            ),
+            "list": (
+                "packager.cli.commands.base:base_list",
+                "List the serving bases and where the built ones are.",
+            ),
+        },
+    }
+
+
+@click.group(cls=BaseGroup)
+def base() -> None:
+    """Build and slim base images."""
+
+
+@click.command("build")
+@click.argument("name", type=click.Choice(BASES))
+@progress_options
+def base_build(name: str, progress: str, quiet: bool) -> None:
+    """Build a serving base (root on Debian, a few minutes) and print its digest.
+
+    Built once: the result is kept and used by `--base embedded:NAME`.
+
+    \b
+    packager base build vllm-cpu
+    """
+    with shown_progress(progress, quiet=quiet) as on_event:
+        digest = build_base(name, on_event=on_event, say=note)
+    print_line(digest)
+
+
+@click.command("list")
+@format_option
+def base_list(output_format: str) -> None:
+    """List the serving bases and where the built ones are.
+
+    \b
+    packager base list
+    """
+    places = {name: find_built(name) for name in BASES}
+    if output_format == "json":
+        rows = [
+            {"name": name, "place": str(place) if place else None} for name, place in places.items()
+        ]
+        print_json(rows)
+        return
+    for name, place in places.items():
+        print_line(f"{name}  {place or 'not built: packager base build ' + name}")

@@ -1,0 +1,219 @@
+"""`packager build`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager.cli.commands.cache_options import cache_options, take_cache_settings
+from packager.cli.options import make_request, request_fields, request_options
+from packager.cli.plugins.tables import BASES
+from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import catalog_option, format_option, registry_options
+from packager.cli.terminal import (
+    note,
+    note_lines,
+    print_json,
+    print_json_text,
+    print_line,
+    print_text,
+    warn,
+)
+from packager.cli.wiring.builds import parse_model_reference, services_for
+from packager.cli.wiring.settings import Settings, settings_for
+from packager.core.command_line import flag_of
+from packager.core.errors import UsageError
+from packager.core.record import BuildRecord
+from packager.core.references import HubReference, RegistryTarget, spell_hub_id
+from packager.core.request import BuildRequest
+from packager.core.units import decimal
+from packager.images.target import parse_target
+from packager.optimize.steps.services import OnMiss
+from packager.pipeline import pipeline
+from packager.pipeline.record import RUNNING
+from packager.pipeline.records import load_record
+
+
+@click.command()
+@request_options
+@request_fields("base", "outputs")
+@registry_options
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the build record here.",
+)
+@click.option(
+    "--from-record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Repeat a recorded build; fail with status 5 when the digest differs.",
+)
+@catalog_option
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Hash every weight file instead of trusting cached digests.",
+)
+@cache_options
+@click.option(
+    "--no-capacity-check", is_flag=True, help="Start steps that seem too large for this machine."
+)
+@click.option("--restart", is_flag=True, help="Delete the partial results of interrupted steps.")
+@click.option(
+    "--no-compile-on-miss",
+    is_flag=True,
+    help="Bake compiled files only when they are cached; warn when they are not.",
+)
+@click.option(
+    "--require-cached",
+    is_flag=True,
+    help="Run no step: end with status 8 when a result is not in the cache.",
+)
+@click.option("--dry-run", is_flag=True, help="Plan and render, but run no step and write nothing.")
+@click.option(
+    "--sparse-base",
+    is_flag=True,
+    help="Omit the base's layers from oci: layouts, which then refer to the base's registry.",
+)
+@progress_options
+@format_option
+def build(
+    output_format: str,
+    request_file: Path | None,
+    from_record: Path | None,
+    dry_run: bool,
+    progress: str,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Plan, render and package a model into an image; print its digest.
+
+    Layouts and registries share one read of the weights, and need none when
+    their digests are known.  A name or tag appears only when everything it
+    needs is there.
+
+    \b
+    packager build --model examples/tiny-llama --instance local --output oci:out
+    """
+    own = _take_settings(given)
+    record = load_record(from_record) if from_record else None
+    request = _recorded_request(record, given) if record else make_request(request_file, **given)
+    if not request.outputs and not dry_run:
+        raise UsageError(
+            "no output is given",
+            hint="add --output oci:DIR, docker:NAME:TAG, HOST/REPOSITORY:TAG, dir:DIR or "
+            "s3://BUCKET/PREFIX",
+        )
+    as_json = output_format == "json"
+    with shown_progress(progress, quiet=quiet or dry_run, as_json=as_json) as on_event:
+        settings = replace(
+            settings_for(request),
+            **own,
+            headers_only=dry_run,
+            read_local=own["on_miss"] != "run",  # whether a key is cached is said then
+            repeat=record,
+            on_event=on_event,
+        )
+        if dry_run:
+            assembled = pipeline.assemble(request, services_for(settings))
+        else:
+            done = pipeline.build(request, services_for(settings))
+    if dry_run:
+        from packager.pipeline.report import dry_run_document, dry_run_text
+
+        if as_json:
+            print_json(dry_run_document(assembled))
+        else:
+            print_text(dry_run_text(assembled))
+        return
+    _print_record(done, settings, as_json=as_json, quiet=quiet)
+
+
+def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options that are not fields of the request.
+
+    Return them as fields of `wiring.Settings`.
+    """
+    same = (
+        *("insecure_registries", "ca_file", "record_file", "catalog_file"),
+        *("restart", "sparse_base", "verify"),
+    )
+    return {
+        **take_cache_settings(given),
+        **{name: given.pop(name) for name in same},
+        "check_capacity": not given.pop("no_capacity_check"),
+        "on_miss": _on_miss(
+            no_compile=given.pop("no_compile_on_miss"), nothing=given.pop("require_cached")
+        ),
+        "on_warning": warn,
+    }
+
+
+def _print_record(done: BuildRecord, settings: Settings, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json_text(done.model_dump_json(indent=2, exclude_none=True))
+        return
+    if not quiet:
+        from packager.pipeline.report import summary_lines
+
+        note_lines(summary_lines(done))
+        if settings.sparse_base:
+            note(_without_base(done))
+    for image in done.images:
+        print_line(f"{image.name}@{image.digest}")
+    for tree in done.trees:
+        print_line(f"{tree.name}@{tree.digest}")
+
+
+def _on_miss(*, no_compile: bool, nothing: bool) -> OnMiss:
+    if nothing:
+        return "refuse"
+    return "skip-compile" if no_compile else "run"
+
+
+def _without_base(record: BuildRecord) -> str:
+    base = [layer for layer in record.layers if layer.role == "base"]
+    size = decimal(sum(layer.size for layer in base))
+    return (
+        f"layouts lack the base's {len(base)} layers ({size}); "
+        f"who reads them needs {record.base.reference} {record.base.digest}"
+    )
+
+
+def _recorded_request(record: BuildRecord, given: dict[str, Any]) -> BuildRequest:
+    """The recorded request. Only places may be given anew: they do not change the digest."""
+    changed = {name for name, value in given.items() if value not in (None, ())}
+    changed -= {"model", "base", "outputs", *RUNNING}
+    if changed:
+        raise UsageError(
+            f"{flag_of(min(changed))} cannot be combined with --from-record",
+            hint="a record fixes everything but --model, --base, --output and where steps run: "
+            "--gpus, --threads, --executor and --address",
+        )
+    model = given.get("model") or record.request.model
+    if record.model.source == "hub":
+        reference = parse_model_reference(model)
+        is_streamed = isinstance(reference, HubReference) and reference.is_streamed
+        model = spell_hub_id(record.model.name, record.model.revision, is_streamed=is_streamed)
+    return record.request.model_copy(
+        update={
+            "model": model,
+            "served_name": record.served_name,  # another directory may have another name
+            "base": given.get("base") or _pinned_base(record),
+            "outputs": given.get("outputs") or record.request.outputs,
+            **{name: given[name] for name in RUNNING if given.get(name) is not None},
+        }
+    )
+
+
+def _pinned_base(record: BuildRecord) -> str:
+    target = parse_target(record.base.reference, BASES)
+    if isinstance(target, RegistryTarget):
+        return target.with_digest(record.base.digest).text
+    return target.text

@@ -1,0 +1,28 @@
+"""`packager draft`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from packager.cli.lazy import LazyGroup, Rows
+
+
+class DraftGroup(LazyGroup):
+    """The commands about drafts."""
+
+    takes_added = "draft"
+    sections: Mapping[str, Rows] = {
+        "Commands": {
+            "train": (
+                "packager.cli.commands.draft_train:train",
+                "Train an EAGLE-3 head or Medusa heads.",
+            ),
+        },
+    }
+
+
+@click.group(cls=DraftGroup)
+def draft() -> None:
+    """Train heads that propose tokens, and measure what they gain."""

@@ -1,0 +1,119 @@
+"""`packager evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager.cli.commands.cache_options import cache_options, step_options, take_step_options
+from packager.cli.field_options import options_from, take_fields
+from packager.cli.options import gpus_option, threads_option
+from packager.cli.progress import progress_options, shown_progress
+from packager.cli.shared_options import format_option
+from packager.cli.terminal import note, print_json, print_lines, warn
+from packager.cli.wiring.builds import services_for
+from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.texts import evaluation_texts
+from packager.core.files.atomic import explain_disk_errors, write_atomically
+from packager.core.quality import EVALUATION_SAMPLES, Evaluation
+from packager.core.samples import DEFAULT
+from packager.core.text import json_text
+from packager.optimize.evaluate.report import quality_lines
+from packager.optimize.evaluate.run import Evaluated
+from packager.optimize.evaluate.run import evaluate as run_evaluation
+from packager.optimize.steps.report import duration
+
+
+@click.command()
+@click.option("--base", required=True, metavar="MODEL", help="Reference checkpoint.")
+@click.option(
+    "--candidate", required=True, metavar="MODEL", help="Quantized checkpoint to compare."
+)
+@click.option(
+    "--data",
+    default=DEFAULT,
+    show_default=True,
+    metavar="DATA",
+    help="Texts to compare both on: a file, a directory, s3://…, hf://datasets/….",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1),
+    default=EVALUATION_SAMPLES,
+    show_default=True,
+    metavar="N",
+    help="Number of texts to use.",
+)
+@options_from(Evaluation)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the figures here, as JSON.",
+)
+@gpus_option
+@threads_option
+@cache_options
+@step_options
+@progress_options
+@format_option
+def evaluate(
+    base: str,
+    candidate: str,
+    output: Path | None,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> None:
+    """Compare a quantized checkpoint with its base: perplexity, KL divergence, flips.
+
+    Both get the same texts and the same prompts.  The noise is
+    the base against itself: a smaller difference is not a change.
+
+    \b
+    packager evaluate --base ./model --candidate ./model-awq --data texts.jsonl
+    """
+    asked = take_fields(Evaluation, given)
+    data = given.pop("data")
+    texts = evaluation_texts(data, given.pop("samples"), asked.seed)
+    as_json = output_format == "json"
+    with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
+        settings = Settings(**take_step_options(given), on_event=on_event, on_warning=warn)
+        services = services_for(settings)
+        done = run_evaluation(
+            base, candidate, texts, asked, services, services.read_quality, **given
+        )
+    if texts.complaint and not quiet:
+        warn(texts.complaint)
+    document = _document(done, base, candidate, data)
+    if output is not None:
+        with explain_disk_errors(output):
+            write_atomically(output, (json_text(document) + "\n").encode())
+    if as_json:
+        print_json(document)
+        return
+    print_lines(quality_lines(done.report))
+    if not quiet:
+        note(_origin(done))
+
+
+def _document(done: Evaluated, base: str, candidate: str, data: str) -> dict[str, Any]:
+    return {
+        "base": base,
+        "candidate": candidate,
+        "data": data,
+        **done.report.model_dump(),
+        "measurable": done.report.is_measurable,
+        "versions": dict(done.outcome.result.versions),
+        "key": done.outcome.key,
+        "reused": done.outcome.reused,
+    }
+
+
+def _origin(done: Evaluated) -> str:
+    if done.outcome.reused:
+        return f"taken from the cache ({done.outcome.key[:12]})"
+    return f"measured in {duration(done.outcome.result.seconds)}"

@@ -1,0 +1,332 @@
+"""`packager run`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from packager.cli.commands.cache_options import cache_options, take_cache_settings
+from packager.cli.field_options import FiniteRange, options_from
+from packager.cli.interrupts import interrupt
+from packager.cli.options import (
+    container_environment,
+    env_option,
+    jumpstart_option,
+    make_request,
+    request_choices,
+    request_file_option,
+)
+from packager.cli.progress import progress_options, shown_progress
+from packager.cli.run.containers import Started, Wanted, check_free, find_engine, started
+from packager.cli.run.fits_this_machine import NotThisMachine, why_not_here
+from packager.cli.run.images import find_packaged
+from packager.cli.run.names import check_name, image_name, run_name
+from packager.cli.run.report import (
+    Serving,
+    end_lines,
+    program_text,
+    serving_document,
+    serving_lines,
+)
+from packager.cli.run.serving import wait_for_end, wait_until_ready
+from packager.cli.shared_options import catalog_option, format_option, registry_options
+from packager.cli.terminal import note_lines, print_json, print_lines, print_text, warn
+from packager.cli.wiring.bases import build_missing_base
+from packager.cli.wiring.builds import parse_model_reference, services_for
+from packager.cli.wiring.settings import Settings, settings_for, state_dir
+from packager.core.command_line import flag_of
+from packager.core.errors import UsageError
+from packager.core.events import EventSink, StepEvent, StepState, followed_by
+from packager.core.instance import LOCAL
+from packager.core.plan import Plan
+from packager.core.request import BuildRequest
+from packager.core.stopping import PLATFORM_GRACE_S
+from packager.core.values import dataclass
+from packager.images.target import is_image
+from packager.models.local import refuse_missing_directory
+from packager.pipeline import pipeline
+from packager.pipeline.report import brief_lines
+from packager.pipeline.stages import FIRST_STAGES
+
+_NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or for images alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line says of the container."""
+
+    name: str | None
+    port: int | None
+    env: Mapping[str, str]
+    deadline_s: float
+    detach: bool
+
+
+@click.command()
+@click.argument("model", required=False, metavar="MODEL|IMAGE")
+@click.option("--name", metavar="NAME", help="Name of the run; the model's own by default.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="N",
+    help="Port on loopback; by default a free one from 8080 on.",
+)
+@click.option(
+    "--detach", "-d", is_flag=True, help="Leave it running; `packager stop NAME` ends it."
+)
+@env_option
+@click.option(
+    "--timeout",
+    "deadline_s",
+    type=FiniteRange(1),
+    default=1800.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time until the server must be ready.",
+)
+@options_from(BuildRequest, leave_out=_NOT_HERE, **request_choices)
+@request_file_option
+@jumpstart_option
+@registry_options
+@catalog_option
+@cache_options
+@progress_options
+@format_option
+def run(
+    model: str | None,
+    name: str | None,
+    port: int | None,
+    detach: bool,
+    env: tuple[str, ...],
+    deadline_s: float,
+    request_file: Path | None,
+    progress: str,
+    quiet: bool,
+    output_format: str,
+    **given: Any,
+) -> None:
+    """Plan, build and start a model on this machine; print how to ask it.
+
+    MODEL is a directory, a hub id or s3://…; what is built already is not built again.
+    IMAGE is docker:NAME:TAG, or NAME:TAG@DIGEST as `packager build` prints it.
+
+    The server listens on loopback. Ctrl-C ends it: running requests get the time
+    of the plan to finish, and the container is removed.
+
+    \b
+    packager run examples/tiny-llama
+    packager run examples/tiny-llama --detach --name tiny --port 9000
+    """
+    asked = Asked(
+        name=check_name(name) if name else None,
+        port=port,
+        env=container_environment(env),
+        deadline_s=deadline_s,
+        detach=detach,
+    )
+    as_json = output_format == "json"
+    if model is None and request_file is None:
+        raise UsageError(
+            "no model is given", hint="name one, such as `packager run examples/tiny-llama`"
+        )
+
+    def say(*lines: str) -> None:
+        if not (quiet or as_json):
+            with suppress(OSError):  # the terminal was closed: the container ends all the same
+                note_lines(lines)
+
+    own = {
+        **{one: given.pop(one) for one in ("insecure_registries", "ca_file", "catalog_file")},
+        **take_cache_settings(given),
+        "on_warning": warn,
+    }
+    request = None
+    if model is None or not is_image(model):
+        request = _request(model, request_file, given)
+    engine = find_engine()
+    with ExitStack() as ending, hangup_interrupts():
+        if model is not None and request is None:
+            _refuse_options(given, request_file)
+            wanted = _of_image(engine, model, asked, Settings(**own))
+            build: Callable[[EventSink], list[str]] | None = None
+        else:
+            assert request is not None
+            wanted, build = _of_model(engine, request, asked, own, say)
+        with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
+            built = build(on_event) if build is not None else []
+            server, serving = _start(engine, wanted, asked, ending, on_event)
+        say(*built)
+        _serve(server, serving, wanted, say, as_json=as_json)
+
+
+def _request(model: str | None, request_file: Path | None, given: dict[str, Any]) -> BuildRequest:
+    if given["instance"] is None and request_file is None:
+        given["instance"] = LOCAL
+    request = make_request(request_file, model=model, **given)
+    if request.weights == "mounted":
+        raise UsageError(
+            "mounted weights are not there to be served",
+            hint="leave --weights mounted out of the request to run it here",
+        )
+    if request.base == "scratch":
+        raise UsageError("a base that is empty has no server to run", hint="leave --base out")
+    refuse_missing_directory(parse_model_reference(request.model))
+    return request
+
+
+def _refuse_options(given: Mapping[str, Any], request_file: Path | None) -> None:
+    """Refuse what an image has decided when it was built."""
+    named = [flag_of(one) for one, value in given.items() if value not in (None, ())]
+    named += ["--request"] if request_file is not None else []
+    if named:
+        raise UsageError(
+            f"{named[0]} cannot be combined with an image, which is built already",
+            hint="give the model in place of the image, or leave the option out",
+        )
+
+
+def _of_image(engine: Any, text: str, asked: Asked, settings: Settings) -> Wanted:
+    """Return the container of an image that is there."""
+    image = find_packaged(engine, text, state_dir(os.environ))
+    services = services_for(settings)
+    here, wished = services.find_instance(LOCAL), services.find_instance(image.instance)
+    if reason := why_not_here(wished, here):
+        raise NotThisMachine(image.instance, reason, f"packager push {image.name} HOST/NAME:TAG")
+    name = asked.name or run_name(image.model or image.name.partition(":")[0])
+    check_free(engine, name, asked.port)
+    return Wanted(
+        name=name,
+        image=image.name,
+        model=image.model,
+        port=asked.port,
+        env=asked.env,
+        gpus=here.kind == "nvidia",
+        grace_s=image.grace_s,
+    )
+
+
+def _of_model(
+    engine: Any,
+    request: BuildRequest,
+    asked: Asked,
+    own: dict[str, Any],
+    say: Callable[[str], None],
+) -> tuple[Wanted, Callable[[EventSink], list[str]]]:
+    """Plan; return the container, and what builds its image: the line that `build` runs."""
+    planning = replace(settings_for(request), **own, headers_only=True)
+    services = services_for(planning)
+    here = services.find_instance(LOCAL)
+    if reason := why_not_here(services.find_instance(request.instance), here):
+        build = f"packager build --model {request.model} --instance {request.instance}"
+        raise NotThisMachine(request.instance, reason, f"{build} --output HOST/NAME:TAG")
+    plan = pipeline.plan(request, services).plan
+    wanted = _container_of(plan, asked, gpus=here.kind == "nvidia")
+    check_free(engine, wanted.name, asked.port)
+    base = request.base or plan.container.default_base
+    finished = request.model_copy(update={"outputs": (f"docker:{wanted.image}",)})
+
+    def build_image(on_event: EventSink) -> list[str]:
+        whole = followed_by(on_event, *FIRST_STAGES.stages, "start")
+        build_missing_base(base, say, whole)
+        settings = replace(settings_for(finished), **own, on_event=followed_by(on_event, "start"))
+        record = pipeline.build(finished, services_for(settings))
+        return brief_lines(record)
+
+    return wanted, build_image
+
+
+def _container_of(plan: Plan, asked: Asked, *, gpus: bool) -> Wanted:
+    name = asked.name or run_name(plan.served_name)
+    return Wanted(
+        name=name,
+        image=image_name(name),
+        model=plan.served_name,
+        takes_port=plan.container.traits.takes_port,
+        port=asked.port,
+        env=asked.env,
+        gpus=gpus,
+        grace_s=plan.stopping.grace_s if plan.stopping else PLATFORM_GRACE_S,
+    )
+
+
+def _start(
+    engine: Any, wanted: Wanted, asked: Asked, ending: ExitStack, on_event: EventSink
+) -> tuple[Started, Serving]:
+    """Start the container and wait for its first answer; `ending` removes it."""
+
+    def tell(detail: str, state: StepState = "running") -> None:
+        on_event(StepEvent(step="start", detail=detail, state=state))
+
+    tell(wanted.image, "started")
+    server = ending.enter_context(started(engine, wanted, tell))
+    ready = wait_until_ready(server, asked.deadline_s, tell)
+    tell(f"{wanted.name} answers at {server.url}", "finished")
+    return server, Serving(
+        name=wanted.name,
+        address=ready.address,
+        image=wanted.image,
+        container=server.container.short_id,
+        seconds=ready.seconds,
+        detached=asked.detach,
+    )
+
+
+def _serve(
+    server: Started, serving: Serving, wanted: Wanted, say: Callable[..., None], *, as_json: bool
+) -> None:
+    """Print how to ask the server, then leave it or wait for its end; an interrupt ends it well."""
+    try:
+        if as_json:
+            print_json(serving_document(serving))
+        else:
+            print_lines(serving_lines(serving))
+            if program := program_text(serving):
+                print_text(f"\n{program}")  # a line broken for the screen were no Python
+        say(*end_lines(serving))
+        if serving.detached:
+            server.is_left = True
+        else:
+            say(wait_for_end(server))
+    except KeyboardInterrupt:
+        _stop(server, wanted, say)
+
+
+def _stop(server: Started, wanted: Wanted, say: Callable[..., None]) -> None:
+    """Stop the server when its requests have ended, or at another interrupt."""
+    grace = f"requests that run get {wanted.grace_s} s"
+    say(f"stopping {wanted.name!r}: {grace}; Ctrl-C again ends it at once")
+    with suppress(KeyboardInterrupt):  # the container is killed after it
+        server.stop()
+    say("stopped")
+
+
+@contextmanager
+def hangup_interrupts() -> Iterator[None]:
+    """End as at Ctrl-C when the terminal is closed, unless that is ignored, as by nohup.
+
+    Of several hangups the first counts: a shell sends one more than the kernel does.
+    """
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+    ):
+        yield
+        return
+
+    def hang_up(signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        interrupt(signum, frame)
+
+    signal.signal(signal.SIGHUP, hang_up)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)

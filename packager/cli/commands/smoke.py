@@ -1,0 +1,89 @@
+"""`packager smoke`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from packager.cli.field_options import FiniteRange
+from packager.cli.options import container_environment, env_option
+from packager.cli.serving.smoke import PROMPT
+from packager.cli.serving.smoke import smoke as run_smoke
+from packager.cli.shared_options import format_option
+from packager.cli.terminal import note, print_json, print_line, print_lines
+from packager.core.events import ignore
+from packager.core.text import quoted_lines
+from packager.images.docker_engine import connect_engine
+
+
+@click.command()
+@click.argument("image")
+@click.option(
+    "--prompt",
+    default=PROMPT,
+    show_default=True,
+    metavar="TEXT",
+    help="Question that the image answers.",
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=48,
+    show_default=True,
+    metavar="N",
+    help="Tokens of an answer at most.",
+)
+@click.option(
+    "--timeout",
+    "deadline_s",
+    type=FiniteRange(1),
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time until /ping must answer.",
+)
+@env_option
+@format_option
+def smoke(
+    image: str,
+    prompt: str,
+    max_tokens: int,
+    deadline_s: float,
+    env: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Start IMAGE in the Docker Engine, ask it something, stop it.
+
+    Waits for /ping, asks for one token after a short prompt, then asks
+    /v1/chat/completions and /invocations, and prints the tokens and times of both.
+    Ends with status 4, and the container's log, on failure.
+
+    \b
+    packager smoke tiny-llama:1
+    """
+    environment = container_environment(env)
+    result = run_smoke(
+        connect_engine(without="or ask `packager doctor`"),
+        image,
+        prompt=prompt,
+        max_tokens=max_tokens,
+        deadline_s=deadline_s,
+        on_progress=_say if output_format == "text" else ignore,
+        env=environment,
+    )
+    if output_format == "json":
+        print_json(asdict(result))
+        return
+    print_line(f"{image} serves {result.model!r}, ready after {result.seconds_to_ping:.1f} s")
+    for answer in result.answers:
+        rate = answer.tokens / answer.seconds if answer.seconds else 0.0
+        print_line()
+        print_line(
+            f"{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
+        )
+        print_lines(quoted_lines(answer.text.strip(), "  "))
+
+
+def _say(line: str) -> None:
+    note(line)

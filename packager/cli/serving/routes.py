@@ -1,0 +1,108 @@
+"""How requests reach a server: at its own address, or through what stands before it.
+
+What stands before a server may know other paths than it, ask for credentials that change with
+every request, and wrap answers.  Clients ask a route for all of that, and nothing else.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from types import MappingProxyType
+from typing import Protocol
+
+from packager.cli.serving.address import parse_address
+from packager.core.text import remember_headers
+from packager.core.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """Where one request goes, and what it says beside its body. Headers may hold credentials."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How connections are made."""
+
+    tls: ssl.SSLContext | None = None  # None: as the client does without being told
+    server_name: str = ""  # in the certificate, where it is not the address
+    proxy: str = field(default="", repr=False)  # may have a password
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """How the bytes of one answer are read: what they are, and what takes them out of a wrap.
+
+    `unwrap` raises `BrokenStream` for an answer that says that it was broken off.
+    """
+
+    content_type: str
+    unwrap: Callable[[bytes], bytes] | None = None  # None: they are as the server sent them
+
+
+class BrokenStream(Exception):
+    """What stands before the server says that the answer is not whole, and why."""
+
+
+class Route(Protocol):
+    """The way to one server. Asked from several threads, once for each request."""
+
+    @property
+    def shown(self) -> str:
+        """Return its name in reports, without anything secret."""
+        ...
+
+    @property
+    def connection(self) -> Connection:
+        """Return how connections are made."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Return the name that requests give the model; "": the server is asked."""
+        ...
+
+    def request(self, method: str, path: str, body: bytes, *, streams: bool) -> Outgoing | None:
+        """Return where a request to the server's `path` goes; None where no way leads there."""
+        ...
+
+    def answer(self, headers: Mapping[str, str]) -> Incoming:
+        """Return how an answer with status 200 and these headers is read."""
+        ...
+
+
+class AddressRoute:
+    """A server that is asked at its own address."""
+
+    connection = Connection()
+    model = ""
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
+        """Parse an address with its user and password; raise `UsageError` where it is none."""
+        address = parse_address(url)
+        self.shown = address.base
+        self._headers = {
+            **{name.lower(): value for name, value in (headers or {}).items()},
+            **address.headers,
+        }
+        remember_headers(self._headers)
+
+    def request(
+        self,
+        method: str,  # noqa: ARG002
+        path: str,
+        body: bytes,  # noqa: ARG002
+        *,
+        streams: bool,  # noqa: ARG002
+    ) -> Outgoing | None:
+        """Return the path below the address, with what user and password come to."""
+        return Outgoing(url=self.shown + path, headers=self._headers)
+
+    def answer(self, headers: Mapping[str, str]) -> Incoming:
+        """Return the answer's own type."""
+        return Incoming(content_type=headers.get("content-type", ""))

@@ -1,0 +1,230 @@
+"""Smoke test of an image: start it, wait for /ping, ask it, stop it.
+
+The first question is as short as one can be, and for one token.  Engines choose other kernels
+for a few tokens than for many, and a kernel that another one has prepared the process for does
+not show that it fails alone.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import urllib3
+
+from packager.cli.serving.containers import log_of, running, wait_for_ping
+from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
+from packager.core.errors import SmokeFailed
+from packager.core.remote.pools import timely
+from packager.core.values import dataclass
+
+PROMPT = "What does loads in the json module do?"  # where nobody asks anything else
+_REQUEST_TIMEOUT_S = 300.0
+_SAID = ("content", "reasoning", "reasoning_content")
+_SHORT = "a"  # one token, or two where the model begins with one of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeAnswer:
+    """One answered request."""
+
+    endpoint: str
+    text: str
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeResult:
+    """Result of starting a container and asking it. Times are wall-clock seconds."""
+
+    image: str
+    model: str
+    seconds_to_ping: float
+    answers: tuple[SmokeAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointAnswer:
+    """Answer of a server that was running already. Times are wall-clock seconds."""
+
+    model: str  # as the server names it; "" where it has no list
+    text: str
+    seconds: float
+
+
+def smoke(
+    engine: Any,
+    image: str,
+    *,
+    prompt: str,
+    max_tokens: int,
+    deadline_s: float,
+    on_progress: Callable[[str], None],
+    env: Mapping[str, str] | None = None,
+) -> SmokeResult:
+    """Run `image`, ask it for one token, then in OpenAI's and in LMI's words; stop it.
+
+    Raises `SmokeFailed` with the end of the container's log.
+    """
+    started = time.monotonic()
+    with running(engine, image, env or {}, on_progress) as (container, url):
+        http = timely(urllib3.PoolManager(retries=False))
+        try:
+            wait_for_ping(http, container, url, deadline_s, on_progress)
+            ready = time.monotonic() - started
+            on_progress(f"/ping answers after {ready:.1f} s")
+            model = _model_name(http, url)
+            _ask_invocations(http, url, _SHORT, 1)
+            answers = (
+                _ask_chat(http, url, model, prompt, max_tokens),
+                _ask_invocations(http, url, prompt, max_tokens),
+            )
+        except SmokeFailed as error:
+            raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
+        except (urllib3.exceptions.HTTPError, NotStrict) as error:
+            raise SmokeFailed(
+                f"the container's answer is unusable: {type(error).__name__}: {error}",
+                hint="its log is above",
+                log=log_of(container),
+            ) from error
+    return SmokeResult(image=image, model=model, seconds_to_ping=ready, answers=answers)
+
+
+def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
+    """Ask a server that runs already, wherever it runs, through /invocations; return its answer.
+
+    It is asked for one token after a short prompt first, as `smoke` does.  Bodies are those of
+    OpenAI's chats, which every family answers there.  Raises `SmokeFailed`.
+    """
+    http = timely(urllib3.PoolManager(retries=False))
+    try:
+        model = _model_name(http, url)
+        ask = partial(_post, http, f"{url}/invocations")
+        return _ask_as_chat(ask, model, prompt, max_tokens)
+    except (urllib3.exceptions.HTTPError, NotStrict) as error:
+        raise SmokeFailed(
+            f"the answer of {url} is unusable: {type(error).__name__}: {error}",
+            hint="see the log of its server",
+        ) from error
+
+
+def ask_through(
+    send: Callable[[bytes], bytes], *, where: str, model: str, prompt: str, max_tokens: int
+) -> EndpointAnswer:
+    """Ask a server that is reached by `send`, as `ask_endpoint` does; `where` is for messages.
+
+    Raises `SmokeFailed` for an answer that is none, and what `send` raises.
+    """
+
+    def ask(body: dict[str, Any]) -> tuple[Any, float]:
+        started = time.monotonic()
+        answer = send(json.dumps(body).encode())
+        return parse_json(answer), time.monotonic() - started
+
+    try:
+        return _ask_as_chat(ask, model, prompt, max_tokens)
+    except NotStrict as error:
+        raise SmokeFailed(
+            f"the answer of {where} is unusable: {error}", hint="see the log of its server"
+        ) from error
+
+
+def _ask_as_chat(
+    ask: Callable[[dict[str, Any]], tuple[Any, float]], model: str, prompt: str, max_tokens: int
+) -> EndpointAnswer:
+    """Ask for one token, then for an answer; return the answer."""
+    _ask_chat_once(ask, model, _SHORT, 1)
+    return _ask_chat_once(ask, model, prompt, max_tokens)
+
+
+def _ask_chat_once(
+    ask: Callable[[dict[str, Any]], tuple[Any, float]], model: str, prompt: str, max_tokens: int
+) -> EndpointAnswer:
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        **({"model": model} if model else {}),
+    }
+    document, seconds = ask(body)
+    choices = field(document, "choices", list)
+    message = field(choices[0] if choices else None, "message", dict, "choices[0]")
+    said = next((message[one] for one in _SAID if message.get(one) is not None), "")
+    return EndpointAnswer(model=model, text=str(said), seconds=seconds)
+
+
+def _model_name(http: urllib3.PoolManager, url: str) -> str:
+    """Return the first served name; containers without the OpenAI list have none."""
+    status, body = _send(http, "GET", f"{url}/v1/models", timeout_s=30.0)
+    if status != 200:
+        return ""
+    listed = field(parse_object(body), "data", list)
+    return field(listed[0], "id", str) if listed else ""
+
+
+def _ask_chat(
+    http: urllib3.PoolManager, url: str, model: str, prompt: str, max_tokens: int
+) -> SmokeAnswer:
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+    }
+    document, seconds = _post(http, f"{url}/v1/chat/completions", body)
+    choices = field(document, "choices", list)
+    message = field(choices[0] if choices else None, "message", dict, "choices[0]")
+    # A model that reasons may reach the limit before its answer begins.
+    name = next((name for name in _SAID if message.get(name) is not None), "")
+    return SmokeAnswer(
+        endpoint="/v1/chat/completions",
+        text=field(message, name, str, "message") if name else "",
+        tokens=field(field(document, "usage", dict), "completion_tokens", int, "usage"),
+        seconds=seconds,
+    )
+
+
+def _ask_invocations(
+    http: urllib3.PoolManager, url: str, prompt: str, max_tokens: int
+) -> SmokeAnswer:
+    body = {
+        "inputs": prompt,
+        "parameters": {"max_new_tokens": max_tokens, "do_sample": False, "details": True},
+    }
+    document, seconds = _post(http, f"{url}/invocations", body)
+    first = document[0] if isinstance(document, list) and document else document
+    text, details = field(first, "generated_text", str), first.get("details")
+    counted = details.get("generated_tokens") if isinstance(details, dict) else None
+    return SmokeAnswer(
+        endpoint="/invocations",
+        text=text,
+        tokens=0 if counted is None else field(details, "generated_tokens", int, "details"),
+        seconds=seconds,
+    )
+
+
+def _post(http: urllib3.PoolManager, url: str, body: dict[str, Any]) -> tuple[Any, float]:
+    started = time.monotonic()
+    status, answer = _send(http, "POST", url, json=body, timeout_s=_REQUEST_TIMEOUT_S)
+    if status != 200:
+        raise SmokeFailed(
+            f"{url} answered {status}: {shorten(answer[:300].decode(errors='replace'), 300)}",
+            hint="its log is above",
+        )
+    return parse_json(answer), time.monotonic() - started
+
+
+def _send(
+    http: urllib3.PoolManager, method: str, url: str, *, timeout_s: float, json: object = None
+) -> tuple[int, bytes]:
+    """Send a request; return status and body, whose size is limited."""
+    answer = http.request(method, url, json=json, timeout=timeout_s, preload_content=False)
+    try:
+        data = answer.read(MAX_BYTES + 1, decode_content=False)
+        return answer.status, data
+    finally:
+        answer.close()

@@ -1,0 +1,84 @@
+"""Services for existing images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packager.cli.plugins.contexts import ReadContext
+from packager.cli.wiring.bases import layer_reader
+from packager.cli.wiring.opened import open_told
+from packager.cli.wiring.outputs import (
+    attach_to_all,
+    refuse_trees,
+    sink_context,
+    sinks_for,
+    traits_of,
+    write_out,
+)
+from packager.cli.wiring.registries import RegistryBlobs, registry_clients
+from packager.cli.wiring.settings import Settings, digests_file
+from packager.core.image import Attached, ImageSpec, Platform, SealedImage, Written
+from packager.core.ports import KeepsClaims
+from packager.core.references import ImageTarget, RegistryTarget
+from packager.core.values import dataclass
+from packager.images.blobs import BlobReader
+from packager.images.opened import OpenImage
+from packager.images.seen_blobs import SeenBlobs
+
+if TYPE_CHECKING:
+    from packager.core.record import Transfer
+    from packager.images.rootfs.tree import FileTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageServices:
+    """Services for existing images."""
+
+    open: Callable[[ImageTarget, Platform], OpenImage]
+    files: Callable[[OpenImage], FileTree]  # as a container sees them; reads layers
+    write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
+    seen: Callable[[ImageTarget, Sequence[str]], Mapping[str, tuple[str, ...]]]  # by digest
+    attach: Callable[[SealedImage, Sequence[Attached]], None]  # where outputs keep artifacts
+    runnable_only: tuple[str, ...] = ()  # outputs that take no artifacts
+
+
+def image_services_for(settings: Settings) -> ImageServices:
+    """Return the services that open and copy images; raises for unusable outputs."""
+    refuse_trees(settings.outputs, "copy")
+    clients = registry_clients(settings)
+    reader = BlobReader((RegistryBlobs(clients),))
+    context = sink_context(settings, reader, clients)
+    sinks = sinks_for(settings.outputs, context)
+    keys = context.claim_keys() if any(isinstance(sink, KeepsClaims) for sink in sinks) else None
+    read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
+    return ImageServices(
+        open=lambda target, platform: open_told(target, platform, read, settings.on_event),
+        files=lambda opened: layer_reader(settings, reader, unproven=True).tree_of(
+            opened.image.reference, opened.layers
+        ),
+        write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
+        attach=lambda image, artifacts: attach_to_all(sinks, image, artifacts),
+        seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),
+        runnable_only=tuple(
+            output.text for output in settings.outputs if not traits_of(output).takes_artifacts
+        ),
+    )
+
+
+def _seen_in(
+    target: ImageTarget, digests: Sequence[str], state_file: Path
+) -> dict[str, tuple[str, ...]]:
+    """Return the other repositories of the image's registry that have these blobs."""
+    if not isinstance(target, RegistryTarget):
+        return {}
+    image, seen = target.image, SeenBlobs(state_file)
+    return {
+        digest: tuple(
+            f"{image.host}/{name}"
+            for name in seen.repositories(image.host, digest)
+            if name != image.repository
+        )
+        for digest in digests
+    }

@@ -1,0 +1,29 @@
+"""Images that exist, opened wherever they are."""
+
+from __future__ import annotations
+
+from packager.cli.plugins.contexts import ReadContext
+from packager.cli.plugins.tables import IMAGES
+from packager.core.errors import UsageError
+from packager.core.events import EventSink, working
+from packager.core.image import Platform
+from packager.core.references import ImageTarget
+from packager.images.opened import OpenImage
+
+
+def open_image(target: ImageTarget, platform: Platform, context: ReadContext) -> OpenImage:
+    """Open an image that exists, wherever its target says."""
+    if target.scheme not in IMAGES:
+        raise UsageError(
+            f"{target.text!r} holds no image",
+            hint="name an image as oci:DIR, docker:NAME:TAG or HOST/REPOSITORY:TAG",
+        )
+    return IMAGES.find(target.scheme).make(target, platform, context)
+
+
+def open_told(
+    target: ImageTarget, platform: Platform, context: ReadContext, on_event: EventSink
+) -> OpenImage:
+    """Open an image as a piece of work that is told of."""
+    with working(on_event, "image", target.text):
+        return open_image(target, platform, context)

@@ -1,0 +1,431 @@
+"""Plug-in protocols, on one page.
+
+Implementations inherit nothing.  `Quantizer`, `Compiler`, `ContainerFamily` and `Deployer` are
+pure; all others perform I/O.  `check` yields findings and never raises; no finding means yes.
+What an implementation need not have is a protocol of its own (`UsesGpus`, `Preflight`, …):
+callers ask with `isinstance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from packager.core.artifact import Artifacts
+    from packager.core.deployment import (
+        Applied,
+        Change,
+        Deployment,
+        DeployStatus,
+        RenderedFiles,
+    )
+    from packager.core.devices import GpuUse
+    from packager.core.facts import ContainerFacts, Facts
+    from packager.core.findings import Finding
+    from packager.core.image import (
+        Attached,
+        BaseImage,
+        Blob,
+        Claim,
+        ImageRef,
+        ImageSpec,
+        Layer,
+        Platform,
+        RemoteRange,
+        SealedImage,
+    )
+    from packager.core.model import ModelFiles
+    from packager.core.plan import Plan
+    from packager.core.recipe import Step, StepInput, StepResult
+    from packager.core.references import ImageTarget, ModelReference
+    from packager.core.serving import ServingConfig
+    from packager.core.techniques import Scheme
+    from packager.core.tool import Build, ToolFacts
+    from packager.core.traits import EngineTraits
+    from packager.core.trees import Stated, Tree
+
+
+class Quantizer(Protocol):
+    """Describes how to quantize a model; never opens its weights."""
+
+    name: str
+    tool: str  # whose facts `step` finds in `facts.tools`; "" where there is never a step
+    methods: Mapping[str, tuple[Scheme, ...]]  # what `--quantize` may ask for; schemes best first
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Yield findings where `plan.quantization` is impossible or inadvisable."""
+        ...
+
+    def step(self, facts: Facts, plan: Plan) -> Step:
+        """Describe the work. Only called when `check` reported no error.
+
+        Files of the model have no sha256 while only a plan is asked for and
+        nobody has read them: the step then has no key.
+        """
+        ...
+
+
+@runtime_checkable
+class UsesGpus(Protocol):
+    """A quantizer whose step can run on GPUs: on `facts.gpus` of them."""
+
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+        """Describe the GPUs that the step can use. `facts.tools` may be empty."""
+        ...
+
+
+@runtime_checkable
+class MixesSchemes(Protocol):
+    """A quantizer that can give parts of one model schemes of their own."""
+
+    mixable: frozenset[str]  # methods that one step can do beside each other
+
+
+class Compiler(Protocol):
+    """Describes how to compile ahead of time for one engine and device."""
+
+    name: str
+    tool: str  # whose facts `step` finds in `facts.tools`
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Yield findings where the plan cannot be compiled; `auto` skips it on an error."""
+        ...
+
+    def step(
+        self, facts: Facts, plan: Plan, serving: ServingConfig, inputs: Mapping[str, StepInput]
+    ) -> Step:
+        """Describe the work. Only called when `check` reported no error.
+
+        `serving` is what the image will be told; `inputs` are what it will serve: `model`,
+        and `draft` where there is one.  Results of earlier steps among them have no files
+        yet.  The base is None while only a plan is asked for and it is not at hand: the
+        step then has no key where the key names it.
+        """
+        ...
+
+
+class TreeReader(Protocol):
+    """Reads directories in which another tool keeps what it has compiled."""
+
+    name: str  # as entries say where they come from
+    holds: str  # what such a directory has in it, for whoever names another one
+
+    def read(self, root: Path, stated: Stated) -> Tree:
+        """Return the artifacts that have a key; raise where nothing tells a value of one."""
+        ...
+
+
+@runtime_checkable
+class QuantizesItself(Protocol):
+    """A compiler that quantizes the weights that it compiles, with a tool of its own."""
+
+    quantizer: str  # `modelopt`
+
+
+class ContainerFamily(Protocol):
+    """Describes one family of serving containers."""
+
+    name: str
+
+    def traits(self, container: ContainerFacts) -> EngineTraits:
+        """Return what this version of the container can start, read and tell."""
+        ...
+
+    def check(self, plan: Plan) -> Iterable[Finding]:
+        """Yield findings for what the engine would refuse or silently ignore."""
+        ...
+
+    def render(self, plan: Plan, artifacts: Artifacts) -> ServingConfig:
+        """Return files, environment and command line. Equal plans give equal bytes."""
+        ...
+
+
+class ModelSource(Protocol):
+    """Finds a model and pins it."""
+
+    name: str
+
+    def facts(self, reference: ModelReference) -> ModelFiles:
+        """Pin `reference`, refuse unsafe or incomplete models, read headers only."""
+        ...
+
+
+class BaseSource(Protocol):
+    """Finds a base image and pins it by digest."""
+
+    name: str
+
+    def facts(self, target: ImageTarget, platform: Platform) -> BaseImage:
+        """Read manifest and configuration; never a layer, where the medium allows it."""
+        ...
+
+
+class RemoteReader(Protocol):
+    """Reads `RemoteRange` segments of one scheme."""
+
+    scheme: str
+
+    def read(self, segment: RemoteRange) -> Iterator[bytes]:
+        """Yield exactly the segment's bytes, in order, or raise."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs steps in tool environments."""
+
+    name: str
+
+    def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
+        """Describe a tool as it is here, or as it would be installed. Installs nothing."""
+        ...
+
+    def prepare(self, name: str, build: Build = "cpu") -> None:
+        """Install the tool where it is not, once for all; raise when that does not work."""
+        ...
+
+    def admit(self, step: Step) -> None:
+        """Raise when the step needs more than there is here. Asked before anything is installed."""
+        ...
+
+    def run(self, step: Step, into: Path) -> StepResult:
+        """Run to the end and leave the result's files in `into`, an empty directory, or raise.
+
+        Whatever happens, no process of the step is left.
+        """
+        ...
+
+    def capacity(self) -> Mapping[str, float]:
+        """Report what steps have: `cpus`, `gpus`, `gpu_bytes` of each, `memory_bytes`,
+        `disk_bytes`.
+
+        What is not known is left out.
+        """
+        ...
+
+
+class BlobWriter(Protocol):
+    """Writer of one blob. Nothing is visible before `commit`."""
+
+    def write(self, chunk: memoryview) -> None:
+        """Write the next bytes; the buffer may be reused afterwards."""
+        ...
+
+    def commit(self, digest: str) -> None:
+        """Make the blob available under its digest, or raise."""
+        ...
+
+    def abort(self) -> None:
+        """Discard all bytes. Never raises."""
+        ...
+
+
+class ImageSink(Protocol):
+    """Somewhere an image can be written to. A tee feeds several from one read.
+
+    Calls come in this order: `prepare`, then `writer` and `locate` for each
+    blob (from several threads), then `publish` or `abandon` once.
+    """
+
+    def prepare(self, image: ImageSpec) -> None:
+        """Refuse early: no connection, no credentials, no space, over a limit."""
+        ...
+
+    def writer(self, layer: Layer) -> BlobWriter | None:
+        """Open a place for the layer's bytes; None when they are not needed (HEAD, mount)."""
+        ...
+
+    def locate(self, digest: str) -> Blob | None:
+        """Return where this sink's copy of a blob can be read; None when it cannot."""
+        ...
+
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        """Write configuration and manifest, check that all is there, name it last."""
+        ...
+
+    def abandon(self) -> None:
+        """Clean up after a failed build all that a rerun could not use. Never raises."""
+        ...
+
+
+@runtime_checkable
+class ChecksBase(Protocol):
+    """A sink that cannot take every base's layers; asked before there is an image."""
+
+    def check_base(self, base: BaseImage) -> None:
+        """Raise where the sink's engine does not unpack a layer of the base."""
+        ...
+
+
+@runtime_checkable
+class Preflight(Protocol):
+    """A sink that can be checked before there is an image, so that a build fails early."""
+
+    def preflight(self) -> None:
+        """Connect and show credentials, or raise."""
+        ...
+
+
+@runtime_checkable
+class CountsBytes(Protocol):
+    """A sink that counts what it sends over a network or to an engine."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Return the bytes sent so far."""
+        ...
+
+
+@runtime_checkable
+class MountsBlobs(Protocol):
+    """A sink whose registry can take blobs over from another repository."""
+
+    @property
+    def mounted(self) -> Collection[str]:
+        """Return the digests of blobs that were taken over so far."""
+        ...
+
+
+class LayerHints(Protocol):
+    """Layers that lie beside a new image, as its sink knows them."""
+
+    @property
+    def key_id(self) -> str:
+        """Return the id of the key that proved digests; "" where none did."""
+        ...
+
+    def digest_of(self, layer: Layer) -> str:
+        """Return the digest that `layer` is proven to have; "" where none is."""
+        ...
+
+    def has_similar(self, layer: Layer) -> bool:
+        """Return whether the layer may well be there: worth hashing before sending."""
+        ...
+
+
+@runtime_checkable
+class RemembersImages(Protocol):
+    """A sink that can report which layers the images beside the new one have."""
+
+    def earlier_layers(self, *, with_claims: bool) -> LayerHints:
+        """Read their manifests, and claims where these are of use. Never raises for either."""
+        ...
+
+
+@runtime_checkable
+class KeepsIndex(Protocol):
+    """A sink that names an image's forms together, by an index. Others take the plain one."""
+
+    @property
+    def keeps_index(self) -> bool:
+        """Return True."""
+        ...
+
+
+@runtime_checkable
+class KeepsClaims(Protocol):
+    """A sink that can prove to later builds what the image's layers hold."""
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
+        """Attach claims to an image that was published. Warns where that does not work."""
+        ...
+
+
+@runtime_checkable
+class KeepsAttached(Protocol):
+    """A sink that keeps artifacts attached to its image, such as the build record."""
+
+    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
+        """Attach to an image that was published.  Idempotent.  Warns where that does not work."""
+        ...
+
+
+@runtime_checkable
+class PlacesRecord(Protocol):
+    """A sink beside whose image the build record is written."""
+
+    @property
+    def record_path(self) -> Path:
+        """Return the record's file."""
+        ...
+
+
+@runtime_checkable
+class WritesTree(Protocol):
+    """A sink that keeps a model's files instead of an image.
+
+    Its writers take layers uncompressed, and those that are files by themselves.
+    """
+
+    @property
+    def tree_digests(self) -> Mapping[str, str]:
+        """Return the sha256 of the tree's files by path, once all layers have passed."""
+        ...
+
+
+@runtime_checkable
+class Prefilled(Protocol):
+    """A blob's writer that may hold the bytes from the start, as a link or shared extents."""
+
+    @property
+    def complete(self) -> bool:
+        """Return whether `commit` needs no `write`."""
+        ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """A blob's writer whose waiting can be ended."""
+
+    def interrupt(self) -> None:
+        """Make pending calls fail, from another thread. Never raises."""
+        ...
+
+
+Wanted = TypeVar("Wanted", contravariant=True)  # a platform's own options, a frozen dataclass
+
+
+class Deployer(Protocol[Wanted]):
+    """Describes a deployment in the documents of one platform. Pure: nothing is sent."""
+
+    name: str
+
+    def check(self, deployment: Deployment, wanted: Wanted) -> Iterable[Finding]:
+        """Yield findings for what the platform would refuse, kill or ignore."""
+        ...
+
+    def render(self, deployment: Deployment, wanted: Wanted) -> RenderedFiles:
+        """Return the platform's files, read back and compared. Equal arguments give equal bytes.
+
+        `findings` has those of `check`; no credential is in any file.
+        """
+        ...
+
+
+LiveWanted = TypeVar("LiveWanted", contravariant=True)
+
+
+@runtime_checkable
+class DeploysLive(Protocol[LiveWanted]):
+    """A deployer that can reach its platform.  It is connected when it is first used."""
+
+    def diff(self, deployment: Deployment, wanted: LiveWanted) -> tuple[Change, ...]:
+        """Return what `apply` would do. Changes nothing."""
+        ...
+
+    def apply(self, deployment: Deployment, wanted: LiveWanted) -> Applied:
+        """Create or update what differs.  Idempotent: after a kill, calling again goes on."""
+        ...
+
+    def status(self, name: str, *, wait_s: float = 0.0) -> DeployStatus:
+        """Return the state of a deployment, after waiting so long for it to settle."""
+        ...
+
+    def invoke(self, name: str, body: bytes) -> bytes:
+        """Send one request, JSON as OpenAI's or the engine's, and return its answer or raise."""
+        ...
+
+    def delete(self, name: str) -> tuple[Change, ...]:
+        """Delete what `apply` made under this name, and nothing else.  Idempotent."""
+        ...

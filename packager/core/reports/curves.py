@@ -1,0 +1,225 @@
+"""Charts of several series as values: lines of points with intervals, placed for SVG.
+
+Every series has a colour and a shape of its own, so that it is told apart in print and by readers
+who see no colours.  The pairs repeat after `COLOURS` x `SHAPES` series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from packager.core.reports.charts import Scale, Tick, apart, scale
+from packager.core.reports.labels import FONT, LETTER, Box, Label, place_labels
+from packager.core.values import dataclass
+
+COLOURS = 6
+# Outlines around a point, as SVG's relative path; none is wider than 12.
+SHAPES = (
+    "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",  # circle
+    "m-4.6-4.6h9.2v9.2h-9.2z",  # square
+    "m0-6.4 6.4 6.4-6.4 6.4-6.4-6.4z",  # diamond
+    "m0-6 5.9 10.4h-11.8z",  # triangle
+    "m0 6 5.9-10.4h-11.8z",  # triangle on its point
+    "m-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",  # cross
+    "m-3-5.4h6l3 5.4-3 5.4h-6l-3-5.4z",  # hexagon
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """One measured point, in the values it stands for; an interval is (low, high)."""
+
+    x: float
+    y: float
+    title: str  # shown when the pointer rests on it
+    label: str = ""  # beside it; "" for none
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    ringed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points that are joined in their order."""
+
+    number: int  # which decides its colour and shape
+    name: str
+    dots: tuple[Dot, ...]
+    joined: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedDot:
+    """A point at its place in the drawing."""
+
+    x: float
+    y: float
+    title: str
+    outline: str  # path of its shape
+    ringed: bool
+    bars: str  # path of its intervals; "" for none
+    label: Label | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedSeries:
+    """A series with its colour, its line and its points."""
+
+    colour: int
+    line: str  # points, as SVG wants them; "" where there is none
+    dots: tuple[PlacedDot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """A drawing of `width` by `height`; the plot leaves the margins for the axes."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    x_label: str
+    y_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    series: tuple[PlacedSeries, ...]
+    names: tuple[tuple[Label, int], ...]  # of series beside their ends, with their colours
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Maps values to positions evenly: for shares, and where values are not positive."""
+
+    least: float
+    most: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Return the position of a value."""
+        share = (value - self.least) / (self.most - self.least)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> tuple[Tick, ...]:
+        """Return four to eight round values in the range."""
+        span = self.most - self.least
+        steps = (digit * 10.0**power for power in range(-12, 13) for digit in (1, 2, 5))
+        step = next(step for step in steps if span / step <= 7)
+        first = -int(-self.least // step)
+        values = (step * (first + more) for more in range(9))
+        inside = [value for value in values if value <= self.most + step * 1e-9]
+        return tuple(Tick(round(self.at(value), 1), f"{value:,.6g}") for value in inside)
+
+
+def shape_of(number: int) -> str:
+    """Return the outline of a series' points."""
+    return SHAPES[number % len(SHAPES)]
+
+
+def make_curves(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    x_steps: Sequence[float] = (),
+    linear_y: bool = False,
+    width: int = 620,
+    height: int = 400,
+) -> Curves:
+    """Place series of positive values; with `linear_y` also of others.
+
+    `x_steps` are the values of the horizontal axis that get a line of the grid: all that were
+    measured, where they are few.
+    """
+    right, top, bottom = 18, 34, 56
+    dots = [dot for one in series for dot in one.dots]
+    highs = [value for dot in dots for value in (dot.y, *(dot.y_range or ()))]
+    y = _even(highs, height - bottom, top) if linear_y else scale(highs, height - bottom, top)
+    y_ticks = apart(y.ticks(), vertical=True)
+    left = 16 + round(LETTER * max((len(tick.label) for tick in y_ticks), default=1))
+    wides = [value for dot in dots for value in (dot.x, *(dot.x_range or ()))]
+    x = scale(wides, left, width - right)
+    ticks = tuple(Tick(round(x.at(step), 1), f"{step:,.6g}") for step in x_steps) or x.ticks()
+    area = Box(left + 2, top - 0.6 * FONT, width - 2, height - bottom - 2)
+    placed, names = _placed(series, x, y, area)
+    return Curves(
+        width=width,
+        height=height,
+        left=left,
+        right=right,
+        top=top,
+        bottom=bottom,
+        x_label=x_label,
+        y_label=y_label,
+        x_ticks=apart(ticks, vertical=False),
+        y_ticks=y_ticks,
+        series=placed,
+        names=names,
+    )
+
+
+def _even(values: Sequence[float], start: float, end: float) -> Linear:
+    """Return an even scale that covers all values, with margins at both ends."""
+    room = (max(values) - min(values)) * 0.12 or abs(max(values)) * 0.05 or 1.0
+    return Linear(min(values) - room, max(values) + room, start, end)
+
+
+def _placed(
+    series: Sequence[Series], x: Scale, y: Scale | Linear, area: Box
+) -> tuple[tuple[PlacedSeries, ...], tuple[tuple[Label, int], ...]]:
+    """Place the lines, then the names of series at their ends, then the labels of points."""
+    places = [
+        [(round(x.at(dot.x), 1), round(y.at(dot.y), 1)) for dot in one.dots] for one in series
+    ]
+    everything = [place for line in places for place in line]
+    ends = [(*line[-1], one.name) for one, line in zip(series, places, strict=True) if line]
+    inner = [
+        (*place, dot.label)
+        for one, line in zip(series, places, strict=True)
+        for dot, place in zip(one.dots, line, strict=True)
+        if dot.label
+    ]
+    # Lines of all series, as one: labels prefer to stand beside them.
+    joined = max(places, key=len, default=[])
+    found = place_labels([*ends, *inner], everything, area, joined)
+    named = iter(found[: len(ends)])
+    labels = iter(found[len(ends) :])
+    names = tuple(
+        (label, one.number % COLOURS)
+        for one, line in zip(series, places, strict=True)
+        if line and (label := next(named)) is not None
+    )
+    drawn = tuple(
+        PlacedSeries(
+            colour=one.number % COLOURS,
+            line=" ".join(f"{at_x:g},{at_y:g}" for at_x, at_y in line) if one.joined else "",
+            dots=tuple(
+                PlacedDot(
+                    x=place[0],
+                    y=place[1],
+                    title=dot.title,
+                    outline=f"M{place[0]:g} {place[1]:g}{shape_of(one.number)}",
+                    ringed=dot.ringed,
+                    bars="".join(_bars(dot, place, x, y)),
+                    label=next(labels) if dot.label else None,
+                )
+                for dot, place in zip(one.dots, line, strict=True)
+            ),
+        )
+        for one, line in zip(series, places, strict=True)
+    )
+    return drawn, names
+
+
+def _bars(dot: Dot, place: tuple[float, float], x: Scale, y: Scale | Linear) -> Iterator[str]:
+    """Yield the paths of a point's intervals, with caps."""
+    if dot.x_range:
+        low, high = (round(x.at(value), 1) for value in dot.x_range)
+        yield f"M{low:g} {place[1]:g}H{high:g}"
+        yield f"M{low:g} {place[1] - 3:g}v6M{high:g} {place[1] - 3:g}v6"
+    if dot.y_range:
+        low, high = (round(y.at(value), 1) for value in dot.y_range)
+        yield f"M{place[0]:g} {low:g}V{high:g}"
+        yield f"M{place[0] - 3:g} {low:g}h6M{place[0] - 3:g} {high:g}h6"

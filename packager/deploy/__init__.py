@@ -1,1 +1,0 @@
-"""Deployments: from an image to a platform's documents, and to what runs there."""

@@ -1,0 +1,282 @@
+"""Instances ranked for a model, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from packager.core.reports.text import page_width, table_lines, wrapped
+from packager.core.text import joined
+from packager.core.units import percent, usd
+from packager.core.values import dataclass
+from packager.estimate.performance.monthly import monthly_document, monthly_sentence
+from packager.estimate.performance.predict import running_copies
+from packager.estimate.performance.presets import PRESETS, Goal
+from packager.estimate.performance.ranking import RankedInstance, Ranking, SkippedInstance, pareto
+from packager.estimate.performance.report_outlook import point_document
+
+if TYPE_CHECKING:
+    from packager.core.reports.charts import Mark
+
+Menu = tuple[tuple[Goal, RankedInstance], ...]
+
+MENU_HEADER = ("goal", "with", "weights", "requests", "per token", "tokens/s", "$/1M out")
+
+MOST_ROWS = 20  # in a terminal; JSON and HTML have all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionCells:
+    """A row of the table."""
+
+    instance: str
+    devices: str
+    precision: str
+    tp: str
+    requests: str
+    tpot: str
+    rate: str
+    output: str
+    hour: str
+    band: str
+    options: str  # of the command line, beyond what was asked for
+    in_time: bool
+
+
+def ranking_document(ranking: Ranking) -> dict[str, Any]:
+    """The ranking as JSON."""
+    front = pareto(ranking.options)
+    return {
+        "goal": ranking.goal,
+        "tpot_limit_s": ranking.tpot_limit_s,
+        "ttft_limit_s": ranking.ttft_limit_s,
+        "summary": closing_sentence(ranking),
+        "options": [
+            {
+                "instance": option.plan.instance.name,
+                "options": option.candidate.options,
+                "precision": option.plan.precision,
+                "tp_degree": option.plan.tp_degree,
+                "replicas": running_copies(option.plan),
+                "container": option.plan.container.family,
+                "usd_hour": option.plan.usd_hour,
+                "price_basis": option.plan.instance.price_basis,
+                "workload": asdict(option.prediction.workload),
+                "error_band": option.prediction.band,
+                "bands": asdict(option.prediction.bands) if option.prediction.bands else None,
+                "assumptions": list(option.prediction.assumptions),
+                "in_time": option.in_time,
+                "buildable": True,  # of everything that is ranked; programs may read it
+                "pareto": option in front,
+                "point": point_document(option.prediction, option.point),
+                "usd_per_million": asdict(option.prices) if option.prices else None,
+                "monthly": monthly_document(option.monthly),
+            }
+            for option in ranking.options
+        ],
+        "skipped": [
+            {"instance": skipped.instance, "reason": skipped.reason, "fits": skipped.fits}
+            for skipped in ranking.skipped
+        ],
+    }
+
+
+def ranking_text(ranking: Ranking) -> str:
+    """The ranking as a table, a chart, what was left out, and one closing sentence."""
+    lines = []
+    if ranking.options:
+        workload = ranking.options[0].prediction.workload
+        lines += [
+            f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}",
+            f"{workload.name}, {workload.input_tokens} tokens in and {workload.output_tokens} out, "
+            f"each token within {limit_words(ranking)}",
+            "",
+        ]
+        lines += table_lines(_HEADER, [_row(option) for option in ranking.options[:MOST_ROWS]])
+        more = len(ranking.options) - MOST_ROWS
+        if more > 0:
+            lines.append(f"and {more} more: --format json and --format html have all of them")
+        marks = ranking_marks(ranking)
+        if marks:
+            from packager.core.reports.charts import text_chart
+
+            lines += ["", "price and speed (* best, o not beaten in both, . beaten)"]
+            lines += text_chart(
+                marks,
+                x_label="tokens/s for one reader",
+                y_label="$ per million tokens out",
+                width=min(_CHART, page_width() - _AXIS),
+            )
+    for reason, names in skipped_groups(ranking.skipped):
+        lines += ["", *wrapped("left out", ", ".join(names)), *wrapped("", reason)]
+    if month := lowest_month(ranking):
+        lines += ["", *wrapped("a month", month)]
+    return joined([*lines, "", closing_sentence(ranking)])
+
+
+def lowest_month(ranking: Ranking) -> str:
+    """Write the lowest bill of a month at the stated load; "" where nothing has a price."""
+    found = [(one.monthly, one) for one in ranking.options if one.monthly and one.in_time]
+    if not found:
+        return ""
+    cost, option = min(found, key=lambda pair: pair[0].usd)
+    with_options = f" with {option.candidate.options}" if option.candidate.options else ""
+    where = f"the lowest bill is on {option.plan.instance.name}{with_options}"
+    return f"{where}: {monthly_sentence(cost, option.prediction)}"
+
+
+def menu_document(menu: Menu) -> list[dict[str, Any]]:
+    """The menu as JSON."""
+    return [
+        {
+            "goal": goal,
+            "options": option.candidate.options,
+            "precision": option.plan.precision,
+            "tp_degree": option.plan.tp_degree,
+            "buildable": True,  # of everything that is ranked; programs may read it
+            "point": point_document(option.prediction, option.point),
+            "usd_per_million": asdict(option.prices) if option.prices else None,
+            "monthly": monthly_document(option.monthly),
+        }
+        for goal, option in menu
+    ]
+
+
+def menu_lines(menu: Menu) -> list[str]:
+    """Return the configurations of one instance, one line for each goal."""
+    rows = [menu_cells(goal, option) for goal, option in menu]
+    return ["to try", *table_lines(MENU_HEADER, rows, indent=2)]
+
+
+def menu_cells(goal: Goal, option: RankedInstance) -> tuple[str, ...]:
+    """Return the cells of one line of the menu."""
+    cells = option_cells(option)
+    return (
+        PRESETS[goal].title,
+        cells.options or "as asked",
+        cells.precision,
+        cells.requests,
+        cells.tpot,
+        cells.rate,
+        cells.output,
+    )
+
+
+def closing_sentence(ranking: Ranking) -> str:
+    """Return the outcome in one sentence."""
+    if not ranking.options:
+        return f"None of {len(ranking.skipped)} instances can serve the model as requested."
+    best = ranking.options[0]
+    point = best.point
+    name = best.plan.instance.name
+    with_options = f" with {best.candidate.options}" if best.candidate.options else ""
+    by_price = "Best price-performance is" if best.prices else "No price is known. Most tokens from"
+    sentence = {
+        "cost": f"{by_price} {name}{with_options}",
+        "latency": f"Fastest for one reader is {name}{with_options}",
+        "throughput": f"Most tokens come from {name}{with_options}",
+    }[ranking.goal]
+    price = f", ${usd(best.prices.output)} per million tokens out" if best.prices else ""
+    sentence += (
+        f": {point.output_tokens_s:,.0f} tokens/s at {point.concurrency} "
+        f"{'request' if point.concurrency == 1 else 'requests'}, "
+        f"{point.tpot_s * 1e3:.3g} ms per token{price} (±{percent(best.prediction.widest)})"
+    )
+    others = [option for option in ranking.options[1:] if option.prices]
+    if ranking.goal == "cost" and best.prices and others and others[0].prices:
+        cheaper = 1 - best.prices.output / others[0].prices.output
+        sentence += f"; {percent(cheaper)} below the next, {others[0].plan.instance.name}"
+    return f"{sentence}."
+
+
+def option_cells(option: RankedInstance) -> OptionCells:
+    """Write an option's values."""
+    plan, point = option.plan, option.point
+    hour = plan.usd_hour
+    return OptionCells(
+        instance=plan.instance.name,
+        devices=f"{plan.instance.devices} x {plan.instance.device_name}",
+        precision=option.plan.precision,
+        tp=f"{plan.tp_degree} x {running_copies(plan)}",
+        requests=str(point.concurrency),
+        tpot=f"{point.tpot_s * 1e3:,.1f} ms" + ("" if option.in_time else " !"),
+        rate=f"{point.output_tokens_s:,.0f}",
+        output=usd(option.prices.output) if option.prices else "–",
+        hour=f"{hour:g}" if hour else "–",
+        band=percent(option.prediction.widest),
+        options=option.candidate.options,
+        in_time=option.in_time,
+    )
+
+
+def ranking_marks(ranking: Ranking) -> tuple[Mark, ...]:
+    """Return the marks of price against speed, for options with a price."""
+    from packager.core.reports.charts import Mark
+
+    front = pareto(ranking.options)
+    best = ranking.options[0] if ranking.options else None
+    return tuple(
+        Mark(
+            x=option.point.output_tokens_s_user,
+            y=option.prices.output,
+            label=option.plan.instance.name.removeprefix("ml."),
+            title=f"{option.plan.instance.name}: {option.point.output_tokens_s_user:,.0f} "
+            f"tokens/s for one reader, ${usd(option.prices.output)} per million out",
+            chosen=option is best,
+            front=option in front,
+        )
+        for option in ranking.options
+        if option.prices
+    )
+
+
+def skipped_groups(skipped: Iterable[SkippedInstance]) -> list[tuple[str, list[str]]]:
+    """Group instances with the same reason."""
+    groups: dict[str, list[str]] = {}
+    for found in skipped:
+        reason = found.reason.replace(found.instance, "it")
+        groups.setdefault(reason, []).append(found.instance)
+    return list(groups.items())
+
+
+_CHART, _AXIS = 64, 16  # cells of a plot, and beside it
+
+_HEADER = (
+    "instance",
+    "devices",
+    "weights",
+    "tp x copies",
+    "requests",
+    "per token",
+    "tokens/s",
+    "$/1M out",
+    "$/h",
+    "band",
+    "with",
+)
+
+
+def limit_words(ranking: Ranking) -> str:
+    """Return the time of each token that is demanded, and of the first where that is."""
+    words = f"{ranking.tpot_limit_s * 1e3:,.0f} ms"
+    if ranking.ttft_limit_s is None:
+        return words
+    return f"{words}, the first within {ranking.ttft_limit_s * 1e3:,.0f} ms"
+
+
+def _row(option: RankedInstance) -> tuple[str, ...]:
+    cells = option_cells(option)
+    return (
+        cells.instance,
+        cells.devices,
+        cells.precision,
+        cells.tp,
+        cells.requests,
+        cells.tpot,
+        cells.rate,
+        cells.output,
+        cells.hour,
+        f"±{cells.band}",
+        cells.options or "as asked",
+    )

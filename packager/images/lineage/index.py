@@ -1,0 +1,250 @@
+"""An index over the documents of this machine, so that ten thousand records are asked in a moment.
+
+It holds nothing that the documents do not say, and is made again when it is damaged.  Records that
+are deleted are forgotten; entries that left the artifact cache are remembered, as they still say
+how an image came to be.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from packager.core.documents import NotStrict
+from packager.core.errors import OutputFailed, PackagerError
+from packager.core.values import dataclass
+from packager.images.lineage.graph import MOST_NODES, Edge, Fragment, Graph, Node, merged, reach
+from packager.images.lineage.records import NAMED_IMAGE
+
+_VERSION = 2
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS documents
+    (id INTEGER PRIMARY KEY, place TEXT UNIQUE, stamp TEXT, fault TEXT);
+CREATE TABLE IF NOT EXISTS nodes
+    (document INTEGER, id TEXT, kind TEXT, label TEXT, facts TEXT, known INTEGER);
+CREATE TABLE IF NOT EXISTS edges (document INTEGER, source TEXT, target TEXT);
+CREATE TABLE IF NOT EXISTS aliases (document INTEGER, name TEXT, node TEXT);
+CREATE INDEX IF NOT EXISTS nodes_id ON nodes (id);
+CREATE INDEX IF NOT EXISTS aliases_name ON aliases (name);
+CREATE INDEX IF NOT EXISTS nodes_document ON nodes (document);
+CREATE INDEX IF NOT EXISTS edges_document ON edges (document);
+CREATE INDEX IF NOT EXISTS aliases_document ON aliases (document);
+"""
+_PATIENCE_S = 60.0  # for another process that reads thousands of documents
+_TABLES = ("nodes", "edges", "aliases")
+_SHORTEST_PREFIX = 6  # of a key or a digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A document that says where something came from."""
+
+    place: str  # names it; a path
+    stamp: str  # changes when the document does
+    read: Callable[[], Fragment]  # raises `NotStrict`, `PackagerError` or `OSError`
+    is_kept: bool = False  # remembered after it is gone
+
+
+class LineageIndex:
+    """Fragments of documents, in SQLite.  `place` None: in memory, for this process."""
+
+    def __init__(self, place: Path | None) -> None:
+        self._place = place
+        self._memory = None if place else _made(":memory:")
+
+    def update(self, documents: Iterable[Document]) -> tuple[str, ...]:
+        """Read what is new or changed, forget what is gone; return what cannot be read."""
+        listed = {document.place: document for document in documents}
+        with self._opened() as base:
+            base.execute("BEGIN IMMEDIATE")  # another process may be reading the same documents
+            rows = base.execute("SELECT place, stamp, id FROM documents").fetchall()
+            known = {place: (stamp, number) for place, stamp, number in rows}
+            for place, (stamp, number) in known.items():
+                document = listed.get(place)
+                if document is None and place.startswith("kept:"):
+                    continue
+                if document is None or document.stamp != stamp:
+                    _forget(base, number)
+            for place, document in listed.items():
+                if place not in known or known[place][0] != document.stamp:
+                    _take_in(base, document)
+            faults = base.execute("SELECT place, fault FROM documents WHERE fault != ''")
+            return tuple(f"{place}: {fault}" for place, fault in faults if place in listed)
+
+    def find(self, name: str) -> tuple[str, ...]:
+        """Return the nodes that a name, a digest or the beginning of one stands for."""
+        bare = name.removeprefix("sha256:")
+        is_prefix = len(bare) >= _SHORTEST_PREFIX and all(one in "0123456789abcdef" for one in bare)
+        with self._opened() as base:
+            found = [
+                one
+                for (one,) in base.execute(
+                    "SELECT DISTINCT node FROM aliases WHERE name = ? "
+                    "UNION SELECT id FROM nodes WHERE id = ?",
+                    (name, name),
+                )
+            ]
+            if not found and is_prefix:
+                found = [
+                    one
+                    for (one,) in base.execute(
+                        "SELECT DISTINCT node FROM aliases WHERE name >= ? AND name < ? "
+                        "OR name >= ? AND name < ? LIMIT 100",
+                        (bare, bare + "g", f"sha256:{bare}", f"sha256:{bare}g"),
+                    )
+                ]
+        return tuple(sorted(found))
+
+    def labels(self, ids: Sequence[str]) -> dict[str, Node]:
+        """Return the nodes of these ids, as far as they are known."""
+        with self._opened() as base:
+            return {node.id: node for one in ids for node in _nodes(base, one)}
+
+    def graph(
+        self, subjects: Sequence[str], more: Sequence[Fragment] = (), most: int = MOST_NODES
+    ) -> Graph:
+        """Return all that went into the subjects and all that they went into.
+
+        `more` are fragments that are not of this machine, such as records attached to images.
+        """
+        with self._opened() as base:
+            same = _same(base, more)
+            into: dict[str, set[str]] = defaultdict(set)
+            out: dict[str, set[str]] = defaultdict(set)
+            for source, target in _edges(base, more):
+                one, other = same.get(source, source), same.get(target, target)
+                if one != other:
+                    into[other].add(one)
+                    out[one].add(other)
+            start = tuple(dict.fromkeys(same.get(one, one) for one in subjects))
+            before, missing = reach(start, lambda node: into.get(node, ()), most)
+            after, beyond = reach(start, lambda node: out.get(node, ()), most)
+            kept = dict.fromkeys((*before, *after))
+            nodes = {one: _found(base, one, more) for one in kept}
+        edges = sorted(
+            Edge(source, target)
+            for source in kept
+            for target in out.get(source, ())
+            if target in kept
+        )
+        return Graph(subjects=start, nodes=nodes, edges=tuple(edges), left_out=missing + beyond)
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        if self._memory is not None:
+            with self._memory:
+                yield self._memory
+            return
+        assert self._place is not None
+        try:
+            with closing(_connected(self._place)) as base, base:
+                yield base
+        except sqlite3.Error as error:
+            raise OutputFailed(
+                f"the index {str(self._place)!r} cannot be used: {error}",
+                hint="remove the file: it is made again from the documents",
+            ) from error
+
+
+def _connected(place: Path) -> sqlite3.Connection:
+    """Open the file; one that is damaged or of another version is made anew."""
+    with suppress(sqlite3.DatabaseError):
+        base = sqlite3.connect(place, timeout=_PATIENCE_S)
+        version = base.execute("PRAGMA user_version").fetchone()[0]
+        if version == _VERSION:
+            return base
+        base.close()
+        if version == 0:  # of a file that is just being made
+            return _made(str(place))
+    for path in (place, Path(f"{place}-journal")):
+        path.unlink(missing_ok=True)
+    return _made(str(place))
+
+
+def _made(place: str) -> sqlite3.Connection:
+    base = sqlite3.connect(place, timeout=_PATIENCE_S)
+    base.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_VERSION};COMMIT;")
+    return base
+
+
+def _take_in(base: sqlite3.Connection, document: Document) -> None:
+    fault, fragment = "", Fragment()
+    try:
+        fragment = document.read()
+    except (NotStrict, PackagerError, OSError, RecursionError) as error:
+        fault = str(error)[:500]
+    row = (document.place, document.stamp, fault)
+    number = base.execute(
+        "INSERT INTO documents (place, stamp, fault) VALUES (?, ?, ?)", row
+    ).lastrowid
+    base.executemany(
+        "INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (number, one.id, one.kind, one.label, json.dumps(dict(one.facts)), one.known)
+            for one in fragment.nodes
+        ],
+    )
+    base.executemany(
+        "INSERT INTO edges VALUES (?, ?, ?)",
+        [(number, edge.source, edge.target) for edge in fragment.edges],
+    )
+    base.executemany(
+        "INSERT INTO aliases VALUES (?, ?, ?)",
+        [(number, name, node) for name, node in fragment.aliases if name],
+    )
+
+
+def _forget(base: sqlite3.Connection, number: int) -> None:
+    for table in _TABLES:
+        base.execute(f"DELETE FROM {table} WHERE document = ?", (number,))
+    base.execute("DELETE FROM documents WHERE id = ?", (number,))
+
+
+def _edges(base: sqlite3.Connection, more: Sequence[Fragment]) -> Iterator[tuple[str, str]]:
+    yield from base.execute("SELECT DISTINCT source, target FROM edges")
+    yield from ((edge.source, edge.target) for one in more for edge in one.edges)
+
+
+def _same(base: sqlite3.Connection, more: Sequence[Fragment]) -> dict[str, str]:
+    """Return which nodes are another one: what an earlier step left, an image by its name.
+
+    A name that was given to several images stands for none of them.
+    """
+    rows = base.execute(
+        "SELECT name, MIN(node), MIN(node) = MAX(node) FROM aliases "
+        "WHERE name LIKE 'model:%' OR name LIKE 'image:name:%' GROUP BY name"
+    )
+    found = {
+        name: node for name, node, is_only in rows if is_only or not name.startswith(NAMED_IMAGE)
+    }
+    for fragment in more:
+        found |= {name: node for name, node in fragment.aliases if name.startswith("model:")}
+    return found
+
+
+def _nodes(base: sqlite3.Connection, node: str) -> list[Node]:
+    rows = base.execute(
+        "SELECT DISTINCT id, kind, label, facts, known FROM nodes WHERE id = ?", (node,)
+    )
+    found: dict[str, Node] = {}
+    for name, kind, label, facts, known in rows:
+        one = Node(id=name, kind=kind, label=label, facts=json.loads(facts), known=bool(known))
+        found[name] = merged(found[name], one) if name in found else one
+    return list(found.values())
+
+
+def _found(base: sqlite3.Connection, node: str, more: Sequence[Fragment]) -> Node:
+    """Return a node as all documents describe it."""
+    found = _nodes(base, node)
+    found += [one for fragment in more for one in fragment.nodes if one.id == node]
+    if not found:
+        kind = node.partition(":")[0]
+        return Node(id=node, kind=kind, label="not recorded", known=False)  # type: ignore[arg-type]
+    whole = found[0]
+    for other in found[1:]:
+        whole = merged(whole, other)
+    return whole

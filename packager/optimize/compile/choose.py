@@ -1,0 +1,43 @@
+"""Choice of the compiler: the requested one, or the first that supports the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from packager.core.facts import Facts
+from packager.core.findings import Finding, errors_in
+from packager.core.plan import Plan
+from packager.core.ports import Compiler
+from packager.core.suggestions import guessed
+from packager.core.values import dataclass
+
+NOBODY_ASKED = frozenset({None, "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenCompiler:
+    """A compiler's name, "" for none, and what there is to say of it."""
+
+    name: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_compiler(facts: Facts, plan: Plan, compilers: Mapping[str, Compiler]) -> ChosenCompiler:
+    """Return the compiler of `--compile`; for `auto` the first without an error for the plan."""
+    asked = facts.request.compile
+    if asked is None or asked in NOBODY_ASKED:
+        return ChosenCompiler()
+    if asked == "auto":
+        for name, compiler in compilers.items():
+            findings = tuple(compiler.check(facts, plan))
+            if not errors_in(findings):
+                return ChosenCompiler(name, findings)
+        message = "nothing is compiled ahead of time: the engine compiles when it starts"
+        return ChosenCompiler("", (Finding("note", "compile-none", message),))
+    if asked not in compilers:
+        message = f"there is no compiler {asked[:40]!r} here"
+        choices = ("auto", *compilers)
+        hint = f"use `--compile off`, or one of {', '.join(choices)}"
+        hint = guessed(asked, (*choices, "off"), hint)
+        return ChosenCompiler("", (Finding("error", "compile-unknown", message, hint),))
+    return ChosenCompiler(asked, tuple(compilers[asked].check(facts, plan)))

@@ -1,0 +1,312 @@
+"""Quantizing with llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4, MX formats, rounding.
+
+The result is a compressed-tensors checkpoint, or AutoAWQ's format where the
+family's engine reads only that: our own AWQ result, written in the other order
+without loss (docs/decisions/0006-awq-format.md).
+
+| method | options |
+|---|---|
+| awq | `symmetric`, `asymmetric` (usual), `group=N` (128) |
+| autoround | `group=N` (128), `iters=N` (200) |
+| gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
+| fp8 | `dynamic` (usual), `static`, `block`, `kv` |
+| smoothquant | `strength=X` (0.8), `gptq` |
+| nvfp4 | `w4a4` |
+| kv, mxfp4, mxfp8, w4afp8 | none |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from packager.core.devices import LARGE_HIDDEN, SMALL_BYTES, GpuUse
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.model import ModelFile
+from packager.core.plan import Plan
+from packager.core.recipe import Step, StepInput
+from packager.core.samples import CALIBRATION_TOKENS
+from packager.core.techniques import LayerGroup, Quantization, Scheme
+from packager.core.units import GIB
+from packager.estimate.performance.effort import time_limit_s
+from packager.estimate.sizing.memory import served_weight_bytes
+from packager.estimate.sizing.mixed import select_layers
+from packager.estimate.sizing.quantizable import support_of
+from packager.estimate.sizing.schemes import NONE, W8A8_FP8, W8A8_INT8, W8A16_FP8
+from packager.models.architectures.kinds import sees
+from packager.optimize.quantize.llmcompressor_ignore import check_ignored
+from packager.optimize.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
+from packager.optimize.quantize.llmcompressor_options import (
+    ASYMMETRIC,
+    CACHE,
+    ITERATIONS,
+    MXFP4,
+    MXFP4A16,
+    MXFP8,
+    MXFP8A16,
+    NVFP4,
+    NVFP4_W4A4,
+    SYMMETRIC,
+    TOOL,
+    W4AFP8,
+    check_groups,
+    check_options,
+    check_samples,
+    is_symmetric,
+    needs_data,
+)
+from packager.optimize.steps.configs import NO_WEIGHT
+from packager.optimize.steps.inputs import (
+    carried_files,
+    config_file,
+    samples_file,
+    tokenizer_files,
+    weight_files,
+)
+
+SHARD_BYTES = 3 * GIB
+
+LATENT = ".kv_b_proj"
+
+STRENGTH = 0.8  # llm-compressor's examples for Llama
+
+
+class LlmCompressorQuantizer:
+    """Describes runs of `containers/tools/llmcompressor`."""
+
+    name = "llmcompressor"
+    tool = TOOL
+    # Others move scales, or solve matrices, in passes of their own.
+    mixable = frozenset({"fp8", "kv", "mxfp4", "mxfp8", "nvfp4", "rtn", "w4afp8"})
+    methods: Mapping[str, tuple[Scheme, ...]] = {
+        "awq": (ASYMMETRIC,),
+        "gptq": (SYMMETRIC,),
+        "fp8": (W8A8_FP8, W8A16_FP8),
+        "smoothquant": (W8A8_INT8,),
+        "kv": (CACHE,),
+        "nvfp4": (NVFP4, NVFP4_W4A4),
+        "rtn": (SYMMETRIC,),
+        "mxfp4": (MXFP4, MXFP4A16),
+        "mxfp8": (MXFP8, MXFP8A16),
+        "w4afp8": (W4AFP8,),
+        "autoround": (SYMMETRIC,),
+    }
+
+    def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
+        """Yield findings for unknown options, and for what the data does not allow."""
+        chosen = plan.quantization
+        assert chosen is not None
+        for part in chosen.parts:
+            yield from check_options(part)
+        yield from _check_latent(facts, chosen)
+        yield from check_ignored(facts, plan)
+        if chosen.groups:
+            for group, sizes in zip(chosen.groups, _sizes_of(facts), strict=True):
+                if (own := group.quantization) is not None:
+                    yield from check_groups(facts, own.method, own.group_size, sizes)
+        else:
+            yield from check_groups(facts, chosen.method, chosen.group_size)
+        if plan.weights == "mounted" and not plan.one_mount:
+            message = "the quantized weights would only be in the image, and it holds none"
+            hint = "use `--weights baked`, or quantize first and mount the result"
+            yield Finding("error", "quantize-mounted", message, hint)
+        if needs_data(chosen) and facts.samples is None:
+            method = next(part.method for part in chosen.parts if needs_data(part))
+            message = f"{method} needs texts to calibrate with"
+            yield Finding("error", "calibration-missing", message, "name them with --calibration")
+        elif facts.samples is not None and needs_data(chosen):
+            yield from check_samples(facts, facts.samples)
+
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+        """Describe the GPU that the run can use: one, which takes the layers in turn.
+
+        Methods that look at no texts round numbers, which disks are slower at than processors.
+        """
+        chosen = plan.quantization
+        assert chosen is not None
+        if not needs_data(chosen):
+            return GpuUse()
+        tokens = _sequence_tokens(facts, plan)
+        return GpuUse(
+            most=1,
+            helps=served_weight_bytes(plan.profile) >= SMALL_BYTES,
+            each_bytes=gpu_bytes(plan, chosen, tokens),
+        )
+
+    def step(self, facts: Facts, plan: Plan) -> Step:
+        """Describe the run."""
+        chosen = plan.quantization
+        assert chosen is not None
+        samples = facts.samples if needs_data(chosen) else None
+        parameters = _parameters(facts, plan, chosen)
+        use = self.gpu_use(facts, plan)
+        gpus = min(facts.gpus, use.most)
+        if gpus:
+            parameters["device"] = "cuda"  # its sums are others
+        env = _env(plan, chosen, facts.threads, gpus)
+        needs = estimate_needs(plan, chosen, samples, parameters)
+        read = _files_read(facts, chosen)
+        files = (config_file(facts.model.config, NO_WEIGHT), *read)
+        inputs = {"model": StepInput(files=files)}
+        if samples is not None:
+            inputs["samples"] = StepInput(files=(samples_file(samples),))
+        # Few plans quantize: documents of keys are loaded for those alone.
+        from packager.optimize.quantize.llmcompressor_key import checkpoint_key
+
+        return Step(
+            name="quantize",
+            tool=self.tool,
+            gives="model",
+            parameters={**parameters, "memory_bytes": needs.memory_bytes},
+            inputs=inputs,
+            env=env,
+            key=checkpoint_key(facts, plan, chosen, read, parameters, samples, env),
+            needs=needs,
+            gpus=gpus,
+            gpu_use=use,
+            threads=0 if env else facts.threads,
+            carried=carried_files(facts.model.files),
+            config=facts.model.config,
+            resumable=True,
+            timeout_s=time_limit_s(needs.work),
+        )
+
+
+def _check_latent(facts: Facts, chosen: Quantization) -> Iterator[Finding]:
+    """Refuse to calibrate FP4 activations of what expands latent keys and values.
+
+    Its inputs have four dimensions, and observers of groups take three (llm-compressor 0.14.0.1,
+    observers/helpers.py, _flatten_activation).
+    """
+    if all(part.scheme != NVFP4_W4A4.name for part in chosen.parts):
+        return
+    layers = facts.request.quantize_layer or ()
+    selected, modules = select_layers(layers, facts.model, facts.request.quantize_ignore)
+    for module in modules:
+        place = selected.get(module, -1)
+        own = chosen.groups[place].quantization if chosen.groups else chosen
+        if own is not None and own.scheme == NVFP4_W4A4.name and module.endswith(LATENT):
+            message = f"nvfp4,w4a4 does not work for {module}: its inputs cannot be calibrated"
+            hint = "leave it out: `--quantize-ignore 're:.*\\.kv_b_proj$'`"
+            yield Finding("error", "quantize-architecture", message, hint)
+            return
+
+
+def _sizes_of(facts: Facts) -> list[dict[str, tuple[int, ...]]]:
+    """Return the shapes of the matrices of each group, in order."""
+    layers = facts.request.quantize_layer or ()
+    selected, modules = select_layers(layers, facts.model, facts.request.quantize_ignore)
+    found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(len(layers) + 1)]
+    for module, shape in modules.items():
+        if len(shape) == 2:
+            found[selected.get(module, len(layers))][module] = shape
+    return found
+
+
+def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
+    """Return what the method reads beside config.json: a tokenizer only where there are texts."""
+    files = facts.model.files
+    return (*weight_files(files), *(tokenizer_files(files) if needs_data(chosen) else ()))
+
+
+def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
+    """Return the worker's parameters, with defaults filled in."""
+    ignore = facts.request.quantize_ignore
+    own = chosen.groups[-1].quantization if chosen.groups else chosen  # what the rest gets
+    options = dict(own.options) if own else {}
+    method = own.method if own else chosen.method
+    support = support_of(
+        facts.model,
+        plan.profile,
+        method,
+        options,
+        ignore,
+        container=facts.container,
+        untested=True,
+    )
+    told: dict[str, Any] = {
+        "method": own.method if own else NONE,
+        "ignore": sorted({*(ignore or ()), *_built_plain(facts, plan)}),
+        "max_tokens": _sequence_tokens(facts, plan),
+        "seed": facts.request.calibration_seed or 0,
+        "checkpoint_format": chosen.checkpoint_format,
+        "shard_bytes": SHARD_BYTES,
+        "loader": support.loader,
+    }
+    if support.folds:
+        told |= {"folds": support.folds, "unfolded": list(support.unfolded)}
+    if own is not None:
+        told |= _settings(own)
+    if chosen.groups:
+        told["layers"] = [_layer_settings(group) for group in chosen.groups[:-1]]
+    return told
+
+
+def _layer_settings(group: LayerGroup) -> dict[str, Any]:
+    """Return what the worker is told of a part of the model."""
+    chosen = group.quantization
+    settings = {"method": chosen.method, **_settings(chosen)} if chosen else {"method": NONE}
+    settings.pop("kv_cache", None)  # is the whole model's
+    return {"target": group.target, **settings}
+
+
+def _settings(chosen: Quantization) -> dict[str, Any]:
+    """Return what the worker is told of a method beside its name."""
+    options, told = dict(chosen.options), dict[str, Any]()
+    match chosen.method:
+        case "awq" | "gptq" | "rtn":
+            told["group_size"] = chosen.group_size
+            told["symmetric"] = is_symmetric(chosen)
+        case "fp8":
+            told["activations"] = next(
+                (name for name in ("static", "block") if name in options), "dynamic"
+            )
+            told["kv_cache"] = "fp8" if "kv" in options else None
+        case "smoothquant":
+            told["smoothing_strength"] = float(options.get("strength", STRENGTH))
+            told["gptq"] = "gptq" in options
+        case "kv":
+            told["kv_cache"] = "fp8"
+        case "nvfp4" if "w4a4" in options:
+            told["scheme"] = chosen.scheme
+        case "mxfp4" | "mxfp8":
+            told["scheme"] = chosen.scheme
+        case "autoround":
+            told["group_size"] = chosen.group_size
+            told["symmetric"] = True
+            told["iterations"] = int(options.get("iters", ITERATIONS))
+        case "w4afp8":
+            told["group_size"] = chosen.group_size
+    return told
+
+
+def _built_plain(facts: Facts, plan: Plan) -> Iterator[str]:
+    """Yield patterns of modules that the engine builds without quantization.
+
+    Of models that see the table names matrices of towers, which are quantized nowhere.
+    """
+    if sees(facts.model.config):
+        return
+    for path in facts.container.traits.plain_in(plan.profile.architecture):
+        yield rf"re:.*\.{re.escape(path)}(\..*)?$"
+
+
+def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:
+    """Return the number of threads where it is an input: for small models always one.
+
+    Sums come out in another order with other threads: AWQ and GPTQ then wrote other bytes
+    (docs/quantization.md, "Threads and GPUs").  Methods without texts compute none.
+    """
+    if plan.profile.hidden_size < LARGE_HIDDEN:
+        return {"OMP_NUM_THREADS": "1"}
+    if needs_data(chosen) and not gpus:
+        return {"OMP_NUM_THREADS": str(threads)}
+    return {}
+
+
+def _sequence_tokens(facts: Facts, plan: Plan) -> int:
+    """Return the tokens that samples are cut to: as requested, at most the model's length."""
+    asked = facts.request.calibration_tokens or CALIBRATION_TOKENS
+    return min(asked, plan.profile.max_positions or asked)

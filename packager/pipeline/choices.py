@@ -1,0 +1,173 @@
+"""Choices that a page shows side by side, each with its cost and the command that builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from packager.core.plan import Plan
+from packager.core.quality import QualityReport, limits_of
+from packager.core.request import BuildRequest
+from packager.core.values import dataclass
+from packager.estimate.performance.monthly import MonthlyCost
+from packager.estimate.performance.predict import Point
+from packager.estimate.performance.presets import Goal
+from packager.estimate.performance.pricing import TokenPrices
+from packager.estimate.performance.ranking import RankedInstance, Ranking
+from packager.optimize.evaluate.report import quality_line
+from packager.pipeline.report_plan import PlanPage, spread_words
+from packager.pipeline.trace import build_command
+
+TITLES: Mapping[Goal, str] = {
+    "cost": "Fewest dollars per token",
+    "latency": "Fastest for one reader",
+    "throughput": "Most tokens per second",
+}
+MOST_CHOICES = 3
+ALIKE = 1.05  # times as long per token as the fastest is as fast: bands are wider. Ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One way to serve the model."""
+
+    titles: tuple[str, ...]
+    plan: Plan
+    options: str  # beyond what was asked for
+    command: str  # that builds it; "" where nothing can be built
+    quality: str
+    is_quality_known: bool
+    point: Point | None = None
+    prices: TokenPrices | None = None
+    monthly: MonthlyCost | None = None
+
+    @property
+    def title(self) -> str:
+        """Join the titles to one: `As asked, fewest dollars per token`."""
+        first, *others = self.titles
+        return ", ".join([first, *(title[:1].lower() + title[1:] for title in others)])
+
+
+def plan_choices(
+    page: PlanPage,
+    request: BuildRequest,
+    quality: QualityReport | None = None,
+    shared: tuple[str, ...] = (),
+) -> tuple[Choice, ...]:
+    """Return the plan, then the best of its instance for each goal where that is another.
+
+    `shared` are options beside the request's that a build has to be given, too.
+    """
+    last = page.outlook.points[-1] if page.outlook else None
+    words, is_known = quality_words(page.plan, request, quality)
+    asked = Choice(
+        titles=("As asked",),
+        plan=page.plan,
+        options="",
+        command=build_command(request, page.plan, {}, *shared),
+        quality=words,
+        is_quality_known=is_known,
+        point=last.point if last else None,
+        prices=last.prices if last else None,
+        monthly=page.outlook.monthly if page.outlook else None,
+    )
+    others = [_of_option(option, request, TITLES[goal], shared) for goal, option in page.menu or ()]
+    same = [  # its weights are those that were measured
+        replace(choice, quality=words, is_quality_known=is_known)
+        if choice.plan.quantization == page.plan.quantization
+        else choice
+        for choice in others
+    ]
+    return _merged([asked, *same])
+
+
+def ranking_choices(
+    ranking: Ranking, request: BuildRequest, shared: tuple[str, ...] = ()
+) -> tuple[Choice, ...]:
+    """Return the best for the goal, the lowest bill of a month, and the fastest for one reader."""
+    return _merged(_of_option(option, request, title, shared) for title, option in _picked(ranking))
+
+
+def _picked(ranking: Ranking) -> Iterator[tuple[str, RankedInstance]]:
+    if not ranking.options:
+        return
+    yield TITLES[ranking.goal], ranking.options[0]
+    in_time = [option for option in ranking.options if option.in_time]
+    priced = [option for option in in_time if option.monthly]
+    if priced:
+        yield "Lowest bill a month", min(priced, key=_usd_of_month)
+    if fast := priced or in_time:
+        # A cost ranking looks at full machines: one reader alone is another point of the same.
+        quickest = [replace(one, point=_quickest(one)) for one in fast]
+        least = min(option.point.tpot_s for option in quickest)
+        alike = [one for one in quickest if one.point.tpot_s <= ALIKE * least]
+        yield TITLES["latency"], min(alike, key=_usd_of_month)
+    if ranking.goal != "cost" and (by_token := [one for one in in_time if one.prices]):
+        yield TITLES["cost"], min(by_token, key=_usd_of_tokens)
+
+
+def _quickest(option: RankedInstance) -> Point:
+    return min(option.prediction.points, key=lambda point: point.tpot_s)
+
+
+def _usd_of_month(option: RankedInstance) -> float:
+    return option.monthly.usd if option.monthly else float("inf")
+
+
+def _usd_of_tokens(option: RankedInstance) -> float:
+    return option.prices.output if option.prices else float("inf")
+
+
+def _of_option(
+    option: RankedInstance, request: BuildRequest, title: str, shared: tuple[str, ...]
+) -> Choice:
+    changes: dict[str, Any] = dict(option.candidate.changes)
+    if request.quantize == "auto":  # the ranking tried each method by name, and none
+        changes.setdefault("quantize", None)
+    words, is_known = quality_words(option.plan, request)
+    return Choice(
+        titles=(title,),
+        plan=option.plan,
+        options=option.candidate.options,
+        command=build_command(request, option.plan, changes, *shared),
+        quality=words,
+        is_quality_known=is_known,
+        point=option.point,
+        prices=option.prices,
+        monthly=option.monthly,
+    )
+
+
+def _merged(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Join choices that serve alike under both titles."""
+    found: dict[tuple[object, ...], Choice] = {}
+    for choice in choices:
+        plan = choice.plan
+        served = (plan.instance.name, plan.precision, spread_words(plan), plan.shape, plan.draft)
+        if served in found:
+            first = found[served]
+            titles = tuple(dict.fromkeys((*first.titles, *choice.titles)))
+            found[served] = replace(first, titles=titles)
+        else:
+            found[served] = choice
+    return tuple(found.values())[:MOST_CHOICES]
+
+
+def quality_words(
+    plan: Plan, request: BuildRequest, measured: QualityReport | None = None
+) -> tuple[str, bool]:
+    """Write what is known of the answers' quality, and whether that is all there is to know."""
+    if measured is not None:
+        return f"measured, of the same weights: {quality_line(measured).partition(': ')[2]}", True
+    if plan.quantization is None or plan.quantization.existing:
+        kept = "the weights are served as published"
+        if plan.quantization:
+            kept = f"the checkpoint is {plan.quantization.scheme} already, and served as published"
+        if plan.kv_dtype != "auto":
+            return f"{kept}; what the {plan.kv_dtype} cache changes is not measured", False
+        return kept, True
+    if request.evaluation is None:
+        return "unknown until measured: add --evaluate default, and the build tells", False
+    refused = limits_of(request).words
+    return f"unknown until measured: the build measures it, and refuses {refused}", False

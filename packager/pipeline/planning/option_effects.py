@@ -1,0 +1,69 @@
+"""What a request's engine options mean for a plan: the longest sequence, and memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.model import ModelProfile
+from packager.core.techniques import Draft, Quantization
+from packager.engines.effects import Counted, asked_options
+from packager.engines.lengths import LengthLimit, check_limit, length_limit
+from packager.estimate.sizing.memory import MemoryInputs, limit_step
+from packager.estimate.sizing.precision import choose_kv_dtype
+from packager.estimate.sizing.schemes import quantized_weight_bytes
+from packager.pipeline.planning.fit import Room, reserves, room_of
+
+
+def asked(facts: Facts) -> dict[str, str]:
+    """Return the engine options of the request by the engine's own names."""
+    return asked_options(facts.container, facts.request.engine_options)
+
+
+def derive_limit(facts: Facts, profile: ModelProfile) -> LengthLimit:
+    """Return the longest sequence that the engine takes, with those options."""
+    return length_limit(
+        facts.container.engine,
+        facts.container.engine_version,
+        facts.model.config,
+        assumed_tokens=profile.max_positions,
+        options=asked(facts),
+        environment=facts.environment,
+    )
+
+
+def check_length(facts: Facts, limit: LengthLimit) -> tuple[Finding, ...]:
+    """Find that a length which was asked for is beyond the engine's limit."""
+    total = facts.request.max_total_tokens or 0
+    return tuple(check_limit(facts.container.traits.who, limit, total, "max_total_tokens"))
+
+
+def make_room(
+    facts: Facts,
+    profile: ModelProfile,
+    counted: Counted,
+    quantization: Quantization | None,
+    draft: Draft | None,
+) -> Room:
+    """Return the inputs of memory budgets; `counted` is what the options change of them."""
+    request, instance, container = facts.request, facts.instance, facts.container
+    kv_dtype = choose_kv_dtype(request.kv_dtype, quantization, instance)
+    demand = MemoryInputs(
+        weight_bytes=quantized_weight_bytes(profile, quantization),
+        kv_element_bytes=counted.cache_element_bytes or (1 if kv_dtype == "fp8" else 2),
+        max_prefill_tokens=request.max_prefill_tokens or counted.step_tokens or None,
+        offloaded_bytes=counted.offloaded_bytes,
+        eager=counted.eager,
+        block_tokens=counted.block_tokens,
+        prefix_caching=counted.prefix_caching,
+        adapter_slots=counted.adapter_slots,
+        adapter_rank=counted.adapter_rank,
+        draft=draft,
+        engine=container.engine,
+        engine_version=container.engine_version,
+        usable_share=request.gpu_memory_utilization,
+        reserve=reserves(instance),
+    )
+    demand = replace(demand, max_prefill_tokens=limit_step(profile, instance, demand))
+    return room_of(facts, profile, demand)

@@ -1,0 +1,64 @@
+"""Quantization of a plan: one scheme, or several for parts of a model, and checks of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.model import ModelProfile
+from packager.core.plan import Plan
+from packager.core.ports import Compiler, MixesSchemes, Quantizer, QuantizesItself
+from packager.estimate.sizing.left_out import with_left_out
+from packager.estimate.sizing.mixed import choose_mixed
+from packager.estimate.sizing.quantizable import TABLE_OF
+from packager.estimate.sizing.schemes import QuantizationChoice, choose_quantization
+
+
+def choose_schemes(
+    facts: Facts, profile: ModelProfile, quantizer: Quantizer | None, compiler: Compiler | None
+) -> QuantizationChoice:
+    """Choose the scheme of the model, and those of the parts that the request names."""
+    request = facts.request
+    choose = partial(
+        choose_quantization,
+        profile=profile,
+        instance=facts.instance,
+        container=facts.container,
+        methods=quantizer.methods if quantizer else {},
+        model=facts.model if _asks_table(quantizer, compiler) else None,
+        ignore=request.quantize_ignore,
+        untested=bool(request.try_untested),
+    )
+    found = choose(request.quantize)
+    whole = with_left_out(found.quantization, facts.model, profile, request.quantize_ignore)
+    found = replace(found, quantization=whole)
+    if not request.quantize_layer:
+        return found
+    return choose_mixed(
+        request.quantize_layer,
+        found,
+        choose,
+        facts.model,
+        profile,
+        mixable=quantizer.mixable if isinstance(quantizer, MixesSchemes) else (),
+        ignore=request.quantize_ignore,
+    )
+
+
+def check_parts(plan: Plan, check: Callable[[Plan], Iterable[Finding]]) -> tuple[Finding, ...]:
+    """Return what a check finds of the plan, and of one with the scheme of each part alone.
+
+    A rule for one scheme holds of every part that has it; what several parts share is said once.
+    """
+    parts = plan.quantization.parts if plan.quantization else ()
+    plans = [plan, *(replace(plan, quantization=part) for part in parts if len(parts) > 1)]
+    return tuple(dict.fromkeys(finding for one in plans for finding in check(one)))
+
+
+def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:
+    """Whether the table of architectures speaks of what will quantize."""
+    by_compiler = isinstance(compiler, QuantizesItself)  # of whose architectures nothing is known
+    return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler

@@ -1,0 +1,127 @@
+"""Checks of a request that need no model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packager.core.facts import Facts
+from packager.core.findings import Finding
+from packager.core.image import Platform
+from packager.core.instance import LOCAL, Instance
+from packager.core.units import decimal
+from packager.images.limits import ASSUMED_BYTES_S
+
+_ONLY_NODES = (
+    "`packager node-cache` fills nodes' disks instead, and needs nothing more in the registry"
+)
+SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}", re.ASCII)  # as BuildRequest has it
+
+
+def check_facts(facts: Facts) -> Iterator[Finding]:
+    """Check what needs no model."""
+    request, container = facts.request, facts.container
+    yield from _check_device(facts)
+    yield from _check_cores(facts.instance)
+    yield from _check_served_name(request.served_name or facts.model.ref.name)
+    yield from _check_layer_format(facts)
+    wanted = request.container_version
+    if wanted is not None and wanted not in _versions(facts):
+        message = (
+            f"version {wanted[:40]!r} of {container.family} is requested; "
+            f"{container.version or container.engine_version!r} was found"
+        )
+        hint = "`packager list containers` shows the versions that are known"
+        yield Finding("error", "container-version-unknown", message, hint)
+
+
+def _check_layer_format(facts: Facts) -> Iterator[Finding]:
+    """Report what file systems beside the plain layers cost, and refuse what they cannot be."""
+    request = facts.request
+    if request.layer_format != "erofs":
+        return
+    if request.compression not in (None, "none"):
+        message = "a compressed layer cannot be mounted: its files are nowhere as they are"
+        hint = "leave --compression or --layer-format out"
+        yield Finding("error", "erofs-compressed", message, hint)
+    if request.weights != "baked":
+        return
+    files = (*facts.model.files, *(facts.draft.files if facts.draft else ()))
+    more = sum(file.size for file in files)
+    seconds = more / ASSUMED_BYTES_S
+    about = "at most " if request.quantizing not in (None, "none") else ""
+    link = f"{ASSUMED_BYTES_S * 8 / 1e6:g} Mbit/s"
+    message = (
+        f"--layer-format erofs keeps {about}{decimal(more)} more in a registry, which take "
+        f"{_time_words(seconds)} more to send at {link}; a node that mounts the file systems "
+        f"unpacks {decimal(more)} less"
+    )
+    figures = {
+        "registry_bytes": more,
+        "seconds": round(seconds, 1),
+        "assumed_bytes_s": int(ASSUMED_BYTES_S),
+        "unpacked_less_bytes": more,
+    }
+    yield Finding("note", "erofs-space", message, _ONLY_NODES, data=figures)
+
+
+def _time_words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.1f} s"
+
+
+def _versions(facts: Facts) -> tuple[str, ...]:
+    container = facts.container
+    release = f"{container.family}{container.release}" if container.release else ""
+    return container.version, container.release, container.engine_version, release
+
+
+def _check_device(facts: Facts) -> Iterator[Finding]:
+    container, instance = facts.container, facts.instance
+    if container.kind != instance.kind:
+        message = (
+            f"the {container.family} image for {container.kind} does not run "
+            f"on {instance.name}, which has {instance.kind} devices"
+        )
+        hint = "leave --family out, or choose one of "
+        hint += f"`packager list containers --device {instance.kind}`"
+        yield Finding("error", "container-not-for-device", message, hint)
+    elif instance.name != LOCAL and instance.machine not in (None, "x86_64"):
+        message = (
+            f"{instance.name} has {instance.machine} processors, "
+            f"and images are made for {Platform()}"
+        )
+        hint = "choose an instance with x86-64 processors"
+        yield Finding("error", "container-not-for-processor", message, hint)
+    elif container.targets and instance.family not in container.targets:
+        message = (
+            f"the {container.family} image {container.version} serves "
+            f"{', '.join(container.targets)}, not {instance.name}"
+        )
+        hint = "name another --container-version, or another instance"
+        yield Finding("error", "container-not-for-device", message, hint)
+    elif (instance.compute_capability or 0.0) < container.least_compute_capability:
+        message = (
+            f"{instance.device_name} has compute capability {instance.compute_capability}; "
+            f"the {container.family} image is built for {container.least_compute_capability} "
+            "and later"
+        )
+        hint = "choose a newer instance, such as 'ml.g5.xlarge'"
+        yield Finding("error", "device-too-old", message, hint)
+
+
+def _check_cores(instance: Instance) -> Iterator[Finding]:
+    """Refuse NeuronCores of a version that the catalog does not know."""
+    if instance.cores_per_device is None:
+        message = (
+            f"{instance.name} has {instance.device_name} devices, of which the catalog does not "
+            "know how many cores act as one"
+        )
+        hint = "choose another instance, or give its devices in an [[instance]] row of --catalog"
+        yield Finding("error", "neuron-core-unknown", message, hint)
+
+
+def _check_served_name(name: str) -> Iterator[Finding]:
+    if not SERVED_NAME.fullmatch(name):
+        message = f"{name[:60]!r} cannot be the name that clients put into `model`"
+        hint = "give a served name of letters, digits and . _ / -"
+        yield Finding("error", "served-name", message, hint)

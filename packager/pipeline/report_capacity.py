@@ -1,0 +1,55 @@
+"""Report of a plan's capacity: requests at once, and what happens to more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from packager.core.plan import Plan
+from packager.core.traits import MORE_WAIT
+from packager.pipeline.planning.fit import reserves
+
+
+def capacity_sentence(plan: Plan) -> str:
+    """Write how many requests fit, at full length and as the workload has them."""
+    each = " on each copy" if plan.replicas > 1 else ""
+    beyond = plan.container.traits.when_full
+    if plan.instance.kind == "neuron":
+        return f"{plan.shape.max_batch} at once{each}, at any length; {MORE_WAIT}"
+    if plan.profile.unknown_cache:
+        return f"not known: the memory of the cache is not; {beyond}"
+    return (
+        f"{plan.full_requests:,} of {plan.shape.max_total_tokens:,} tokens, or "
+        f"{plan.typical_requests:,} typical of {plan.typical_tokens:,}{each}; "
+        f"{plan.shape.max_batch:,} are computed at once; {beyond}"
+    )
+
+
+def capacity_document(plan: Plan) -> dict[str, Any]:
+    """Return the same as JSON; null for what is not known."""
+    is_known = not plan.profile.unknown_cache
+    return {
+        "copies": plan.replicas,
+        "full_length_requests": plan.full_requests if is_known else None,
+        "full_length_tokens": plan.shape.max_total_tokens,
+        "typical_requests": plan.typical_requests if is_known else None,
+        "typical_tokens": plan.typical_tokens,
+        "reserved": reserves(plan.instance),
+        "beyond": plan.container.traits.when_full,
+    }
+
+
+def room_words(plan: Plan) -> str:
+    """Count the tokens that fit, or state that a model without attention keeps none."""
+    tokens = tokens_left(plan)
+    if tokens is None:
+        return f"not known: how many tokens the KV cache holds ({plan.profile.unknown_cache[0]})"
+    if not plan.profile.kv_bytes_per_token:
+        return "no KV cache: each request keeps a state of constant size"
+    return f"room for {tokens:,} tokens of KV cache"
+
+
+def tokens_left(plan: Plan) -> int | None:
+    """Count the tokens of requests of the longest length that fit; None where nobody knows."""
+    if plan.profile.unknown_cache:
+        return None
+    return plan.budget.tokens_left(plan.shape.max_total_tokens)

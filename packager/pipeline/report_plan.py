@@ -1,0 +1,442 @@
+"""A plan for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from packager.core.errors import PlanRejected
+from packager.core.facts import ContainerFacts
+from packager.core.findings import FILES_LEFT_OUT, Finding, finding_document
+from packager.core.parsers import ChosenParser
+from packager.core.plan import Plan
+from packager.core.recipe import CacheStatus, Recipe
+from packager.core.reports.text import finding_lines, page_width, wrapped
+from packager.core.startup import StartupPrediction
+from packager.core.techniques import LayerGroup, Rejected
+from packager.core.text import escape, joined
+from packager.core.units import decimal, gib, percent, usd
+from packager.core.values import dataclass
+from packager.estimate.performance.monthly import monthly_sentence
+from packager.estimate.performance.opinion import Opinion
+from packager.estimate.performance.predict import Prediction
+from packager.estimate.performance.report_opinion import opinion_document, opinion_lines
+from packager.estimate.performance.report_outlook import Outlook, outlook_document, outlook_lines
+from packager.estimate.performance.report_rank import Menu, menu_document, menu_lines
+from packager.estimate.performance.report_startup import startup_document, startup_lines
+from packager.optimize.steps.report import forecast_documents, forecast_sentences, renewal_sentences
+from packager.pipeline.planning.fit import reserves
+from packager.pipeline.report_capacity import (
+    capacity_document,
+    capacity_sentence,
+    room_words,
+    tokens_left,
+)
+
+NO_STEPS = Recipe()
+
+_BAR, _BESIDE_BAR = 48, 13
+
+# What proposes tokens where it has no files of its own.
+PROPOSERS = {
+    "mtp": "the model's own MTP head",
+    "ngram": "the prompt's own words",
+    "ngram_gpu": "the prompt's own words, looked up on the GPU",
+    "suffix": "the prompt and earlier answers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """One share of a device's memory."""
+
+    name: str
+    letter: str  # in the bar
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPage:
+    """A plan with what a reader wants to know besides."""
+
+    plan: Plan
+    recipe: Recipe = NO_STEPS
+    forecasts: tuple[CacheStatus, ...] = ()
+    outlook: Outlook | None = None  # None: nobody published figures of the device
+    menu: Menu | None = None  # of goals; None: nobody asked for it
+    opinion: Opinion | None = None  # None: nobody else was asked
+    startup: StartupPrediction | None = None  # None: of a ranking's plans
+
+    @property
+    def monthly_words(self) -> str:
+        """What a month costs at the stated load; "" where nobody says what the instance does."""
+        if self.outlook is None or self.outlook.monthly is None:
+            return ""
+        return monthly_sentence(self.outlook.monthly, self.outlook.prediction)
+
+    @property
+    def prediction(self) -> Prediction | None:
+        return self.outlook.prediction if self.outlook else None
+
+
+def page_document(page: PlanPage) -> dict[str, Any]:
+    """The page as JSON: the values that the text shows."""
+    return {
+        **plan_document(page.plan),
+        "steps": [step.name for step in page.recipe.steps],
+        "forecasts": forecast_documents(page.forecasts),
+        "predicted": outlook_document(page.outlook) if page.outlook else None,
+        "second_opinion": opinion_document(page.opinion, page.prediction) if page.opinion else None,
+        "startup": startup_document(page.startup) if page.startup else None,
+        # null: nobody asked for it; []: no figures of the device are published
+        "to_try": None if page.menu is None else menu_document(page.menu),
+    }
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan alone as JSON."""
+    budget = plan.budget
+    return {
+        "model": asdict(plan.model),
+        "profile": asdict(plan.profile),
+        "instance": {
+            "name": plan.instance.name,
+            "device": plan.instance.device_name,
+            "devices": plan.instance.devices,
+            "device_bytes": plan.instance.device_bytes,
+            "price_usd_hour": plan.instance.price_usd_hour,
+            "price_basis": plan.instance.price_basis,
+        },
+        "container": _container_document(plan.container),
+        "served_name": plan.served_name,
+        "answers_as": plan.answers_as,
+        "precision": plan.precision,
+        "tp_degree": plan.tp_degree,
+        "pp_degree": plan.pp_degree,
+        "replicas": plan.replicas,
+        "split": {
+            **asdict(plan.split),
+            "devices": plan.split.devices,
+            "copies": plan.split.copies,
+            "words": plan.split.words,
+        },
+        "shape": asdict(plan.shape),
+        "capacity": capacity_document(plan),
+        "workload": asdict(plan.workload),
+        "gpu_memory_utilization": plan.gpu_memory_utilization,
+        "dtype": plan.dtype,
+        "kv_dtype": plan.kv_dtype,
+        "weights": plan.weights,
+        "load_format": plan.load_format or None,
+        "quantization": _quantization_document(plan),
+        "draft": asdict(plan.draft) if plan.draft else None,
+        "tool_call_parser": _parser_document(plan.tool_parser),
+        "reasoning_parser": _parser_document(plan.reasoning_parser),
+        "stopping": _stopping_document(plan),
+        "memory_per_device": {
+            **asdict(budget),
+            "needed_bytes": budget.needed_bytes,
+            "kv_tokens_left": tokens_left(plan),
+        },
+        "rejected": [asdict(rejected) for rejected in plan.rejected],
+        "findings": [finding_document(finding) for finding in plan.findings],
+    }
+
+
+def page_text(page: PlanPage) -> str:
+    """Return the decision, memory, speed and cost, and alternatives as text."""
+    plan = page.plan
+    lines = [
+        *_decision_lines(plan),
+        *(line for label, words in detail_sentences(plan) for line in wrapped(label, words)),
+        *wrapped("holds", capacity_sentence(plan)),
+        *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
+        *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
+        *wrapped("costs", cost_sentence(plan, page.outlook)),
+        *wrapped("a month", page.monthly_words),
+        "",
+        *_memory_lines(plan),
+    ]
+    if page.outlook:
+        lines += ["", *outlook_lines(page.outlook)]
+    if page.opinion:
+        lines += ["", *opinion_lines(page.opinion, page.prediction)]
+    if page.startup:
+        lines += ["", *startup_lines(page.startup)]
+    if page.menu:
+        lines += ["", *menu_lines(page.menu)]
+    if plan.rejected:
+        lines += ["", "passed over", *_rejected_lines(plan.rejected)]
+    findings = findings_to_show(plan)
+    if findings:
+        lines += ["", *finding_lines(findings)]
+    return joined(lines)
+
+
+def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
+    """Return the findings without notes that the list of rejected options repeats."""
+    told = {rejected.reason for rejected in plan.rejected}
+    return tuple(
+        found for found in plan.findings if found.severity != "note" or found.message not in told
+    )
+
+
+def rejection_lines(error: PlanRejected) -> list[str]:
+    """Return why there is no plan, and suggested alternatives.
+
+    What stays out of an image is of no interest where there is none; JSON has it.
+    """
+    lines = finding_lines(found for found in error.findings if found.code != FILES_LEFT_OUT)
+    if error.nearest:
+        lines += ["", "what fits instead, planned just now:"]
+        lines += [f"  {change}" for change in error.nearest]
+    return [escape(line) for line in lines]
+
+
+def container_words(container: ContainerFacts) -> str:
+    """Return a container's name so that it reads well with and without a version of its own."""
+    engine = f"{container.engine} {container.engine_version}".strip()
+    if not container.version:
+        variant = f", {container.variant}" if container.variant else ""
+        return f"{container.family} image{variant}, {engine}"
+    variant = f" {container.variant}" if container.variant else ""
+    return f"{container.family}{variant} {container.version} with {engine}"
+
+
+def spread_words(plan: Plan) -> str:
+    """Write how the model lies on the devices: `8 devices: TP 2 x 4 copies (data parallel)`."""
+    split = plan.split
+    if split.devices == 1:
+        return "tensor parallel 1, 1 copy"
+    total = plan.instance.devices * split.nodes
+    devices = (
+        f"{total} devices" if split.devices == total else f"{split.devices} of {total} devices"
+    )
+    return f"{devices}: {split.words}"
+
+
+def price_words(plan: Plan) -> str:
+    """Write the price of an hour of all machines and its source; empty when nobody says."""
+    if not plan.usd_hour:
+        return ""
+    words = plan.instance.price_basis.partition("[")[0]  # `published[F]` names its table
+    basis = f" ({words})" if words else ""
+    return f"${plan.usd_hour:g}/h{basis}"
+
+
+def _container_document(container: ContainerFacts) -> dict[str, Any]:
+    """Return a container as the catalog describes it, without the traits of its engine."""
+    document = asdict(container)
+    del document["traits"]
+    return document
+
+
+def _quantization_document(plan: Plan) -> dict[str, Any] | None:
+    if plan.quantization is None:
+        return None
+    document = asdict(plan.quantization)
+    groups = [one["quantization"] for one in document["groups"] if one["quantization"]]
+    for one in (document, *groups):
+        del one["layout"]  # how it is computed
+    for one in groups:
+        del one["groups"]
+    return document
+
+
+def groups_sentence(plan: Plan) -> str:
+    """Write the scheme of each part of the model; "" where all parts have one."""
+    groups = plan.quantization.groups if plan.quantization else ()
+    return "; ".join(_group_words(one) for one in groups if one.modules)
+
+
+def _group_words(group: LayerGroup) -> str:
+    matrices = "1 matrix" if group.modules == 1 else f"{group.modules:,} matrices"
+    chosen = group.quantization
+    scheme = (chosen.scheme or "as they are") if chosen else "as they are"
+    return f"{escape(group.target)} {scheme} ({matrices}, {count_words(group.parameters)} weights)"
+
+
+def _parser_document(chosen: ChosenParser | None) -> dict[str, str] | None:
+    if chosen is None:
+        return None
+    return {"name": chosen.name, "reason": chosen.reason, "source": chosen.source}
+
+
+def _stopping_document(plan: Plan) -> dict[str, Any] | None:
+    if plan.stopping is None:
+        return None
+    return {**asdict(plan.stopping), "grace_s": plan.stopping.grace_s}
+
+
+def host_sentence(container: ContainerFacts) -> str:
+    """Write what the machine below the container must have; "" where nobody says."""
+    if not container.least_driver:
+        return ""
+    words = f"NVIDIA driver {container.least_driver} or later, for CUDA {container.cuda}"
+    ami = container.inference_ami
+    return f"{words}; on SageMaker InferenceAmiVersion {ami}" if ami else words
+
+
+def stopping_sentence(plan: Plan) -> str:
+    """Write what happens to running requests at SIGTERM, and which grace period fits it."""
+    stopping = plan.stopping
+    if stopping is None:
+        return ""
+    if stopping.drain_s == 0:
+        return "running requests are lost at SIGTERM: take traffic away before it"
+    if stopping.drain_s is None:
+        return (
+            "running requests end first, however long they take; give the container a grace "
+            f"period of {stopping.grace_s} s or more"
+        )
+    return (
+        f"running requests get {stopping.drain_s} s after SIGTERM; give the container a grace "
+        f"period of {stopping.grace_s} s"
+    )
+
+
+def detail_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield what production needs to know, with a label each; nothing where nobody says."""
+    for label, chosen in (("tool calls", plan.tool_parser), ("reasoning", plan.reasoning_parser)):
+        if chosen is not None:
+            yield label, f"{chosen.name}: {chosen.reason}"
+    if groups := groups_sentence(plan):
+        yield "layers", groups
+    if needs := host_sentence(plan.container):
+        yield "needs", needs
+    if stops := stopping_sentence(plan):
+        yield "stops", stops
+
+
+def work_sentences(
+    plan: Plan, recipe: Recipe, forecasts: tuple[CacheStatus, ...] = ()
+) -> Iterator[str]:
+    """Describe what a build would run, and what it would not have to."""
+    if forecasts:
+        yield from forecast_sentences(forecasts)
+    elif recipe.steps:
+        yield f"{', '.join(step.name for step in recipe.steps)}"
+    elif plan.quantization and plan.quantization.existing:
+        yield f"no step: the checkpoint is already {plan.quantization.scheme}"
+    elif plan.quantization:
+        yield (
+            f"the weights are served as {plan.quantization.scheme}, "
+            "but no step that makes them so is planned"
+        )
+    else:
+        yield "no step: the weights are served as they are"
+    if plan.draft:
+        reference = plan.draft.reference or PROPOSERS[plan.draft.kind]
+        most = "up to " if plan.draft.kind == "suffix" else ""
+        yield f"{most}{plan.draft.speculative_tokens} tokens are drafted at a time from {reference}"
+
+
+def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
+    """Describe what the instance and its tokens cost."""
+    hour = price_words(plan)
+    if not hour:
+        _, none, reason = plan.instance.price_basis.partition("none: ")
+        return f"not known: {reason if none else 'no price of this instance in the catalog'}"
+    if outlook is None:
+        return f"{hour}; tokens cannot be priced without published figures of the device"
+    last = outlook.points[-1]
+    assert last.prices is not None  # the instance has a price, so its points have
+    discount = f", {percent(outlook.discount)} off" if outlook.discount else ""
+    return (
+        f"{hour}{discount}; at {last.point.concurrency} requests at once "
+        f"${usd(last.prices.output)} per million tokens out, "
+        f"${usd(last.prices.total)} per million in and out, ±{percent(outlook.prediction.widest)}"
+    )
+
+
+def memory_parts(plan: Plan) -> tuple[MemoryPart, ...]:
+    """Return the parts of a device's memory, in the order of the bar, without empty ones.
+
+    An engine with a paged cache takes for it whatever the rest leaves.
+    """
+    budget = plan.budget
+    cache, drafted, state = budget.kv_bytes, budget.draft_kv_bytes, budget.state_bytes
+    if not reserves(plan.instance):
+        share = drafted / max(1, cache + drafted)
+        pool = max(budget.kv_pool_bytes, cache + drafted)
+        drafted, state = int(pool * share), 0
+        cache = pool - drafted
+    parts = (
+        MemoryPart("weights", "W", budget.weights_bytes),
+        MemoryPart("draft", "D", budget.draft_weights_bytes),
+        MemoryPart("kv cache", "K", cache),
+        MemoryPart("draft cache", "d", drafted),
+        MemoryPart("state", "S", state),
+        MemoryPart("activations", "A", budget.activations_bytes),
+        MemoryPart("overhead", "O", budget.overhead_bytes),
+    )
+    return tuple(part for part in parts if part.size)
+
+
+def rejected_sentence(rejected: Rejected) -> str:
+    """Return a rejected option with its reason and alternative."""
+    return f"{rejected.reason}; {rejected.instead}" if rejected.instead else rejected.reason
+
+
+def _decision_lines(plan: Plan) -> list[str]:
+    profile, instance, shape = plan.profile, plan.instance, plan.shape
+    price = price_words(plan)
+    nodes = f"{plan.nodes} x " if plan.nodes > 1 else ""
+    each = " on each copy" if plan.replicas > 1 else ""
+    source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
+    return [
+        f"model      {profile.architecture}, {count_words(profile.parameters)} parameters, "
+        f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
+        f"instance   {nodes}{instance.name}: {instance.devices} x {instance.device_name}, "
+        f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
+        f"container  {container_words(plan.container)}",
+        f"serves     {plan.served_name!r}{_answered(plan)}, {spread_words(plan)}",
+        f"shape      {shape.max_batch} requests{each}, {shape.max_input_tokens} input tokens, "
+        f"{shape.max_total_tokens} in all",
+    ]
+
+
+def _answered(plan: Plan) -> str:
+    """Return what answers say where the server cannot be told a name."""
+    if plan.answers_as == plan.served_name:
+        return ""
+    return f" (answers say {plan.answers_as!r})" if plan.answers_as else " (answers name no model)"
+
+
+def free_bytes(plan: Plan) -> int:
+    """Count the bytes of a device that the engine may take and leaves."""
+    budget = plan.budget
+    return max(0, budget.usable_bytes - budget.needed_bytes) if reserves(plan.instance) else 0
+
+
+def _memory_lines(plan: Plan) -> list[str]:
+    parts, budget = memory_parts(plan), plan.budget
+    usable = max(1, budget.usable_bytes)
+    width = min(_BAR, page_width() - _BESIDE_BAR)
+    bar = "".join(part.letter * round(part.size / usable * width) for part in parts)
+    free = free_bytes(plan)
+    usable_words = f"{gib(budget.usable_bytes)} of {gib(budget.device_bytes)}"
+    lines = [
+        f"memory     {usable_words} usable on each device",
+        f"           [{bar[:width].ljust(width, '.')}]",
+    ]
+    rows = [(part.letter, part.name, part.size) for part in parts]
+    rows += [(".", "free", free)] if free else []
+    for letter, name, size in rows:
+        lines.append(f"  {letter} {name:<12} {gib(size):>10}  {size / usable:>5.0%}")
+    lines.append(f"           {room_words(plan)}")
+    return lines
+
+
+def _rejected_lines(rejected: tuple[Rejected, ...]) -> list[str]:
+    width = max(len(found.what) for found in rejected)
+    return [f"  {found.what:<{width}}  {rejected_sentence(found)}" for found in rejected]
+
+
+def count_words(number: int) -> str:
+    """Write a count of parameters: `70.6B`."""
+    for unit, name in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.1f}{name}"
+    return str(number)

@@ -1,0 +1,75 @@
+"""Services of a build; chosen in `wiring`, replaced in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from packager.core.catalog import Accelerator, Rule
+from packager.core.checkpoint import QuantizedCheckpoint
+from packager.core.facts import ContainerFacts
+from packager.core.image import BaseImage, ImageSpec, Platform, SealedImage, Written
+from packager.core.instance import Instance
+from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
+from packager.core.ports import Compiler, ContainerFamily, Quantizer
+from packager.core.references import ModelReference
+from packager.core.request import BuildRequest
+from packager.core.samples import Samples
+from packager.core.values import dataclass
+from packager.core.workload import Workload
+from packager.estimate.performance.effort import PastRun
+from packager.images.rootfs.tree import ImageFiles
+from packager.optimize.drafts.published import KnownChoice
+from packager.optimize.steps.services import StepServices
+
+if TYPE_CHECKING:
+    from packager.core.quality import QualityReport
+    from packager.core.record import BuildRecord, Transfer
+    from packager.core.training import TrainingReport
+
+
+# A published draft for a model there; drafts, as requests write them, that do not work, with why.
+KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts, Mapping[str, str]], KnownChoice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildServices(StepServices):
+    """The functions and adapters that a build uses."""
+
+    find_instance: Callable[[str], Instance]
+    find_container: Callable[[BuildRequest, Instance], ContainerFacts]
+    find_base: Callable[[str, Platform], BaseImage]
+    check_base: Callable[[BaseImage], None] = lambda _: None  # whether outputs take its layers
+    read_base: Callable[[BaseImage], ImageFiles] = lambda _: ImageFiles()
+    family: Callable[[str], ContainerFamily]
+    find_quantizer: Callable[[str | None], Quantizer | None]
+    find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
+    find_sharder: Callable[[str], Compiler | None] = lambda _: None  # for a load format
+    find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
+    find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
+    read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
+    preflight: Callable[[], None]  # check the outputs before any work
+    write: Callable[[ImageSpec], tuple[Written, Transfer]]
+    save: Callable[[BuildRecord], None]
+    # Attach the record to the image wherever outputs keep such things; a failure is a warning.
+    attach: Callable[[BuildRecord, SealedImage], None] = lambda _record, _image: None
+    created: str  # RFC 3339 time that goes into the image
+    accelerator_of: Callable[[Instance], Accelerator]
+    read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
+    known_draft: KnownDraftOf | None = None  # what `--draft auto` means
+    # That may be suggested when nothing fits; None: nothing is suggested, not even another shape.
+    instances: tuple[Instance, ...] | None = ()
+    smaller_checkpoints: Callable[[str], tuple[QuantizedCheckpoint, ...]] = lambda _: ()
+    rules: tuple[Rule, ...] = ()  # what goes together and what does not
+    this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
+    past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
+    containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
+    read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
+    # A model by its headers where `find_model` would download it; None elsewhere. Drafts likewise.
+    peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
+    peek_draft: Callable[[ModelReference], ModelFiles | None] = lambda _: None
+    # Figures of the training that a head comes from; None where nobody has them.
+    read_training: Callable[[ModelFiles], TrainingReport | None] = lambda _: None
+    read_workload: Callable[[str], Workload] | None = None  # of a file of requests
+    # What the outputs are; `trees`: no image is written, so that no base is needed.
+    outputs: Literal["images", "trees", "both"] = "images"

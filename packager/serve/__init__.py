@@ -1,1 +1,0 @@
-"""The SageMaker API on this machine: HTTP, signatures, operations, endpoints, pages."""

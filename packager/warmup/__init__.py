@@ -1,1 +1,0 @@
-"""Warm-up of the artifact cache: grids, jobs, fleets."""

@@ -1,0 +1,50 @@
+"""The page of metrics names every one that is written, with its unit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from packager.addons.bench.export import profile
+from packager.addons.bench.metrics import load_figures
+from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Limits, Prices
+from tests.support.cases import read_tables
+from tests.unit.addons.bench.loads import answer, failure, load
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/bench-metrics.md"
+METRICS = read_tables(__file__)["counters"]
+ALL = {"input_tokens": 9, "own_input_tokens": 9, "output_tokens": 4, "own_output_tokens": 4}
+
+
+def written() -> dict[str, str]:
+    """Return the units of all metrics that there can be."""
+    run = load(
+        answer(0, at=(0.1, 0.2, 0.3), asked_tokens=4, reasoning_tokens=2, **ALL),
+        failure(1, own_input_tokens=9),
+        metrics_before=METRICS.format(drafts=1),
+        metrics_after=METRICS.format(drafts=9),
+    )
+    figures = load_figures([run], Limits(ttft_ms=500)).model_copy(
+        update={"prices": Prices(usd_hour=1.0, input=1.0, output=1.0)}
+    )
+    variant = BenchVariant(name="a", loads=(figures,))
+    report = BenchReport(
+        packager_version="0", measured="", workload=BenchWorkload(name=""), variants=(variant,)
+    )
+    document = profile(report, variant, figures)
+    return {
+        tag: value["unit"]
+        for tag, value in document.items()
+        if isinstance(value, dict) and "unit" in value
+    }
+
+
+def test_the_page_names_every_metric_and_its_unit() -> None:
+    named = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 5 and cells[1].startswith("`") and "." not in cells[1]:
+            named |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[2])
+
+    stamps = {"min_request_timestamp", "max_response_timestamp"}
+    assert named == {tag: unit for tag, unit in written().items() if tag not in stamps}

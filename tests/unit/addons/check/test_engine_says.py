@@ -1,0 +1,82 @@
+"""`packager check` agrees with vLLM itself on command lines with a model and a device.
+
+`scripts/check-verdicts` recorded what the parser and the configuration classes of a version say.
+Memory, kernels and the number of devices are pretended there: what only they decide is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packager.addons.check.planned import Machine, plan_remarks
+from packager.addons.check.reading import read_document
+from packager.addons.check.targets import parse_target
+from packager.addons.check.values import Report
+from packager.addons.check.verdicts import judge
+from packager.catalog.instances import find_instance
+from packager.cli.plugins.tables import FAMILIES
+from packager.engines.rules import Facts, device_facts, model_facts
+from packager.models.architectures.profile import make_profile
+from tests.support.checked import messages
+from tests.support.places import DATA
+from tests.support.shapes import plain
+
+FILES = sorted((DATA / "check").glob("verdicts-*.jsonl"))
+PRETENDED = {
+    *("does-not-fit", "tp-not-allowed", "pp-not-allowed", "dp-not-allowed"),
+    # Kernels and weights decide, which nobody has there.
+    *("kv-dtype-unsupported", "dtype-unsupported", "attention-unsupported"),
+    *("draft-mtp-missing", "draft-mtp-none"),
+}
+LEAST = 0.99
+
+
+@cache
+def held(model: str, instance: str) -> tuple[Machine, Facts]:
+    files, machine = plain(model), find_instance(instance)
+    whole = Machine(model=files, instance=machine, family=lambda one: FAMILIES.find(one).make())
+    return whole, {**model_facts(make_profile(files)[0]), **device_facts(machine)}
+
+
+def checked(row: dict[str, Any], version: str) -> Report:
+    machine, facts = held(row["model"], row["instance"])
+    line = shlex.join(["vllm", "serve", "m", *row["words"]])
+    return judge(
+        [read_document("a.sh", f"{line}\n".encode())],
+        asked=[parse_target(f"vllm:{version}")],
+        facts=facts,
+        planner=partial(plan_remarks, machine=machine),
+    )
+
+
+def differences(rows: list[dict[str, Any]], version: str) -> Iterator[str]:
+    for row in rows:
+        report = checked(row, version)
+        errors = {one.finding.code for one in report.remarks if one.finding.severity == "error"}
+        is_told = bool(errors) or report.count("warning")
+        if row["verdict"] == "accepted" and errors <= PRETENDED and not row.get("dropped"):
+            continue
+        if row["verdict"] == "refused" and errors:
+            continue
+        silent = "silent: " if row.get("dropped") and not is_told else ""
+        if row.get("dropped") and is_told:
+            continue
+        yield f"{silent}{row}\n    {messages(report)}"
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_check_says_what_the_engine_says(file: Path) -> None:
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    found = [*differences(rows, file.stem.removeprefix("verdicts-"))]
+
+    assert len(rows) > 250
+    assert not [one for one in found if one.startswith("silent: ")]
+    assert len(found) <= (1 - LEAST) * len(rows), "\n".join(found)

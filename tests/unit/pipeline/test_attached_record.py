@@ -1,0 +1,18 @@
+"""What of a build record others may read."""
+
+from __future__ import annotations
+
+from packager.pipeline.attached_record import _base, _without_path
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
+
+
+@cases("a_reference_loses_the_directories_of_this_machine")
+def test_a_reference_loses_the_directories_of_this_machine(text: str, expected: str) -> None:
+    assert _without_path(text) == expected
+
+
+@cases("a_base_image_keeps_its_name")
+def test_a_base_image_keeps_its_name(text: str, expected: str) -> None:
+    assert _base(text) == expected
