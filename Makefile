@@ -71,13 +71,13 @@ make_venv = $(PYTHON) -m venv $$(test ! -e $(VENV)/.installing || echo --clear) 
 $(VENV)/.installed: pyproject.toml
 	@$(make_venv)
 	@touch $(VENV)/.installing
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[all]'
 	@rm $(VENV)/.installing && touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
 	@test ! -e $(VENV)/.installing || $(make_venv)
 	@touch $(VENV)/.installing
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint,docs]'
+	$(BIN)/python -m pip install --quiet --editable '.[all,test,lint,docs]'
 	@rm $(VENV)/.installing && touch $(VENV)/.installed $@
 
 clean:  ## remove what make made here

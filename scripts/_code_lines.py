@@ -68,7 +68,8 @@ def room_of(path: str) -> str:
     if Path(path).suffix in DATA:
         return f"data/{top}"
     if top == "packager":
-        return f"packager/{rest[0].removesuffix('.py')}"
+        depth = 2 if rest[0] == "addons" else 1
+        return "/".join([top, *rest[:depth]]).removesuffix(".py")
     if top == "tests":
         return f"tests/{rest[0]}" if len(rest) > 1 else "tests/top"
     return top

@@ -21,6 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import click  # noqa: E402
+
+from packager.cli.app import app  # noqa: E402
 from packager.core.model import ModelFiles, TensorInfo  # noqa: E402
 from tests.golden.cases import CASES, Case  # noqa: E402
 from tests.support.doubles.models import (  # noqa: E402
@@ -76,7 +79,7 @@ def main(place: Path, words: list[str]) -> None:
             if is_asked(f"{kind} {case.id}", words):
                 argv = [*command, *asked_for(case, place, models)]
                 cases.append({"id": f"{kind} {case.id}", "argv": argv})
-    others = (*builds(place, base), *keys(place, base), *tables())
+    others = (*builds(place, base), *keys(place, base), *tables(), *pages(), *helps())
     cases += [case for case in others if is_asked(case["id"], words)]
     json.dump(cases, sys.stdout, indent=1)
 
@@ -161,6 +164,28 @@ def tables() -> Iterator[dict[str, Any]]:
     yield {"id": "schema of a warm-up", "argv": ["warm", "schema"]}
     ranked = ["plan", "--model", TINY, "--instance", "all", "--goal", "cost", "--format", "json"]
     yield {"id": "rank tiny-llama", "argv": ranked}
+
+
+def pages() -> Iterator[dict[str, Any]]:
+    """Pages of a plan, of a comparison of all instances, and of a refused plan."""
+    for name, more in (
+        ("plan", ("--instance", "ml.g5.xlarge")),
+        ("rank", ("--instance", "all")),
+        ("refusal", ("--instance", "ml.g5.xlarge", "--tp-degree", "2")),
+    ):
+        yield {"id": f"page {name}", "argv": ["plan", "--model", TINY, *more, "--format", "html"]}
+
+
+def helps(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The help of every command and group."""
+    yield {"id": f"help {' '.join(path)}".strip(), "argv": [*path, "--help"]}
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        below = group.get_command(context, name)
+        if isinstance(below, click.Group):
+            yield from helps(below, (*path, name))
+        else:
+            yield {"id": f"help {' '.join((*path, name))}", "argv": [*path, name, "--help"]}
 
 
 def directory_of(model: ModelFiles, place: Path, written: dict[int, str]) -> str:

@@ -1,1 +1,5 @@
-"""Thin commands: parse, call one function, print."""
+"""Commands of the nine rooms, the composition root, plug-in tables; run, smoke, doctor.
+
+Others import `app`, `choices`, `commands`, `field_options`, `interrupts`, `lazy`, `options`,
+`plugins`, `progress`, `run`, `serving`, `shared_options`, `terminal`, `wiring`.
+"""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 
 from packager.core.documents import shorten
 from packager.core.errors import (
@@ -48,6 +49,8 @@ def explain_unforeseen(error: Exception) -> PackagerError:
             hint="check its disk, and who may write to ~/.local/state and ~/.cache",
         )
     if isinstance(error, ImportError):
+        if (needed := _requirement_of(error.name or "")) is not None:
+            return Unavailable(f"{needed} is not installed", hint=f"pip install '{needed}'")
         return Unavailable(
             f"packager's installation is incomplete: {error}", hint="install packager again"
         )
@@ -55,6 +58,20 @@ def explain_unforeseen(error: Exception) -> PackagerError:
         f"unexpected {type(error).__name__}: {error}",
         hint="this is a bug; run again with PACKAGER_DEBUG=1 and report it",
     )
+
+
+def _requirement_of(module: str) -> str | None:
+    """Return the requirement of an extra that brings a module; None for another module."""
+    from importlib import metadata
+
+    from artifact_cache.distribution import DISTRIBUTION, extra_requirements
+
+    with suppress(metadata.PackageNotFoundError):
+        for extra in metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ():
+            for asked in extra_requirements(DISTRIBUTION, extra):
+                if asked.name.replace("-", "_") == module.partition(".")[0]:
+                    return str(asked)
+    return None
 
 
 def _of_the_system(error: OSError) -> PackagerError:

@@ -1,1 +1,6 @@
-"""Serving container families: each says what its engine refuses, and renders its configuration."""
+"""Engines and serving containers: traits, options by version, checks, rendering.
+
+Others import `capability`, `compile_caches`, `effects`, `lengths`, `lmi`, `load_formats`, `neuron`,
+`neuron_targets`, `parsers`, `rendering`, `request_options`, `rules`, `sagemaker`, `schema`,
+`sglang`, `shared`, `stopping`, `successors`, `tgi`, `trtllm`, `vllm`, `without_draft`.
+"""

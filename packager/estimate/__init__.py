@@ -1,1 +1,4 @@
-""""""
+"""What is computed before anything runs: memory, splits, speed, price, time of steps.
+
+Others import `performance`, `sizing`.
+"""

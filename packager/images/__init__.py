@@ -1,1 +1,7 @@
-"""OCI images: layers, manifests, views, comparison; each medium in a package of its own."""
+"""Layers, tee, registries, layouts, engines, trees, EROFS, claims: how images are written.
+
+Others import `assemble`, `attached`, `bases`, `blobs`, `claim_key`, `claims`, `compare`,
+`compression`, `copy`, `daemon`, `digest_index`, `docker_engine`, `erofs`, `layout`, `limits`,
+`lineage`, `oci`, `opened`, `pull_hints`, `pull_report`, `registry`, `report`, `reshard`, `rootfs`,
+`seen_blobs`, `selection`, `sharing`, `slim_label`, `stored`, `target`, `tee`, `trees`, `views`.
+"""

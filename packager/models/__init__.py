@@ -1,1 +1,6 @@
-"""Models: where they are, what is read of them, what is refused."""
+"""References, sources, headers, architectures, checkpoints and texts of models.
+
+Others import `architectures`, `checkpoints`, `head_values`, `hub`, `hub_progress`, `hub_stream`,
+`local`, `mapped`, `paths`, `pinning`, `reference`, `rules`, `s3`, `safetensors`, `samples`,
+`scales`, `trust_roots`, `walk`.
+"""

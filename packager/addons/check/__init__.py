@@ -1,1 +1,4 @@
-"""Configurations of others: what their engine refuses, ignores or misreads."""
+"""Configurations of others: what their engine refuses, ignores or misreads.
+
+Others import `plain`, `properties`.
+"""

@@ -1,1 +1,1 @@
-"""What has never run on the devices that it is for, or serves what upstream gave up."""
+"""What has never run on the devices it is for, or serves what upstream gave up."""

@@ -1,1 +1,4 @@
-"""Images deployed on platforms: SageMaker, HyperPod, Kubernetes, KServe, Docker Compose."""
+"""Images deployed: SageMaker, HyperPod, Kubernetes, KServe, Docker Compose.
+
+Others import `sagemaker`, `wiring`.
+"""

@@ -1,1 +1,4 @@
-"""Artifact caches filled ahead of time, here, on Ray, by jobs of Kubernetes."""
+"""Artifact caches filled ahead of time: here, on Ray, by jobs of Kubernetes.
+
+Others import `cluster`, `kubernetes`.
+"""

@@ -1,1 +1,1 @@
-"""What nodes of a cluster do with images: mounts, caches of layers, slim bases."""
+"""Images on nodes: mounts, caches of layers, slim bases."""

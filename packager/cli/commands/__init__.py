@@ -1,1 +1,1 @@
-""""""
+"""One module a command, or a part of one."""

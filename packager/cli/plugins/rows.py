@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from artifact_cache.distribution import DISTRIBUTION
 from packager.core.errors import PackagerError, UsageError
 from packager.core.suggestions import guessed
 from packager.core.values import dataclass
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from packager.core.ports import Executor, ImageSink
     from packager.core.references import ImageTarget
 
-
-DISTRIBUTION = "model-packager"
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)

@@ -1,1 +1,1 @@
-""""""
+"""Services of `packager deploy`."""

@@ -1,1 +1,1 @@
-""""""
+"""Services of mounts, node caches and slim bases."""

@@ -1,1 +1,1 @@
-""""""
+"""Services of the server's commands."""
