@@ -31,10 +31,10 @@ from packager.estimate.performance.predict import Workload, predict_point
 from packager.estimate.performance.published import (
     CURVES_OF,
     OWN_WEIGHT,
-    Asked,
     ClassKey,
     Group,
     PublishedPoint,
+    PublishedQuery,
     PublishedSet,
     errors_of,
     log_factor,
@@ -99,9 +99,9 @@ def _point(point: Published) -> PublishedPoint:
     )
 
 
-def asked_of(one: PublishedSet) -> Asked:
+def asked_of(one: PublishedSet) -> PublishedQuery:
     """Return what a correction of a set would be for."""
-    return Asked(
+    return PublishedQuery(
         engine=one.engine,
         kind=one.kind,
         vendor=one.vendor,

@@ -38,17 +38,17 @@ sys.path.insert(0, str(ROOT))
 from packager.addons.bench.commands.tune_choices import named_variations  # noqa: E402
 from packager.addons.bench.commands.tune_work import (  # noqa: E402
     Loads,
-    Work,
+    TuneWork,
     make_candidates,
     make_work,
     work_in_engine,
 )
 from packager.addons.bench.load.spec import RequestSpec  # noqa: E402
-from packager.addons.bench.options import Asked  # noqa: E402
+from packager.addons.bench.options import BenchOptions  # noqa: E402
 from packager.addons.bench.tune.candidates import Field  # noqa: E402
 from packager.addons.bench.tune.halving import Done, HalvingState, Standing, next_work  # noqa: E402
 from packager.addons.bench.tune.journal import Rated, open_journal  # noqa: E402
-from packager.addons.bench.tune.options import TuneAsked  # noqa: E402
+from packager.addons.bench.tune.options import TuneOptions  # noqa: E402
 from packager.addons.bench.tune.session import failures_in, journal_work, state_of  # noqa: E402
 from packager.cli.run.containers import find_engine  # noqa: E402
 from packager.core.events import ignore  # noqa: E402
@@ -143,7 +143,7 @@ def compare(asked: argparse.Namespace, place: Path) -> dict[str, Any]:
     }
 
 
-def work_of(asked: argparse.Namespace) -> Work:
+def work_of(asked: argparse.Namespace) -> TuneWork:
     """Return the question that both answer."""
     request = BuildRequest(
         model=str(ROOT / "examples/tiny-llama"),
@@ -154,15 +154,15 @@ def work_of(asked: argparse.Namespace) -> Work:
     )
     loads = Loads(
         spec=RequestSpec(workload=WORKLOAD),
-        load=Asked(requests=asked.requests, warm_up=8),
+        load=BenchOptions(requests=asked.requests, warm_up=8),
         env=ENV,
         deadline_s=1800.0,
     )
-    rounds = TuneAsked(concurrency=(asked.concurrency,), rounds=asked.rounds, keep_images=True)
+    rounds = TuneOptions(concurrency=(asked.concurrency,), rounds=asked.rounds, keep_images=True)
     return make_work(request, rounds, loads, {}, budget_s=None, usd_per_hour=None)
 
 
-def measure_all(work: Work, field: Field, path: Path, rounds: int) -> list[Standing]:
+def measure_all(work: TuneWork, field: Field, path: Path, rounds: int) -> list[Standing]:
     """Measure every candidate in every round; return how they stand, the best first."""
     docker = find_engine()
     with (

@@ -69,7 +69,7 @@ class NotHosted(UsageError):
         )
 
 
-class LeftOut(UsageError):
+class LeftOutInstance(UsageError):
     """Nothing that the catalog has can serve on an instance type."""
 
     def __init__(self, name: str, reason: str, instead: str) -> None:
@@ -100,7 +100,7 @@ def instances(extra: tuple[Instance, ...] = ()) -> tuple[Instance, ...]:
 def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
     """Find an instance type by its own, its SageMaker or its EC2 name, or by its devices.
 
-    Raises `UnknownInstance`, `NotHosted` or `LeftOut`, or what `bare_machine` raises.
+    Raises `UnknownInstance`, `NotHosted` or `LeftOutInstance`, or what `bare_machine` raises.
     """
     known = {instance.name: instance for instance in instances(extra)}
     folded = {known_name.casefold(): known_name for known_name in known}
@@ -115,7 +115,7 @@ def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
     if name.startswith("ml.") and ec2_name in known and known[ec2_name].cloud == "ec2":
         raise NotHosted(name)
     if family := left_out().get(ec2_name.partition(".")[0]):
-        raise LeftOut(name, family.reason, family.instead)
+        raise LeftOutInstance(name, family.reason, family.instead)
     nearest = difflib.get_close_matches(name if name.startswith("ml.") else f"ml.{name}", known, 2)
     sizes = [one for one in known if one.removeprefix("ml.").startswith(f"{ec2_name}.")]
     nearest = nearest or difflib.get_close_matches(name, known, n=2) or sizes[:2]

@@ -61,7 +61,7 @@ PLACEHOLDER = re.compile(r"\[([^\]]+)\]|\{([^}]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class RuleReference:
     """A value that a rule looks at: of an option, of a field of its JSON, or a fact."""
 
     option: str = ""
@@ -77,7 +77,7 @@ class Reference:
         return f"{name}+{self.plus}" if self.plus else name
 
 
-Operand = Scalar | Reference | tuple["Operand", ...]  # several: their product
+Operand = Scalar | RuleReference | tuple["Operand", ...]  # several: their product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ Condition = Test | AnyOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class EngineRule:
     """One check of an engine: what must hold, and what it does then."""
 
     when: tuple[Condition, ...]
@@ -116,7 +116,7 @@ class Rule:
     date: str
     needs: frozenset[str] = field(default=frozenset(), compare=False)  # options without which
     # it cannot hold
-    references: Mapping[str, Reference] = field(default_factory=dict, compare=False)
+    references: Mapping[str, RuleReference] = field(default_factory=dict, compare=False)
 
     def is_of(self, version: str) -> bool:
         """Return whether a version makes this check; an unknown version counts as the newest."""
@@ -124,13 +124,13 @@ class Rule:
 
 
 @lru_cache(maxsize=256)
-def rules_of(engine: str, version: str) -> tuple[Rule, ...]:
+def rules_of(engine: str, version: str) -> tuple[EngineRule, ...]:
     """List the checks that a version of an engine makes."""
     return tuple(rule for rule in rules(engine) if rule.is_of(version))
 
 
 @cache
-def rules(engine: str) -> tuple[Rule, ...]:
+def rules(engine: str) -> tuple[EngineRule, ...]:
     """List every rule of an engine, in the table's order; none where nobody wrote a table."""
     path = TABLES / f"{engine}.toml"
     if not path.is_file():
@@ -147,7 +147,7 @@ def engines_with_rules() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in TABLES.glob("*.toml")))
 
 
-def read_rule(row: Mapping[str, Any]) -> Rule:
+def read_rule(row: Mapping[str, Any]) -> EngineRule:
     """Read a row strictly: a key, test, fact or placeholder that is none raises `ValueError`."""
     _refuse_strangers(row, ROW, "a rule")
     if missing := REQUIRED - row.keys():
@@ -163,7 +163,7 @@ def read_rule(row: Mapping[str, Any]) -> Rule:
     found = [one for condition in when for one in _references(condition)]
     found.sort(key=lambda one: one.default is not None)  # where two differ, the one that knows more
     references = {one.name: one for one in found}
-    rule = Rule(
+    rule = EngineRule(
         **{key: value for key, value in row.items() if key != "when"},
         when=when,
         needs=frozenset().union(*(_needed(one) for one in when)),
@@ -176,7 +176,7 @@ def read_rule(row: Mapping[str, Any]) -> Rule:
     return rule
 
 
-def read_limit(row: Mapping[str, Any]) -> Iterator[Rule]:
+def read_limit(row: Mapping[str, Any]) -> Iterator[EngineRule]:
     """Read a row of limits, one rule for each value: `of` gives `>0,<=1` for `option.field`."""
     _refuse_strangers(row, LIMIT, "a row of limits")
     for name, bounds in row["of"].items():
@@ -216,7 +216,7 @@ def _condition(row: Mapping[str, Any]) -> Condition:
         if "product" in row
         else _reference({key: value for key, value in row.items() if key in REFERENCE})
     )
-    if op == "given" and not (isinstance(subject, Reference) and subject.option):
+    if op == "given" and not (isinstance(subject, RuleReference) and subject.option):
         raise ValueError(f"only an option can be given: {row}")
     if op == "type" and row[op] not in TYPES:
         raise ValueError(f"there is no type {row[op]!r}: {row}")
@@ -229,13 +229,13 @@ def _operand(row: Any) -> Operand:
     return _reference(row) if isinstance(row, dict) else row
 
 
-def _reference(row: Mapping[str, Any]) -> Reference:
+def _reference(row: Mapping[str, Any]) -> RuleReference:
     _refuse_strangers(row, REFERENCE, "a reference")
     if ("option" in row) == ("fact" in row):
         raise ValueError(f"a reference is of an option or of a fact: {row}")
     if "fact" in row and row["fact"] not in FACTS:
         raise ValueError(f"there is no fact {row['fact']!r}")
-    return Reference(
+    return RuleReference(
         option=row.get("option", ""),
         path=tuple(row["field"].split(".")) if "field" in row else (),
         fact=row.get("fact", ""),
@@ -249,7 +249,7 @@ def _refuse_strangers(row: Mapping[str, Any], known: frozenset[str], what: str) 
         raise ValueError(f"{what} has no {', '.join(sorted(strangers))}: {row}")
 
 
-def _references(condition: Condition) -> Iterator[Reference]:
+def _references(condition: Condition) -> Iterator[RuleReference]:
     """Walk through every value that a condition looks at."""
     if isinstance(condition, AnyOf):
         for one in condition.conditions:
@@ -259,16 +259,16 @@ def _references(condition: Condition) -> Iterator[Reference]:
     yield from _references_in(condition.wanted)
 
 
-def _references_in(operand: Operand | None) -> Iterator[Reference]:
+def _references_in(operand: Operand | None) -> Iterator[RuleReference]:
     if isinstance(operand, tuple):
         for one in operand:
             yield from _references_in(one)
-    elif isinstance(operand, Reference):
+    elif isinstance(operand, RuleReference):
         yield operand
         yield from _references_in(operand.default)
 
 
-def _names(references: Mapping[str, Reference]) -> set[str]:
+def _names(references: Mapping[str, RuleReference]) -> set[str]:
     """List what a message may name: each option, and each field that a condition looks at."""
     named = {one.option for one in references.values() if one.option}
     return named | {name for name, one in references.items() if one.option}
@@ -287,7 +287,7 @@ def _needed(condition: Condition) -> frozenset[str]:
     return frozenset(
         one.option
         for one in operands
-        if isinstance(one, Reference) and one.option and one.default is None
+        if isinstance(one, RuleReference) and one.option and one.default is None
     )
 
 

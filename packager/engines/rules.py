@@ -29,10 +29,10 @@ from packager.engines.rule_tables import (
     TYPES,
     AnyOf,
     Condition,
+    EngineRule,
     Op,
     Operand,
-    Reference,
-    Rule,
+    RuleReference,
     Scalar,
     parts_of,
     rules_of,
@@ -139,7 +139,7 @@ def _holds(condition: Condition, case: _Case) -> bool:
         return any(_holds(one, case) for one in condition.conditions)
     subject, op, wanted = condition.subject, condition.op, condition.wanted
     if op == "given":
-        assert isinstance(subject, Reference)
+        assert isinstance(subject, RuleReference)
         return (_found(subject, case) is not None) is wanted
     value = _value(subject, case)
     if value is None:
@@ -193,7 +193,7 @@ def _value(operand: Operand, case: _Case) -> Any:
                 return None
             product *= factor
         return product
-    if not isinstance(operand, Reference):
+    if not isinstance(operand, RuleReference):
         return operand
     found = _found(operand, case)
     if found is None and operand.default is not None:
@@ -201,7 +201,7 @@ def _value(operand: Operand, case: _Case) -> Any:
     return found + operand.plus if operand.plus and _is_number(found) else found
 
 
-def _found(reference: Reference, case: _Case) -> Any:
+def _found(reference: RuleReference, case: _Case) -> Any:
     """Return what was given, or is a fact; None where it was not, or cannot be read."""
     if reference.fact:
         return case.facts.get(reference.fact)
@@ -255,7 +255,7 @@ class _Words:
 
     who: str
     version: str
-    rule: Rule
+    rule: EngineRule
     case: _Case
     spelled: Mapping[str, str]
 

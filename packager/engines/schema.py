@@ -26,7 +26,7 @@ from packager.engines.values import (
     MOST_NAMED,
     UNBOUNDED,
     Bounds,
-    Config,
+    EngineConfig,
     check_config,
     check_known,
     is_listed,
@@ -67,7 +67,7 @@ class Option:
     values: tuple[str, ...] = ()  # what the engine looks up when it starts; its parser does not
     opened_by: str = ""  # the option that adds to `values`: a plug-in
     files: bool = False  # or the path of a file, beside `values`
-    config: Config | None = None  # of `json`: the class that the engine turns it into
+    config: EngineConfig | None = None  # of `json`: the class that the engine turns it into
     bounds: Bounds = UNBOUNDED  # of a number
     folded: bool = False  # `values` may be spelled in any case
     dotted: bool = False  # beside `values`, the import path of a class

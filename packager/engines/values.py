@@ -71,14 +71,14 @@ class ConfigField:
     choices: tuple[str | int | float | bool, ...] = ()
     folded: bool = False  # names of `choices` may be spelled in any case
     optional: bool = False
-    config: Config | None = None  # of an `object`
+    config: EngineConfig | None = None  # of an `object`
     bounds: Bounds = field(default_factory=lambda: UNBOUNDED)  # of a number
     values: tuple[str, ...] = ()  # names that are looked up when the engine starts
     opened_by: str = ""  # the key beside it that adds to `values`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class EngineConfig:
     """A class of the engine that a JSON object is turned into."""
 
     name: str
@@ -89,12 +89,12 @@ class Config:
 
 def read_configs(
     rows: Mapping[str, Any], lists: Mapping[str, list[Any]] | None = None
-) -> Mapping[str, Config]:
+) -> Mapping[str, EngineConfig]:
     """Build the classes of a schema's `configs`; a class may name others, not itself.
 
     A field's row may be its type alone, with `?` where null is taken: `"int?"`.
     """
-    built: dict[str, Config] = {}
+    built: dict[str, EngineConfig] = {}
     for name in rows:
         _build(name, rows, lists or {}, built)
     return built
@@ -128,7 +128,7 @@ def check_known(
     yield Finding("error", "value-refused", message, hint)
 
 
-def check_config(who: str, spelled: str, text: str, config: Config) -> Iterator[Finding]:
+def check_config(who: str, spelled: str, text: str, config: EngineConfig) -> Iterator[Finding]:
     """Find what a configuration class of the engine refuses in the JSON of an option."""
     try:
         value = parse_json(text.encode())
@@ -137,7 +137,7 @@ def check_config(who: str, spelled: str, text: str, config: Config) -> Iterator[
     yield from _check_object(who, spelled, value, config)
 
 
-def _check_object(who: str, where: str, value: object, config: Config) -> Iterator[Finding]:
+def _check_object(who: str, where: str, value: object, config: EngineConfig) -> Iterator[Finding]:
     if not isinstance(value, dict):
         message = f"{who} wants a JSON object for {where!r}, not {_spelled(value)}"
         yield Finding("error", "value-refused", message, 'write it as {"KEY": VALUE}')
@@ -230,12 +230,12 @@ def _build(
     name: str,
     rows: Mapping[str, Any],
     lists: Mapping[str, list[Any]],
-    built: dict[str, Config],
-) -> Config:
+    built: dict[str, EngineConfig],
+) -> EngineConfig:
     if name not in built:
         row = rows[name]
         fields = {key: _field(inner, rows, lists, built) for key, inner in row["fields"].items()}
-        built[name] = Config(
+        built[name] = EngineConfig(
             name=name,
             fields=fields,
             closed=row.get("closed", True),
@@ -248,7 +248,7 @@ def _field(
     row: str | Mapping[str, Any],
     rows: Mapping[str, Any],
     lists: Mapping[str, list[Any]],
-    built: dict[str, Config],
+    built: dict[str, EngineConfig],
 ) -> ConfigField:
     if isinstance(row, str):
         return ConfigField(type=row.removesuffix("?"), optional=row.endswith("?"))

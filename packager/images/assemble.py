@@ -29,7 +29,7 @@ from packager.images.layer_plan import (
     model_layers,
 )
 from packager.images.oci import check_layer_count
-from packager.images.rootfs.placement import AS_NAMED, Placed, Placement, place_files
+from packager.images.rootfs.placement import AS_NAMED, PlacedFiles, Placement, place_files
 
 if TYPE_CHECKING:
     from packager.images.rootfs.tree import FileTree
@@ -126,7 +126,7 @@ def place_image(
     *,
     weights: Literal["baked", "mounted"] = "baked",
     order: LayerOrder = "base-first",
-) -> Placed:
+) -> PlacedFiles:
     """Return where the image's files go over the base's, and what forbids it."""
     files = files_of_image(artifacts, serving, weights)
     kinds = (

@@ -80,7 +80,7 @@ class PullTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class PullSetting:
     """One setting of a program that runs on nodes."""
 
     program: str
@@ -102,7 +102,7 @@ class PullHints:
     connections: int
     unpacks: int
     times: tuple[PullTime, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[PullSetting, ...]
     files: tuple[tuple[str, str], ...]  # path on a node → what to write there
     notes: tuple[str, ...]
 
@@ -212,7 +212,7 @@ _NODEADM = "amazon-eks-ami nodeadm/internal/containerd/snapshotter (2026-08)"
 _KUBELET = "kubelet.config.k8s.io/v1beta1 KubeletConfiguration (1.37)"
 
 
-def _settings(connections: int, unpacks: int, large: int) -> tuple[Setting, ...]:
+def _settings(connections: int, unpacks: int, large: int) -> tuple[PullSetting, ...]:
     local = "plugins.'io.containerd.transfer.v1.local'"
     soci = "pull_modes.parallel_pull_unpack"
     reach = f"{connections} connections of about {decimal(CONNECTION_BYTES_S)}/s"
@@ -275,7 +275,7 @@ def _settings(connections: int, unpacks: int, large: int) -> tuple[Setting, ...]
         ),
     )
     return tuple(
-        Setting(program=program, name=name, value=value, why=why, source=source)
+        PullSetting(program=program, name=name, value=value, why=why, source=source)
         for program, name, value, why, source in rows
     )
 

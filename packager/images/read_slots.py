@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 
-class Turn:
+class ReadSlot:
     """Turn to read a layer; it ends when every output has the last byte."""
 
     def __init__(self, turns: threading.Semaphore) -> None:
         self._turns = turns
         self._is_held = False
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> ReadSlot:
         self.take()
         return self
 

@@ -51,9 +51,9 @@ from packager.images.compression import ZstdCompressor
 from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.known_layers import KnownLayers, compression_of, with_digests
 from packager.images.order import chains, is_cached, is_local, sending_order
-from packager.images.read_slots import Turn
+from packager.images.read_slots import ReadSlot
 from packager.images.variants import form_for, named_digest, seal_forms, tree_manifest
-from packager.images.writers import BrokenOff, commit, commit_each, feed
+from packager.images.writers import WriteBrokenOff, commit, commit_each, feed
 
 WORKERS = 4  # layers that are read at once; as many more may be being stored
 ATTEMPTS = 4
@@ -226,7 +226,7 @@ class _Transfer:
 
     def _layer(self, position: int, layer: Layer) -> Layer:
         is_alone = position not in self._unproven
-        with Turn(self._turns) as turn:
+        with ReadSlot(self._turns) as turn:
             if self._stop.is_set():
                 raise _Cancelled
             found, is_read_first = self._look_up(layer, is_alone=is_alone)
@@ -253,7 +253,7 @@ class _Transfer:
         enough = any(wanted) if is_local(layer.blob) else all(wanted)
         return replace(found, twin=twin), bool(wanted) and enough
 
-    def _send(self, position: int, layer: Layer, turn: Turn) -> Layer:
+    def _send(self, position: int, layer: Layer, turn: ReadSlot) -> Layer:
         pending: Sequence[ImageSink] = self._sinks
         twin_pending: Sequence[ImageSink] = self._sinks
         for attempt in range(ATTEMPTS):
@@ -428,7 +428,7 @@ def _cause(futures: Iterable[Future[Any]]) -> BaseException:
     """Return the failure of the layer that failed first, not what it cost other layers."""
     ended = [future for future in futures if future.done() and not future.cancelled()]
     failures = [error for future in ended if (error := future.exception())]
-    own = (one for one in failures if not isinstance(one, (_Cancelled, BrokenOff)))
+    own = (one for one in failures if not isinstance(one, (_Cancelled, WriteBrokenOff)))
     return next(own, failures[0])
 
 

@@ -9,7 +9,7 @@ from packager.core.image import MEDIA_EROFS, MEDIA_FILE, Layer
 from packager.core.ports import BlobWriter, ImageSink, KeepsIndex, WritesTree
 
 
-class BrokenOff(Unavailable):
+class WriteBrokenOff(Unavailable):
     """Another layer of the same archive failed, so this one cannot be written either."""
 
 

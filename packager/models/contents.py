@@ -27,7 +27,7 @@ from packager.models.refusals import (
     IndexDisagrees,
     LfsPointer,
     OtherKind,
-    Unreadable,
+    UnreadableModel,
 )
 from packager.models.rules import CONFIG, INDEX, SINGLE, find_unlisted
 from packager.models.safetensors import read_header
@@ -213,9 +213,9 @@ def readable(path: str, found: Found) -> Iterator[BinaryIO]:
     except (FileUnreadable, NotFound) as error:
         cause = error.__cause__
         number = cause.errno if isinstance(cause, OSError) else 0
-        raise Unreadable(path, os.strerror(number or 0)) from error
+        raise UnreadableModel(path, os.strerror(number or 0)) from error
     except OSError as error:
-        raise Unreadable(path, os.strerror(error.errno or 0)) from error
+        raise UnreadableModel(path, os.strerror(error.errno or 0)) from error
 
 
 def refuse_own_code(config: Mapping[str, Any]) -> None:

@@ -25,16 +25,16 @@ from packager.core.errors import Unavailable, UsageError
 from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.core.references import ModelReference
 from packager.core.remote.addresses import HubAddress
-from packager.core.remote.hub_failures import Asked, explained, not_in_cache
+from packager.core.remote.hub_failures import HubRequest, explained, not_in_cache
 from packager.core.remote.hub_session import NotAHub, downloading, get_object, limit_answers
 from packager.images.oci import LARGEST_BLOB
 from packager.models.hub_cache import RepositoryCache, is_commit
 from packager.models.hub_headers import HubHeaders
-from packager.models.hub_progress import Told, progress_bar_class, told_after
+from packager.models.hub_progress import DownloadCallback, progress_bar_class, told_after
 from packager.models.load import load_model
 from packager.models.proof import WrongBytes, check_bytes
 from packager.models.reference import hub_of
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.models.walk import Found, link_roots, resolve_link
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class HubSource:
         headers_only: bool = False,
         is_draft: bool = False,
         streams: bool = False,
-        on_bytes: Told | None = None,
+        on_bytes: DownloadCallback | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._token = token
@@ -89,7 +89,7 @@ class HubSource:
             headers={"Accept-Encoding": "identity"},  # a file's bytes, and no more than it has
         )
         stays = self._headers_only or self._streams
-        asked = Asked(
+        asked = HubRequest(
             name=name,
             revision=revision,
             endpoint=api.endpoint,
@@ -120,7 +120,7 @@ class HubSource:
             return found
 
 
-def with_origins(found: ModelFiles, listing: Mapping[str, ListedFile]) -> ModelFiles:
+def with_origins(found: ModelFiles, listing: Mapping[str, ListedModelFile]) -> ModelFiles:
     """Return the files with their address on the Hub, by commit and digest."""
     entries = {unicodedata.normalize("NFC", path): (path, listing[path]) for path in listing}
 
@@ -139,7 +139,9 @@ def with_origins(found: ModelFiles, listing: Mapping[str, ListedFile]) -> ModelF
     return replace(found, files=tuple(map(noted, found.files)))
 
 
-def _pin(api: HfApi, cache: RepositoryCache, asked: Asked) -> tuple[str, Mapping[str, ListedFile]]:
+def _pin(
+    api: HfApi, cache: RepositoryCache, asked: HubRequest
+) -> tuple[str, Mapping[str, ListedModelFile]]:
     """Resolve the revision to a commit and its files. A cached commit needs no request."""
     from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -181,7 +183,7 @@ def _ask(api: HfApi, name: str, revision: str) -> Mapping[str, Any]:
     )
 
 
-def read_listing(answer: Mapping[str, Any]) -> Mapping[str, ListedFile]:
+def read_listing(answer: Mapping[str, Any]) -> Mapping[str, ListedModelFile]:
     """Read the files of a model's description. Raises `NotAHub` for a field of a wrong type."""
     try:
         siblings = field(answer, "siblings", list) if "siblings" in answer else []
@@ -190,7 +192,7 @@ def read_listing(answer: Mapping[str, Any]) -> Mapping[str, ListedFile]:
         raise NotAHub(str(error)) from error
 
 
-def _entry(sibling: object) -> tuple[str, ListedFile]:
+def _entry(sibling: object) -> tuple[str, ListedModelFile]:
     path = field(sibling, "rfilename", str, "a sibling")
     assert isinstance(sibling, dict)
     size, lfs = sibling.get("size"), sibling.get("lfs")
@@ -200,14 +202,16 @@ def _entry(sibling: object) -> tuple[str, ListedFile]:
         sha256 = field(lfs, "sha256", str, "lfs")
         if _SHA256.fullmatch(sha256) is None:
             raise NotStrict(f"lfs.sha256 of {shorten(path)} is {shorten(sha256)}")
-        return path, ListedFile(size=size, sha256=sha256)
+        return path, ListedModelFile(size=size, sha256=sha256)
     git_sha1 = sibling.get("blobId")
     if not isinstance(git_sha1, str) or not is_commit(git_sha1):
         raise NotStrict(f"it gives no digest of {shorten(path)}, so that nothing proves the file")
-    return path, ListedFile(size=size, git_sha1=git_sha1)
+    return path, ListedModelFile(size=size, git_sha1=git_sha1)
 
 
-def _pin_offline(cache: RepositoryCache, asked: Asked) -> tuple[str, Mapping[str, ListedFile]]:
+def _pin_offline(
+    cache: RepositoryCache, asked: HubRequest
+) -> tuple[str, Mapping[str, ListedModelFile]]:
     commit = cache.recall_revision(asked.revision)
     listing = (cache.recall_listing(commit) or cache.list_snapshot(commit)) if commit else None
     if not listing:
@@ -220,8 +224,8 @@ def _fetch(
     cache: RepositoryCache,
     name: str,
     commit: str,
-    wanted: Mapping[str, ListedFile],
-    on_bytes: Told | None,
+    wanted: Mapping[str, ListedModelFile],
+    on_bytes: DownloadCallback | None,
 ) -> Mapping[str, Found]:
     """Download missing files and verify digests; the Hub's client compares only sizes."""
     missing = [path for path in wanted if not cache.path(commit, path).exists()]
@@ -259,8 +263,8 @@ def _download(
     cache: RepositoryCache,
     name: str,
     commit: str,
-    wanted: Mapping[str, ListedFile],
-    on_bytes: Told | None,
+    wanted: Mapping[str, ListedModelFile],
+    on_bytes: DownloadCallback | None,
     *,
     again: bool = False,
 ) -> None:

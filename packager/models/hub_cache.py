@@ -19,7 +19,7 @@ from typing import Any
 
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
 from packager.core.files.atomic import read_regular
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.models.walk import walk
 
 SCHEMA = 1
@@ -63,14 +63,14 @@ class RepositoryCache:
         if self.recall_revision(revision) != commit:
             _write(self._home / "refs" / revision, commit)
 
-    def recall_listing(self, commit: str) -> Mapping[str, ListedFile] | None:
+    def recall_listing(self, commit: str) -> Mapping[str, ListedModelFile] | None:
         """Return the Hub's list of files, if a model of this commit was loaded before."""
         files = self._notes(commit).get("files")
         if not isinstance(files, dict) or not all(map(_is_entry, files.values())):
             return None
-        return {path: ListedFile(**entry) for path, entry in files.items()}
+        return {path: ListedModelFile(**entry) for path, entry in files.items()}
 
-    def remember_listing(self, commit: str, listing: Mapping[str, ListedFile]) -> None:
+    def remember_listing(self, commit: str, listing: Mapping[str, ListedModelFile]) -> None:
         """Store the Hub's list of files, once all needed files are in the cache."""
         files = {
             path: {"size": entry.size, "sha256": entry.sha256, "git_sha1": entry.git_sha1}
@@ -87,7 +87,7 @@ class RepositoryCache:
         """Store which files need not be hashed again."""
         self._note(commit, proven=dict(proofs))
 
-    def list_snapshot(self, commit: str) -> Mapping[str, ListedFile]:
+    def list_snapshot(self, commit: str) -> Mapping[str, ListedModelFile]:
         """List what another program downloaded. Blobs are named by their digest."""
         snapshot = self.snapshot(commit)
         if not snapshot.is_dir():
@@ -126,14 +126,14 @@ def _is_entry(noted: object) -> bool:
     )
 
 
-def _named_by_digest(link: Path, size: int) -> ListedFile:
+def _named_by_digest(link: Path, size: int) -> ListedModelFile:
     try:
         name = link.readlink().name
     except OSError:
         name = ""
     if re.fullmatch(r"[0-9a-f]{64}", name):
-        return ListedFile(size=size, sha256=name)
-    return ListedFile(size=size, git_sha1=name if is_commit(name) else "")
+        return ListedModelFile(size=size, sha256=name)
+    return ListedModelFile(size=size, git_sha1=name if is_commit(name) else "")
 
 
 def _write(place: Path, text: str) -> None:

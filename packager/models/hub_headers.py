@@ -14,7 +14,7 @@ from packager.core.remote.hub_session import ANSWER_S, refuse_compressed
 from packager.models.contents import read_shard, readable
 from packager.models.hub_cache import RepositoryCache
 from packager.models.remote_headers import read_headers, read_remote_shard
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.models.walk import link_roots, resolve_link
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class HubHeaders:
         cache: RepositoryCache,
         name: str,
         commit: str,
-        listing: Mapping[str, ListedFile],
+        listing: Mapping[str, ListedModelFile],
     ) -> None:
         self._api = api
         self._cache = cache

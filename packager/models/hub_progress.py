@@ -7,13 +7,13 @@ from threading import Lock
 from typing import Any, Protocol
 
 
-class Told(Protocol):
+class DownloadCallback(Protocol):
     """Hears of bytes so far, of how many, and how many of them an earlier download left."""
 
     def __call__(self, done: int, size: int, kept: int = 0) -> None: ...
 
 
-def told_after(tell: Told, before: int) -> Told:
+def told_after(tell: DownloadCallback, before: int) -> DownloadCallback:
     """Return a receiver for a download that follows one of `before` bytes."""
 
     def after(done: int, size: int, kept: int = 0) -> None:
@@ -22,7 +22,7 @@ def told_after(tell: Told, before: int) -> Told:
     return after
 
 
-def progress_bar_class(tell: Told, size: int) -> type[Any]:
+def progress_bar_class(tell: DownloadCallback, size: int) -> type[Any]:
     """Return a tqdm class that reports the bytes of all files of a download to a callback.
 
     `size` is what all files have together.  Bars of several threads are added up.

@@ -32,7 +32,7 @@ from packager.models.mistral_format import translated_tensors
 from packager.models.paths import check_distinct, check_path
 from packager.models.rules import (
     FileSelection,
-    ListedFile,
+    ListedModelFile,
     choose_files,
     refuse_incomplete,
     role_of,
@@ -60,7 +60,7 @@ class Headers(Protocol):
 
 def load_model(
     ref: ModelRef,
-    listing: Mapping[str, ListedFile],
+    listing: Mapping[str, ListedModelFile],
     fetch: Fetch,
     *,
     headers: Headers | None = None,
@@ -127,7 +127,7 @@ def load_model(
 def _contents(
     choice: FileSelection,
     shards: Shards,
-    listing: Mapping[str, ListedFile],
+    listing: Mapping[str, ListedModelFile],
     small: Mapping[str, Found],
     fetch: Fetch,
     headers: Headers | None,

@@ -13,8 +13,8 @@ from packager.core.references import DirectoryReference, ModelReference
 from packager.models.load import load_model
 from packager.models.naming import name_of_directory
 from packager.models.reference import directory_of, is_hub_id
-from packager.models.refusals import Incomplete, Unreadable
-from packager.models.rules import ListedFile
+from packager.models.refusals import Incomplete, UnreadableModel
+from packager.models.rules import ListedModelFile
 from packager.models.suggestions import similar_directory, with_slashes
 from packager.models.walk import Found, walk
 
@@ -48,7 +48,7 @@ class LocalSource:
                 f"the directory {directory!r} is empty",
                 hint="give the directory that holds the model's config.json",
             )
-        listing = {path: ListedFile(size=file.size) for path, file in found.items()}
+        listing = {path: ListedModelFile(size=file.size) for path, file in found.items()}
 
         def fetch(paths: tuple[str, ...]) -> Mapping[str, Found]:
             return {path: found[path].checked() for path in paths}
@@ -75,7 +75,7 @@ def _directory(reference: str) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no directory {reference!r}", hint=_otherwise(reference)) from None
     except OSError as error:
-        raise Unreadable(reference, os.strerror(error.errno or 0)) from error
+        raise UnreadableModel(reference, os.strerror(error.errno or 0)) from error
     except RuntimeError as error:
         raise NotFound(
             f"there is no directory {reference!r}: no such user has a home here",

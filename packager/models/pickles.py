@@ -15,7 +15,7 @@ import zipfile
 from typing import BinaryIO
 
 from packager.models.pickle_machine import INSTRUCTIONS, runs_code
-from packager.models.unpacking import FORMATS, Budget, TooMuch, Unpacked
+from packager.models.unpacking import FORMATS, TooMuch, Unpacked, UnpackingBudget
 
 MAX_DEPTH = 3  # compressed, in compressed, in compressed
 
@@ -26,7 +26,7 @@ _TAR_HEADER = 512
 def pickle_kind(stream: BinaryIO) -> str:
     """Return what dangerous thing a file is, or "". Reads from its start."""
     try:
-        kind = _kind(stream, Budget(), 0)
+        kind = _kind(stream, UnpackingBudget(), 0)
     except TooMuch as error:
         return str(error)
     stream.seek(0)
@@ -35,7 +35,7 @@ def pickle_kind(stream: BinaryIO) -> str:
     return kind
 
 
-def _kind(stream: BinaryIO, budget: Budget, depth: int) -> str:
+def _kind(stream: BinaryIO, budget: UnpackingBudget, depth: int) -> str:
     stream.seek(0)
     head = stream.read(_TAR_HEADER)
     if head.startswith(_ZIP):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packager.core.errors import ModelRefused
 from packager.core.files.opening import SourceChanged, is_same_file
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.models.walk import Found
 
 
@@ -22,7 +22,7 @@ class WrongBytes(ModelRefused):
         )
 
 
-def check_bytes(found: Found, entry: ListedFile) -> None:
+def check_bytes(found: Found, entry: ListedModelFile) -> None:
     """Compare the size, and the digest where the hub gives one. Reads the whole file."""
     path, place = found.path, found.real
     with found.open() as stream:

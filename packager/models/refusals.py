@@ -140,7 +140,7 @@ class IndexDisagrees(ModelRefused):
         )
 
 
-class Unreadable(ModelRefused):
+class UnreadableModel(ModelRefused):
     """The operating system does not let us read a file of the model."""
 
     def __init__(self, path: str, why: str) -> None:

@@ -61,7 +61,7 @@ _NUMBERED = re.compile(r"(?P<set>.+)\.(?P<number>\d{2,5})\.safetensors")  # `wei
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedFile:
+class ListedModelFile:
     """Size and digest of a file, known before it is opened."""
 
     size: int
@@ -88,7 +88,7 @@ class FileSelection:
         return mistral_format.INDEX if self.is_native else INDEX
 
 
-def choose_files(listing: Mapping[str, ListedFile]) -> FileSelection:
+def choose_files(listing: Mapping[str, ListedModelFile]) -> FileSelection:
     """Divide the files, in the order of their paths."""
     small: list[str] = []
     candidates: list[str] = []
@@ -122,7 +122,7 @@ def _superseded(found: FileSelection) -> Iterator[tuple[str, str]]:
         yield path, f"tokenizer beside {used!r}, which engines read"
 
 
-def _adapter_fault(directory: str, listing: Mapping[str, ListedFile]) -> str:
+def _adapter_fault(directory: str, listing: Mapping[str, ListedModelFile]) -> str:
     """Return why an adapter is not packaged: all of its files are, or none."""
     if f"{directory}/{_ADAPTER_WEIGHTS}".lstrip("/") in listing:
         return ""

@@ -25,7 +25,7 @@ from packager.models.load import load_model
 from packager.models.naming import name_of_prefix
 from packager.models.reference import bucket_of
 from packager.models.remote_headers import read_headers, read_remote_shard
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.models.walk import MAX_FILES, Found, plain_file
 
 
@@ -62,7 +62,7 @@ class S3Source:
 
             return load_model(
                 ModelRef(source="s3", name=name),
-                {path: ListedFile(size=found.size) for path, found in objects.items()},
+                {path: ListedModelFile(size=found.size) for path, found in objects.items()},
                 fetch,
                 headers=_S3Headers(reader, objects),
                 for_plan=self._headers_only,

@@ -27,7 +27,7 @@ class TooMuch(Exception):
 
 
 @dataclass(slots=True)
-class Budget:
+class UnpackingBudget:
     """Bytes that may still be decompressed of one file."""
 
     left: int = field(default_factory=lambda: MAX_UNPACKED)
@@ -107,7 +107,7 @@ class Unpacked(io.RawIOBase):
     What is damaged ends where the damage is: a loader gets as far.
     """
 
-    def __init__(self, source: BinaryIO, name: str, make: Make, budget: Budget) -> None:
+    def __init__(self, source: BinaryIO, name: str, make: Make, budget: UnpackingBudget) -> None:
         self._source = source
         self._name = name
         self._make = make

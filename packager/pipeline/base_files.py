@@ -12,7 +12,7 @@ from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, DRAFT_DIR, MODEL_DIR, SERVING_DIR, ServingConfig
 from packager.images.assemble import place_image
-from packager.images.rootfs.placement import Placed, place_files
+from packager.images.rootfs.placement import PlacedFiles, place_files
 from packager.images.rootfs.reading import check_types
 from packager.images.rootfs.tree import FileTree, ImageFiles, PathBlocked, parts_of
 from packager.pipeline.planning.option_paths import FILE_NOT_PACKAGED, PATH
@@ -62,7 +62,7 @@ class BaseFiles:
 
     def place(
         self, facts: Facts, plan: Plan, artifacts: Artifacts, serving: ServingConfig
-    ) -> Placed:
+    ) -> PlacedFiles:
         """Return where the files of the image go; raise `PlanRejected` where one cannot."""
         base, order = facts.base, facts.request.layer_order or "base-first"
         assert base is not None
@@ -94,7 +94,7 @@ def _has(path: str, tree: FileTree) -> bool:
         return False
 
 
-def _accepted(placed: Placed) -> Placed:
+def _accepted(placed: PlacedFiles) -> PlacedFiles:
     if errors_in(placed.findings):
         raise PlanRejected(placed.findings)
     return placed

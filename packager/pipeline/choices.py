@@ -29,7 +29,7 @@ ALIKE = 1.05  # times as long per token as the fastest is as fast: bands are wid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class PlanChoice:
     """One way to serve the model."""
 
     titles: tuple[str, ...]
@@ -54,14 +54,14 @@ def plan_choices(
     request: BuildRequest,
     quality: QualityReport | None = None,
     shared: tuple[str, ...] = (),
-) -> tuple[Choice, ...]:
+) -> tuple[PlanChoice, ...]:
     """Return the plan, then the best of its instance for each goal where that is another.
 
     `shared` are options beside the request's that a build has to be given, too.
     """
     last = page.outlook.points[-1] if page.outlook else None
     words, is_known = quality_words(page.plan, request, quality)
-    asked = Choice(
+    asked = PlanChoice(
         titles=("As asked",),
         plan=page.plan,
         options="",
@@ -84,7 +84,7 @@ def plan_choices(
 
 def ranking_choices(
     ranking: Ranking, request: BuildRequest, shared: tuple[str, ...] = ()
-) -> tuple[Choice, ...]:
+) -> tuple[PlanChoice, ...]:
     """Return the best for the goal, the lowest bill of a month, and the fastest for one reader."""
     return _merged(_of_option(option, request, title, shared) for title, option in _picked(ranking))
 
@@ -121,12 +121,12 @@ def _usd_of_tokens(option: RankedInstance) -> float:
 
 def _of_option(
     option: RankedInstance, request: BuildRequest, title: str, shared: tuple[str, ...]
-) -> Choice:
+) -> PlanChoice:
     changes: dict[str, Any] = dict(option.candidate.changes)
     if request.quantize == "auto":  # the ranking tried each method by name, and none
         changes.setdefault("quantize", None)
     words, is_known = quality_words(option.plan, request)
-    return Choice(
+    return PlanChoice(
         titles=(title,),
         plan=option.plan,
         options=option.candidate.options,
@@ -139,9 +139,9 @@ def _of_option(
     )
 
 
-def _merged(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+def _merged(choices: Iterable[PlanChoice]) -> tuple[PlanChoice, ...]:
     """Join choices that serve alike under both titles."""
-    found: dict[tuple[object, ...], Choice] = {}
+    found: dict[tuple[object, ...], PlanChoice] = {}
     for choice in choices:
         plan = choice.plan
         served = (plan.instance.name, plan.precision, spread_words(plan), plan.shape, plan.draft)

@@ -16,7 +16,7 @@ from packager.core.image import Written
 from packager.core.request import BuildRequest
 from packager.estimate.sizing.nodes import refuse_unasked_nodes
 from packager.images.assemble import assemble_image, assemble_nothing, check_layers
-from packager.images.rootfs.placement import Placed
+from packager.images.rootfs.placement import PlacedFiles
 from packager.images.trees.layers import with_tree
 from packager.optimize.steps.running import with_cache_healed
 from packager.optimize.steps.services import RunStep
@@ -71,7 +71,7 @@ def assemble(
     planned = replace(planned, plan=plan)  # the record says what is served
     serving = services.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
-    placed = Placed()
+    placed = PlacedFiles()
     if services.outputs == "trees":
         image = assemble_nothing(facts.base, services.created)
     else:

@@ -25,7 +25,7 @@ from packager.estimate.performance.report_opinion import (
 )
 from packager.estimate.performance.report_outlook import Outlook, band_sentences, first_token_words
 from packager.estimate.performance.report_startup import startup_table
-from packager.pipeline.choices import Choice
+from packager.pipeline.choices import PlanChoice
 from packager.pipeline.report_capacity import capacity_sentence, room_words
 from packager.pipeline.report_html_parts import (
     SEVERITIES,
@@ -59,7 +59,7 @@ MEANINGS: dict[Formula, str] = {
 
 
 def plan_html(
-    page: PlanPage, *, trace: Trace | None = None, choices: tuple[Choice, ...] = ()
+    page: PlanPage, *, trace: Trace | None = None, choices: tuple[PlanChoice, ...] = ()
 ) -> str:
     """The plan as a page: what the text shows, with the bar and the chart drawn."""
     plan, outlook, budget = page.plan, page.outlook, page.plan.budget

@@ -9,7 +9,7 @@ from packager.core.model import ModelRef
 from packager.core.units import usd
 from packager.estimate.performance.monthly import MonthlyCost, formula_sentences, load_words
 from packager.estimate.performance.predict import Prediction
-from packager.pipeline.choices import Choice
+from packager.pipeline.choices import PlanChoice
 from packager.pipeline.report_plan import spread_words
 from packager.pipeline.trace import Trace
 
@@ -38,7 +38,7 @@ def load_values(
     return {"load": load, "formula": formula_sentences(discount=discount)}
 
 
-def choice_values(choice: Choice) -> dict[str, Any]:
+def choice_values(choice: PlanChoice) -> dict[str, Any]:
     """Return a choice for the card that shows it."""
     plan, month = choice.plan, choice.monthly
     price, unit = "Not priced", "the catalog has no price of it"
@@ -61,7 +61,7 @@ def choice_values(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _facts(choice: Choice) -> list[tuple[str, str]]:
+def _facts(choice: PlanChoice) -> list[tuple[str, str]]:
     facts = []
     if month := choice.monthly:
         several = "instance" if month.most_machines == 1 else "instances"

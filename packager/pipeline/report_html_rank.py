@@ -16,7 +16,7 @@ from packager.estimate.performance.report_rank import (
     option_cells,
     ranking_marks,
 )
-from packager.pipeline.choices import Choice
+from packager.pipeline.choices import PlanChoice
 from packager.pipeline.report_html_parts import X_LABEL, choice_values, load_values, origin_words
 from packager.pipeline.trace import Trace
 
@@ -34,7 +34,7 @@ def ranking_html(
     model: str,
     *,
     trace: Trace | None = None,
-    choices: tuple[Choice, ...] = (),
+    choices: tuple[PlanChoice, ...] = (),
     discount: float = 0.0,
 ) -> str:
     """The ranking as a page, with those that were left out."""

@@ -17,7 +17,7 @@ from packager.addons.server.jobs.errors import JobStoreBroken
 from packager.addons.server.jobs.runner import ASK_S
 from packager.addons.server.jobs.scheduler import Scheduler
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import JobQuery, Limits
+from packager.addons.server.jobs.values import JobLimits, JobQuery
 from packager.core.errors import OutputFailed, PackagerError
 from tests.faults.counters import never
 from tests.support.job_values import new_job, stage
@@ -258,7 +258,7 @@ def test_many_clients_look_while_jobs_run(store: JobStore) -> None:
 
 def test_a_clock_that_is_set_back_ends_no_job_and_keeps_none(store: JobStore) -> None:
     job = store.create(
-        new_job(stages=(stage("build", "sleep=60"),), limits=Limits(run_s=1, wait_s=60))
+        new_job(stages=(stage("build", "sleep=60"),), limits=JobLimits(run_s=1, wait_s=60))
     )
     # The job was made tomorrow, as far as the runner's clock goes.
     tomorrow = job.created.timestamp() + 86_400

@@ -16,7 +16,7 @@ import pytest
 
 from packager.addons.server.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import ENDED, Job, NewJob, Stage
+from packager.addons.server.jobs.values import ENDED, BackgroundJob, NewJob, Stage
 from tests.faults.counters import never, tried
 from tests.faults.killing import Machine, layout_image
 from tests.faults.scale import LONG
@@ -140,7 +140,7 @@ def test_a_job_that_is_killed_ten_times_is_completed_and_no_step_ended_twice(
     ]
 
 
-def kill(job: Job, *, commands: bool) -> None:
+def kill(job: BackgroundJob, *, commands: bool) -> None:
     """Kill the runner; with `commands` also the command and the shell that waits for it."""
     for number, lock in processes_of(job).items():
         if lock == LOCK_FILE or (commands and lock == STAGE_LOCK_FILE):

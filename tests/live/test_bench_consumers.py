@@ -16,7 +16,7 @@ from packager.addons.bench.export import aws_files, load_files
 from packager.addons.bench.load.values import Chunk, Level, LoadResult, LoadRun
 from packager.addons.bench.metrics import load_figures
 from packager.addons.bench.request_metrics import LIMITED
-from packager.addons.bench.search import Breach, Found, Point, Trial
+from packager.addons.bench.search import Breach, SearchPoint, SearchResult, Trial
 from packager.addons.bench.search_history import history_document
 from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Boundary, Limits
 from packager.core.bench_setup import BenchSetup
@@ -223,14 +223,14 @@ def test_sagemakers_sdk_reads_and_compares_archives_in_a_bucket(
 def test_sagemakers_sdk_reads_the_end_of_a_search(consumers: Path, server: str) -> None:
     run = made_run(6)
     breach = Breach(tag="time_to_first_token", statistic="p95", limit=400.0, observed=612.5)
-    found = Found(
+    found = SearchResult(
         boundary=Boundary(what="max-concurrency", feasible=8, infeasible=9),
         reason="boundary",
         trials=(
-            Trial(number=0, point=Point(concurrency=8, output_token_throughput=120.5)),
+            Trial(number=0, point=SearchPoint(concurrency=8, output_token_throughput=120.5)),
             Trial(
                 number=1,
-                point=Point(concurrency=9, output_token_throughput=119.0),
+                point=SearchPoint(concurrency=9, output_token_throughput=119.0),
                 breaches=(breach,),
             ),
         ),

@@ -23,7 +23,7 @@ from packager.images.assemble import assemble_image, place_image
 from packager.images.blobs import BlobReader
 from packager.images.daemon.sink import DockerSink
 from packager.images.layout.base import LayoutBase
-from packager.images.rootfs.placement import AS_NAMED, Placed
+from packager.images.rootfs.placement import AS_NAMED, PlacedFiles
 from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.tree import ImageFiles
 from packager.images.target import parse_layout_target, parse_target
@@ -81,7 +81,7 @@ def base_in(root: Path, case: Case) -> BaseImage:
     return LayoutBase().facts(parse_layout_target(f"oci:{root}"), Platform())
 
 
-def image_on(base: BaseImage, artifacts: Artifacts, order: Any, placed: Placed) -> ImageSpec:
+def image_on(base: BaseImage, artifacts: Artifacts, order: Any, placed: PlacedFiles) -> ImageSpec:
     return assemble_image(
         base,
         artifacts,
@@ -123,7 +123,7 @@ def seen_below(root: Path) -> dict[bytes, tuple[Any, ...]]:
     return found
 
 
-def placed_in(base: BaseImage, artifacts: Artifacts, order: Any) -> Placed:
+def placed_in(base: BaseImage, artifacts: Artifacts, order: Any) -> PlacedFiles:
     layers = LayerReader(BlobReader().chunks)
     files = ImageFiles(lambda wanted: layers.tree_of("base", base.layers, wanted))
     return files.ask(lambda tree: place_image(base, tree, artifacts, SERVING, order=order))
@@ -146,7 +146,7 @@ def test_a_container_sees_every_file_of_the_base_and_ours(case: Case, tmp_path: 
     if refused:
         return
     image = image_on(base, artifacts, case["order"], placed)
-    usual = image_on(base, artifacts, case["order"], Placed(placement=AS_NAMED))
+    usual = image_on(base, artifacts, case["order"], PlacedFiles(placement=AS_NAMED))
     assert (image.layers != usual.layers) == case["own_layers"], "shared with any other base"
     Bench(tmp_path).write_out(image, "1")
     before = seen_below(unpacked(f"{tmp_path / 'base'}:latest", tmp_path / "before"))

@@ -12,7 +12,7 @@ from typing import Any
 import botocore.session
 from botocore.validate import ParamValidator
 
-from packager.addons.server.jobs.values import Job, JobStatus, NewJob
+from packager.addons.server.jobs.values import BackgroundJob, JobStatus, NewJob
 from tests.support.sagemaker_bodies import STATED
 
 CREATED = datetime(2026, 11, 23, 10, 0, 0, 123456, tzinfo=UTC)
@@ -47,9 +47,9 @@ def recommendation_body(metric: str = "throughput", **more: Any) -> dict[str, An
     return deepcopy(STATED["recommendation"]) | {"PerformanceTarget": target} | more
 
 
-def stored(new: NewJob, status: JobStatus = "queued", **more: Any) -> Job:
+def stored(new: NewJob, status: JobStatus = "queued", **more: Any) -> BackgroundJob:
     """Return a job as a store has it."""
-    return Job(
+    return BackgroundJob(
         id="0" * 32,
         asked=replace(new, files={}),
         status=status,

@@ -11,7 +11,7 @@ from typing import Any
 from packager.addons.server.jobs.errors import JobExists, JobMissing, JobRunning
 from packager.addons.server.jobs.values import (
     ENDED,
-    Job,
+    BackgroundJob,
     JobPage,
     JobQuery,
     JobStatus,
@@ -28,10 +28,10 @@ class MadeUpJobs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.jobs: dict[tuple[str, str], Job] = {}
+        self.jobs: dict[tuple[str, str], BackgroundJob] = {}
         self.lock = threading.Lock()
 
-    def create(self, new: NewJob) -> Job:
+    def create(self, new: NewJob) -> BackgroundJob:
         with self.lock:
             if (new.kind, new.name) in self.jobs:
                 raise JobExists(new.kind, new.name)
@@ -41,7 +41,7 @@ class MadeUpJobs:
             for name, data in new.files.items():
                 (folder / name).write_bytes(data)
             when = BEGAN + timedelta(minutes=number)
-            job = Job(
+            job = BackgroundJob(
                 id=f"{number:032x}",
                 asked=replace(new, files={}),
                 status="queued",
@@ -52,7 +52,7 @@ class MadeUpJobs:
             self.jobs[new.kind, new.name] = job
             return job
 
-    def get(self, kind: str, name: str) -> Job:
+    def get(self, kind: str, name: str) -> BackgroundJob:
         try:
             return self.jobs[kind, name]
         except KeyError:
@@ -72,7 +72,7 @@ class MadeUpJobs:
         more = start + query.most < len(found)
         return JobPage(shown, str(start + query.most) if more else "")
 
-    def stop(self, kind: str, name: str) -> Job:
+    def stop(self, kind: str, name: str) -> BackgroundJob:
         job = self.get(kind, name)
         return job if job.status in ENDED else self.change(job, status="stopping")
 
@@ -81,7 +81,7 @@ class MadeUpJobs:
             raise JobRunning(kind, name)
         del self.jobs[kind, name]
 
-    def change(self, job: Job, **changes: Any) -> Job:
+    def change(self, job: BackgroundJob, **changes: Any) -> BackgroundJob:
         """Let a job be in another state."""
         self.jobs[job.kind, job.name] = replace(job, **changes)
         return self.jobs[job.kind, job.name]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from packager.addons.server.jobs.folders import LOCK_FILE, STAGE_LOCK_FILE
 from packager.addons.server.jobs.scheduler import Scheduler
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import ENDED, Job
+from packager.addons.server.jobs.values import ENDED, BackgroundJob
 
 PATIENCE_S = 60.0
 
@@ -26,7 +26,7 @@ def until(
         time.sleep(every_s)
 
 
-def run_to_end(store: JobStore, job: Job, *, at_once: int = 1) -> Job:
+def run_to_end(store: JobStore, job: BackgroundJob, *, at_once: int = 1) -> BackgroundJob:
     """Let a scheduler work until the job has ended; the processes of it have, too."""
     scheduler = Scheduler(store, at_once=at_once)
 
@@ -39,7 +39,7 @@ def run_to_end(store: JobStore, job: Job, *, at_once: int = 1) -> Job:
     return store.get(job.kind, job.name)
 
 
-def processes_of(*jobs: Job) -> dict[int, str]:
+def processes_of(*jobs: BackgroundJob) -> dict[int, str]:
     """The processes that hold a lock of the jobs, and which; looks once at all there are."""
     locks = {str(job.folder / name): name for job in jobs for name in (LOCK_FILE, STAGE_LOCK_FILE)}
     found = {}
@@ -53,18 +53,18 @@ def processes_of(*jobs: Job) -> dict[int, str]:
     return found
 
 
-def runner_of(job: Job) -> int:
+def runner_of(job: BackgroundJob) -> int:
     """The process that runs the job; waits for it."""
     until(lambda: LOCK_FILE in processes_of(job).values())
     return next(number for number, lock in processes_of(job).items() if lock == LOCK_FILE)
 
 
-def commands_of(job: Job) -> list[int]:
+def commands_of(job: BackgroundJob) -> list[int]:
     """The processes of the stage's command."""
     return [number for number, lock in processes_of(job).items() if lock == STAGE_LOCK_FILE]
 
 
-def kill_all(*jobs: Job) -> None:
+def kill_all(*jobs: BackgroundJob) -> None:
     """End every process of jobs, for tests that leave one."""
     for number in processes_of(*jobs):
         with suppress(ProcessLookupError):

@@ -17,7 +17,7 @@ from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound
 from packager.addons.server.endpoints.containers import Containers
 from packager.addons.server.endpoints.lifecycle import Endpoints
 from packager.addons.server.pages import mount_site
-from packager.addons.server.pages.commands import Commands
+from packager.addons.server.pages.commands import CommandRunner
 from packager.addons.server.pages.site import Site
 from packager.addons.server.resources import ResourceStore
 from packager.addons.server.sagemaker.settings import JobSettings
@@ -60,10 +60,10 @@ class MadeUpApi:
 
 
 def pages_app(
-    services: ServeServices, api: MadeUpApi | None = None, commands: Commands | None = None
+    services: ServeServices, api: MadeUpApi | None = None, commands: CommandRunner | None = None
 ) -> web.Application:
     """Return an application with the pages alone."""
-    site = Site(services=services, call=api or MadeUpApi(), commands=commands or Commands())
+    site = Site(services=services, call=api or MadeUpApi(), commands=commands or CommandRunner())
     application = web.Application()
     mount_site(application, site)
     return application

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from packager.addons.bench.tune.candidates import Candidate, Field
+from packager.addons.bench.tune.candidates import Field, TuneCandidate
 from packager.addons.bench.tune.journal import Built
 from packager.addons.bench.tune.session import Taken
 from packager.core.bench import BenchError, BenchLoad, Metric
@@ -72,9 +72,9 @@ def a_plan() -> Plan:
     return plan_of(model_of(TINY, name="org/tiny"), LOCAL_CPU)
 
 
-def a_candidate(name: str) -> Candidate:
+def a_candidate(name: str) -> TuneCandidate:
     """Make a candidate whose id is its name without spaces."""
-    return Candidate(
+    return TuneCandidate(
         id=name.replace(" ", ""),
         name=name,
         request=BuildRequest(model="m", instance="local"),
@@ -97,7 +97,7 @@ class FakeWorkshop:
     loads: Mapping[str, BenchLoad] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
 
-    def build(self, candidate: Candidate) -> Built:
+    def build(self, candidate: TuneCandidate) -> Built:
         self.done.append(f"build {candidate.name}")
         if error := self.broken.get(f"build {candidate.name}"):
             raise error
@@ -109,7 +109,7 @@ class FakeWorkshop:
             seconds=0.0,
         )
 
-    def measure(self, candidate: Candidate, built: Built, number: int) -> Taken:
+    def measure(self, candidate: TuneCandidate, built: Built, number: int) -> Taken:
         assert built.candidate == candidate.id
         self.done.append(f"measure {candidate.name} {number}")
         if error := self.broken.get(f"start {candidate.name}"):

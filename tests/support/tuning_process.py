@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from packager.addons.bench.tune.candidates import Candidate
+from packager.addons.bench.tune.candidates import TuneCandidate
 from packager.addons.bench.tune.journal import Built, open_journal
 from packager.addons.bench.tune.session import Race, Taken, tune
 from tests.support.tuning import ASKED, STARTED, FakeWorkshop, a_field
@@ -23,12 +23,12 @@ class Waiting(FakeWorkshop):
 
     last = 0
 
-    def build(self, candidate: Candidate) -> Built:
+    def build(self, candidate: TuneCandidate) -> Built:
         found = super().build(candidate)
         self.wait()
         return found
 
-    def measure(self, candidate: Candidate, built: Built, number: int) -> Taken:
+    def measure(self, candidate: TuneCandidate, built: Built, number: int) -> Taken:
         found = super().measure(candidate, built, number)
         self.wait()
         return found

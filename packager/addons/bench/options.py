@@ -24,7 +24,7 @@ FindKind = Literal["max-concurrency", "knee"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BenchOptions:
     """How hard servers are pressed, how long, and what is looked for."""
 
     concurrency: Annotated[
@@ -151,7 +151,7 @@ class Asked:
         )
 
 
-def check_asked(asked: Asked) -> None:
+def check_asked(asked: BenchOptions) -> None:
     """Refuse options that contradict each other, before any server is started."""
     if asked.find and (asked.concurrency or asked.rate):
         which = "--concurrency" if asked.concurrency else "--rate"

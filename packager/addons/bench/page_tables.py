@@ -17,8 +17,8 @@ from packager.addons.bench.tables import (
     OUTPUT,
     TPOT,
     TTFT,
-    Row,
-    Table,
+    ReportTable,
+    TableRow,
     failed,
     load_header,
     loads_of,
@@ -48,7 +48,7 @@ WORDS = {
 LONGEST_REASON = 120  # characters; the report has the whole
 
 
-def comparison_table(report: BenchReport) -> Table | None:
+def comparison_table(report: BenchReport) -> ReportTable | None:
     """Return variants against the first one, by load; None where nothing was compared."""
     if not report.compared:
         return None
@@ -71,10 +71,12 @@ def comparison_table(report: BenchReport) -> Table | None:
         one = next(iter(found.values()))
         load = f"{one.rate:g}/s" if one.rate else f"{one.concurrency}"
         cells = (_compared_words(found.get(metric)) for metric in metrics)
-        rows.append(Row(variant=places.get(name, 0), cells=(names.get(name, name), load, *cells)))
+        rows.append(
+            TableRow(variant=places.get(name, 0), cells=(names.get(name, name), load, *cells))
+        )
     first = names[report.variants[0].name]
     header = (metric_words(metric) for metric in metrics)
-    return Table(
+    return ReportTable(
         key="differences",
         title=f"Against {first}",
         columns=("variant", load_header(report), *header),
@@ -82,11 +84,11 @@ def comparison_table(report: BenchReport) -> Table | None:
     )
 
 
-def predicted_table(report: BenchReport) -> Table | None:
+def predicted_table(report: BenchReport) -> ReportTable | None:
     """Return predictions beside measurements; None where there is no prediction."""
     names = short_names([variant.name for variant in report.variants])
     rows = [
-        Row(variant=place, cells=(names[place], load_name(load), *cells))
+        TableRow(variant=place, cells=(names[place], load_name(load), *cells))
         for place, _, load in loads_of(report)
         if load.predicted
         for cells in _predicted_cells(load.predicted, load)
@@ -95,7 +97,7 @@ def predicted_table(report: BenchReport) -> Table | None:
         return None
     inside = sum(row.cells[-1] == "yes" for row in rows)
     known = sum(row.cells[-1] != NOTHING for row in rows)
-    return Table(
+    return ReportTable(
         key="predicted",
         title="Predicted and measured",
         columns=(
@@ -108,7 +110,7 @@ def predicted_table(report: BenchReport) -> Table | None:
     )
 
 
-def goodput_table(report: BenchReport) -> Table | None:
+def goodput_table(report: BenchReport) -> ReportTable | None:
     """Return the share of requests within the limits; None where there are no limits."""
     if not limit_words(report.limits):
         return None
@@ -117,7 +119,7 @@ def goodput_table(report: BenchReport) -> Table | None:
     shares = numbers([100 * (load.good or 0) for _, load in found])
     rates = numbers([value(load, "goodput") for _, load in found])
     rows = tuple(
-        Row(
+        TableRow(
             variant=place,
             cells=(
                 *(names[place], load_name(load), share, rate),
@@ -128,7 +130,7 @@ def goodput_table(report: BenchReport) -> Table | None:
     )
     if not rows:
         return None
-    return Table(
+    return ReportTable(
         key="limits",
         title="Requests within the limits",
         columns=("variant", load_header(report), "good, %", "good requests/s", "95 % are good"),
@@ -137,11 +139,11 @@ def goodput_table(report: BenchReport) -> Table | None:
     )
 
 
-def fault_table(report: BenchReport) -> Table | None:
+def fault_table(report: BenchReport) -> ReportTable | None:
     """Return the ways in which requests failed; None where none did."""
     names = short_names([variant.name for variant in report.variants])
     rows = tuple(
-        Row(
+        TableRow(
             variant=place,
             cells=(
                 *(names[place], load_name(load), f"{error.count:,}", error.kind),
@@ -156,7 +158,7 @@ def fault_table(report: BenchReport) -> Table | None:
     )
     if not rows:
         return None
-    return Table(
+    return ReportTable(
         key="faults",
         title="Requests that failed",
         columns=("variant", load_header(report), "requests", "kind", "reason"),
@@ -165,7 +167,7 @@ def fault_table(report: BenchReport) -> Table | None:
     )
 
 
-def quality_table(report: BenchReport) -> Table | None:
+def quality_table(report: BenchReport) -> ReportTable | None:
     """Return what quantizing changed; None where it was not measured."""
     if not any(variant.quality for variant in report.variants):
         return None
@@ -183,8 +185,8 @@ def quality_table(report: BenchReport) -> Table | None:
                 _with_error(found.answer_flips, None, 100, ".1f"),
                 "changed" if variant.quality.is_measurable else "no measurable change",
             )
-        rows.append(Row(variant=place, cells=(names[place], *cells)))
-    return Table(
+        rows.append(TableRow(variant=place, cells=(names[place], *cells)))
+    return ReportTable(
         key="qualities",
         title="Quality",
         columns=(

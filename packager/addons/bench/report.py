@@ -23,7 +23,7 @@ from packager.addons.bench.tables import (
     OUTPUT,
     TPOT,
     TTFT,
-    Table,
+    ReportTable,
     latency_table,
     loads_of,
     price_table,
@@ -90,7 +90,7 @@ def request_words(workload: BenchWorkload) -> str:
     return f"{workload.name}{f': {lengths}' if lengths else ''}{data}; seed {workload.seed}"
 
 
-def _table_lines(table: Table, *, alone: bool) -> Iterator[str]:
+def _table_lines(table: ReportTable, *, alone: bool) -> Iterator[str]:
     """Yield a table without the columns of which nothing is known.
 
     The column of names is left out where there is one name, and a table that has no figures.

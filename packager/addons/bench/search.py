@@ -39,7 +39,7 @@ Reason = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SearchPoint:
     """One measurement, as far as a search looks at it."""
 
     concurrency: int
@@ -64,7 +64,7 @@ class Trial:
     """One step of a search."""
 
     number: int  # from 0
-    point: Point
+    point: SearchPoint
     breaches: tuple[Breach, ...] = ()
     is_contradicted: bool = False  # by what was known: as many or fewer failed, or more passed
 
@@ -74,7 +74,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """The end of a search, with every step."""
 
     boundary: Boundary
@@ -84,7 +84,7 @@ class Found:
     limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # by tag
 
 
-def point_of(load: BenchLoad) -> Point:
+def point_of(load: BenchLoad) -> SearchPoint:
     """Read what a search needs of a load.
 
     Raises ValueError for a load without a concurrency.
@@ -100,7 +100,7 @@ def point_of(load: BenchLoad) -> Point:
         observed[ERRORS] = 100 * failed / load.requests if load.requests else 100.0
     throughput = load.metrics.get("output_token_throughput")
     latency = load.metrics.get(LATENCY)
-    return Point(
+    return SearchPoint(
         concurrency=load.concurrency,
         output_token_throughput=throughput.avg if throughput else None,
         latency_ms=latency.avg if latency else None,
@@ -116,13 +116,13 @@ def limits_by_tag(limits: Limits) -> dict[str, float]:
 
 
 def find_max_concurrency(
-    measure: Callable[[int], Point],
+    measure: Callable[[int], SearchPoint],
     limits: Limits,
     *,
     most: int = MOST,
     start: int = 1,
     most_measurements: int = MOST_MEASUREMENTS,
-) -> Found:
+) -> SearchResult:
     """Find the most requests at a time within all limits, by doubling and then halving.
 
     Takes about 2 log2(boundary) measurements, and some more where they are near a limit or
@@ -154,7 +154,7 @@ def find_max_concurrency(
 class _Search:
     """Measurements by now; a point's verdict is that of most of its measurements."""
 
-    measure: Callable[[int], Point]
+    measure: Callable[[int], SearchPoint]
     limits: Mapping[str, float]
     left: int
     trials: list[Trial] = field(default_factory=list)
@@ -232,12 +232,12 @@ class _Search:
         ]
         return bool(shares) and abs(max(shares) - 1) <= NEAR
 
-    def end(self, reason: Reason) -> Found:
+    def end(self, reason: Reason) -> SearchResult:
         passed, failed = self.bracket()
         breach = self._latest(failed, feasible=False)
         best = self._latest(passed, feasible=True)
         first = breach.breaches[0] if breach else None
-        return Found(
+        return SearchResult(
             boundary=Boundary(
                 what="max-concurrency",
                 feasible=passed or None,
@@ -258,7 +258,7 @@ class _Search:
         return None
 
 
-def find_breaches(point: Point, limits: Mapping[str, float]) -> list[Breach]:
+def find_breaches(point: SearchPoint, limits: Mapping[str, float]) -> list[Breach]:
     """List the limits that a point does not keep, in their order. A missing value keeps none."""
     breaches = []
     for tag, limit in limits.items():
@@ -270,7 +270,7 @@ def find_breaches(point: Point, limits: Mapping[str, float]) -> list[Breach]:
     return breaches
 
 
-def power(point: Point) -> float | None:
+def power(point: SearchPoint) -> float | None:
     """Return tokens/s over the latency in seconds: Kleinrock's power. None: nothing came."""
     if not point.output_token_throughput or not point.latency_ms:
         return None
@@ -278,12 +278,12 @@ def power(point: Point) -> float | None:
 
 
 def find_knee(
-    measure: Callable[[int], Point],
+    measure: Callable[[int], SearchPoint],
     *,
     most: int = MOST,
     start: int = 1,
     most_measurements: int = MOST_MEASUREMENTS,
-) -> Found:
+) -> SearchResult:
     """Find the concurrency from which more requests cost more latency than they gain throughput.
 
     The knee is where throughput over latency is greatest (Kleinrock, "Power and deterministic rules
@@ -293,7 +293,7 @@ def find_knee(
     doubled until the power has fallen twice, or by half; then points halfway, by ratio, to both
     neighbours of the best are measured once.
     """
-    points: dict[int, Point] = {}
+    points: dict[int, SearchPoint] = {}
     trials: list[Trial] = []
 
     def look(concurrency: int) -> float:
@@ -338,16 +338,16 @@ def _halfway(numbers: list[int], best: int) -> list[int]:
 
 def _knee(
     powers: Mapping[int, float],
-    points: Mapping[int, Point],
+    points: Mapping[int, SearchPoint],
     trials: list[Trial],
     reason: Reason,
-) -> Found:
+) -> SearchResult:
     best = _best(powers) if powers else None
     if best is not None and not powers[best]:
         best, reason = None, "no-pass-in-range"
     is_found = best is not None and reason == "knee"
     beyond = [number for number in powers if best is not None and number > best]
-    return Found(
+    return SearchResult(
         boundary=Boundary(
             what="knee",
             feasible=best if is_found else None,

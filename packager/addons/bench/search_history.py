@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from packager.addons.bench.search import STATISTICS, Breach, Found, Reason, Trial
+from packager.addons.bench.search import STATISTICS, Breach, Reason, SearchResult, Trial
 
 PATH = "phases.profiling.concurrency"
 RECIPES = {"max-concurrency": "max-concurrency-under-sla", "knee": "concurrency-ramp"}
@@ -21,7 +21,7 @@ REASONS: dict[Reason, str] = {
 }
 
 
-def history_document(found: Found) -> dict[str, Any]:
+def history_document(found: SearchResult) -> dict[str, Any]:
     """Return a search as a JSON document."""
     tried = [trial.point.concurrency for trial in found.trials]
     return {
@@ -68,7 +68,7 @@ def _objectives(trial: Trial) -> list[float] | None:
     return None if value is None else [value]
 
 
-def _best_trials(found: Found) -> list[dict[str, Any]] | None:
+def _best_trials(found: SearchResult) -> list[dict[str, Any]] | None:
     best = _last(found, found.boundary.feasible, feasible=True)
     if best is None:
         return None
@@ -84,7 +84,7 @@ def _best_trials(found: Found) -> list[dict[str, Any]] | None:
     ]
 
 
-def _boundary(found: Found) -> dict[str, Any] | None:
+def _boundary(found: SearchResult) -> dict[str, Any] | None:
     if not found.trials:
         return None
     passed = _last(found, found.boundary.feasible, feasible=True)
@@ -116,7 +116,7 @@ def _breach(breach: Breach) -> dict[str, Any]:
     }
 
 
-def _last(found: Found, concurrency: int | None, *, feasible: bool) -> Trial | None:
+def _last(found: SearchResult, concurrency: int | None, *, feasible: bool) -> Trial | None:
     """Return the last measurement of a point that agrees with its verdict."""
     for trial in reversed(found.trials):
         if trial.point.concurrency == concurrency and trial.is_feasible == feasible:

@@ -14,7 +14,7 @@ from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
 from packager.addons.bench.load.tokenizer import TokenCounter
 from packager.addons.bench.load.values import Level, LoadRequest, LoadRun
 from packager.addons.bench.load.workloads import RequestSource, make_requests, open_source
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.cli.serving.openai import BadAnswer
 from packager.cli.serving.opening import OpenServer
 from packager.core.samples import Sample
@@ -30,7 +30,7 @@ class Sender:
 
     spec: RequestSpec
     workload: Workload
-    asked: Asked
+    asked: BenchOptions
     lengths: Sequence[Lengths] = ()
     samples: Sequence[Sample] = ()
     counter: TokenCounter | None = None  # the client's own tokenizer

@@ -13,9 +13,9 @@ from dataclasses import field, replace
 
 from packager.addons.bench.load.values import Level, LoadRun
 from packager.addons.bench.metrics import load_figures
-from packager.addons.bench.options import TOO_MANY_ERRORS, TOO_SLOW, Asked
+from packager.addons.bench.options import TOO_MANY_ERRORS, TOO_SLOW, BenchOptions
 from packager.addons.bench.pool import ServerPool
-from packager.addons.bench.search import Found, find_knee, find_max_concurrency, point_of
+from packager.addons.bench.search import SearchResult, find_knee, find_max_concurrency, point_of
 from packager.addons.bench.sequence import Turn, order_turns
 from packager.addons.bench.targets import BenchTarget
 from packager.addons.bench.usage import UseMeter
@@ -48,7 +48,7 @@ class Results:
     """Everything that was measured so far."""
 
     loads: list[OneLoad] = field(default_factory=list)
-    searches: dict[str, Found] = field(default_factory=dict)  # by server
+    searches: dict[str, SearchResult] = field(default_factory=dict)  # by server
     failures: dict[str, PackagerError] = field(default_factory=dict)  # the same
     start_s: Mapping[str, float] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)  # as servers name them
@@ -71,7 +71,7 @@ class Session:
     """What measures: the servers, what is sent, and where results go."""
 
     targets: Sequence[BenchTarget]
-    asked: Asked
+    asked: BenchOptions
     pool: ServerPool
     send: Send
     on_event: EventSink = ignore

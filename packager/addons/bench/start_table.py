@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from packager.addons.bench.names import short_names
 from packager.addons.bench.startup_text import HEADER, start_rows
-from packager.addons.bench.tables import Row, Table
+from packager.addons.bench.tables import ReportTable, TableRow
 from packager.core.bench import BenchReport
 from packager.core.startup import StartedVariant
 from packager.estimate.performance.report_startup import GUESSED, advice_words
 
 
-def start_table(report: BenchReport) -> Table | None:
+def start_table(report: BenchReport) -> ReportTable | None:
     """Return every phase that was measured or predicted; None where nothing was started."""
     names = short_names([variant.name for variant in report.variants])
     started = [
@@ -22,12 +22,12 @@ def start_table(report: BenchReport) -> Table | None:
     ]
     if not started:
         return None
-    return Table(
+    return ReportTable(
         key="starts",
         title="Cold start",
         columns=("variant", *HEADER),
         rows=tuple(
-            Row(variant=place, cells=(name, *cells))
+            TableRow(variant=place, cells=(name, *cells))
             for place, name, found in started
             for cells in start_rows(found)
         ),

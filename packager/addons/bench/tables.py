@@ -26,7 +26,7 @@ _Value = Callable[[BenchLoad], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """A row: its first cell names the variant, its second the load."""
 
     variant: int  # its place in the report
@@ -34,13 +34,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ReportTable:
     """Cells as text; all columns after the first are numbers, unless `words` has them."""
 
     key: str  # for links to it
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     words: frozenset[int] = frozenset()  # columns that are no numbers
 
@@ -72,7 +72,7 @@ def load_header(report: BenchReport) -> str:
     )
 
 
-def latency_table(report: BenchReport) -> Table:
+def latency_table(report: BenchReport) -> ReportTable:
     """Return the rows of the section Latency."""
     columns: tuple[tuple[str, _Value], ...] = (
         ("first token p50, ms", lambda load: value(load, TTFT, "p50")),
@@ -91,7 +91,7 @@ def latency_table(report: BenchReport) -> Table:
     return _measured(report, "latency", "Latency", columns, counts=4)
 
 
-def throughput_table(report: BenchReport) -> Table:
+def throughput_table(report: BenchReport) -> ReportTable:
     """Return the rows of the section Throughput."""
     columns: tuple[tuple[str, _Value], ...] = (
         ("input tokens/s of a request", lambda load: value(load, "prefill_throughput_per_user")),
@@ -103,7 +103,7 @@ def throughput_table(report: BenchReport) -> Table:
     return _measured(report, "throughput", "Throughput", columns)
 
 
-def price_table(report: BenchReport) -> Table | None:
+def price_table(report: BenchReport) -> ReportTable | None:
     """Return the rows of the section Price; None where no price is known."""
     rows = []
     names = short_names([variant.name for variant in report.variants])
@@ -112,11 +112,11 @@ def price_table(report: BenchReport) -> Table | None:
             continue
         amounts = (prices.input, prices.output, prices.total, prices.f1, prices.f2, prices.blended)
         cells = (names[place], load_name(load), usd(prices.usd_hour), *map(_dollars, amounts))
-        rows.append(Row(variant=place, cells=cells))
+        rows.append(TableRow(variant=place, cells=cells))
     if not rows:
         return None
     columns = ("$/1M input", "$/1M output", "$/1M all", "F1, output", "F2, output", "3:1 blend")
-    return Table(
+    return ReportTable(
         key="price",
         title="Price",
         columns=("variant", load_header(report), "$ an hour", *columns),
@@ -124,7 +124,7 @@ def price_table(report: BenchReport) -> Table | None:
     )
 
 
-def speculation_table(report: BenchReport) -> Table | None:
+def speculation_table(report: BenchReport) -> ReportTable | None:
     """Return variants by their draft; None where none has one."""
     if not any(_speculates(variant) for variant in report.variants):
         return None
@@ -143,8 +143,8 @@ def speculation_table(report: BenchReport) -> Table | None:
     for row, (_, variant, load) in zip(found.rows, loads_of(report), strict=True):
         draft = variant.setup.draft or ("unknown" if _speculates(variant) else "none")
         cells = (row.cells[0], draft, *row.cells[1:], _times(load, plain, variant))
-        rows.append(Row(variant=row.variant, cells=cells))
-    return Table(
+        rows.append(TableRow(variant=row.variant, cells=cells))
+    return ReportTable(
         key=found.key,
         title=found.title,
         columns=("variant", "draft", *found.columns[1:], "tokens/s, times"),
@@ -183,7 +183,7 @@ def _measured(
     columns: Sequence[tuple[str, _Value]],
     *,
     counts: int = 0,
-) -> Table:
+) -> ReportTable:
     """Return a table of all loads; the last `counts` columns are whole numbers."""
     names = short_names([variant.name for variant in report.variants])
     found = list(loads_of(report))
@@ -192,11 +192,13 @@ def _measured(
         for at, (_, of) in enumerate(columns)
     ]
     rows = tuple(
-        Row(variant=place, cells=(names[place], load_name(load), *(row[at] for row in written)))
+        TableRow(
+            variant=place, cells=(names[place], load_name(load), *(row[at] for row in written))
+        )
         for at, (place, _, load) in enumerate(found)
     )
     header = ("variant", load_header(report), *(name for name, _ in columns))
-    return Table(key=key, title=title, columns=header, rows=rows)
+    return ReportTable(key=key, title=title, columns=header, rows=rows)
 
 
 def numbers(values: Iterable[float | None], *, whole: bool = False) -> list[str]:

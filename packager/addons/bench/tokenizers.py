@@ -26,12 +26,14 @@ def find_tokenizer(text: str) -> Path:
 def _fetched(reference: HubReference) -> Path:
     from huggingface_hub import HfApi
 
-    from packager.core.remote.hub_failures import Asked, explained
+    from packager.core.remote.hub_failures import HubRequest, explained
     from packager.core.remote.hub_session import downloading, limit_answers
 
     limit_answers()
     api = HfApi(library_name="packager", headers={"Accept-Encoding": "identity"})
     revision = reference.revision or MAIN
-    asked = Asked(name=reference.name, revision=revision, endpoint=api.endpoint, keeps_files=True)
+    asked = HubRequest(
+        name=reference.name, revision=revision, endpoint=api.endpoint, keeps_files=True
+    )
     with explained(asked), downloading(TOKENIZER, MAX_TOKENIZER_BYTES):
         return Path(api.hf_hub_download(reference.name, TOKENIZER, revision=revision))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from packager.addons.check.values import Server, Setting
+from packager.addons.check.values import DescribedServer, Setting
 from packager.core.documents import NotStrict
 from packager.core.positions import Place
 from packager.core.yaml_nodes import Node
 
 
-def read_config(file: str, documents: list[Node]) -> Server:
+def read_config(file: str, documents: list[Node]) -> DescribedServer:
     """Read the options of one engine."""
     if len(documents) != 1 or documents[0].type != "mapping":
         raise NotStrict("it has no mapping of options")
@@ -19,7 +19,7 @@ def read_config(file: str, documents: list[Node]) -> Server:
         Setting(key.text, _spelled(value), Place(file, key.line, key.column))
         for key, value in documents[0].pairs
     )
-    return Server(place=Place(file), config=settings)
+    return DescribedServer(place=Place(file), config=settings)
 
 
 def _spelled(node: Node) -> str:

@@ -18,7 +18,7 @@ from packager.addons.check.engine_commands import (
 from packager.addons.check.shell import read_commands
 from packager.addons.check.targets import read_image
 from packager.addons.check.text_places import inside
-from packager.addons.check.values import Server, Setting, Word
+from packager.addons.check.values import DescribedServer, Setting, Word
 from packager.core.positions import Place
 from packager.core.yaml_nodes import Node, spans_in
 
@@ -30,13 +30,13 @@ DEVICES = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 SCALARS = frozenset({"text", "int", "float", "bool", "null"})
 
 
-def read_containers(file: str, documents: Sequence[Node]) -> Iterator[Server]:
+def read_containers(file: str, documents: Sequence[Node]) -> Iterator[DescribedServer]:
     """Yield the servers of documents of any shape."""
     for document in documents:
         yield from servers_under(document, file)
 
 
-def servers_under(node: Node, file: str, name: str = "") -> Iterator[Server]:
+def servers_under(node: Node, file: str, name: str = "") -> Iterator[DescribedServer]:
     """Yield the servers in a value and below it; `name` is the key that it stands under."""
     if node.type == "list":
         words = _words(node, file)
@@ -54,7 +54,7 @@ def servers_under(node: Node, file: str, name: str = "") -> Iterator[Server]:
         yield from servers_in(read_commands(node.text, inside(_word(node, file))))
 
 
-def _mapping(node: Node, file: str, name: str) -> Iterator[Server]:
+def _mapping(node: Node, file: str, name: str) -> Iterator[DescribedServer]:
     entries, image = node.entries(), _image_of(node)
     command = _first(entries, COMMANDS)
     arguments = _first(entries, ARGUMENTS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from packager.addons.check.engines import DIALECTS, engine_settings
 from packager.addons.check.lmi import lmi_settings
 from packager.addons.check.tgi import tgi_settings
-from packager.addons.check.values import Remark, Server, Target
+from packager.addons.check.values import ConfigTarget, DescribedServer, Remark
 from packager.core.findings import Finding
 from packager.core.positions import Place
 from packager.core.values import dataclass
@@ -55,7 +55,7 @@ SIZE = re.compile(r"(\d+)([kmgKMG]?)[iI]?[bB]?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CheckOptions:
     """A value with its place; None where only the engine knows what it means."""
 
     value: object
@@ -66,8 +66,8 @@ class Asked:
 class Demand:
     """A request's fields as settings give them, and all settings."""
 
-    fields: Mapping[str, Asked]
-    settings: Mapping[str, Asked]  # all of them, by the names of its family
+    fields: Mapping[str, CheckOptions]
+    settings: Mapping[str, CheckOptions]  # all of them, by the names of its family
     several: bool = False  # its devices are on several machines
 
     def value(self, field: str) -> object:
@@ -84,13 +84,13 @@ class Demand:
         return next((self.fields[one].place for one in fields if one in self.fields), None)
 
 
-def demand_of(server: Server, target: Target) -> Demand | None:
+def demand_of(server: DescribedServer, target: ConfigTarget) -> Demand | None:
     """Return what a server asks for; None of a family that is not planned so."""
     if target.family not in FIELDS:
         return None
     settings = _settings(server, target)
     fields = {
-        name: Asked(_value(name, settings[setting].value), settings[setting].place)
+        name: CheckOptions(_value(name, settings[setting].value), settings[setting].place)
         for name, setting in FIELDS[target.family].items()
         if setting in settings
     }
@@ -100,19 +100,19 @@ def demand_of(server: Server, target: Target) -> Demand | None:
     return Demand(fields, settings, several or by_ray)
 
 
-def devices_of(server: Server) -> Asked | None:
+def devices_of(server: DescribedServer) -> CheckOptions | None:
     """Return how many devices the file gives a server; None where it does not say."""
     for setting in server.resources:
         if setting.name == "devices" and setting.value:
-            return Asked(int(setting.value), setting.place)
+            return CheckOptions(int(setting.value), setting.place)
     for setting in server.env:
         listed = setting.value or ""
         if setting.name == "CUDA_VISIBLE_DEVICES" and re.fullmatch(r"\d+(,\d+)*", listed):
-            return Asked(len(listed.split(",")), setting.place)
+            return CheckOptions(len(listed.split(",")), setting.place)
     return None
 
 
-def check_resources(server: Server, target: Target) -> Iterator[Remark]:
+def check_resources(server: DescribedServer, target: ConfigTarget) -> Iterator[Remark]:
     """Find more devices than the file gives, and too little shared memory between them."""
     demand, devices = demand_of(server, target), devices_of(server)
     if demand is None or demand.several:
@@ -141,7 +141,7 @@ def _bytes(text: str) -> int | None:
     return int(found[1]) << 10 * power
 
 
-def _settings(server: Server, target: Target) -> Mapping[str, Asked]:
+def _settings(server: DescribedServer, target: ConfigTarget) -> Mapping[str, CheckOptions]:
     """Return a server's settings by the names of its family."""
     if target.family in DIALECTS:
         found = engine_settings(server, target)
@@ -149,8 +149,8 @@ def _settings(server: Server, target: Target) -> Mapping[str, Asked]:
         found = tgi_settings(server, target)
     else:
         keys = lmi_settings(server)
-        return {name: Asked(one.value, one.place) for name, one in keys.items()}
-    return {name: Asked(one.value, one.place) for name, one in found.items()}
+        return {name: CheckOptions(one.value, one.place) for name, one in keys.items()}
+    return {name: CheckOptions(one.value, one.place) for name, one in found.items()}
 
 
 def _value(field: str, value: object) -> object:

@@ -8,7 +8,7 @@ from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class ConfigDialect:
     """What a shell writes otherwise than POSIX's."""
 
     escape: str  # takes a character, or a line's end, for itself
@@ -20,21 +20,21 @@ class Dialect:
 
 
 NAME = r"([A-Za-z_][A-Za-z0-9_]*)"
-POSIX = Dialect(
+POSIX = ConfigDialect(
     escape="\\",
     quotes="'\"",
     escaped='"\\$`',
     variable=re.compile(rf"\$(?:\{{{NAME}\}}|{NAME})", re.ASCII),
     comment=re.compile("#"),
 )
-POWERSHELL = Dialect(
+POWERSHELL = ConfigDialect(
     escape="`",
     quotes="'\"",
     variable=re.compile(rf"\$(?:\{{(?:env:)?{NAME}\}}|(?:env:)?{NAME})", re.ASCII | re.I),
     sets=re.compile(rf"\$(?:env:)?{NAME}[ \t]*=[ \t]*", re.ASCII | re.I),
     comment=re.compile("#"),
 )
-CMD = Dialect(
+CMD = ConfigDialect(
     escape="^",
     quotes='"',
     variable=re.compile(rf"%{NAME}%", re.ASCII),
@@ -42,14 +42,14 @@ CMD = Dialect(
     comment=re.compile(r"(?:rem\b|::)", re.I),
 )
 CONTINUED = re.compile(r"(?m)\\[ \t]*$")
-CONTINUED_BY: tuple[tuple[re.Pattern[str], Dialect], ...] = (
+CONTINUED_BY: tuple[tuple[re.Pattern[str], ConfigDialect], ...] = (
     (re.compile(r"(?m)\S[ \t]+`[ \t]*$|^[ \t]*\$env:\w+[ \t]*="), POWERSHELL),
     (re.compile(r"(?mi)\S[ \t]+\^[ \t]*$|^[ \t]*@?echo off\b"), CMD),
 )
 SUFFIXES = {".ps1": POWERSHELL, ".bat": CMD, ".cmd": CMD}
 
 
-def dialect_of(text: str, suffix: str = "") -> Dialect:
+def dialect_of(text: str, suffix: str = "") -> ConfigDialect:
     """Return the shell that a text is for: by its file's suffix, else by how lines go on."""
     if suffix in SUFFIXES:
         return SUFFIXES[suffix]

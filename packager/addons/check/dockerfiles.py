@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from packager.addons.check.engine_commands import container_servers
 from packager.addons.check.shell import read_commands
 from packager.addons.check.text_places import at
-from packager.addons.check.values import Remark, Server, Setting, Word
+from packager.addons.check.values import DescribedServer, Remark, Setting, Word
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place
@@ -18,7 +18,7 @@ INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+(.*)", re.DOTALL)
 FORM = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
 
 
-def read_dockerfile(file: str, text: str) -> tuple[tuple[Server, ...], tuple[Remark, ...]]:
+def read_dockerfile(file: str, text: str) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     """Read what the image's container is started with."""
     image = ""
     env: dict[str, Setting] = {}

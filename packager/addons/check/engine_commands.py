@@ -17,7 +17,7 @@ from typing import Any
 
 from packager.addons.check.shell import Command, read_commands
 from packager.addons.check.text_places import inside
-from packager.addons.check.values import Edit, Remark, Server, Setting, Word
+from packager.addons.check.values import DescribedServer, Edit, Remark, Setting, Word
 from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place, Span
@@ -31,7 +31,7 @@ RUNS = frozenset({"run", "create"})
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedEngine:
     """An engine's command: its family, and the words behind the command's own."""
 
     family: str
@@ -47,7 +47,7 @@ class _Start:
     names_model: bool
 
 
-def find_start(words: Sequence[Word]) -> Started | None:
+def find_start(words: Sequence[Word]) -> StartedEngine | None:
     """Find the engine that a command starts, behind whichever wrappers."""
     texts = [word.text for word in words]
     for index in range(len(words)):
@@ -60,7 +60,7 @@ def find_start(words: Sequence[Word]) -> Started | None:
             if all(one.fullmatch(text) for one, text in zip(start.words[1:], rest, strict=True)):
                 arguments = tuple(words[index + len(start.words) :])
                 version = found.groupdict().get("version") or ""
-                return Started(start.family, arguments, start.names_model, version)
+                return StartedEngine(start.family, arguments, start.names_model, version)
     return None
 
 
@@ -82,7 +82,7 @@ def taken_before(family: str) -> frozenset[str]:
     return frozenset(_tables()["taken"].get(family, ()))
 
 
-def start_of(server: Server) -> Started | None:
+def start_of(server: DescribedServer) -> StartedEngine | None:
     """Find the engine that a server starts, by its command or among an image's arguments."""
     return find_start(server.command) or find_start(server.arguments)
 
@@ -92,13 +92,13 @@ def may_start(text: str) -> bool:
     return _may_start().search(text) is not None
 
 
-def servers_in(commands: Iterable[Command], depth: int = 0) -> Iterator[Server]:
+def servers_in(commands: Iterable[Command], depth: int = 0) -> Iterator[DescribedServer]:
     """Yield a server for every command that starts an engine, or an image.
 
     A command that begins with an option is the rest of the one in the line before: what a shell
     loses there is said of that server.
     """
-    last: Server | None = None
+    last: DescribedServer | None = None
     before: Command | None = None
     for command in commands:
         lost = command.words[0].text.startswith("-") if command.words else False
@@ -137,7 +137,7 @@ def container_servers(
     env: tuple[Setting, ...],
     name: str = "",
     resources: tuple[Setting, ...] = (),
-) -> Iterator[Server]:
+) -> Iterator[DescribedServer]:
     """Yield the servers of a container: scripts that its words hold are read."""
     words, starts = (*entrypoint, *arguments), find_start((*entrypoint, *arguments)) is not None
     found = [] if starts else [*_scripted(words, 0)]
@@ -153,7 +153,7 @@ def container_servers(
             resources=resources,
             remarks=remarks,
         )
-    whole = Server(
+    whole = DescribedServer(
         place=place, name=name, image=image, env=env, resources=resources, remarks=doubled
     )
     if not found and (entrypoint or starts):
@@ -175,7 +175,7 @@ def _doubled(image: str, words: Sequence[Word]) -> Iterator[Remark]:
             yield Remark(words[0].place, Finding("error", "argument-refused", message, hint))
 
 
-def _servers_of(command: Command, depth: int) -> Iterator[Server]:
+def _servers_of(command: Command, depth: int) -> Iterator[DescribedServer]:
     words, env = command.words, (*command.exported, *command.variables)
     remarks = tuple(command.remarks)
     if not words or _shows(words):
@@ -184,7 +184,7 @@ def _servers_of(command: Command, depth: int) -> Iterator[Server]:
     if run:
         yield from (replace(one, remarks=(*one.remarks, *remarks)) for one in run)
     elif find_start(words) is not None:
-        yield Server(
+        yield DescribedServer(
             place=words[0].place, command=tuple(words), env=(*env, *_set_by(words)), remarks=remarks
         )
     elif depth < DEEPEST:
@@ -208,7 +208,7 @@ def _set_by(words: Sequence[Word]) -> Iterator[Setting]:
             return
 
 
-def _scripted(words: Sequence[Word], depth: int) -> Iterator[Server]:
+def _scripted(words: Sequence[Word], depth: int) -> Iterator[DescribedServer]:
     """Yield the servers of words that are command lines, such as `sh -c SCRIPT ARG0 …`."""
     for index, word in enumerate(words):
         script = _value_of(word)
@@ -233,7 +233,7 @@ def _shows(words: Sequence[Word]) -> bool:
     return first.rpartition("/")[2] in table["programs"]
 
 
-def _run(words: Sequence[Word]) -> Iterator[Server]:
+def _run(words: Sequence[Word]) -> Iterator[DescribedServer]:
     """Read `docker run OPTIONS IMAGE ARGUMENTS`."""
     runners = _tables()["containers"]["programs"]
     texts = [re.split(r"[/\\]", word.text)[-1] for word in words]
@@ -270,7 +270,7 @@ def _run(words: Sequence[Word]) -> Iterator[Server]:
         message = "the command names no image: what its line ends lose is not given to it"
         hint = "end each line but the last with the character that continues it"
         lost = Remark(words[0].place, Finding("error", "line-lost", message, hint))
-        yield Server(place=words[0].place, remarks=(lost,))
+        yield DescribedServer(place=words[0].place, remarks=(lost,))
     else:
         yield from container_servers(
             place=words[0].place,

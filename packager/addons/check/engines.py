@@ -17,7 +17,7 @@ from packager.addons.check.sagemaker import (
     without_secrets,
 )
 from packager.addons.check.targets import UPSTREAM
-from packager.addons.check.values import Remark, Server, Setting, Target, Word
+from packager.addons.check.values import ConfigTarget, DescribedServer, Remark, Setting, Word
 from packager.core.findings import Finding, Severity
 from packager.core.positions import Place
 from packager.core.values import dataclass
@@ -99,7 +99,7 @@ DIALECTS: Mapping[str, EngineDialect] = {
 }
 
 
-def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
+def check_engine(server: DescribedServer, target: ConfigTarget, facts: Facts) -> Iterator[Remark]:
     """Find what an engine of `DIALECTS` refuses, drops or changes of a server's settings."""
     schema, dialect = find_schema(target.family, target.version), DIALECTS[target.family]
     for unproven in check_version(dialect.who, target.version, schema):
@@ -131,13 +131,13 @@ def check_engine(server: Server, target: Target, facts: Facts) -> Iterator[Remar
     yield from located((*dialect.check(case), *able), names, server.place)
 
 
-def engine_settings(server: Server, target: Target) -> Mapping[str, Given]:
+def engine_settings(server: DescribedServer, target: ConfigTarget) -> Mapping[str, Given]:
     """Return the options of a server by their own names, as its engine ends up with them."""
     return _read(server, target, find_schema(target.family, target.version))[0]
 
 
 def _read(
-    server: Server, target: Target, schema: EngineSchema
+    server: DescribedServer, target: ConfigTarget, schema: EngineSchema
 ) -> tuple[dict[str, Given], list[Remark]]:
     """Return what is given to the engine, and what is wrong with how it is given."""
     dialect, (command, by_command) = DIALECTS[target.family], _command(server, target)
@@ -161,7 +161,7 @@ def _read(
     return {one.name: one for one in given if one.name not in taken}, remarks
 
 
-def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
+def _command(server: DescribedServer, target: ConfigTarget) -> tuple[tuple[Word, ...], bool]:
     """Return the words that the engine's parser gets, and whether it gets a command line."""
     start = start_of(server)
     if start is not None:
@@ -171,7 +171,7 @@ def _command(server: Server, target: Target) -> tuple[tuple[Word, ...], bool]:
     return (), bool(server.command)
 
 
-def _grammar(server: Server, target: Target, schema: EngineSchema) -> Grammar:
+def _grammar(server: DescribedServer, target: ConfigTarget, schema: EngineSchema) -> Grammar:
     start = start_of(server)
     takes_model = start.takes_model if start is not None else True
     taken = taken_before(target.family) if takes_model else ()
@@ -206,7 +206,7 @@ def _of_config(config: Sequence[Setting], schema: EngineSchema) -> Iterator[Give
 
 
 def _config_remarks(
-    config: Sequence[Setting], arguments: Arguments, target: Target
+    config: Sequence[Setting], arguments: Arguments, target: ConfigTarget
 ) -> Iterator[Remark]:
     schema = find_schema(target.family, target.version)
     for setting in config:
@@ -226,7 +226,7 @@ def _config_remarks(
             yield Remark(one.place, Finding("note", "config-not-read", message, hint))
 
 
-def _check_words(given: Sequence[Given], target: Target) -> Iterator[Remark]:
+def _check_words(given: Sequence[Given], target: ConfigTarget) -> Iterator[Remark]:
     """Find values that the image's entrypoint hands on as something else."""
     places = {one.name: one.place for one in given}
     options = {one.name: one.value for one in without_secrets(given) if one.value is not None}
@@ -243,7 +243,7 @@ def _check_words(given: Sequence[Given], target: Target) -> Iterator[Remark]:
             yield Remark(one.place, Finding("error", "quotes-kept", message, hint))
 
 
-def _splits(target: Target) -> bool:
+def _splits(target: ConfigTarget) -> bool:
     """Report whether the image splits its command line once more, as a shell does."""
     return is_before(target.version, DIALECTS[target.family].quotes_until)
 
@@ -271,7 +271,7 @@ def _shell_words(value: str) -> list[str]:
         return []
 
 
-def _as_split(one: Given, schema: EngineSchema, target: Target) -> Given:
+def _as_split(one: Given, schema: EngineSchema, target: ConfigTarget) -> Given:
     """Return a value as the engine gets it; `_check_words` says where that is not meant."""
     if not isinstance(one.value, str):
         return one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packager.addons.check.values import Remark, Server, Setting
+from packager.addons.check.values import DescribedServer, Remark, Setting
 from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place
@@ -14,7 +14,7 @@ QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
 NAME = re.compile(r"\S+")
 
 
-def read_env_file(file: str, text: str) -> tuple[Server, tuple[Remark, ...]]:
+def read_env_file(file: str, text: str) -> tuple[DescribedServer, tuple[Remark, ...]]:
     """Read NAME=VALUE lines; Docker takes the value as it stands, quotes and all."""
     settings: list[Setting] = []
     remarks: list[Remark] = []
@@ -30,7 +30,7 @@ def read_env_file(file: str, text: str) -> tuple[Server, tuple[Remark, ...]]:
             settings.append(Setting(exported, unquoted(value), place))
         elif NAME.fullmatch(name.strip()):
             settings.append(Setting(name.strip(), None, place))  # from where Docker runs
-    return Server(place=Place(file), env=tuple(settings)), tuple(remarks)
+    return DescribedServer(place=Place(file), env=tuple(settings)), tuple(remarks)
 
 
 def unquoted(value: str) -> str:

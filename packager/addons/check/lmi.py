@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from packager.addons.check.locating import located
 from packager.addons.check.plain import holds_secret
-from packager.addons.check.values import Remark, Server, Setting, Target
+from packager.addons.check.values import ConfigTarget, DescribedServer, Remark, Setting
 from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.engines.lengths import judge_length
@@ -43,7 +43,7 @@ WINNING = {
 }
 
 
-def check_lmi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
+def check_lmi(server: DescribedServer, target: ConfigTarget, facts: Facts) -> Iterator[Remark]:
     """Find what this release of LMI drops, refuses or reads otherwise."""
     yield from _overridden(server, {setting.name: setting for setting in server.properties})
     used = lmi_settings(server)
@@ -63,7 +63,7 @@ def check_lmi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     yield from _with_migration(located(found, names, server.place), used, target)
 
 
-def lmi_settings(server: Server) -> Mapping[str, Setting]:
+def lmi_settings(server: DescribedServer) -> Mapping[str, Setting]:
     """Return what the server ends up with by LMI's keys: the file's, then what variables add."""
     return {
         **_of_environment(server.env),
@@ -85,7 +85,7 @@ def option_of(variable: str) -> str:
 
 def _findings(
     values: Mapping[str, str],
-    target: Target,
+    target: ConfigTarget,
     schema: EngineSchema,
     facts: Facts,
     environment: Mapping[str, str],
@@ -121,7 +121,7 @@ def _of_environment(env: Sequence[Setting]) -> dict[str, Setting]:
     return found
 
 
-def _overridden(server: Server, in_file: Mapping[str, Setting]) -> Iterator[Remark]:
+def _overridden(server: DescribedServer, in_file: Mapping[str, Setting]) -> Iterator[Remark]:
     for setting in server.env:
         key = option_of(setting.name)
         if key in in_file and setting.value != in_file[key].value:
@@ -139,7 +139,7 @@ def _overridden(server: Server, in_file: Mapping[str, Setting]) -> Iterator[Rema
 
 
 def _with_migration(
-    remarks: Iterator[Remark], used: Mapping[str, Setting], target: Target
+    remarks: Iterator[Remark], used: Mapping[str, Setting], target: ConfigTarget
 ) -> Iterator[Remark]:
     """Add a pointer to `packager migrate` where a key is one of an older LMI."""
     by_place = {setting.place: name for name, setting in used.items()}

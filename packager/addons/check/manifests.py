@@ -10,7 +10,7 @@ from packager.addons.check.engine_commands import container_servers, shared_memo
 from packager.addons.check.properties import read_settings
 from packager.addons.check.shell import expand_kubernetes, read_commands
 from packager.addons.check.text_places import inside
-from packager.addons.check.values import Edit, Remark, Server, Setting, Word
+from packager.addons.check.values import DescribedServer, Edit, Remark, Setting, Word
 from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place
@@ -39,7 +39,7 @@ class _Reading:
 
 def read_kubernetes(
     file: str, documents: Sequence[Node]
-) -> tuple[tuple[Server, ...], tuple[Remark, ...]]:
+) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     """Read the containers of every object that runs some, lists of objects included."""
     reading = _Reading(file)
     objects = [one for document in documents for one in _objects(document)]
@@ -52,10 +52,10 @@ def read_kubernetes(
 
 def read_compose(
     file: str, documents: Sequence[Node]
-) -> tuple[tuple[Server, ...], tuple[Remark, ...]]:
+) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     """Read every service of a compose file."""
     reading = _Reading(file)
-    servers: list[Server] = []
+    servers: list[DescribedServer] = []
     for document in documents:
         services = document.get("services")
         for name, service in services.entries().items() if services else ():
@@ -94,7 +94,7 @@ def _objects(document: Node) -> Iterator[Node]:
         yield document
 
 
-def _of_object(one: Node, reading: _Reading) -> Iterator[Server]:
+def _of_object(one: Node, reading: _Reading) -> Iterator[DescribedServer]:
     kind, name = one.value("kind"), one.value("metadata", "name")
     if kind == "ConfigMap":
         yield from _properties_in(one, reading)
@@ -109,7 +109,7 @@ def _of_object(one: Node, reading: _Reading) -> Iterator[Server]:
             yield replace(whole, name=f"{title}, container {label}" if label else title)
 
 
-def _with_appended(server: Server) -> Server:
+def _with_appended(server: DescribedServer) -> DescribedServer:
     """Add what KServe appends to the command that it starts vLLM with."""
     appended = next((one for one in server.env if one.name == APPENDED), None)
     if appended is None or appended.value is None or server.command or server.arguments:
@@ -145,7 +145,7 @@ def _containers(one: Node) -> Iterator[Node]:
                     yield container
 
 
-def _container(node: Node, reading: _Reading) -> Iterator[Server]:
+def _container(node: Node, reading: _Reading) -> Iterator[DescribedServer]:
     env = _kubernetes_env(node, reading)
     values = {setting.name: setting.value for setting in env}
     command = expand_kubernetes(_texts(node.get("command"), reading), values)
@@ -240,7 +240,7 @@ def _compose_env(service: Node, reading: _Reading) -> tuple[Setting, ...]:
     return tuple(setting for setting in found if setting.name)
 
 
-def _properties_in(one: Node, reading: _Reading) -> Iterator[Server]:
+def _properties_in(one: Node, reading: _Reading) -> Iterator[DescribedServer]:
     """Read a serving.properties that a ConfigMap holds."""
     data = one.get("data")
     for name, node in data.entries().items() if data is not None else ():
@@ -250,4 +250,4 @@ def _properties_in(one: Node, reading: _Reading) -> Iterator[Server]:
         settings, remarks = read_settings(reading.file, node.text, line=line, column=column)
         reading.remarks += remarks
         title = f"ConfigMap {one.value('metadata', 'name')}, {shorten(name, 60)}"
-        yield Server(place=reading.place(node), name=title, properties=settings)
+        yield DescribedServer(place=reading.place(node), name=title, properties=settings)

@@ -13,7 +13,7 @@ from packager.addons.check.arguments import Given, Grammar, read_arguments
 from packager.addons.check.engine_commands import start_of
 from packager.addons.check.locating import located
 from packager.addons.check.sagemaker import SWITCHES, without_secrets
-from packager.addons.check.values import Remark, Server, Setting, Target
+from packager.addons.check.values import ConfigTarget, DescribedServer, Remark, Setting
 from packager.core.documents import shorten
 from packager.core.findings import Finding, Severity
 from packager.engines.neuron.serve import PREFIX, VARIANT, check_serve, serve_schema
@@ -21,7 +21,7 @@ from packager.engines.rules import Facts
 from packager.engines.schema import EngineSchema, Option
 
 
-def check_neuron(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:  # noqa: ARG001
+def check_neuron(server: DescribedServer, target: ConfigTarget, facts: Facts) -> Iterator[Remark]:  # noqa: ARG001
     """Find what `serve`, or the vLLM behind it, refuses, overwrites or reads otherwise."""
     schema = serve_schema(target.version)
     start = start_of(server)

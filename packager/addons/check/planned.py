@@ -14,7 +14,7 @@ from functools import partial
 
 from packager.addons.check.demands import DEGREES, FIELDS, Demand, demand_of, devices_of
 from packager.addons.check.locating import located
-from packager.addons.check.values import Remark, Server, Target
+from packager.addons.check.values import ConfigTarget, DescribedServer, Remark
 from packager.catalog.containers import containers, find_container
 from packager.core.errors import PlanRejected, UsageError
 from packager.core.facts import ContainerFacts, Facts
@@ -64,7 +64,7 @@ OPEN = (*DEGREES, "ep", "dtype", "kv_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class CheckedMachine:
     """What a server is held against: a model and an instance, and how families are made."""
 
     model: ModelFiles
@@ -83,7 +83,9 @@ class _Option:
     place: Place
 
 
-def plan_remarks(server: Server, target: Target, machine: Machine) -> Iterator[Remark]:
+def plan_remarks(
+    server: DescribedServer, target: ConfigTarget, machine: CheckedMachine
+) -> Iterator[Remark]:
     """Yield the planner's errors at the settings that they are about, and what it cannot count."""
     demand = demand_of(server, target)
     container = _container(target, machine.instance)
@@ -131,7 +133,7 @@ def _named(options: Iterable[_Option]) -> dict[str, str]:
 def _plan(
     demand: Demand,
     container: ContainerFacts,
-    machine: Machine,
+    machine: CheckedMachine,
     profile: ModelProfile,
     options: Iterable[_Option],
     environment: Mapping[str, str],
@@ -180,7 +182,7 @@ def _plan(
     make_plan(facts, machine.family(container.family), instances=None)
 
 
-def _container(target: Target, instance: Instance) -> ContainerFacts | None:
+def _container(target: ConfigTarget, instance: Instance) -> ContainerFacts | None:
     """Return the catalog's image of a version, or the family's newest with this engine."""
     wanted = (target.family, instance.kind, target.version)
     for one in containers():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from packager.addons.check.values import Remark, Server, Setting
+from packager.addons.check.values import DescribedServer, Remark, Setting
 from packager.core.findings import Finding
 from packager.core.positions import Place
 
@@ -15,10 +15,10 @@ PAIR = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*([=:]?)[ \t\f]*(.*)", re.DOTA
 ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 
 
-def read_properties(file: str, text: str) -> tuple[Server, tuple[Remark, ...]]:
+def read_properties(file: str, text: str) -> tuple[DescribedServer, tuple[Remark, ...]]:
     """Read the settings of a server; remarks are of lines that its readers take differently."""
     settings, remarks = read_settings(file, text)
-    return Server(place=Place(file), properties=settings), remarks
+    return DescribedServer(place=Place(file), properties=settings), remarks
 
 
 def read_settings(

@@ -26,7 +26,7 @@ from packager.addons.check.text import (
 )
 from packager.addons.check.text_places import at
 from packager.addons.check.units import read_unit
-from packager.addons.check.values import Document, Kind, Remark, Server, Setting
+from packager.addons.check.values import ConfigDocument, DescribedServer, Kind, Remark, Setting
 from packager.core.documents import NotStrict
 from packager.core.positions import Place
 from packager.core.yaml_nodes import Node, parse_yaml
@@ -63,7 +63,7 @@ MOST_SETTINGS = 4000  # of a file: each that no engine knows is compared with al
 YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_document(file: str, data: bytes, kind: Kind | None = None) -> Document:
+def read_document(file: str, data: bytes, kind: Kind | None = None) -> ConfigDocument:
     """Read a file as what it is, or as `kind`; raise `NotReadable` where it is none of these."""
     if len(data) > MAX_BYTES:
         raise NotReadable(file, f"it has more than {MAX_BYTES} bytes")
@@ -84,7 +84,7 @@ def read_document(file: str, data: bytes, kind: Kind | None = None) -> Document:
     controls = tuple(control_remarks(file, text))
     if kind == "command" and dialect_of(text, PurePath(file).suffix.lower()) is POSIX:
         controls += tuple(carriage_returns(file, data))
-    return Document(file=file, kind=kind, servers=servers, remarks=(*remarks, *controls))
+    return ConfigDocument(file=file, kind=kind, servers=servers, remarks=(*remarks, *controls))
 
 
 def is_other(data: bytes, file: str = "") -> bool:
@@ -94,14 +94,14 @@ def is_other(data: bytes, file: str = "") -> bool:
     return not may_start(COMMENT.sub("", data.decode("latin-1")))
 
 
-def _size(server: Server) -> int:
+def _size(server: DescribedServer) -> int:
     words = len(server.command) + len(server.arguments)
     return words + len(server.env) + len(server.properties) + len(server.config)
 
 
 def _read(
     kind: Kind, file: str, text: str, nodes: list[Node]
-) -> tuple[tuple[Server, ...], tuple[Remark, ...]]:
+) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     match kind:
         case "properties":
             server, remarks = read_properties(file, text)

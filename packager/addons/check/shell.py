@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from packager.addons.check.dialects import CMD, POSIX, Dialect, dialect_of
+from packager.addons.check.dialects import CMD, POSIX, ConfigDialect, dialect_of
 from packager.addons.check.text_places import Locate, Parts
 from packager.addons.check.values import Edit, Remark, Setting, Word
 from packager.core.documents import shorten
@@ -53,7 +53,7 @@ class Command:
 def read_commands(
     text: str,
     locate: Locate,
-    dialect: Dialect | None = None,
+    dialect: ConfigDialect | None = None,
     parameters: Sequence[Word] | None = None,
 ) -> list[Command]:
     """Split a text into simple commands, each with the variables that it starts with.
@@ -142,7 +142,7 @@ class _Scanner:
         self,
         text: str,
         locate: Locate,
-        dialect: Dialect,
+        dialect: ConfigDialect,
         known: Mapping[str, str],
         parameters: Sequence[Word] | None,
     ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.addons.check.engine_commands import find_start, start_of
-from packager.addons.check.values import Server, Target
+from packager.addons.check.values import ConfigTarget, DescribedServer
 from packager.catalog.containers import containers, find_container, version_names
 from packager.core.documents import shorten
 from packager.core.errors import UsageError
@@ -56,7 +56,7 @@ TGI_NAMES = frozenset(
 )
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> ConfigTarget:
     """Parse `--for FAMILY[:VERSION]`."""
     family, _, version = text.partition(":")
     if family not in FAMILIES:
@@ -72,10 +72,10 @@ def parse_target(text: str) -> Target:
             f"--for {shorten(text, 60)} names no version", hint=f"write it as {family}:1.2.3"
         )
     found = version.removeprefix("v") or newest_version(family)
-    return Target(family=family, version=found, said_by="--for")
+    return ConfigTarget(family=family, version=found, said_by="--for")
 
 
-def find_target(server: Server, asked: Sequence[Target]) -> Target | None:
+def find_target(server: DescribedServer, asked: Sequence[ConfigTarget]) -> ConfigTarget | None:
     """Find what a server runs; what the user says of a family wins over its image.
 
     None where nothing tells the family, or the image is none that serves models.
@@ -101,7 +101,7 @@ def find_target(server: Server, asked: Sequence[Target]) -> Target | None:
     return replace(newest(family), variant=variant)
 
 
-def family_of(server: Server) -> tuple[str, str]:
+def family_of(server: DescribedServer) -> tuple[str, str]:
     """Return the family, and which of its images, that a server's own words tell."""
     start = start_of(server)
     if start is not None:
@@ -120,7 +120,7 @@ def family_of(server: Server) -> tuple[str, str]:
     return "", ""
 
 
-def _family_of_config(server: Server) -> str:
+def _family_of_config(server: DescribedServer) -> str:
     """Return the engine whose options a `--config` file has most of; vLLM's where alike."""
     schemas = {family: find_schema(family, newest_version(family)) for family in ("vllm", "sglang")}
     known = {
@@ -131,7 +131,7 @@ def _family_of_config(server: Server) -> str:
     return family if 2 * known[family] >= len(server.config) else ""
 
 
-def read_image(reference: str) -> Target | None:
+def read_image(reference: str) -> ConfigTarget | None:
     """Read family, version and variant from an image's reference."""
     path = reference.partition("@")[0]
     head, colon, tag = path.rpartition(":")
@@ -147,12 +147,12 @@ def read_image(reference: str) -> Target | None:
     return _by_convention(repository, tag)
 
 
-def newest(family: str) -> Target:
+def newest(family: str) -> ConfigTarget:
     """Return the newest version that is known of a family."""
     said_by = NEWEST
     if family == "lmi":
         return _of_container(find_container("lmi", "nvidia"), said_by)
-    return Target(family=family, version=newest_version(family), said_by=said_by)
+    return ConfigTarget(family=family, version=newest_version(family), said_by=said_by)
 
 
 def newest_version(family: str) -> str:
@@ -167,7 +167,7 @@ def of_release(release: int) -> ContainerFacts | None:
     return next((one for one in containers() if wanted in version_names(one)), None)
 
 
-def unsure(target: Target) -> Finding | None:
+def unsure(target: ConfigTarget) -> Finding | None:
     """Return that nothing tells the version, or that what does is not known here."""
     if target.unknown:
         message = f"{target.unknown} is not known here; it is checked for {target.title}"
@@ -180,10 +180,10 @@ def unsure(target: Target) -> Finding | None:
     return Finding("note", "version-unknown", message, f"name it, such as {option}")
 
 
-def _of_container(container: ContainerFacts, said_by: str) -> Target:
+def _of_container(container: ContainerFacts, said_by: str) -> ConfigTarget:
     release = int(container.release) if container.release.isdecimal() else 0
     is_lmi = container.family == "lmi"
-    return Target(
+    return ConfigTarget(
         family=container.family,
         version=container.engine_version,
         release=release if is_lmi else 0,
@@ -193,7 +193,7 @@ def _of_container(container: ContainerFacts, said_by: str) -> Target:
     )
 
 
-def _by_convention(repository: str, tag: str) -> Target | None:
+def _by_convention(repository: str, tag: str) -> ConfigTarget | None:
     """Read an image that the catalog does not list by how its publisher writes tags."""
     said_by = "the image's tag"
     match_of = VERSION.match(tag)
@@ -231,7 +231,7 @@ def _aws_tags() -> dict[str, Any]:
     return {name: row for name, row in read_shipped(AWS_TAGS).items() if isinstance(row, dict)}
 
 
-def _target(family: str, version: str, variant: str, said_by: str) -> Target:
+def _target(family: str, version: str, variant: str, said_by: str) -> ConfigTarget:
     if not version:
         return replace(newest(family), variant=variant)
-    return Target(family=family, version=version, variant=variant, said_by=said_by)
+    return ConfigTarget(family=family, version=version, variant=variant, said_by=said_by)

@@ -12,7 +12,7 @@ from packager.addons.check.engines import KNOWN_VERSIONS
 from packager.addons.check.locating import located
 from packager.addons.check.plain import holds_secret
 from packager.addons.check.targets import UPSTREAM
-from packager.addons.check.values import Remark, Server, Setting, Target
+from packager.addons.check.values import ConfigTarget, DescribedServer, Remark, Setting
 from packager.core.findings import Finding
 from packager.core.positions import Place
 from packager.core.suggestions import nearest
@@ -26,7 +26,7 @@ VALUED = frozenset({"sharded"})
 LIKENESS = 0.85  # of a misspelled name; NCCL_DEBUG is like NGROK_EDGE to 0.6
 
 
-def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
+def check_tgi(server: DescribedServer, target: ConfigTarget, facts: Facts) -> Iterator[Remark]:
     """Find what the launcher refuses, does not read, or is told twice."""
     schema = find_schema("tgi", target.version)
     for unproven in check_version("TGI", target.version, schema):
@@ -61,7 +61,7 @@ def check_tgi(server: Server, target: Target, facts: Facts) -> Iterator[Remark]:
     yield from located(findings, names, server.place)
 
 
-def tgi_settings(server: Server, target: Target) -> Mapping[str, Given]:
+def tgi_settings(server: DescribedServer, target: ConfigTarget) -> Mapping[str, Given]:
     """Return what the launcher ends up with, by its variables: the command line wins."""
     schema = find_schema("tgi", target.version)
     given = _arguments(server, schema, target.version).settings()
@@ -69,7 +69,7 @@ def tgi_settings(server: Server, target: Target) -> Mapping[str, Given]:
     return {**in_env, **{_variable(name): one for name, one in given.items()}}
 
 
-def _arguments(server: Server, schema: EngineSchema, version: str) -> Arguments:
+def _arguments(server: DescribedServer, schema: EngineSchema, version: str) -> Arguments:
     """Read the launcher's options."""
     start = start_of(server)
     words = start.arguments if start is not None else server.arguments

@@ -11,7 +11,7 @@ from packager.addons.check.engine_commands import container_servers, may_start, 
 from packager.addons.check.environment import unquoted
 from packager.addons.check.shell import read_commands
 from packager.addons.check.text_places import at
-from packager.addons.check.values import Server, Setting, Word
+from packager.addons.check.values import DescribedServer, Setting, Word
 from packager.core.positions import Place
 
 SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\]")
@@ -21,13 +21,13 @@ QUADLET = "Container"
 SYSTEMD = (".service", ".container")  # no line goes on but by a backslash; of others by a blank
 
 
-def read_unit(file: str, text: str) -> tuple[Server, ...]:
+def read_unit(file: str, text: str) -> tuple[DescribedServer, ...]:
     """Read the commands of every section, with its variables; a Quadlet's are an image's."""
     sections = [*_sections(file, text)]
     return tuple(server for name, entries in sections for server in _servers(name, entries))
 
 
-def _servers(name: str, entries: list[tuple[str, str, Place]]) -> Iterator[Server]:
+def _servers(name: str, entries: list[tuple[str, str, Place]]) -> Iterator[DescribedServer]:
     env = tuple(
         setting
         for key, value, place in entries

@@ -67,7 +67,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class DescribedServer:
     """One server that a file describes. Later settings of one name win over earlier ones."""
 
     place: Place
@@ -89,17 +89,17 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class ConfigDocument:
     """Parsed contents of one file."""
 
     file: str
     kind: Kind
-    servers: tuple[Server, ...]
+    servers: tuple[DescribedServer, ...]
     remarks: tuple[Remark, ...] = ()  # of reading it: lines that no reader takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ConfigTarget:
     """The engine that a server is checked for."""
 
     family: str  # `vllm`, `sglang`, `tgi`, `lmi`, `neuron`
@@ -121,8 +121,8 @@ class Target:
 class Checked:
     """One server with its verdict."""
 
-    server: Server
-    target: Target | None  # None where the file starts no engine that is known
+    server: DescribedServer
+    target: ConfigTarget | None  # None where the file starts no engine that is known
     remarks: tuple[Remark, ...] = ()
     is_checked: bool = True  # its settings were held against an engine's options
 

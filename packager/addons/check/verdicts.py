@@ -18,12 +18,12 @@ from packager.addons.check.targets import PREFIXES, UPSTREAM, find_target, unsur
 from packager.addons.check.tgi import check_tgi
 from packager.addons.check.values import (
     Checked,
-    Document,
+    ConfigDocument,
+    ConfigTarget,
+    DescribedServer,
     Remark,
     Report,
-    Server,
     Setting,
-    Target,
     Word,
 )
 from packager.core.findings import LACKS, MEMORY, Finding
@@ -31,7 +31,7 @@ from packager.core.positions import Place
 from packager.engines.rules import NO_FACTS, Facts
 
 CHECKS = {"vllm": check_engine, "sglang": check_engine, "lmi": check_lmi, "tgi": check_tgi}
-AskPlanner = Callable[[Server, Target], Iterator[Remark]]
+AskPlanner = Callable[[DescribedServer, ConfigTarget], Iterator[Remark]]
 NEURON_CHECKS = {"hf-vllm-neuronx": check_neuron, UPSTREAM: check_neuron}  # by the image
 MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
 LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
@@ -47,9 +47,9 @@ SAGEMAKER = ("SM_VLLM_", "SM_SGLANG_", "SM_ON_")
 
 
 def judge(
-    documents: Sequence[Document],
+    documents: Sequence[ConfigDocument],
     *,
-    asked: Sequence[Target] = (),
+    asked: Sequence[ConfigTarget] = (),
     facts: Facts = NO_FACTS,
     on_sagemaker: bool = False,
     planner: AskPlanner | None = None,
@@ -108,7 +108,9 @@ def _clipped(text: str) -> str:
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
-def _joined(documents: Sequence[Document]) -> Iterator[tuple[Document, tuple[Server, ...]]]:
+def _joined(
+    documents: Sequence[ConfigDocument],
+) -> Iterator[tuple[ConfigDocument, tuple[DescribedServer, ...]]]:
     """Yield each file's servers; variables of LMI's go to the one serving.properties there is."""
     files = [document for document in documents if document.kind == "properties"]
     beside = [document for document in documents if document.kind == "env"]
@@ -128,16 +130,16 @@ def _joined(documents: Sequence[Document]) -> Iterator[tuple[Document, tuple[Ser
         yield document, servers
 
 
-def _may_be_lmi(document: Document) -> bool:
+def _may_be_lmi(document: ConfigDocument) -> bool:
     names = [setting.name for server in document.servers for setting in server.env]
     return not any(name.startswith(SAGEMAKER) for name in names)
 
 
 def _judge(
-    server: Server,
-    document: Document,
+    server: DescribedServer,
+    document: ConfigDocument,
     *,
-    asked: Sequence[Target],
+    asked: Sequence[ConfigTarget],
     facts: Facts,
     on_sagemaker: bool,
     planner: AskPlanner | None,
@@ -174,7 +176,7 @@ def _judge(
     return Checked(server=server, target=target, remarks=tuple(remarks))
 
 
-def _plain(server: Server) -> Iterator[Remark]:
+def _plain(server: DescribedServer) -> Iterator[Remark]:
     for settings in (server.properties, server.env, server.config):
         yield from check_repeats(settings)
         for setting in settings:
@@ -198,7 +200,7 @@ def _pairs(words: Sequence[Word]) -> Iterator[Setting]:
             yield Setting(name, following.text if following.known else None, word.place)
 
 
-def _of_others(env: Sequence[Setting], target: Target) -> Iterator[Remark]:
+def _of_others(env: Sequence[Setting], target: ConfigTarget) -> Iterator[Remark]:
     """Find variables that only another engine's images read."""
     for prefix, (family, _) in PREFIXES.items():
         if family == target.family:
@@ -211,7 +213,7 @@ def _of_others(env: Sequence[Setting], target: Target) -> Iterator[Remark]:
                 yield Remark(setting.place, found)
 
 
-def _unknown(server: Server, target: Target | None) -> Iterator[Remark]:
+def _unknown(server: DescribedServer, target: ConfigTarget | None) -> Iterator[Remark]:
     named = server.name or "the file"
     if target is not None:
         message = f"{named}: options of {target.title} are not checked"

@@ -15,7 +15,7 @@ from packager.cli.plugins.rows import Row
 from packager.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from packager.addons.deploy.kubernetes.live import Platform
+    from packager.addons.deploy.kubernetes.live import ClusterPlatform
     from packager.cli.plugins.tables import RouteRow
     from packager.cli.serving.routes import Route
 
@@ -45,7 +45,7 @@ def _kserve(name: str, environment: Mapping[str, str]) -> Route:
     return _in_cluster(name, environment, KSERVE)
 
 
-def _in_cluster(name: str, environment: Mapping[str, str], platform: Platform) -> Route:
+def _in_cluster(name: str, environment: Mapping[str, str], platform: ClusterPlatform) -> Route:
     from packager.addons.deploy.kubernetes.client import ApiServer
     from packager.addons.deploy.kubernetes.kubeconfig import find_access
     from packager.addons.deploy.kubernetes.live import LiveCluster

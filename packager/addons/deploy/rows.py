@@ -7,38 +7,38 @@ from typing import TYPE_CHECKING
 from packager.cli.plugins.rows import Row
 
 if TYPE_CHECKING:
-    from packager.addons.deploy.compose.spec import ComposeWanted
-    from packager.addons.deploy.kubernetes.spec import KubernetesWanted
-    from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+    from packager.addons.deploy.compose.spec import ComposeSpec
+    from packager.addons.deploy.kubernetes.spec import KubernetesSpec
+    from packager.addons.deploy.sagemaker.spec import SageMakerSpec
     from packager.cli.plugins.tables import DeployerRow
     from packager.core.ports import Deployer
 
 
-def _sagemaker() -> Deployer[SageMakerWanted]:
+def _sagemaker() -> Deployer[SageMakerSpec]:
     from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
 
     return SageMakerDeployer()
 
 
-def _compose() -> Deployer[ComposeWanted]:
+def _compose() -> Deployer[ComposeSpec]:
     from packager.addons.deploy.compose.deployer import ComposeDeployer
 
     return ComposeDeployer()
 
 
-def _kubernetes() -> Deployer[KubernetesWanted]:
+def _kubernetes() -> Deployer[KubernetesSpec]:
     from packager.addons.deploy.kubernetes.deployer import KubernetesDeployer
 
     return KubernetesDeployer()
 
 
-def _kserve() -> Deployer[KubernetesWanted]:
+def _kserve() -> Deployer[KubernetesSpec]:
     from packager.addons.deploy.kubernetes.kserve import KServeDeployer
 
     return KServeDeployer()
 
 
-def _hyperpod() -> Deployer[KubernetesWanted]:
+def _hyperpod() -> Deployer[KubernetesSpec]:
     from packager.addons.deploy.kubernetes.hyperpod import HyperPodDeployer
 
     return HyperPodDeployer()

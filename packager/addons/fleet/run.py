@@ -34,7 +34,7 @@ POLL_S = 0.5
 ASKING_AT_ONCE = 16
 
 
-class NeedsSharedCache(UsageError):
+class WarmupNeedsSharedCache(UsageError):
     """Results of several machines have to meet somewhere."""
 
     def __init__(self, count: int) -> None:
@@ -66,7 +66,7 @@ def run_plan(
     """Run every job that can run; return the outcome of each, in the plan's order."""
     nodes = fleet.nodes()
     if len(nodes) > 1 and not fleet.is_shared and not presence.is_shared:
-        raise NeedsSharedCache(len(nodes))
+        raise WarmupNeedsSharedCache(len(nodes))
     run = _Run(
         plan, fleet, presence, retries=retries, on_event=on_event, clock=clock, started=clock()
     )

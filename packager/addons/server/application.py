@@ -19,7 +19,7 @@ from packager.addons.server.operations.table import OperationTable
 from packager.addons.server.protocol import (
     CONTENT_TYPE,
     MAX_BODY_BYTES,
-    Target,
+    ApiTarget,
     answer_bytes,
     check_content_type,
     error_document,
@@ -43,7 +43,7 @@ from packager.addons.server.refusals import (
     refusal_of,
 )
 from packager.addons.server.request_context import (
-    Asked,
+    RequestContext,
     answer_headers,
     begin_request,
     request_id,
@@ -259,7 +259,7 @@ class _Front:
         """Read the body; later readers get the same bytes."""
         return await body_of(request, _largest(request), self._body_s)
 
-    def _tell_failure(self, request: web.Request, asked: Asked, error: Exception) -> None:
+    def _tell_failure(self, request: web.Request, asked: RequestContext, error: Exception) -> None:
         import traceback
 
         told = "".join(traceback.format_exception(error))
@@ -301,7 +301,7 @@ def _meaning(request: web.Request) -> tuple[frozenset[str], bool]:
         return frozenset({"sagemaker"}), False  # an invocation keeps nothing
     if is_query(request.headers.get("Content-Type")):
         return frozenset({"iam", "sts"}), False
-    target: Target = read_target(request.headers.get("X-Amz-Target"))
+    target: ApiTarget = read_target(request.headers.get("X-Amz-Target"))
     service = _SERVICES.get(target.service)
     services = frozenset({service}) if service else frozenset(_SERVICES.values())
     return services, not target.operation.startswith(_READING)
@@ -328,7 +328,9 @@ def _unknown_path(request: web.Request, error: web.HTTPException) -> web.Respons
     return response
 
 
-def _line(request: web.Request, asked: Asked, response: web.StreamResponse, seconds: float) -> str:
+def _line(
+    request: web.Request, asked: RequestContext, response: web.StreamResponse, seconds: float
+) -> str:
     who = asked.caller or "-"
     what = asked.operation or escape(f"{request.method} {request.path}")
     size = response.content_length if isinstance(response, web.Response) else None

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from packager.addons.server.sagemaker.data_capture import FILE, DataCapture, read_capture
-from packager.core.capture.files import CaptureFiles, Limits, adopt, complete_files
+from packager.core.capture.files import CaptureFiles, CaptureLimits, adopt, complete_files
 from packager.core.capture.keeping import Capture
-from packager.core.capture.recorder import Place, Recorder
+from packager.core.capture.recorder import CapturePlace, Recorder
 from packager.core.capture.redaction import RedactCommand
 from packager.core.capture.rows import Options, Redact
 from packager.core.errors import PackagerError
@@ -48,9 +48,9 @@ class Captures:
         complete_s: float = COMPLETE_S,
     ) -> None:
         self._spool = spool
-        self._files = CaptureFiles(Limits(file_s=complete_s))
+        self._files = CaptureFiles(CaptureLimits(file_s=complete_s))
         self._recorder = Recorder(self._files, redact=redact, command=command)
-        self._uploads = Uploads(spool, put)
+        self._uploads = CaptureUploads(spool, put)
 
     def start(self) -> None:
         """Upload what an earlier server left."""
@@ -64,7 +64,7 @@ class Captures:
             return None
         return Capture(
             recorder=self._recorder,
-            place=Place(self._root(asked), f"{endpoint}/{variant}"),
+            place=CapturePlace(self._root(asked), f"{endpoint}/{variant}"),
             options=Options(
                 has_input=asked.has_input,
                 has_output=asked.has_output,
@@ -78,7 +78,7 @@ class Captures:
         """Complete the files of an endpoint that ends, or is updated."""
         asked = read_capture(config)
         if asked is not None:
-            self._recorder.complete(Place(self._root(asked), f"{endpoint}/"))
+            self._recorder.complete(CapturePlace(self._root(asked), f"{endpoint}/"))
 
     def is_stopped(self, config: Mapping[str, Any] | None) -> bool:
         """Return whether a full disk, or the limit of all captures, has ended these."""
@@ -101,7 +101,7 @@ class Captures:
         return self._uploads.folder(asked.destination, asked.kms_key)
 
 
-class Uploads:
+class CaptureUploads:
     """Moves complete files below a spool to the buckets that they are meant for."""
 
     def __init__(self, spool: Path, put: Put) -> None:

@@ -25,21 +25,21 @@ _TARGET = re.compile(r"([A-Za-z0-9_]{1,64})\.([A-Za-z0-9]{1,128})")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ApiTarget:
     """What `X-Amz-Target` names."""
 
     service: str  # such as "SageMaker"
     operation: str
 
 
-def read_target(header: str | None) -> Target:
+def read_target(header: str | None) -> ApiTarget:
     """Read the target of a request; raises `UnknownOperation`."""
     if header is None:
         raise UnknownOperation("the request names no operation: it has no X-Amz-Target")
     found = _TARGET.fullmatch(header)
     if found is None:
         raise UnknownOperation("the request's X-Amz-Target is not SERVICE.OPERATION")
-    return Target(found[1], found[2])
+    return ApiTarget(found[1], found[2])
 
 
 def check_content_type(header: str | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestContext:
     """A request, for the log and whoever reads it once more."""
 
     id: str
@@ -17,17 +17,17 @@ class Asked:
     body: bytes | None = field(default=None, repr=False)  # once it was read
 
 
-_asked: ContextVar[Asked] = ContextVar("asked")
+_asked: ContextVar[RequestContext] = ContextVar("asked")
 
 
-def begin_request() -> Asked:
+def begin_request() -> RequestContext:
     """Start the record of the request that this task answers, with a new id."""
-    asked = Asked(str(uuid.uuid4()))
+    asked = RequestContext(str(uuid.uuid4()))
     _asked.set(asked)
     return asked
 
 
-def this_request() -> Asked:
+def this_request() -> RequestContext:
     """Return the request that this task answers."""
     return _asked.get()
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.bodies import Held, Part, body_of
 from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
-from packager.addons.server.endpoints.traffic import Server, pick_variant
+from packager.addons.server.endpoints.traffic import TrafficServer, pick_variant
 from packager.addons.server.eventstream import CONTENT_TYPE, exception_message, payload_parts
 from packager.addons.server.invocation_errors import (
     InvalidInvocation,
@@ -80,7 +80,9 @@ class Runtime:
         except InvocationError as error:
             return _refused(error)
 
-    async def _invoked(self, request: web.Request, server: Server, part: Part) -> web.Response:
+    async def _invoked(
+        self, request: web.Request, server: TrafficServer, part: Part
+    ) -> web.Response:
         body = await _body(request)
         endpoint = request.match_info["name"]
         headers = _headers(request, accept=request.headers.get("Accept"))
@@ -105,7 +107,7 @@ class Runtime:
         headers = {"Content-Type": kind, **answer_headers(), **_told(server, answer)}
         return web.Response(body=data, headers=headers)
 
-    async def _streamed(self, request: web.Request, server: Server) -> web.StreamResponse:
+    async def _streamed(self, request: web.Request, server: TrafficServer) -> web.StreamResponse:
         body = await _body(request)
         endpoint = request.match_info["name"]
         headers = _headers(request, accept=request.headers.get(f"{_PREFIX}Accept"))
@@ -157,7 +159,7 @@ class Runtime:
             await response.write_eof(last)
         return response
 
-    def _keep(self, request: web.Request, server: Server, body: bytes) -> Kept | None:
+    def _keep(self, request: web.Request, server: TrafficServer, body: bytes) -> Kept | None:
         """Return what keeps an answer that has begun; None where it is not captured."""
         capture = self._services.endpoints.capture(request.match_info["name"], server.variant)
         if capture is None or _opted_out(request):
@@ -165,7 +167,7 @@ class Runtime:
         kind = request.headers.get("Content-Type", "application/octet-stream")
         return capture.begin(body, kind, header_value(request, "Inference-Id"))
 
-    async def _server_of(self, request: web.Request) -> Server:
+    async def _server_of(self, request: web.Request) -> TrafficServer:
         """Choose the container of a request; raises an `InvocationError`."""
         name = request.match_info["name"]
         for header in ("Target-Model", "Target-Container-Hostname", "Enable-Explanations"):
@@ -186,7 +188,7 @@ class Runtime:
             raise NoServer(f"No container of endpoint {name} is ready; try again.")
         return server
 
-    async def _of_component(self, endpoint: str, component: str) -> Server:
+    async def _of_component(self, endpoint: str, component: str) -> TrafficServer:
         try:
             found = await find(self._services, COMPONENT, component)
         except ValidationRefused:
@@ -217,7 +219,7 @@ class Runtime:
 
     @asynccontextmanager
     async def _asked(
-        self, server: Server, body: bytes, headers: Mapping[str, str], most_s: float
+        self, server: TrafficServer, body: bytes, headers: Mapping[str, str], most_s: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         session = self._services.endpoints.http()
         times = aiohttp.ClientTimeout(total=most_s, sock_connect=_CONNECT_S)
@@ -274,7 +276,7 @@ def _headers(request: web.Request, accept: str | None) -> dict[str, str]:
     return headers
 
 
-def _told(server: Server, answer: aiohttp.ClientResponse) -> dict[str, str]:
+def _told(server: TrafficServer, answer: aiohttp.ClientResponse) -> dict[str, str]:
     """Return headers that clients are given beside the answer."""
     told = {
         f"{_PREFIX}{name}": value

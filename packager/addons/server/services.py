@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from packager.addons.server.endpoints.lifecycle import Endpoints
-from packager.addons.server.jobs.values import Job, JobPage, JobQuery, NewJob
+from packager.addons.server.jobs.values import BackgroundJob, JobPage, JobQuery, NewJob
 from packager.addons.server.resources import ResourceStore
 from packager.addons.server.sagemaker.early_checks import ReadConfig
 from packager.addons.server.sagemaker.settings import JobSettings
@@ -25,11 +25,11 @@ class Jobs(Protocol):
     do.  `JobMissing` and `JobExists` of `packager.addons.server.jobs.errors` are what goes wrong.
     """
 
-    def create(self, new: NewJob) -> Job:
+    def create(self, new: NewJob) -> BackgroundJob:
         """Keep the job and its files, queued; raises `JobExists`."""
         ...
 
-    def get(self, kind: str, name: str) -> Job:
+    def get(self, kind: str, name: str) -> BackgroundJob:
         """Return the job; raises `JobMissing`."""
         ...
 
@@ -41,7 +41,7 @@ class Jobs(Protocol):
         """Return a page of jobs; None where that takes longer than a millisecond or so."""
         ...
 
-    def stop(self, kind: str, name: str) -> Job:
+    def stop(self, kind: str, name: str) -> BackgroundJob:
         """Ask for the end of a job; one that has ended stays as it is."""
         ...
 
@@ -49,7 +49,7 @@ class Jobs(Protocol):
         """Remove a job that has ended, with its folder; raises `JobRunning` for others."""
         ...
 
-    def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> Job:
+    def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> BackgroundJob:
         """Replace the tags of a job; raises `JobMissing`."""
         ...
 

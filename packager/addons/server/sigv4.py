@@ -54,7 +54,7 @@ class SignedRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class SignatureClaim:
     """What a request says of its signature, before anything is proven."""
 
     key: AccessKey
@@ -72,7 +72,9 @@ class Verifier:
     region: str
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    def claim(self, headers: Sequence[tuple[str, str]], services: Collection[str]) -> Claim:
+    def claim(
+        self, headers: Sequence[tuple[str, str]], services: Collection[str]
+    ) -> SignatureClaim:
         """Read what a request says of its signature; enough to refuse one without its body."""
         found = _one_header(headers, "authorization")
         if found is None:
@@ -85,7 +87,7 @@ class Verifier:
         if key is None or _one_header(headers, "x-amz-security-token") is not None:
             raise UnknownKey("the security token included in the request is invalid")
         date = _one_header(headers, "x-amz-date") or ""
-        claim = Claim(
+        claim = SignatureClaim(
             key=key,
             scope=(parts[1], parts[2], parts[3]),
             date=date,
@@ -97,7 +99,7 @@ class Verifier:
         _check_signed_headers(claim, headers)
         return claim
 
-    def prove(self, claim: Claim, request: SignedRequest) -> None:
+    def prove(self, claim: SignatureClaim, request: SignedRequest) -> None:
         """Raise `InvalidSignature` unless the key of the claim signed this request."""
         digest = hashlib.sha256(request.body).hexdigest()
         told = _one_header(request.headers, "x-amz-content-sha256")
@@ -111,7 +113,7 @@ class Verifier:
                 hint="check your access key and its secret",
             )
 
-    def _check_date(self, claim: Claim) -> None:
+    def _check_date(self, claim: SignatureClaim) -> None:
         if not _DATE.fullmatch(claim.date):
             raise IncompleteSignature("the request has no X-Amz-Date such as 20260131T235959Z")
         try:
@@ -132,7 +134,7 @@ class Verifier:
                 hint="set the clock of your machine",
             )
 
-    def _check_scope(self, claim: Claim, services: Collection[str]) -> None:
+    def _check_scope(self, claim: SignatureClaim, services: Collection[str]) -> None:
         date, region, service = claim.scope
         if date != claim.date[:8]:
             raise InvalidSignature("the date of the credential is not that of X-Amz-Date")
@@ -148,7 +150,7 @@ class Verifier:
             )
 
 
-def sign(claim: Claim, canonical_request: str) -> str:
+def sign(claim: SignatureClaim, canonical_request: str) -> str:
     """Return the signature of a canonical request."""
     scope = "/".join((*claim.scope, _END))
     digest = hashlib.sha256(canonical_request.encode("utf-8", "surrogateescape")).hexdigest()
@@ -180,7 +182,7 @@ def _read_authorization(header: str) -> dict[str, str]:
     return told
 
 
-def _check_signed_headers(claim: Claim, headers: Sequence[tuple[str, str]]) -> None:
+def _check_signed_headers(claim: SignatureClaim, headers: Sequence[tuple[str, str]]) -> None:
     names = [name.lower() for name, _ in headers]
     if list(claim.headers) != sorted(set(claim.headers)):
         raise IncompleteSignature("the signed headers are not in order")
@@ -198,7 +200,7 @@ def _check_signed_headers(claim: Claim, headers: Sequence[tuple[str, str]]) -> N
             raise IncompleteSignature(f"the signed header {name!r} is not there once")
 
 
-def _canonical_request(claim: Claim, request: SignedRequest, digest: str) -> str:
+def _canonical_request(claim: SignatureClaim, request: SignedRequest, digest: str) -> str:
     path, _, query = request.target.partition("?")
     values = {name.lower(): " ".join(value.split()) for name, value in request.headers}
     return "\n".join(

@@ -26,7 +26,7 @@ from packager.cli.options import (
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.run.containers import Started, Wanted, check_free, find_engine, started
+from packager.cli.run.containers import ContainerSpec, Started, check_free, find_engine, started
 from packager.cli.run.fits_this_machine import NotThisMachine, why_not_here
 from packager.cli.run.images import find_packaged
 from packager.cli.run.names import check_name, image_name, run_name
@@ -61,7 +61,7 @@ _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or fo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunOptions:
     """What the command line says of the container."""
 
     name: str | None
@@ -126,7 +126,7 @@ def run(
     packager run examples/tiny-llama
     packager run examples/tiny-llama --detach --name tiny --port 9000
     """
-    asked = Asked(
+    asked = RunOptions(
         name=check_name(name) if name else None,
         port=port,
         env=container_environment(env),
@@ -194,7 +194,7 @@ def _refuse_options(given: Mapping[str, Any], request_file: Path | None) -> None
         )
 
 
-def _of_image(engine: Any, text: str, asked: Asked, settings: Settings) -> Wanted:
+def _of_image(engine: Any, text: str, asked: RunOptions, settings: Settings) -> ContainerSpec:
     """Return the container of an image that is there."""
     image = find_packaged(engine, text, state_dir(os.environ))
     services = services_for(settings)
@@ -203,7 +203,7 @@ def _of_image(engine: Any, text: str, asked: Asked, settings: Settings) -> Wante
         raise NotThisMachine(image.instance, reason, f"packager push {image.name} HOST/NAME:TAG")
     name = asked.name or run_name(image.model or image.name.partition(":")[0])
     check_free(engine, name, asked.port)
-    return Wanted(
+    return ContainerSpec(
         name=name,
         image=image.name,
         model=image.model,
@@ -217,10 +217,10 @@ def _of_image(engine: Any, text: str, asked: Asked, settings: Settings) -> Wante
 def _of_model(
     engine: Any,
     request: BuildRequest,
-    asked: Asked,
+    asked: RunOptions,
     own: dict[str, Any],
     say: Callable[[str], None],
-) -> tuple[Wanted, Callable[[EventSink], list[str]]]:
+) -> tuple[ContainerSpec, Callable[[EventSink], list[str]]]:
     """Plan; return the container, and what builds its image: the line that `build` runs."""
     planning = replace(settings_for(request), **own, headers_only=True)
     services = services_for(planning)
@@ -244,9 +244,9 @@ def _of_model(
     return wanted, build_image
 
 
-def _container_of(plan: Plan, asked: Asked, *, gpus: bool) -> Wanted:
+def _container_of(plan: Plan, asked: RunOptions, *, gpus: bool) -> ContainerSpec:
     name = asked.name or run_name(plan.served_name)
-    return Wanted(
+    return ContainerSpec(
         name=name,
         image=image_name(name),
         model=plan.served_name,
@@ -259,7 +259,7 @@ def _container_of(plan: Plan, asked: Asked, *, gpus: bool) -> Wanted:
 
 
 def _start(
-    engine: Any, wanted: Wanted, asked: Asked, ending: ExitStack, on_event: EventSink
+    engine: Any, wanted: ContainerSpec, asked: RunOptions, ending: ExitStack, on_event: EventSink
 ) -> tuple[Started, Serving]:
     """Start the container and wait for its first answer; `ending` removes it."""
 
@@ -281,7 +281,12 @@ def _start(
 
 
 def _serve(
-    server: Started, serving: Serving, wanted: Wanted, say: Callable[..., None], *, as_json: bool
+    server: Started,
+    serving: Serving,
+    wanted: ContainerSpec,
+    say: Callable[..., None],
+    *,
+    as_json: bool,
 ) -> None:
     """Print how to ask the server, then leave it or wait for its end; an interrupt ends it well."""
     try:
@@ -300,7 +305,7 @@ def _serve(
         _stop(server, wanted, say)
 
 
-def _stop(server: Started, wanted: Wanted, say: Callable[..., None]) -> None:
+def _stop(server: Started, wanted: ContainerSpec, say: Callable[..., None]) -> None:
     """Stop the server when its requests have ended, or at another interrupt."""
     grace = f"requests that run get {wanted.grace_s} s"
     say(f"stopping {wanted.name!r}: {grace}; Ctrl-C again ends it at once")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from packager.cli.completion import VARIABLE
-from packager.cli.completion.candidates import Candidate, complete
+from packager.cli.completion.candidates import CompletionCandidate, complete
 from packager.cli.completion.shells import SHELLS, answer_text, asked
 from packager.cli.completion.values import Values
 from packager.core.share import share_dir
@@ -46,6 +46,6 @@ def answer_to(shell: str, arguments: Sequence[str]) -> str:
     return answer_text(shell, arguments, line, unique.values())
 
 
-def _is_plain(one: Candidate) -> bool:
+def _is_plain(one: CompletionCandidate) -> bool:
     """Whether a terminal shows it as it is: file names and plug-ins are others' words."""
     return one.text.isprintable() and one.help.isprintable()

@@ -15,7 +15,7 @@ Node: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CompletionCandidate:
     """A word that may stand where the cursor is."""
 
     text: str
@@ -33,7 +33,7 @@ class Question:
     options: Mapping[str, str]  # the last value of each option that is given
 
 
-Answer: TypeAlias = Callable[[Question], Iterable[Candidate]]
+Answer: TypeAlias = Callable[[Question], Iterable[CompletionCandidate]]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,9 @@ class _Reading:
     is_known: bool = True  # False: a command that does not exist
 
 
-def complete(index: Node, words: Sequence[str], text: str, answer: Answer) -> list[Candidate]:
+def complete(
+    index: Node, words: Sequence[str], text: str, answer: Answer
+) -> list[CompletionCandidate]:
     """Return what may stand in place of `text`, after `words` (without the program's name)."""
     commands: Mapping[str, Node] = index["commands"]
     said = _read(commands, words)
@@ -59,17 +61,20 @@ def complete(index: Node, words: Sequence[str], text: str, answer: Answer) -> li
     return [one for one in found if one.text.startswith(text)]
 
 
-def _next(node: Node, said: _Reading, text: str, answer: Answer) -> Iterable[Candidate]:
+def _next(node: Node, said: _Reading, text: str, answer: Answer) -> Iterable[CompletionCandidate]:
     if said.awaits:
         return _values(node["options"][said.awaits][0], text, said, answer)
     if text.startswith("-") and not said.has_ended:
         option, sign, value = text.partition("=")
         if sign and _takes_value(node, option):
             values = _values(node["options"][option][0], value, said, answer)
-            return [Candidate(f"{option}={one.text}", one.help, one.is_whole) for one in values]
+            return [
+                CompletionCandidate(f"{option}={one.text}", one.help, one.is_whole)
+                for one in values
+            ]
         return _options(node, said, text)
     if "commands" in node:
-        return [Candidate(name, told) for name, told in node["commands"].items()]
+        return [CompletionCandidate(name, told) for name, told in node["commands"].items()]
     if (kind := _argument(node, said.positions)) is not None:
         return _values(kind, text, said, answer)
     return [] if text or said.has_ended else _options(node, said, text)
@@ -108,13 +113,13 @@ def _takes_value(node: Node, option: str) -> bool:
     return option in node["options"] and node["options"][option][1] != "0"
 
 
-def _options(node: Node, said: _Reading, text: str) -> Iterator[Candidate]:
+def _options(node: Node, said: _Reading, text: str) -> Iterator[CompletionCandidate]:
     """Yield the options that may still be given; short ones only where one was begun."""
     for name, (_, count, told) in node["options"].items():
         if name in said.options and count != "*":
             continue
         if name.startswith("--") or (text and not text.startswith("--")):
-            yield Candidate(name, told)
+            yield CompletionCandidate(name, told)
 
 
 def _argument(node: Node, position: int) -> Any:
@@ -126,8 +131,8 @@ def _argument(node: Node, position: int) -> Any:
     return None
 
 
-def _values(kind: Any, text: str, said: _Reading, answer: Answer) -> Iterable[Candidate]:
+def _values(kind: Any, text: str, said: _Reading, answer: Answer) -> Iterable[CompletionCandidate]:
     if isinstance(kind, list):
-        return [Candidate(choice) for choice in kind]
+        return [CompletionCandidate(choice) for choice in kind]
     asked = Question(kind=kind, text=text, command=" ".join(said.path), options=dict(said.options))
     return answer(asked)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from packager.cli.completion.candidates import Candidate
+from packager.cli.completion.candidates import CompletionCandidate
 from packager.core.values import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
@@ -88,7 +88,7 @@ def asked(shell: str, arguments: Sequence[str]) -> Line:
 
 
 def answer_text(
-    shell: str, arguments: Sequence[str], line: Line, found: Iterable[Candidate]
+    shell: str, arguments: Sequence[str], line: Line, found: Iterable[CompletionCandidate]
 ) -> str:
     """Return the candidates as the shell's script reads them, one a line."""
     if shell == "bash":
@@ -101,12 +101,12 @@ def answer_text(
     return "".join(f"{one.text}\t{one.help}\n" for one in found)
 
 
-def _for_bash(one: Candidate, line: Line) -> str:
+def _for_bash(one: CompletionCandidate, line: Line) -> str:
     text = _inserted(one, line)
     return f"{text} " if one.is_whole and not line.quote else text
 
 
-def _inserted(one: Candidate, line: Line) -> str:
+def _inserted(one: CompletionCandidate, line: Line) -> str:
     return one.text if line.quote else quoted(one.text)
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from packager.cli.completion.candidates import Candidate, Node, Question
+from packager.cli.completion.candidates import CompletionCandidate, Node, Question
 
 MOST_ENTRIES = 2000  # of a directory, or keys of a cache
 KEY_DIGITS = 12
@@ -37,7 +37,7 @@ class Values:
     def __init__(self, index: Node, environment: Mapping[str, str]) -> None:
         self._values: Mapping[str, Mapping[str, Any]] = index["values"]
         self._environment = environment
-        self._kinds: Mapping[str, Callable[[Question], Iterable[Candidate]]] = {
+        self._kinds: Mapping[str, Callable[[Question], Iterable[CompletionCandidate]]] = {
             "file": lambda asked: paths(asked.text),
             "directory": lambda asked: paths(asked.text, files=False),
             "data": lambda asked: [*self._listed("data"), *paths(asked.text)],
@@ -53,57 +53,61 @@ class Values:
             "key-kind": self._key_kinds,
         }
 
-    def __call__(self, asked: Question) -> Iterable[Candidate]:
+    def __call__(self, asked: Question) -> Iterable[CompletionCandidate]:
         """Return the values that may be meant; others are filtered by their beginning."""
         known = self._kinds.get(asked.kind)
         if known is not None:
             return known(asked)
         return [*self._listed(asked.kind), *_installed(GROUPS.get(asked.kind, ""))]
 
-    def _listed(self, kind: str) -> list[Candidate]:
-        return [Candidate(name, told) for name, told in self._values.get(kind, {}).items()]
+    def _listed(self, kind: str) -> list[CompletionCandidate]:
+        return [
+            CompletionCandidate(name, told) for name, told in self._values.get(kind, {}).items()
+        ]
 
-    def _models(self, asked: Question) -> Iterator[Candidate]:
+    def _models(self, asked: Question) -> Iterator[CompletionCandidate]:
         yield from models(asked.text)
         for start, told in MODELS.items():
-            yield Candidate(start, told, is_whole=False)
+            yield CompletionCandidate(start, told, is_whole=False)
         if asked.text:  # hundreds: only where one was begun
             yield from self._listed("model")
 
-    def _drafts(self, asked: Question) -> Iterator[Candidate]:
+    def _drafts(self, asked: Question) -> Iterator[CompletionCandidate]:
         kind, colon, place = asked.text.partition(":")
         if colon:
             for one in models(place):
-                yield Candidate(f"{kind}:{one.text}", one.help, one.is_whole)
+                yield CompletionCandidate(f"{kind}:{one.text}", one.help, one.is_whole)
             return
         for one in self._listed("draft"):
-            yield Candidate(one.text, one.help, is_whole=not one.text.endswith(":"))
+            yield CompletionCandidate(one.text, one.help, is_whole=not one.text.endswith(":"))
         yield from models(asked.text)
 
-    def _instances(self, asked: Question) -> Iterator[Candidate]:
+    def _instances(self, asked: Question) -> Iterator[CompletionCandidate]:
         if devices := _DEVICES.match(asked.text):
             for device in self._values["device"]:
-                yield Candidate(f"{devices[0]}{device}")
+                yield CompletionCandidate(f"{devices[0]}{device}")
         if asked.command == "plan":
-            yield Candidate("all", "rank them all")
+            yield CompletionCandidate("all", "rank them all")
         shipped = self._listed("instance")
         yield from shipped
         for row in self._own("instance"):
-            yield Candidate(str(row.get("name", "")), "your own")
+            yield CompletionCandidate(str(row.get("name", "")), "your own")
         if not any(one.text.startswith(asked.text) for one in shipped):
             for one in shipped:  # EC2's names are understood, too
-                yield Candidate(one.text.removeprefix("ml."), one.help)
+                yield CompletionCandidate(one.text.removeprefix("ml."), one.help)
 
-    def _containers(self, asked: Question) -> Iterator[Candidate]:
+    def _containers(self, asked: Question) -> Iterator[CompletionCandidate]:
         wanted = asked.options.get("--family")
         for family, versions in self._values["container"].items():
             if wanted in (None, family):
-                yield from (Candidate(version, family) for version in versions)
+                yield from (CompletionCandidate(version, family) for version in versions)
         for row in self._own("container"):
             if wanted in (None, row.get("family")):
-                yield Candidate(str(row.get("version", "")), f"{row.get('family')}, your own")
+                yield CompletionCandidate(
+                    str(row.get("version", "")), f"{row.get('family')}, your own"
+                )
 
-    def _keys(self, asked: Question) -> Iterator[Candidate]:
+    def _keys(self, asked: Question) -> Iterator[CompletionCandidate]:
         entries = self._cache(asked) / "ac"
         left = MOST_ENTRIES
         for kind in _names(entries):
@@ -115,10 +119,10 @@ class Values:
                     if left == 0:
                         return
                     left -= 1
-                    yield Candidate(key[: max(KEY_DIGITS, len(asked.text))], kind)
+                    yield CompletionCandidate(key[: max(KEY_DIGITS, len(asked.text))], kind)
 
-    def _key_kinds(self, asked: Question) -> Iterable[Candidate]:
-        return (Candidate(name) for name in _names(self._cache(asked) / "ac"))
+    def _key_kinds(self, asked: Question) -> Iterable[CompletionCandidate]:
+        return (CompletionCandidate(name) for name in _names(self._cache(asked) / "ac"))
 
     def _cache(self, asked: Question) -> Path:
         """Return the directory of the artifact cache, by the same rules as the commands'."""
@@ -148,22 +152,22 @@ class Values:
         return Path(root) if root.startswith("/") else Path.home() / below_home
 
 
-def paths(text: str, *, files: bool = True) -> Iterator[Candidate]:
+def paths(text: str, *, files: bool = True) -> Iterator[CompletionCandidate]:
     """Yield files and directories whose names begin with what is typed."""
     for name, entry in _entries(text):
         if entry.is_dir():
-            yield Candidate(f"{name}/", is_whole=False)
+            yield CompletionCandidate(f"{name}/", is_whole=False)
         elif files:
-            yield Candidate(name)
+            yield CompletionCandidate(name)
 
 
-def models(text: str) -> Iterator[Candidate]:
+def models(text: str) -> Iterator[CompletionCandidate]:
     """Yield directories; one with a `config.json` is a model and ends there."""
     for name, entry in _entries(text):
         if (entry / "config.json").is_file():
-            yield Candidate(name, "model")
+            yield CompletionCandidate(name, "model")
         elif entry.is_dir():
-            yield Candidate(f"{name}/", is_whole=False)
+            yield CompletionCandidate(f"{name}/", is_whole=False)
 
 
 def _entries(text: str) -> Iterator[tuple[str, Path]]:
@@ -177,23 +181,23 @@ def _entries(text: str) -> Iterator[tuple[str, Path]]:
                 yield f"{head}{slash}{name}", place / name
 
 
-def _addresses(text: str) -> Iterator[Candidate]:
+def _addresses(text: str) -> Iterator[CompletionCandidate]:
     """Yield the beginnings of images' addresses, and directories behind `oci:`."""
     if text.startswith("oci:"):
         for one in paths(text.removeprefix("oci:"), files=False):
-            yield Candidate(f"oci:{one.text}", one.help, one.is_whole)
+            yield CompletionCandidate(f"oci:{one.text}", one.help, one.is_whole)
         return
     for start, told in OUTPUTS.items():
-        yield Candidate(start, told, is_whole=False)
+        yield CompletionCandidate(start, told, is_whole=False)
 
 
-def _installed(group: str) -> Iterator[Candidate]:
+def _installed(group: str) -> Iterator[CompletionCandidate]:
     """Yield names that installed packages bring, without importing them."""
     if group:
         from importlib.metadata import entry_points
 
         for point in entry_points(group=group):
-            yield Candidate(point.name, point.value)
+            yield CompletionCandidate(point.name, point.value)
 
 
 def _names(place: Path) -> list[str]:

@@ -32,7 +32,7 @@ _SHOWN_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ShippedTable:
     """A shipped table: how many rows, and the newest date that a row states."""
 
     rows: int
@@ -63,7 +63,7 @@ class Installation:
     system: str  # as Docker spells platforms, such as linux/amd64
     libc: str
     data_digest: str  # SHA-256 of all shipped data, templates and sources of containers
-    tables: Mapping[str, Table]
+    tables: Mapping[str, ShippedTable]
     engines: Mapping[str, tuple[str, ...]]  # versions whose options are known, oldest first
     extras: tuple[Extra, ...]
 
@@ -83,7 +83,7 @@ def describe_installation() -> Installation:
             "instances": _table(found.date for found in instances()),
             "containers": _table(found.date for found in containers()),
             "prices": _table(found.date for found in prices()),
-            "engines": Table(rows=len(_option_tables()), date=read_on()),
+            "engines": ShippedTable(rows=len(_option_tables()), date=read_on()),
         },
         engines={name: _versions(name) for name in ("vllm", "sglang", "tgi", "lmi")},
         extras=tuple(_extras()),
@@ -148,9 +148,9 @@ def _architecture() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
-def _table(dates: Iterable[str]) -> Table:
+def _table(dates: Iterable[str]) -> ShippedTable:
     known = list(dates)
-    return Table(rows=len(known), date=max(known, default=""))
+    return ShippedTable(rows=len(known), date=max(known, default=""))
 
 
 def _option_tables() -> list[Path]:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from packager.images.claim_key import ClaimKeys
     from packager.images.claims import ClaimKey
     from packager.images.registry.clients import RegistryClients
-    from packager.models.hub_progress import Told
+    from packager.models.hub_progress import DownloadCallback
     from packager.optimize.steps.protocol import ReadBlob
-    from packager.optimize.steps.ray.exchange import Exchange
+    from packager.optimize.steps.ray.exchange import FileExchange
     from packager.optimize.steps.tools.environments import Environments
 
 
@@ -36,7 +36,7 @@ class SourceContext:
     headers_only: bool = False  # no weights are read: enough for a plan
     is_draft: bool = False
     trust_roots: tuple[Path, ...] = ()  # that links of a directory may lead into
-    on_bytes: Told | None = None  # is told of downloads; None: nobody listens
+    on_bytes: DownloadCallback | None = None  # is told of downloads; None: nobody listens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class ClusterContext:
     address: str
     given: Mapping[str, str]  # variables that the nodes get
     version: str  # of packager, that the nodes must have
-    exchange: Callable[[], Exchange]
+    exchange: Callable[[], FileExchange]
     in_image: Callable[[str], bool]  # whether a tool runs in the serving image
 
 

@@ -23,7 +23,7 @@ _TAKEN = ("port is already allocated", "address already in use", "ports are not 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ContainerSpec:
     """A container that is to run."""
 
     name: str  # the run's
@@ -113,7 +113,7 @@ def check_free(engine: Any, name: str, port: int | None) -> None:
 
 
 @contextmanager
-def started(engine: Any, wanted: Wanted, say: Callable[[str], None]) -> Iterator[Started]:
+def started(engine: Any, wanted: ContainerSpec, say: Callable[[str], None]) -> Iterator[Started]:
     """Start a container; kill and remove it at the end, unless it was left or ended before."""
     made = Started(engine, wanted)
     try:
@@ -128,7 +128,7 @@ def started(engine: Any, wanted: Wanted, say: Callable[[str], None]) -> Iterator
 class Started:
     """The container of a run that this process has started."""
 
-    def __init__(self, engine: Any, wanted: Wanted) -> None:
+    def __init__(self, engine: Any, wanted: ContainerSpec) -> None:
         self._engine = engine
         self._wanted = wanted
         self._name = container_name(wanted.name)

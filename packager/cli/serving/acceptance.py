@@ -45,7 +45,7 @@ Counts = Mapping[tuple[str, str], float]  # (name, position) → sum over engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class CounterReading:
     """What one server said of itself while it was asked."""
 
     readings: Sequence[Sequence[Reading]]  # the first before, the last after all requests
@@ -60,7 +60,9 @@ class MetricsOf:
 
     source: str  # `vllm`, as reports keep it
     words: str  # who says so, for people
-    read: Callable[[Told], Acceptance | None]  # None where the metrics are another engine's
+    read: Callable[
+        [CounterReading], Acceptance | None
+    ]  # None where the metrics are another engine's
     prefix: str = ""  # of all its metrics; "" where they do not tell whether there is a draft
     drafts: str = ""  # the one that is there with a draft alone
 
@@ -89,7 +91,7 @@ def acceptance(
 def counted(texts: Sequence[str], *, requests: int) -> Acceptance | None:
     """Return what the server's own metrics tell of `requests` answers; None where they do not."""
     readings = [_readings(text, _COUNTED) for text in texts]
-    told = Told(
+    told = CounterReading(
         readings=readings,
         before=_counts(readings[0]),
         after=_counts(readings[-1]),
@@ -149,7 +151,7 @@ def source_words(source: str) -> str:
     return next((one.words for one in METRICS if one.source == source), f"by {source}")
 
 
-def _of_vllm(told: Told) -> Acceptance | None:
+def _of_vllm(told: CounterReading) -> Acceptance | None:
     if (DRAFTS, "") not in told.after:
         return None
     grown = _grown(told.before, told.after)
@@ -171,7 +173,7 @@ def _of_vllm(told: Told) -> Acceptance | None:
     )
 
 
-def _of_tgi(told: Told) -> Acceptance | None:
+def _of_tgi(told: CounterReading) -> Acceptance | None:
     grown = _grown(told.before, told.after)
     steps = grown.get((f"{SKIPPED}_count", ""), 0.0) - told.requests
     accepted = grown.get((f"{SKIPPED}_sum", ""), 0.0)
@@ -185,7 +187,7 @@ def _of_tgi(told: Told) -> Acceptance | None:
     )
 
 
-def _of_sglang(told: Told) -> Acceptance | None:
+def _of_sglang(told: CounterReading) -> Acceptance | None:
     lengths, rates = (
         [
             one.value

@@ -17,7 +17,7 @@ from packager.core.version import __version__
 from packager.images.blobs import BlobReader
 
 if TYPE_CHECKING:
-    from packager.optimize.steps.ray.exchange import Exchange
+    from packager.optimize.steps.ray.exchange import FileExchange
     from packager.optimize.steps.tools.environments import Environments
 
 
@@ -61,9 +61,9 @@ def no_way_back(settings: Settings) -> str:
     return "the shared cache may only be read" if policies == {"read-only"} else ""
 
 
-def exchange_for(reader: BlobReader, settings: Settings) -> Exchange:
+def exchange_for(reader: BlobReader, settings: Settings) -> FileExchange:
     """Choose how inputs of steps reach nodes."""
-    from packager.optimize.steps.ray.exchange import Exchange
+    from packager.optimize.steps.ray.exchange import FileExchange
     from packager.optimize.steps.workspace import Workspace
 
     artifacts = open_artifact_cache(settings)
@@ -73,7 +73,7 @@ def exchange_for(reader: BlobReader, settings: Settings) -> Exchange:
         with Workspace(work_root(settings) / "work") as workspace:
             yield workspace.directory
 
-    return Exchange(
+    return FileExchange(
         presence_for(settings, artifacts),
         scratch=scratch,
         read=reader.chunks,

@@ -30,7 +30,7 @@ class Full(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class CaptureLimits:
     """When files are complete, and when nothing more is written."""
 
     file_bytes: int = 64 * 1024 * 1024
@@ -61,8 +61,10 @@ class _Root:
 class CaptureFiles:
     """Writes rows below roots; used by one thread."""
 
-    def __init__(self, limits: Limits | None = None, now: Callable[[], float] = time.time) -> None:
-        self._limits = limits or Limits()
+    def __init__(
+        self, limits: CaptureLimits | None = None, now: Callable[[], float] = time.time
+    ) -> None:
+        self._limits = limits or CaptureLimits()
         self._now = now
         self._roots: dict[Path, _Root] = {}
 

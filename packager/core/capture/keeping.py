@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packager.core.capture.recorder import MAX_EXCHANGE, Place, Recorder
-from packager.core.capture.rows import Exchange, Options
+from packager.core.capture.recorder import MAX_EXCHANGE, CapturePlace, Recorder
+from packager.core.capture.rows import CapturedExchange, Options
 
 OPT_OUT = "X-Packager-Capture"  # header; `off` keeps a request out of every capture
 
@@ -18,7 +18,7 @@ class Capture:
     """Where the traffic of one server goes, and which share of it."""
 
     recorder: Recorder
-    place: Place
+    place: CapturePlace
     options: Options
     percent: int
     draw: Callable[[], float] = random.random  # from 0 to below 1
@@ -57,7 +57,7 @@ class Kept:
         capture = self._capture
         if self._size > MAX_EXCHANGE:
             return capture.recorder.lose("too-large")
-        exchange = Exchange(
+        exchange = CapturedExchange(
             id=request_id,
             at_s=self._started_s,
             request=self._request,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packager.core.capture.files import CaptureFiles, Full
 from packager.core.capture.redaction import CommandFailed, RedactCommand
-from packager.core.capture.rows import Exchange, Options, Redact, Unreadable, make_row
+from packager.core.capture.rows import CapturedExchange, Options, Redact, UnreadableRow, make_row
 
 MAX_ROWS = 1024  # exchanges that wait
 MAX_BYTES = 64 * 1024 * 1024  # of them together
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Place:
+class CapturePlace:
     """Where rows are written."""
 
     root: Path
@@ -37,15 +37,15 @@ class Place:
 
 @dataclass(frozen=True)
 class _Offered:
-    place: Place
+    place: CapturePlace
     options: Options
-    exchange: Exchange
+    exchange: CapturedExchange
     size: int
 
 
 @dataclass(frozen=True)
 class _Complete:
-    place: Place
+    place: CapturePlace
 
 
 class Recorder:
@@ -73,7 +73,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
-    def offer(self, place: Place, options: Options, exchange: Exchange) -> bool:
+    def offer(self, place: CapturePlace, options: Options, exchange: CapturedExchange) -> bool:
         """Queue an exchange without waiting; return whether it was, and count it otherwise."""
         size = len(exchange.request) + sum(map(len, exchange.answer))
         with self._lock:
@@ -97,7 +97,7 @@ class Recorder:
             _log.warning("captures dropped (%s): %d; %s", reason, count, told or "traffic goes on")
         return False
 
-    def complete(self, place: Place) -> None:
+    def complete(self, place: CapturePlace) -> None:
         """Complete the files whose names begin as the place's, behind what was offered."""
         with self._lock:
             if not self._is_closed:
@@ -158,7 +158,7 @@ class Recorder:
                 return
             line = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
             self._files.write(offered.place.root, offered.place.name, line)
-        except Unreadable:
+        except UnreadableRow:
             self.lose("not-a-text")
         except CommandFailed as error:
             self.lose("command-failed", f"the command that redacts failed: {error}")

@@ -18,7 +18,7 @@ Redact = Callable[[str], str]
 _LARGEST_PLAIN = 10**12  # no number below it is that of a card
 
 
-class Unreadable(ValueError):
+class UnreadableRow(ValueError):
     """A body that has to be redacted is no text."""
 
 
@@ -33,7 +33,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class CapturedExchange:
     """A request and its answer as a server kept them: references to the bytes that went by."""
 
     id: str
@@ -46,8 +46,10 @@ class Exchange:
     inference_id: str = ""  # as the client named the request
 
 
-def make_row(exchange: Exchange, options: Options, redact: Redact | None = None) -> dict[str, Any]:
-    """Return the row; raises `Unreadable` for a body that cannot be redacted."""
+def make_row(
+    exchange: CapturedExchange, options: Options, redact: Redact | None = None
+) -> dict[str, Any]:
+    """Return the row; raises `UnreadableRow` for a body that cannot be redacted."""
     captured = {}
     is_whole = exchange.is_whole
     if options.has_input:
@@ -199,7 +201,7 @@ def _redacted(data: bytes, redact: Redact) -> bytes:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise Unreadable("the body is no text") from None
+        raise UnreadableRow("the body is no text") from None
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -209,7 +211,7 @@ def _redacted(data: bytes, redact: Redact) -> bytes:
         found = json.dumps(changed, ensure_ascii=False)
         return data if changed == document else found.encode()
     except (RecursionError, UnicodeEncodeError):
-        raise Unreadable("the document cannot be redacted") from None
+        raise UnreadableRow("the document cannot be redacted") from None
 
 
 def _redacted_value(value: Any, redact: Redact) -> Any:

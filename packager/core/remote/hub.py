@@ -88,14 +88,14 @@ class HubReader:
     def _open(self, file: HubAddress, first: int, end: int) -> Generator[bytes]:
         from huggingface_hub import constants
 
-        from packager.core.remote.hub_failures import Asked, explain
+        from packager.core.remote.hub_failures import HubRequest, explain
 
         try:
             yield from self._pieces(file, first, end)
         except (BrokenOff, PackagerError):
             raise
         except Exception as error:
-            asked = Asked(
+            asked = HubRequest(
                 name=file.name,
                 revision=file.commit,
                 endpoint=self._endpoint or constants.ENDPOINT,

@@ -33,7 +33,7 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class HubRequest:
     """What was asked of a hub, as far as messages tell it."""
 
     name: str
@@ -75,7 +75,7 @@ class Asked:
 
 
 @contextmanager
-def explained(asked: Asked) -> Iterator[None]:
+def explained(asked: HubRequest) -> Iterator[None]:
     """Explain every failure of the hub's client inside the block."""
     _check_endpoint(asked)
     try:
@@ -89,7 +89,7 @@ def explained(asked: Asked) -> Iterator[None]:
         raise explanation from error
 
 
-def explain(error: BaseException, asked: Asked) -> PackagerError | None:
+def explain(error: BaseException, asked: HubRequest) -> PackagerError | None:
     """Find the explanation; None for what is not the hub's or the disk's doing."""
     from huggingface_hub import errors
 
@@ -128,7 +128,7 @@ def explain(error: BaseException, asked: Asked) -> PackagerError | None:
     return None
 
 
-def not_in_cache(asked: Asked) -> NotFound:
+def not_in_cache(asked: HubRequest) -> NotFound:
     """Return the error for a model that only the hub has, and may not be asked for."""
     return NotFound(
         f"{asked.name!r} at {asked.revision!r} is not in the hub cache, and HF_HUB_OFFLINE "
@@ -138,7 +138,7 @@ def not_in_cache(asked: Asked) -> NotFound:
     )
 
 
-def _check_endpoint(asked: Asked) -> None:
+def _check_endpoint(asked: HubRequest) -> None:
     try:
         parts = urlsplit(asked.endpoint)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -151,7 +151,7 @@ def _check_endpoint(asked: Asked) -> None:
         )
 
 
-def _gated(asked: Asked) -> PackagerError:
+def _gated(asked: HubRequest) -> PackagerError:
     token = asked.token_words
     if token:
         hint = f"accept them at {asked.page} with the account of {token}"
@@ -162,7 +162,7 @@ def _gated(asked: Asked) -> PackagerError:
     )
 
 
-def _no_model(asked: Asked) -> PackagerError:
+def _no_model(asked: HubRequest) -> PackagerError:
     """Return the error for a model that is not there or not shown: hubs answer both alike."""
     kind, _, bare = asked.name.rpartition("datasets/")
     kind = "dataset" if asked.name.startswith("datasets/") else "model"
@@ -179,7 +179,7 @@ def _no_model(asked: Asked) -> PackagerError:
     return NotFound(message, hint=guess + hint)
 
 
-def _by_status(status: int, wait_s: float, asked: Asked) -> PackagerError:
+def _by_status(status: int, wait_s: float, asked: HubRequest) -> PackagerError:
     if status in (401, 403):
         return _refused(status, asked)
     if status == 404:
@@ -197,7 +197,7 @@ def _by_status(status: int, wait_s: float, asked: Asked) -> PackagerError:
     )
 
 
-def _refused(status: int, asked: Asked) -> PackagerError:
+def _refused(status: int, asked: HubRequest) -> PackagerError:
     token = asked.token_words
     settings = f"{asked.address}/settings/tokens"
     if not token:
@@ -217,7 +217,7 @@ def _refused(status: int, asked: Asked) -> PackagerError:
     )
 
 
-def _too_many(wait_s: float, asked: Asked) -> PackagerError:
+def _too_many(wait_s: float, asked: HubRequest) -> PackagerError:
     asks = f", and asks to wait {wait_s:.0f} s" if wait_s else ""
     wait = f"wait {wait_s:.0f} s" if wait_s else "wait some minutes"
     more = "" if asked.token_words else "; with HF_TOKEN more is allowed"
@@ -229,7 +229,7 @@ def _too_many(wait_s: float, asked: Asked) -> PackagerError:
     return failure
 
 
-def _unreached(error: BaseException, asked: Asked) -> PackagerError:
+def _unreached(error: BaseException, asked: HubRequest) -> PackagerError:
     url = _asked_url(error) or asked.endpoint
     host = urlsplit(url).hostname or ""
     is_own = host == asked.host
@@ -251,7 +251,7 @@ def _asked_url(error: BaseException) -> str:
         return ""
 
 
-def _again(words: str, asked: Asked) -> str:
+def _again(words: str, asked: HubRequest) -> str:
     return f"{words}: finished files are kept" if asked.keeps_files else words
 
 

@@ -69,7 +69,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ChartScale:
     """Maps values to positions by their logarithm: speeds and prices span decades."""
 
     least: float
@@ -169,12 +169,12 @@ def text_chart(
     return lines
 
 
-def scale(values: Iterable[float], start: float, end: float) -> Scale:
+def scale(values: Iterable[float], start: float, end: float) -> ChartScale:
     """Return a scale that covers all values, with margins at both ends."""
     known = list(values)
     least, most = min(known), max(known)
     room = max(1.08, (most / least) ** 0.08)
-    return Scale(least / room, most * room, start, end)
+    return ChartScale(least / room, most * room, start, end)
 
 
 def apart(ticks: tuple[Tick, ...], *, vertical: bool) -> tuple[Tick, ...]:

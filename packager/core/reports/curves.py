@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from packager.core.reports.charts import Scale, Tick, apart, scale
+from packager.core.reports.charts import ChartScale, Tick, apart, scale
 from packager.core.reports.labels import FONT, LETTER, Box, Label, place_labels
 from packager.core.values import dataclass
 
@@ -167,7 +167,7 @@ def _even(values: Sequence[float], start: float, end: float) -> Linear:
 
 
 def _placed(
-    series: Sequence[Series], x: Scale, y: Scale | Linear, area: Box
+    series: Sequence[Series], x: ChartScale, y: ChartScale | Linear, area: Box
 ) -> tuple[tuple[PlacedSeries, ...], tuple[tuple[Label, int], ...]]:
     """Place the lines, then the names of series at their ends, then the labels of points."""
     places = [
@@ -213,7 +213,9 @@ def _placed(
     return drawn, names
 
 
-def _bars(dot: Dot, place: tuple[float, float], x: Scale, y: Scale | Linear) -> Iterator[str]:
+def _bars(
+    dot: Dot, place: tuple[float, float], x: ChartScale, y: ChartScale | Linear
+) -> Iterator[str]:
     """Yield the paths of a point's intervals, with caps."""
     if dot.x_range:
         low, high = (round(x.at(value), 1) for value in dot.x_range)

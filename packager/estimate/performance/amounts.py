@@ -27,7 +27,7 @@ LIBRARIES = "loading libraries"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+class TextAmounts:
     """Amount of text: number of texts, and of tokens in all of them."""
 
     count: int
@@ -49,24 +49,26 @@ class Matrix:
         return self.inputs * self.outputs * self.count
 
 
-def texts_of(samples: Samples | None, max_tokens: int) -> Texts:
+def texts_of(samples: Samples | None, max_tokens: int) -> TextAmounts:
     """Estimate the tokens of samples from their letters; each is cut to `max_tokens`."""
     if samples is None:
-        return Texts(count=0, tokens=0)
+        return TextAmounts(count=0, tokens=0)
     share = counts()["quantize"]["tokens_per_byte"]
     lengths = [max(1, int(_letters(sample) * share)) for sample in samples.samples]
-    return Texts(count=len(lengths), tokens=sum(min(max_tokens, length) for length in lengths))
+    return TextAmounts(
+        count=len(lengths), tokens=sum(min(max_tokens, length) for length in lengths)
+    )
 
 
-def tokens_of_bytes(size: int, *, count: int, max_tokens: int) -> Texts:
+def tokens_of_bytes(size: int, *, count: int, max_tokens: int) -> TextAmounts:
     """Estimate the tokens of files of texts, of which each is cut to `max_tokens`."""
     tokens = int(size * counts()["quantize"]["tokens_per_byte"])
-    return Texts(count=count, tokens=min(tokens, count * max_tokens))
+    return TextAmounts(count=count, tokens=min(tokens, count * max_tokens))
 
 
 def quantizing_work(
     profile: ModelProfile,
-    texts: Texts,
+    texts: TextAmounts,
     *,
     method: str,
     weight_bytes: int,
@@ -128,7 +130,7 @@ def matrices_of(profile: ModelProfile) -> tuple[Matrix, ...]:
 
 def comparing_work(
     profile: ModelProfile,
-    texts: Texts,
+    texts: TextAmounts,
     *,
     read_bytes: int,
     noise_texts: int,
@@ -144,7 +146,7 @@ def comparing_work(
     comparing = forward_work(profile, texts, stage="comparing", float32=float32)
     times = 2 + 2 * min(1.0, noise_texts / max(1, texts.count))
     measured = times * texts.tokens * profile.vocab_size * counts()["evaluate"]["logit_passes"]
-    answers = Texts(count=2 * prompts * answer_tokens, tokens=2 * prompts * answer_tokens)
+    answers = TextAmounts(count=2 * prompts * answer_tokens, tokens=2 * prompts * answer_tokens)
     answering = forward_work(profile, answers, stage="answering", float32=float32)
     return (
         Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
@@ -164,7 +166,7 @@ def comparing_work(
 
 
 def answering_work(
-    profile: ModelProfile, texts: Texts, *, answer_tokens: int, read_bytes: int, float32: bool
+    profile: ModelProfile, texts: TextAmounts, *, answer_tokens: int, read_bytes: int, float32: bool
 ) -> tuple[Work, ...]:
     """Return the stages of having the model answer texts: each token reads all weights.
 
@@ -172,7 +174,7 @@ def answering_work(
     """
     batch = counts()["train"]["answered_at_once"]
     tokens = texts.count * answer_tokens
-    rounds = Texts(count=-(-tokens // batch), tokens=tokens)
+    rounds = TextAmounts(count=-(-tokens // batch), tokens=tokens)
     answering = forward_work(profile, rounds, stage="answering", float32=float32)
     return (
         Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
@@ -185,7 +187,7 @@ def answering_work(
 
 def training_work(
     profile: ModelProfile,
-    texts: Texts,
+    texts: TextAmounts,
     *,
     head_flops: float,
     tokens_seen: int,
@@ -216,7 +218,12 @@ def training_work(
 
 
 def forward_work(
-    profile: ModelProfile, texts: Texts, *, stage: str, parameters: int = 0, float32: bool = False
+    profile: ModelProfile,
+    texts: TextAmounts,
+    *,
+    stage: str,
+    parameters: int = 0,
+    float32: bool = False,
 ) -> Work:
     """Return one pass of the whole model over the texts, logits of every token included."""
     told = counts()["quantize"]
@@ -235,7 +242,7 @@ def forward_work(
 
 
 def _quantizing(
-    profile: ModelProfile, texts: Texts, method: str, *, hessians: bool, iterations: int = 0
+    profile: ModelProfile, texts: TextAmounts, method: str, *, hessians: bool, iterations: int = 0
 ) -> Work:
     told, layers = counts()["quantize"], max(1, profile.layers)
     matrices = matrices_of(profile)

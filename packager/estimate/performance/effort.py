@@ -36,7 +36,7 @@ DAY_S = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speed:
+class WorkSpeed:
     """Speed of a machine, with the threads and devices that a step uses."""
 
     matmul_flops_s: float
@@ -51,8 +51,8 @@ class Speed:
 class Machine:
     """A machine as a step sees it: its processor, and one of its GPUs where the step uses it."""
 
-    host: Speed
-    device: Speed | None = None  # None: the step works on the processor
+    host: WorkSpeed
+    device: WorkSpeed | None = None  # None: the step works on the processor
     name: str = ""  # of the processor's row, or the GPU's: what past runs are compared by
 
     @property
@@ -248,10 +248,10 @@ def _ratio(one: float, other: float) -> float:
     return max(one / other, other / one)
 
 
-def _processor_speed(row: Mapping[str, Any], threads: int) -> Speed:
+def _processor_speed(row: Mapping[str, Any], threads: int) -> WorkSpeed:
     host = counts()["host"]
     times = float(threads ** host["thread_exponent"])
-    return Speed(
+    return WorkSpeed(
         matmul_flops_s=row["matmul_gflops"] * 1e9 * times,
         float32_flops_s=row["float32_gflops"] * 1e9 * times,
         element_s=row["element_ns"] * 1e-9 / times,
@@ -261,13 +261,13 @@ def _processor_speed(row: Mapping[str, Any], threads: int) -> Speed:
     )
 
 
-def _gpu_speed(accelerator: Accelerator) -> Speed | None:
+def _gpu_speed(accelerator: Accelerator) -> WorkSpeed | None:
     told = counts()["gpu"]
     peak = accelerator.tflops.get("bf16", 0.0) * 1e12
     if not peak or not accelerator.bandwidth_bytes_s:
         return None
     element = told["element_bytes"] / (accelerator.bandwidth_bytes_s * told["bandwidth_share"])
-    return Speed(
+    return WorkSpeed(
         matmul_flops_s=peak * told["matmul_share"],
         float32_flops_s=peak * told["float32_share"],
         element_s=element,

@@ -44,7 +44,7 @@ LINK_BYTES_S = 32e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class DeviceExchange:
     """All-reduces of one device in a group of one size: logarithms of elements and of seconds."""
 
     device: str
@@ -91,7 +91,7 @@ def is_measured(accelerator: Accelerator) -> bool:
 
 
 @cache
-def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> Exchange | None:
+def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> DeviceExchange | None:
     """Find the measured row for a device, or that of one with such a link, slowed down to it."""
     links = _links()
     known = name if name in links else ALIKE.get(name, "")
@@ -103,7 +103,7 @@ def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> Ex
     degree = min((size for size in rows if size >= tp_degree), default=max(rows))
     sizes, seconds = rows[degree]
     factor = links[known][1] / link_bytes_s if known != name else 1.0
-    return Exchange(
+    return DeviceExchange(
         device=known,
         tp_degree=degree,
         sizes=sizes,
@@ -113,7 +113,7 @@ def exchange_of(name: str, link: str, link_bytes_s: float, tp_degree: int) -> Ex
 
 
 @cache
-def _measured(tp_degree: int) -> tuple[tuple[float, DeviceFigures, Exchange], ...]:
+def _measured(tp_degree: int) -> tuple[tuple[float, DeviceFigures, DeviceExchange], ...]:
     """Return the link, the figures and the times of each device measured at such a degree."""
     found = []
     for name, (link, link_bytes_s) in _links().items():

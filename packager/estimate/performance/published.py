@@ -113,7 +113,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PublishedQuery:
     """What a correction is for."""
 
     engine: str
@@ -139,7 +139,7 @@ def class_of(vendor: str, engine: str, kind: str) -> Group:
     return (vendor, "", "") if vendor == ONE_CLASS else (vendor, engine, kind)
 
 
-def log_factor(sets: Iterable[PublishedSet], asked: Asked) -> float:
+def log_factor(sets: Iterable[PublishedSet], asked: PublishedQuery) -> float:
     """Return the logarithm of what times are multiplied by, as these sets tell."""
     every = tuple(sets)
     usual = 0.0 if asked.has_curves else _log_of_class(every, asked)
@@ -152,7 +152,7 @@ def log_factor(sets: Iterable[PublishedSet], asked: Asked) -> float:
     return usual + OWN_WEIGHT * (told - usual)
 
 
-def _log_of_class(sets: Iterable[PublishedSet], asked: Asked) -> float:
+def _log_of_class(sets: Iterable[PublishedSet], asked: PublishedQuery) -> float:
     """Return the usual logarithm of other models of the class."""
     alike: dict[Form, list[PublishedSet]] = {}
     for one in sets:
@@ -172,7 +172,7 @@ def _held(values: Sequence[float], prior: float, pull: float) -> float:
     return prior + (median(values) - prior) * len(values) / (len(values) + pull)
 
 
-def own_sets(sets: Iterable[PublishedSet], asked: Asked) -> tuple[PublishedSet, ...]:
+def own_sets(sets: Iterable[PublishedSet], asked: PublishedQuery) -> tuple[PublishedSet, ...]:
     """Return the sets of the very model with this engine on devices of this vendor."""
     return tuple(one for one in sets if one.own == asked.own)
 
@@ -295,7 +295,7 @@ def _set(row: Mapping[str, Any]) -> PublishedSet:
 
 
 @cache
-def correction_for(asked: Asked, device: str, layout: tuple[int, bool, str]) -> Correction:
+def correction_for(asked: PublishedQuery, device: str, layout: tuple[int, bool, str]) -> Correction:
     """Return how published speeds correct a set-up of one device.
 
     `layout` has the tensor-parallel degree, whether experts are spread, the weights' scheme.

@@ -10,9 +10,9 @@ from packager.estimate.performance.device_coefficients import Coefficients, coef
 from packager.estimate.performance.devices import figures_of
 from packager.estimate.performance.published import (
     CURVES_OF,
-    Asked,
     Correction,
     FirstToken,
+    PublishedQuery,
     correction_for,
     first_token_of,
     usual_once_s,
@@ -101,10 +101,10 @@ def once_s(setup: Setup) -> float:
     return known.once_s if known else usual_once_s(setup.accelerator.kind, kind_of(setup))
 
 
-def asked_of(setup: Setup) -> Asked:
+def asked_of(setup: Setup) -> PublishedQuery:
     """Return what a correction of a set-up would be for."""
     form, vendor = form_of(setup), setup.accelerator.kind
-    return Asked(
+    return PublishedQuery(
         engine=setup.engine,
         kind=kind_of(setup),
         vendor=vendor,

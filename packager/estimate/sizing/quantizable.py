@@ -57,7 +57,7 @@ class Support:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class QuantizableRow:
     """One architecture of the table."""
 
     loader: str
@@ -68,13 +68,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class QuantizableTable:
     """The file as it is read once."""
 
     methods: Mapping[str, Kind]
     calibrating_options: Mapping[str, frozenset[str]]
     folds: Mapping[str, Literal["norms", "all"]]  # method → what scales move out of
-    rows: Mapping[str, Row]
+    rows: Mapping[str, QuantizableRow]
     experts_apart: Mapping[str, Mapping[str, str]]  # engine → architecture → since which version
 
 
@@ -205,17 +205,17 @@ def _holds_experts(tensor: TensorInfo, experts: int) -> bool:
 
 
 @cache
-def read_table() -> Table:
+def read_table() -> QuantizableTable:
     """Read the file, references between its parts resolved."""
     told = read_shipped(TABLE)
-    return Table(
+    return QuantizableTable(
         methods=MappingProxyType(told["methods"]),
         calibrating_options={
             name: frozenset(options) for name, options in told["calibrating_options"].items()
         },
         folds=MappingProxyType(told["folds"]),
         rows={
-            name: Row(
+            name: QuantizableRow(
                 loader=row.get("loader", USUAL_LOADER),
                 unfolded={m: tuple(sources) for m, sources in row.get("unfolded", {}).items()},
                 refused=MappingProxyType(row.get("refused", {})),
@@ -228,7 +228,7 @@ def read_table() -> Table:
     )
 
 
-def _kind(table: Table, method: str, options: Collection[str]) -> Kind:
+def _kind(table: QuantizableTable, method: str, options: Collection[str]) -> Kind:
     if table.calibrating_options.get(method, frozenset()).intersection(options):
         return "calibrated"
     return table.methods[method]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from packager.core.errors import OutputFailed, PackagerError
-from packager.images.writers import BrokenOff
+from packager.images.writers import WriteBrokenOff
 
 _BLOCK = 512
 _WAITING = 8  # chunks between us and the connection
@@ -101,7 +101,7 @@ class ArchiveUpload:
         if self._failure:
             raise self._failure
         if self._cancelled.is_set():
-            raise BrokenOff("the archive for the Docker Engine was broken off")
+            raise WriteBrokenOff("the archive for the Docker Engine was broken off")
 
     def _run(self) -> None:
         try:

@@ -13,26 +13,26 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree
-from packager.images.rootfs.node import Node, Path
+from packager.images.rootfs.node import FileNode, Path
 
 MAX_ENTRIES = 2**20  # names that a layer has, directories without an entry included
 _MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _OVERLAY_OPAQUE = (b"trusted.overlay.opaque", b"y")
-_REMOVED = Node(kind="character", mode=0)  # of device 0, 0
-_NO_ENTRY = Node(kind="directory", mode=0o755)
+_REMOVED = FileNode(kind="character", mode=0)  # of device 0, 0
+_NO_ENTRY = FileNode(kind="directory", mode=0o755)
 
 
 class TreeBuilder:
     """Applies entries one after another. Raises `LayerNotMountable`."""
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = [_NO_ENTRY]
+        self._nodes: list[FileNode] = [_NO_ENTRY]
         self._directories: dict[int, dict[bytes, int]] = {ROOT_NODE: {}}
         self._opaque: set[int] = set()
         self._removed: dict[int, set[bytes]] = {}  # names in each directory
         self._marks = 0
 
-    def add(self, path: Path, node: Node) -> None:
+    def add(self, path: Path, node: FileNode) -> None:
         """Add a file, or give a directory that is there its attributes."""
         if self._take_mark(path):
             return
@@ -105,14 +105,14 @@ class TreeBuilder:
             number = found
         return number
 
-    def _put(self, path: Path, what: Node | int) -> None:
+    def _put(self, path: Path, what: FileNode | int) -> None:
         """Replace what has the name by a file, new or there."""
         parents, name = path[:-1], path[-1]
         names = self._directories[self._need_directory(parents)]
         if name in names:
             self._drop(names.pop(name))
         names[name] = what if isinstance(what, int) else self._keep(what)
-        if isinstance(what, Node) and what.kind == "directory":
+        if isinstance(what, FileNode) and what.kind == "directory":
             self._directories[names[name]] = {}
 
     def _need_directory(self, path: Path) -> int:
@@ -130,7 +130,7 @@ class TreeBuilder:
             raise LayerNotMountable("a file in it lies below something that is no directory")
         return number
 
-    def _keep(self, node: Node) -> int:
+    def _keep(self, node: FileNode) -> int:
         self._nodes.append(node)
         self._check_count()
         return len(self._nodes) - 1

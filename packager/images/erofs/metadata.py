@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from packager.core.units import MIB
 from packager.core.values import dataclass
 from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree
-from packager.images.rootfs.node import Node, NodeKind
+from packager.images.rootfs.node import FileNode, NodeKind
 
 EROFS_FORMAT = 1
 ALIGNMENT = 4096
@@ -236,7 +236,7 @@ def _write(tree: LayerTree, laid: _Laid, *, at: int, data_at: int) -> bytes:
 
 
 def _make_inode(
-    node: Node, *, size: int, where: int, serial: int, links: int, xattrs: bytes
+    node: FileNode, *, size: int, where: int, serial: int, links: int, xattrs: bytes
 ) -> bytes:
     """Return an extended inode with its extended attributes behind it."""
     return (
@@ -259,7 +259,7 @@ def _make_inode(
     )
 
 
-def _make_xattrs(node: Node) -> bytes:
+def _make_xattrs(node: FileNode) -> bytes:
     """Return the extended attributes as they lie behind an inode; no bytes where there are none."""
     entries = bytearray()
     for name, value in node.xattrs:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from packager.core.errors import PackagerError
 from packager.core.values import dataclass
-from packager.images.rootfs.node import Node
+from packager.images.rootfs.node import FileNode
 
 ROOT = b""  # the path of the layer's own root
 ROOT_NODE = 0  # its place in `LayerTree.nodes`
@@ -32,7 +32,7 @@ class LayerTree:
     the square of its depth.  Nodes without a name are files that a later entry replaced.
     """
 
-    nodes: tuple[Node, ...]  # the root is the first
+    nodes: tuple[FileNode, ...]  # the root is the first
     directories: Mapping[int, Mapping[bytes, int]]  # each directory's names, all as places
     tar_size: int  # bytes of the uncompressed tar
 

@@ -12,7 +12,7 @@ from html import escape as escape_markup
 
 from packager.core.text import escape
 from packager.core.values import dataclass
-from packager.images.lineage.graph import Graph, Node, layers_of
+from packager.images.lineage.graph import LineageGraph, LineageNode, layers_of
 from packager.images.lineage.report import described
 
 MOST_DRAWN = 300  # boxes; a larger drawing is read by nobody
@@ -28,7 +28,7 @@ class _Place:
     y: int
 
 
-def lineage_svg(graph: Graph) -> str:
+def lineage_svg(graph: LineageGraph) -> str:
     """Return the graph as one SVG document that loads nothing and runs nothing."""
     columns = [column for column in layers_of(graph) if column]
     places, left_out = _places(graph, columns)
@@ -62,7 +62,7 @@ def lineage_svg(graph: Graph) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _places(graph: Graph, columns: list[list[str]]) -> tuple[dict[str, _Place], int]:
+def _places(graph: LineageGraph, columns: list[list[str]]) -> tuple[dict[str, _Place], int]:
     """Place the nodes, those nearest to what was asked for first; return how many are left out."""
     drawn = set(list(dict.fromkeys((*graph.subjects, *graph.nodes)))[:MOST_DRAWN])
     places: dict[str, _Place] = {}
@@ -75,14 +75,14 @@ def _places(graph: Graph, columns: list[list[str]]) -> tuple[dict[str, _Place], 
     return places, len(graph.nodes) - len(places)
 
 
-def _height_of(graph: Graph, node: str, places: Mapping[str, _Place]) -> float:
+def _height_of(graph: LineageGraph, node: str, places: Mapping[str, _Place]) -> float:
     """Return the mean height of what went into a node: fewer lines cross."""
     above = [places[edge.source].y for edge in graph.edges
              if edge.target == node and edge.source in places]  # fmt: skip
     return sum(above) / len(above) if above else 0.0
 
 
-def _box(node: Node, place: _Place, *, is_subject: bool) -> str:
+def _box(node: LineageNode, place: _Place, *, is_subject: bool) -> str:
     standing = described(node)
     border = f'stroke-width="{3 if is_subject else 1}"{_BORDERS[standing]}'
     kind = f"{node.kind}{f' ({standing})' if standing else ''}"
@@ -106,13 +106,13 @@ def _line(source: _Place, target: _Place) -> str:
     )
 
 
-def _title(graph: Graph) -> str:
+def _title(graph: LineageGraph) -> str:
     return "Lineage of " + ", ".join(
         f"{graph.nodes[one].kind} {graph.nodes[one].label}" for one in graph.subjects
     )
 
 
-def _told(graph: Graph, places: Mapping[str, _Place]) -> str:
+def _told(graph: LineageGraph, places: Mapping[str, _Place]) -> str:
     """Return the relations as sentences."""
     named = {one: f"{node.kind} {node.label}" for one, node in graph.nodes.items()}
     return " ".join(

@@ -7,7 +7,7 @@ from typing import Any
 
 from artifact_cache.entry import Entry
 from packager.core.units import decimal
-from packager.images.lineage.graph import Edge, Fragment, Node
+from packager.images.lineage.graph import Edge, Fragment, LineageNode
 from packager.images.lineage.records import digest_of
 
 _WEIGHTS = (".safetensors", ".bin", ".gguf")
@@ -17,13 +17,13 @@ def entry_fragment(entry: Entry) -> Fragment:
     """Return the graph of one result: data and model by their digests, the step, the artifact."""
     step, artifact = f"step:{entry.key}", f"artifact:{entry.key}"
     nodes = [
-        Node(
+        LineageNode(
             id=step,
             kind="step",
             label=_step_label(entry),
             facts={"kind": entry.kind, "took": f"{entry.build_s:.1f} s"},
         ),
-        Node(
+        LineageNode(
             id=artifact,
             kind="artifact",
             label=f"{entry.kind}, {decimal(entry.total_bytes)}",
@@ -46,20 +46,20 @@ def weights_identity(files: Mapping[str, str]) -> str:
     return f"files:{digest_of(weights)}" if weights else ""
 
 
-def _inputs(entry: Entry) -> Iterator[Node]:
+def _inputs(entry: Entry) -> Iterator[LineageNode]:
     """Yield what the step read: model, draft, data."""
     document = entry.keydoc
     weights = _object(document.get("weights"))
     if draft := weights_identity(_digests(weights.get("draft"))):
-        yield Node(id=f"model:{draft}", kind="draft", label="draft of that model")
+        yield LineageNode(id=f"model:{draft}", kind="draft", label="draft of that model")
     files = _digests(weights.get("files"))
     if identity := weights_identity(files):
         label = entry.labels.get("model", "a model")
-        yield Node(
+        yield LineageNode(
             id=f"model:{identity}", kind="model", label=label, facts={"files": str(len(files))}
         )
     else:
-        yield Node(
+        yield LineageNode(
             id=f"model:unknown:{entry.key}",
             kind="model",
             label=f"{entry.labels.get('model', 'a model')}: read without weights",
@@ -72,7 +72,7 @@ def _inputs(entry: Entry) -> Iterator[Node]:
             samples = data.get("samples")
             count = f"{samples} texts" if isinstance(samples, int) else "texts"
             facts = {"digest": f"sha256:{digest}"}
-            yield Node(id=f"data:{digest}", kind="data", label=count, facts=facts)
+            yield LineageNode(id=f"data:{digest}", kind="data", label=count, facts=facts)
 
 
 def _digests(files: object) -> dict[str, str]:

@@ -22,7 +22,7 @@ MOST_NODES = 2_000  # of one graph; beyond it the farthest are left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class LineageNode:
     """One thing, and what is known of it."""
 
     id: str  # `KIND:…`, such as `image:sha256:…`
@@ -45,29 +45,29 @@ class Edge:
 class Fragment:
     """What one document says: nodes, edges, and other names of nodes."""
 
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[LineageNode, ...] = ()
     edges: tuple[Edge, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()  # (name, id of a node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graph:
+class LineageGraph:
     """All that went into some nodes, and all that they went into."""
 
     subjects: tuple[str, ...]  # ids of what was asked for
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, LineageNode]
     edges: tuple[Edge, ...]
     left_out: int = 0  # nodes beyond `MOST_NODES`, at least
 
-    def before(self, node: str) -> tuple[Node, ...]:
+    def before(self, node: str) -> tuple[LineageNode, ...]:
         """Return what went into a node directly."""
         return self._sorted(edge.source for edge in self.edges if edge.target == node)
 
-    def after(self, node: str) -> tuple[Node, ...]:
+    def after(self, node: str) -> tuple[LineageNode, ...]:
         """Return what a node went into directly."""
         return self._sorted(edge.target for edge in self.edges if edge.source == node)
 
-    def _sorted(self, ids: Iterable[str]) -> tuple[Node, ...]:
+    def _sorted(self, ids: Iterable[str]) -> tuple[LineageNode, ...]:
         found = (self.nodes[one] for one in set(ids))
         return tuple(sorted(found, key=lambda node: (KINDS.index(node.kind), node.label, node.id)))
 
@@ -91,7 +91,7 @@ def reach(start: Iterable[str], neighbours: Neighbours, most: int) -> tuple[list
     return waiting, len(beyond)
 
 
-def merged(one: Node, other: Node) -> Node:
+def merged(one: LineageNode, other: LineageNode) -> LineageNode:
     """Return what two documents say of one node; what we recorded wins over a claim."""
     first, second = sorted((one, other), key=lambda node: (not node.known, node.claimed))
     if first.claimed or not second.claimed:
@@ -99,7 +99,7 @@ def merged(one: Node, other: Node) -> Node:
     return first
 
 
-def layers_of(graph: Graph) -> list[list[str]]:
+def layers_of(graph: LineageGraph) -> list[list[str]]:
     """Return the nodes in columns: each one right of all that went into it.
 
     Hostile documents may say that two things came from each other: such edges end the search.

@@ -17,7 +17,15 @@ from pathlib import Path
 from packager.core.documents import NotStrict
 from packager.core.errors import OutputFailed, PackagerError
 from packager.core.values import dataclass
-from packager.images.lineage.graph import MOST_NODES, Edge, Fragment, Graph, Node, merged, reach
+from packager.images.lineage.graph import (
+    MOST_NODES,
+    Edge,
+    Fragment,
+    LineageGraph,
+    LineageNode,
+    merged,
+    reach,
+)
 from packager.images.lineage.records import NAMED_IMAGE
 
 _VERSION = 2
@@ -40,7 +48,7 @@ _SHORTEST_PREFIX = 6  # of a key or a digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class LineageDocument:
     """A document that says where something came from."""
 
     place: str  # names it; a path
@@ -56,7 +64,7 @@ class LineageIndex:
         self._place = place
         self._memory = None if place else _made(":memory:")
 
-    def update(self, documents: Iterable[Document]) -> tuple[str, ...]:
+    def update(self, documents: Iterable[LineageDocument]) -> tuple[str, ...]:
         """Read what is new or changed, forget what is gone; return what cannot be read."""
         listed = {document.place: document for document in documents}
         with self._opened() as base:
@@ -99,14 +107,14 @@ class LineageIndex:
                 ]
         return tuple(sorted(found))
 
-    def labels(self, ids: Sequence[str]) -> dict[str, Node]:
+    def labels(self, ids: Sequence[str]) -> dict[str, LineageNode]:
         """Return the nodes of these ids, as far as they are known."""
         with self._opened() as base:
             return {node.id: node for one in ids for node in _nodes(base, one)}
 
     def graph(
         self, subjects: Sequence[str], more: Sequence[Fragment] = (), most: int = MOST_NODES
-    ) -> Graph:
+    ) -> LineageGraph:
         """Return all that went into the subjects and all that they went into.
 
         `more` are fragments that are not of this machine, such as records attached to images.
@@ -131,7 +139,9 @@ class LineageIndex:
             for target in out.get(source, ())
             if target in kept
         )
-        return Graph(subjects=start, nodes=nodes, edges=tuple(edges), left_out=missing + beyond)
+        return LineageGraph(
+            subjects=start, nodes=nodes, edges=tuple(edges), left_out=missing + beyond
+        )
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -171,7 +181,7 @@ def _made(place: str) -> sqlite3.Connection:
     return base
 
 
-def _take_in(base: sqlite3.Connection, document: Document) -> None:
+def _take_in(base: sqlite3.Connection, document: LineageDocument) -> None:
     fault, fragment = "", Fragment()
     try:
         fragment = document.read()
@@ -226,24 +236,26 @@ def _same(base: sqlite3.Connection, more: Sequence[Fragment]) -> dict[str, str]:
     return found
 
 
-def _nodes(base: sqlite3.Connection, node: str) -> list[Node]:
+def _nodes(base: sqlite3.Connection, node: str) -> list[LineageNode]:
     rows = base.execute(
         "SELECT DISTINCT id, kind, label, facts, known FROM nodes WHERE id = ?", (node,)
     )
-    found: dict[str, Node] = {}
+    found: dict[str, LineageNode] = {}
     for name, kind, label, facts, known in rows:
-        one = Node(id=name, kind=kind, label=label, facts=json.loads(facts), known=bool(known))
+        one = LineageNode(
+            id=name, kind=kind, label=label, facts=json.loads(facts), known=bool(known)
+        )
         found[name] = merged(found[name], one) if name in found else one
     return list(found.values())
 
 
-def _found(base: sqlite3.Connection, node: str, more: Sequence[Fragment]) -> Node:
+def _found(base: sqlite3.Connection, node: str, more: Sequence[Fragment]) -> LineageNode:
     """Return a node as all documents describe it."""
     found = _nodes(base, node)
     found += [one for fragment in more for one in fragment.nodes if one.id == node]
     if not found:
         kind = node.partition(":")[0]
-        return Node(id=node, kind=kind, label="not recorded", known=False)  # type: ignore[arg-type]
+        return LineageNode(id=node, kind=kind, label="not recorded", known=False)  # type: ignore[arg-type]
     whole = found[0]
     for other in found[1:]:
         whole = merged(whole, other)

@@ -6,11 +6,11 @@ from markupsafe import Markup
 
 from packager.core.reports.page import render_page
 from packager.images.lineage.drawing import lineage_svg
-from packager.images.lineage.graph import KINDS, Graph
+from packager.images.lineage.graph import KINDS, LineageGraph
 from packager.images.lineage.report import described
 
 
-def lineage_html(graph: Graph) -> str:
+def lineage_html(graph: LineageGraph) -> str:
     """Return a page that loads nothing; what strangers wrote is escaped."""
     order = sorted(
         graph.nodes.values(), key=lambda node: (KINDS.index(node.kind), node.label, node.id)

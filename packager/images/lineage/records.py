@@ -12,7 +12,7 @@ from typing import Any
 
 from packager.core.documents import NotStrict
 from packager.core.documents import field as typed
-from packager.images.lineage.graph import Edge, Fragment, Node, NodeKind
+from packager.images.lineage.graph import Edge, Fragment, LineageNode, NodeKind
 from packager.images.oci import is_digest
 from packager.images.target import engine_name, is_relative
 
@@ -80,7 +80,7 @@ class _Parts:
 
     def __init__(self, claimed: bool) -> None:
         self._claimed = claimed
-        self.nodes: list[Node] = []
+        self.nodes: list[LineageNode] = []
         self.edges: list[Edge] = []
         self.aliases: list[tuple[str, str]] = []
 
@@ -96,7 +96,9 @@ class _Parts:
         node = f"{kind}:{name}"
         kept = {name: value for name, value in (facts or {}).items() if value}
         self.nodes.append(
-            Node(id=node, kind=kind, label=label, facts=kept, claimed=self._claimed, known=known)
+            LineageNode(
+                id=node, kind=kind, label=label, facts=kept, claimed=self._claimed, known=known
+            )
         )
         return node
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from packager.core.text import escape
-from packager.images.lineage.graph import Graph, Node
+from packager.images.lineage.graph import LineageGraph, LineageNode
 
 SCHEMA = 1
 MOST_LINES = 400  # of each half of the text
@@ -14,7 +14,7 @@ _SHOWN = ("digest", "key", "engine", "versions", "took", "workload", "status", "
 _LONGEST = 100
 
 
-def lineage_document(graph: Graph) -> dict[str, Any]:
+def lineage_document(graph: LineageGraph) -> dict[str, Any]:
     """Return the graph for programs: nodes by id, edges from what went in to what came out."""
     return {
         "schema": SCHEMA,
@@ -35,7 +35,7 @@ def lineage_document(graph: Graph) -> dict[str, Any]:
     }
 
 
-def lineage_lines(graph: Graph) -> list[str]:
+def lineage_lines(graph: LineageGraph) -> list[str]:
     """Return two trees for each subject: what it was made from, and what it went into."""
     lines: list[str] = []
     for subject in graph.subjects:
@@ -50,12 +50,14 @@ def lineage_lines(graph: Graph) -> list[str]:
     return [escape(line) for line in lines]
 
 
-def described(node: Node) -> str:
+def described(node: LineageNode) -> str:
     """Return a node's standing in words; "" for what was recorded here."""
     return "unknown" if not node.known else "claimed" if node.claimed else ""
 
 
-def _half(title: str, node: Node, neighbours: Callable[[str], tuple[Node, ...]]) -> Iterator[str]:
+def _half(
+    title: str, node: LineageNode, neighbours: Callable[[str], tuple[LineageNode, ...]]
+) -> Iterator[str]:
     found = list(_tree(node, neighbours))
     if not found:
         yield f"{title}: nothing that is recorded"
@@ -66,7 +68,9 @@ def _half(title: str, node: Node, neighbours: Callable[[str], tuple[Node, ...]])
         yield f"… and {len(found) - MOST_LINES:,} lines more; --format json has all"
 
 
-def _tree(start: Node, neighbours: Callable[[str], tuple[Node, ...]]) -> Iterator[str]:
+def _tree(
+    start: LineageNode, neighbours: Callable[[str], tuple[LineageNode, ...]]
+) -> Iterator[str]:
     """Yield the lines of a tree; what stood in it before is named, and not spelt out again."""
     seen = {start.id}
     waiting = [(one, "", is_last) for one, is_last in _with_last(neighbours(start.id))][::-1]
@@ -82,16 +86,16 @@ def _tree(start: Node, neighbours: Callable[[str], tuple[Node, ...]]) -> Iterato
         waiting += [(one, deeper, last) for one, last in _with_last(neighbours(node.id))][::-1]
 
 
-def _with_last(nodes: tuple[Node, ...]) -> list[tuple[Node, bool]]:
+def _with_last(nodes: tuple[LineageNode, ...]) -> list[tuple[LineageNode, bool]]:
     return [(node, at == len(nodes) - 1) for at, node in enumerate(nodes)]
 
 
-def _line(node: Node) -> str:
+def _line(node: LineageNode) -> str:
     standing = described(node)
     return f"{node.kind:<10} {_short(node.label)}{f' ({standing})' if standing else ''}"
 
 
-def _facts(node: Node) -> list[str]:
+def _facts(node: LineageNode) -> list[str]:
     return [f"{name} {_short(node.facts[name])}" for name in _SHOWN if node.facts.get(name)]
 
 

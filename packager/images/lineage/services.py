@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from packager.images.lineage.entries import weights_identity
-from packager.images.lineage.graph import Edge, Fragment, Node
+from packager.images.lineage.graph import Edge, Fragment, LineageNode
 from packager.images.lineage.records import named_image
 
 
@@ -24,11 +24,11 @@ def job_fragment(
     `results` are nodes of what it built, `heads` the digests of weight files that it trained.
     """
     node = f"job:{kind}/{name}"
-    job = Node(id=node, kind="job", label=f"{kind} job {name}", facts={"status": status})
+    job = LineageNode(id=node, kind="job", label=f"{kind} job {name}", facts={"status": status})
     nodes, edges = [job], [Edge(node, result) for result in results]
     if identity := weights_identity(heads):
         head = f"model:{identity}"  # the cache's entry says what trained it
-        nodes.append(Node(id=head, kind="draft", label=f"head of job {name}"))
+        nodes.append(LineageNode(id=head, kind="draft", label=f"head of job {name}"))
         edges.append(Edge(head, node))
     if endpoint := _endpoint_of(document):
         edges.append(Edge(f"endpoint:{endpoint}", node))
@@ -38,11 +38,13 @@ def job_fragment(
 def endpoint_fragment(kind: str, name: str, status: str, document: Mapping[str, Any]) -> Fragment:
     """Return the graph of an endpoint or an inference component: the images that it runs."""
     node = f"endpoint:{name}"
-    nodes = [Node(id=node, kind="endpoint", label=f"{kind} {name}", facts={"status": status})]
+    nodes = [
+        LineageNode(id=node, kind="endpoint", label=f"{kind} {name}", facts={"status": status})
+    ]
     edges = []
     for image in _images_of(document):
         named = named_image(image)
-        nodes.append(Node(id=named, kind="image", label=image, known=False))
+        nodes.append(LineageNode(id=named, kind="image", label=image, known=False))
         edges.append(Edge(named, node))
     return Fragment(nodes=tuple(nodes), edges=tuple(edges), aliases=((name, node),))
 

@@ -20,7 +20,7 @@ from packager.core.remote.refusals import read_error
 from packager.core.values import dataclass
 from packager.images.oci import is_digest, parse_object, sha256
 from packager.images.registry.auth import NOTHING, pull, push
-from packager.images.registry.exchange import Exchange
+from packager.images.registry.exchange import RegistryExchange
 from packager.images.registry.failures import (
     ContentMismatch,
     NotInRegistry,
@@ -69,7 +69,7 @@ class Manifest:
     data: bytes
 
 
-class RegistryClient(Exchange):
+class RegistryClient(RegistryExchange):
     """Talks to one registry. Safe to use from several threads."""
 
     def ping(self) -> None:

@@ -40,7 +40,7 @@ _HUB_HOST = "registry-1.docker.io"
 _RIGHTS = frozenset({"DENIED", "UNAUTHORIZED"})
 
 
-class Exchange:
+class RegistryExchange:
     """What every request to a registry shares. Safe to use from several threads."""
 
     def __init__(

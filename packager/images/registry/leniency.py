@@ -17,7 +17,7 @@ from packager.images.oci import is_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class PushStep:
     """A step that stores something: the statuses that count, and those that leave no doubt."""
 
     taken: Collection[int]
@@ -29,13 +29,13 @@ OPENED = (200, 201, 202, 204)
 # containers/image takes all that is no error. Whether the bytes are there, the closing PUT tells.
 SENT = range(200, 300)
 # containerd: "some registries return 200, 202 or 204"; containers/image takes redirections.
-CLOSE_UPLOAD = Step(taken=range(200, 400), sure=(201, 204))
+CLOSE_UPLOAD = PushStep(taken=range(200, 400), sure=(201, 204))
 # Quay answered 202 (containers/image#381), distribution too (distribution#142); containers/image
 # takes redirections: a web server that stores nothing gives them as well, hence the doubt.
-STORE_MANIFEST = Step(taken=range(200, 400), sure=(201,))
+STORE_MANIFEST = PushStep(taken=range(200, 400), sure=(201,))
 
 
-def is_doubtful(step: Step, status: int, stored: str, digest: str) -> bool:
+def is_doubtful(step: PushStep, status: int, stored: str, digest: str) -> bool:
     """Whether an answer that counts has to be settled by reading back.
 
     `stored` is its Docker-Content-Digest, which is optional, and which many registries and proxies

@@ -16,7 +16,7 @@ from typing import Any
 
 from packager.core.units import MIB
 from packager.core.values import dataclass
-from packager.images.rootfs.node import Node, NodeKind, Path
+from packager.images.rootfs.node import FileNode, NodeKind, Path
 
 LISTING_FORMAT = 2
 MAX_ENTRIES = 2**20  # of one layer; those of programs have 10,000 to 200,000
@@ -32,11 +32,11 @@ Subtrees = frozenset[Path] | None  # paths that are looked at, with all below; N
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListingEntry:
     """An entry of a layer: a file of its own, or another name of one."""
 
     path: Path
-    node: Node | None  # None of a hard link
+    node: FileNode | None  # None of a hard link
     target: Path = ()  # of a hard link: the path of the file
 
 
@@ -49,7 +49,7 @@ class ListingWriter:
         self._pieces = [self._packing.compress(head)]
         self._entries = self._text = 0
 
-    def add(self, path: Path, node: Node) -> None:
+    def add(self, path: Path, node: FileNode) -> None:
         """Add a file of any kind, or a mark of a removed one."""
         self._count(path, node.target, *(text for pair in node.xattrs for text in pair))
         row = [_text(b"/".join(path)), node.kind, node.mode, node.uid, node.gid, node.size]
@@ -57,7 +57,7 @@ class ListingWriter:
         more = [_text(node.target), xattrs] if node.target or xattrs else []
         self._write([*row, node.mtime, *more])
 
-    def keeps(self, path: Path, node: Node) -> bool:
+    def keeps(self, path: Path, node: FileNode) -> bool:
         """Whether the content of a file that was just added is wanted."""
         return path in KEPT and node.kind == "file" and node.size <= MAX_KEPT
 
@@ -88,7 +88,7 @@ class ListingWriter:
             raise ValueError(f"the names in it take more than {MAX_TEXT // MIB} MiB")
 
 
-def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[Entry]:
+def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[ListingEntry]:
     """Return the entries of a document; raise `ValueError` where it is not whole, or another's.
 
     With `wanted`, only those at these paths, above and below them.
@@ -99,7 +99,7 @@ def read_listing(name: str, document: bytes, wanted: Subtrees = None) -> list[En
     beginnings = (b'["',) if wanted is None else _beginnings(wanted)
     shared: dict[bytes, bytes] = {}  # one object for equal names: directories repeat
     try:
-        found: list[Entry] = []
+        found: list[ListingEntry] = []
         for line in lines:
             if line.startswith(beginnings):
                 _take(found, json.loads(line), shared)
@@ -142,7 +142,7 @@ def _spelled(path: Path) -> bytes:
     return b"[" + json.dumps(_text(b"/".join(path)))[:-1].encode()
 
 
-def _take(found: list[Entry], row: list[Any], shared: dict[bytes, bytes]) -> None:
+def _take(found: list[ListingEntry], row: list[Any], shared: dict[bytes, bytes]) -> None:
     """Add the entry of a line, or what it says of the one before."""
     if row[1] != _CONTENT:
         found.append(_entry(row, shared))
@@ -153,15 +153,15 @@ def _take(found: list[Entry], row: list[Any], shared: dict[bytes, bytes]) -> Non
     found[-1] = replace(last, node=replace(last.node, content=b64decode(row[2], validate=True)))
 
 
-def _entry(row: list[Any], shared: dict[bytes, bytes]) -> Entry:
+def _entry(row: list[Any], shared: dict[bytes, bytes]) -> ListingEntry:
     path = _parts(row[0], shared)
     if row[1] == _HARD_LINK:
-        return Entry(path, None, _parts(row[2], shared))
+        return ListingEntry(path, None, _parts(row[2], shared))
     kind, mode, uid, gid, size, mtime = row[1:7]
     if kind not in _KINDS:
         raise ValueError("it has an entry of an unknown kind")
     target, xattrs = row[7:9] if len(row) > 7 else ("", [])
-    node = Node(
+    node = FileNode(
         kind=kind,
         mode=mode,
         uid=uid,
@@ -171,7 +171,7 @@ def _entry(row: list[Any], shared: dict[bytes, bytes]) -> Entry:
         target=_bytes(target),
         xattrs=tuple((_bytes(name), _bytes(value)) for name, value in xattrs),
     )
-    return Entry(path, node)
+    return ListingEntry(path, node)
 
 
 def _parts(text: str, shared: dict[bytes, bytes]) -> Path:

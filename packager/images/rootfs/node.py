@@ -14,7 +14,7 @@ Path = tuple[bytes, ...]  # the parts of a path below the layer's root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FileNode:
     """A file of any kind, without its name: hard links are several names of one node."""
 
     kind: NodeKind

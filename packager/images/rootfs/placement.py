@@ -16,8 +16,8 @@ from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.text import escape
 from packager.core.values import dataclass
-from packager.images.rootfs.node import Node, Path
-from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, Place, parts_of, show
+from packager.images.rootfs.node import FileNode, Path
+from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, TreePlace, parts_of, show
 from packager.images.rootfs.users import Identity, NoSuchUser, find_identity
 from packager.images.tar import DEFAULT_DIRECTORY, DirectoryAttributes
 
@@ -55,7 +55,7 @@ AS_NAMED = Placement()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedFiles:
     """A placement, with what there is to say of it; an error among it forbids the image."""
 
     placement: Placement = AS_NAMED
@@ -69,7 +69,7 @@ def place_files(
     *,
     own: Sequence[str] = (),
     below: Sequence[str] = (),
-) -> Placed:
+) -> PlacedFiles:
     """Return where files go over a base.
 
     `files` are absolute paths, of which those in `below` lie in layers below the base's; `own`
@@ -78,7 +78,7 @@ def place_files(
     found: list[Finding] = []
     moved: dict[str, str] = {}
     directories: dict[str, DirectoryAttributes] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, TreePlace] = {}
     taken: dict[Path, str] = {}
     for directory in sorted({path.rpartition("/")[0] for path in files}):
         try:
@@ -105,12 +105,12 @@ def place_files(
     found += _check_removed(base, tree, [places[directory] for directory in sorted(hidden)])
     found += _notes(base, moved, directories)
     placement = Placement(moved=MappingProxyType(moved), directories=MappingProxyType(directories))
-    return Placed(placement=placement, findings=tuple(dict.fromkeys(found)))
+    return PlacedFiles(placement=placement, findings=tuple(dict.fromkeys(found)))
 
 
-def _check_directory(base: BaseImage, directory: str, place: Place) -> Iterator[Finding]:
+def _check_directory(base: BaseImage, directory: str, place: TreePlace) -> Iterator[Finding]:
     """Check that our files can lie in a directory."""
-    if isinstance(place.found, Node):
+    if isinstance(place.found, FileNode):
         yield _blocked(base, directory, f"{show(place.path)!r} is not a directory")
     elif place.path[:1] and place.path[0] in _MOUNTED:
         yield _blocked(
@@ -121,7 +121,7 @@ def _check_directory(base: BaseImage, directory: str, place: Place) -> Iterator[
 
 
 def _check_files(
-    base: BaseImage, tree: FileTree, files: Sequence[str], places: Mapping[str, Place]
+    base: BaseImage, tree: FileTree, files: Sequence[str], places: Mapping[str, TreePlace]
 ) -> Iterator[Finding]:
     """Check that no file of ours would replace a directory."""
     for path in files:
@@ -141,7 +141,7 @@ def _check_files(
 
 
 def _check_volumes(
-    base: BaseImage, tree: FileTree, files: Sequence[str], places: Mapping[str, Place]
+    base: BaseImage, tree: FileTree, files: Sequence[str], places: Mapping[str, TreePlace]
 ) -> Iterator[Finding]:
     """Check that no volume of the base would be mounted over our files."""
     runtime = base.config.get("config") or {}
@@ -165,7 +165,9 @@ def _check_volumes(
                 break
 
 
-def _check_user(base: BaseImage, tree: FileTree, places: Mapping[str, Place]) -> Iterator[Finding]:
+def _check_user(
+    base: BaseImage, tree: FileTree, places: Mapping[str, TreePlace]
+) -> Iterator[Finding]:
     """Check that the base's user may enter the directories that it has and our files lie in."""
     user = str((base.config.get("config") or {}).get("User") or "")
     if user.partition(":")[0] in ("", "0", "root"):
@@ -199,7 +201,7 @@ def _check_user(base: BaseImage, tree: FileTree, places: Mapping[str, Place]) ->
             )
 
 
-def _may_enter(who: Identity | None, node: Node) -> bool:
+def _may_enter(who: Identity | None, node: FileNode) -> bool:
     """Whether a user may enter a directory; of one who is not known, whether everybody may."""
     if who is None:
         return bool(node.mode & 0o001)
@@ -216,7 +218,7 @@ def _content(tree: FileTree, path: str) -> bytes | None:
         found = tree.locate(parts_of(path)).found
     except PathBlocked:
         return b""
-    return found.content if isinstance(found, Node) else b""
+    return found.content if isinstance(found, FileNode) else b""
 
 
 def _check_own(
@@ -241,7 +243,7 @@ def _check_own(
             )
 
 
-def _real_paths(files: Sequence[str], places: Mapping[str, Place]) -> frozenset[Path]:
+def _real_paths(files: Sequence[str], places: Mapping[str, TreePlace]) -> frozenset[Path]:
     """Return where our files are in the image."""
     parted = (path.rpartition("/") for path in files)
     return frozenset(
@@ -251,7 +253,9 @@ def _real_paths(files: Sequence[str], places: Mapping[str, Place]) -> frozenset[
     )
 
 
-def _check_removed(base: BaseImage, tree: FileTree, places: Iterable[Place]) -> Iterator[Finding]:
+def _check_removed(
+    base: BaseImage, tree: FileTree, places: Iterable[TreePlace]
+) -> Iterator[Finding]:
     """Check that no layer of the base removes what lies in layers below it."""
     for place in places:
         above = {place.path[:depth] for depth in range(len(place.path) + 1)}
@@ -294,7 +298,7 @@ def _blocked(base: BaseImage, directory: str, why: str) -> Finding:
     )
 
 
-def _attributes(node: Node) -> DirectoryAttributes:
+def _attributes(node: FileNode) -> DirectoryAttributes:
     return DirectoryAttributes(mode=node.mode, uid=node.uid, gid=node.gid, xattrs=node.xattrs)
 
 

@@ -21,7 +21,7 @@ from packager.core.files.opening import FileUnreadable, identity_of, open_range
 from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer, RemoteRange
 from packager.core.units import MIB, counted, decimal
 from packager.images.rootfs.listing import (
-    Entry,
+    ListingEntry,
     ListingWriter,
     Subtrees,
     read_listing,
@@ -90,7 +90,7 @@ class LayerReader:
 
     def entries_of(
         self, reference: str, layers: Sequence[Layer], wanted: Subtrees = None
-    ) -> list[Sequence[Entry]]:
+    ) -> list[Sequence[ListingEntry]]:
         """Return the entries of each layer, in their order; raises as `tree_of`."""
         check_types(layers)
         once = {layer.digest: layer for layer in layers}
@@ -102,7 +102,7 @@ class LayerReader:
             found |= {layer.digest: self._known(layer, wanted) for layer in missing}
         return [found[layer.digest] or () for layer in layers]
 
-    def _known(self, layer: Layer, wanted: Subtrees) -> list[Entry] | None:
+    def _known(self, layer: Layer, wanted: Subtrees) -> list[ListingEntry] | None:
         """Return the entries of a layer that was looked at before."""
         name = _name_of(layer)
         for document in (self._listed.get(name), self._store and self._store.get(name)):

@@ -9,7 +9,7 @@ from typing import Any
 from packager.core.errors import NotFound
 from packager.core.reports.text import table_lines
 from packager.core.text import escape
-from packager.images.rootfs.node import Node, NodeKind, Path
+from packager.images.rootfs.node import FileNode, NodeKind, Path
 from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, parts_of, show
 
 _FORMATS: Mapping[NodeKind, int] = {
@@ -49,7 +49,7 @@ def files_text(reference: str, tree: FileTree, below: str) -> str:
     return "\n".join(table_lines(("mode", "owner", "bytes", "path"), rows))
 
 
-def _files(reference: str, tree: FileTree, below: str) -> Iterator[tuple[Path, Node]]:
+def _files(reference: str, tree: FileTree, below: str) -> Iterator[tuple[Path, FileNode]]:
     try:
         place = tree.locate(parts_of(below))
     except PathBlocked as error:

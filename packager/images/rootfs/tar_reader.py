@@ -12,7 +12,7 @@ from typing import Protocol
 
 from packager.images.rootfs import headers
 from packager.images.rootfs.headers import BLOCK, TarHeader
-from packager.images.rootfs.node import Node, NodeKind, Path
+from packager.images.rootfs.node import FileNode, NodeKind, Path
 
 MAX_EXTENSION = 1024 * 1024  # bytes of a PAX header, a long name or a map of a sparse file
 MAX_NAME = 255  # bytes between two slashes: Linux' limit
@@ -40,7 +40,7 @@ _SPARSE = b"GNU.sparse."
 class Receiver(Protocol):
     """Receives a tar's entries in their order."""
 
-    def add(self, path: Path, node: Node) -> None:
+    def add(self, path: Path, node: FileNode) -> None:
         """Add a file of any kind, or a mark of a removed one."""
         ...
 
@@ -52,7 +52,7 @@ class Receiver(Protocol):
 class ContentReceiver(Protocol):
     """Receives the content of some files, after their entries."""
 
-    def keeps(self, path: Path, node: Node) -> bool:
+    def keeps(self, path: Path, node: FileNode) -> bool:
         """Whether the content of a file that was just added is wanted."""
         ...
 
@@ -226,7 +226,7 @@ class TarReader:
         seconds, nanoseconds = divmod(headers.pax_time_ns(pax.get(b"mtime"), header.mtime), 10**9)
         if seconds > MAX_SECONDS:
             raise ValueError("a time in its tar is none")
-        node = Node(
+        node = FileNode(
             kind=kind,
             mode=header.mode & 0o7777,
             uid=owner_of(headers.pax_number(pax.get(b"uid"), header.uid)),

@@ -23,7 +23,7 @@ from packager.core.units import MIB
 from packager.images.rootfs import headers
 from packager.images.rootfs.headers import BLOCK
 from packager.images.rootfs.listing import ListingWriter
-from packager.images.rootfs.node import Node, NodeKind
+from packager.images.rootfs.node import FileNode, NodeKind
 from packager.images.rootfs.tar_reader import owner_of, path_of, target_of
 
 ESTARGZ_DIGEST = "containerd.io/snapshot/stargz/toc.digest"
@@ -104,7 +104,7 @@ def _take(found: ListingWriter, row: Mapping[str, Any], read: ReadRange) -> None
         return
     kind = _KINDS[row["type"]]
     xattrs = row.get("xattrs") or {}
-    node = Node(
+    node = FileNode(
         kind=kind,
         mode=int(row.get("mode", 0)) & 0o7777,
         uid=owner_of(int(row.get("uid", 0))),

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from packager.core.units import MIB
 from packager.core.values import dataclass
-from packager.images.rootfs.listing import Entry, Subtrees
-from packager.images.rootfs.node import Node, Path
+from packager.images.rootfs.listing import ListingEntry, Subtrees
+from packager.images.rootfs.node import FileNode, Path
 
 MAX_FILES = 2**21  # of an image
 MAX_TEXT = 192 * MIB  # bytes of names of an image
@@ -25,24 +25,24 @@ MAX_DETOUR = 32 * MIB  # bytes of links that are followed while an image is put 
 MAX_LINKS = 40  # that are followed in one path: Linux' limit
 _MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _USUAL: Path = (b"opt", b"packager")  # where our files go: mostly nothing else is asked for
-_NO_ENTRY = Node(kind="directory", mode=0o755)  # as engines make a directory without an entry
+_NO_ENTRY = FileNode(kind="directory", mode=0o755)  # as engines make a directory without an entry
 
 
 @dataclass(slots=True)
 class Directory:
     """A directory and what is in it."""
 
-    node: Node = _NO_ENTRY
-    names: dict[bytes, Directory | Node] = field(default_factory=dict)
+    node: FileNode = _NO_ENTRY
+    names: dict[bytes, Directory | FileNode] = field(default_factory=dict)
 
 
-Found = Directory | Node | None
+Found = Directory | FileNode | None
 Answer = TypeVar("Answer")
-_Kept = TypeVar("_Kept", bound=Directory | Node)
+_Kept = TypeVar("_Kept", bound=Directory | FileNode)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TreePlace:
     """Where a path leads to, links followed."""
 
     path: Path  # without links and `..`
@@ -77,7 +77,7 @@ class FileTree:
         self._count = self._text = self._detour = 0
         self._last: tuple[Path, Directory] = (), self.root
 
-    def apply(self, entries: Sequence[Entry]) -> None:
+    def apply(self, entries: Sequence[ListingEntry]) -> None:
         """Apply a layer over those that are there."""
         files = []
         for entry in entries:
@@ -97,22 +97,22 @@ class FileTree:
             else:
                 self._put(entry.path, entry.node)
 
-    def locate(self, path: Path, *, follow_last: bool = True) -> Place:
+    def locate(self, path: Path, *, follow_last: bool = True) -> TreePlace:
         """Follow a path below the root; raise `PathBlocked` where it leads nowhere."""
         done, stack = self._follow(path, follow_last=follow_last)
         above = tuple((tuple(done[:depth]), stack[depth]) for depth in range(len(done)))
-        return Place(tuple(done), stack[-1], above)
+        return TreePlace(tuple(done), stack[-1], above)
 
     def files_below(self, path: Path) -> Iterator[Path]:
         """Yield what lies below a directory and is none."""
         return (found for found, node in self.walk(path) if not isinstance(node, Directory))
 
-    def walk(self, path: Path = ()) -> Iterator[tuple[Path, Directory | Node]]:
+    def walk(self, path: Path = ()) -> Iterator[tuple[Path, Directory | FileNode]]:
         """Yield what is at a path and all below it: parents first, names sorted."""
         if self._wanted is not None and not any(path[: len(one)] == one for one in self._wanted):
             raise OutsideTree(path)
         found = self.locate(path, follow_last=False)
-        waiting: list[tuple[Path, Directory | Node]] = []
+        waiting: list[tuple[Path, Directory | FileNode]] = []
         if found.found is not None:
             waiting.append((found.path, found.found))
         while waiting:
@@ -131,7 +131,7 @@ class FileTree:
         links = 0
         while waiting:
             part, here = waiting.pop(), stack[-1]
-            if isinstance(here, Node):
+            if isinstance(here, FileNode):
                 raise PathBlocked(f"{show(done)!r} is not a directory")
             if part in (b"", b"."):
                 continue
@@ -145,9 +145,9 @@ class FileTree:
             if self._wanted is not None:
                 self._check_held(done, part, waiting)
             found = here.names.get(part) if here is not None else None
-            is_link = isinstance(found, Node) and found.kind == "symlink"
+            is_link = isinstance(found, FileNode) and found.kind == "symlink"
             if is_link and (waiting or follow_last):
-                assert isinstance(found, Node)
+                assert isinstance(found, FileNode)
                 links += 1
                 if links > MAX_LINKS:
                     raise PathBlocked(f"the links at {show([*done, part])!r} have no end")
@@ -186,7 +186,7 @@ class FileTree:
             if isinstance(place.found, Directory):
                 place.found.names.pop(gone, None)
 
-    def _add_directory(self, path: Path, node: Node) -> None:
+    def _add_directory(self, path: Path, node: FileNode) -> None:
         parent = self._directory(path[:-1])
         here = parent.names.get(path[-1]) if path else self.root
         if isinstance(here, Directory):
@@ -194,7 +194,7 @@ class FileTree:
         else:
             self._keep(parent, path[-1], Directory(node))
 
-    def _put(self, path: Path, node: Node) -> None:
+    def _put(self, path: Path, node: FileNode) -> None:
         if not path:
             raise ValueError("its root is not a directory")
         self._keep(self._directory(path[:-1]), path[-1], node)
@@ -202,7 +202,7 @@ class FileTree:
     def _link(self, path: Path, target: Path) -> None:
         found = self.locate(target, follow_last=False).found
         is_below = target[: len(path)] == path and len(target) > len(path)  # it would go first
-        if is_below or not isinstance(found, Node):
+        if is_below or not isinstance(found, FileNode):
             raise ValueError(f"the hard link {show(path)!r} in it leads to no file")
         self._put(path, found)
 
@@ -211,7 +211,7 @@ class FileTree:
         if path == self._last[0]:
             return self._last[1]
         done, stack = self._follow(path, follow_last=True)
-        if isinstance(stack[-1], Node):
+        if isinstance(stack[-1], FileNode):
             raise PathBlocked(f"{show(done)!r} is not a directory")
         here = self.root
         for part, found in zip(done, stack[1:], strict=True):

@@ -26,7 +26,7 @@ from packager.core.text import escape_text
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
 from packager.core.values import dataclass
 from packager.images.trees.journal import TreeJournal
-from packager.images.trees.objects import DIGEST, ObjectUpload, Uploads, put_object
+from packager.images.trees.objects import DIGEST, ObjectUpload, ObjectUploads, put_object
 
 NOTE = "packager-tree.unfinished"
 _LARGEST_OBJECT = 5 * 1000**4  # S3: 5 TB
@@ -57,7 +57,7 @@ class TreeBucket:
         self._bucket = bucket
         self._prefix = f"{place.key.strip('/')}/" if place.key.strip("/") else ""
         self._journal = journal
-        self._uploads = Uploads(bucket, journal)
+        self._uploads = ObjectUploads(bucket, journal)
         self._objects: dict[str, _Object] = {}
         self._held: dict[str, _Held] = {}
         self._owned: set[str] = set()

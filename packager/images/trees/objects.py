@@ -32,7 +32,7 @@ _READ_BYTES = 64 * 1024  # boto3 asks for a mebibyte at a time, which each threa
 Done = Callable[[str, str], None]  # sha256 and ETag of a complete object
 
 
-class Uploads:
+class ObjectUploads:
     """Uploads of one tree."""
 
     def __init__(self, bucket: WritableBucket, journal: TreeJournal) -> None:
@@ -83,7 +83,7 @@ class ObjectUpload:
     """One object on its way; nothing is visible before `commit`."""
 
     def __init__(
-        self, uploads: Uploads, file: TreeFile, key: str, sha256: str, on_done: Done
+        self, uploads: ObjectUploads, file: TreeFile, key: str, sha256: str, on_done: Done
     ) -> None:
         self._uploads = uploads
         self._file = file

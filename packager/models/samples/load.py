@@ -255,12 +255,12 @@ def _download(name: str, revision: str, file: str | None) -> Path:
     """Fetch a dataset into the hub's cache, and give its directory or the file."""
     from huggingface_hub import HfApi
 
-    from packager.core.remote.hub_failures import Asked, explained
+    from packager.core.remote.hub_failures import HubRequest, explained
     from packager.core.remote.hub_session import downloading, limit_answers
 
     limit_answers()
     api = HfApi(library_name="packager", headers={"Accept-Encoding": "identity"})
-    asked = Asked(
+    asked = HubRequest(
         name=f"datasets/{name}", revision=revision, endpoint=api.endpoint, keeps_files=True
     )
     with explained(asked):

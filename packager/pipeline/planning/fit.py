@@ -46,7 +46,7 @@ SetupAt = Callable[[Split, MemoryBudget], Setup | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class PlanFit:
     """A shape and a split that go together, or the closest miss, and what to say of it."""
 
     shape: Shape
@@ -106,7 +106,7 @@ def reserves(instance: Instance) -> bool:
 
 def find_fit(
     room: Room, splits: tuple[Split, ...], target: Objective, most: int, setup_at: SetupAt
-) -> Fit:
+) -> PlanFit:
     """Find a shape and a split, or the closest miss with an error."""
     request = room.request
     if reserves(room.instance):
@@ -141,7 +141,7 @@ def find_fit(
         *_explain_length(request, asked, layout),
         *_explain_requests(request, layout, target),
     )
-    return Fit(layout.shape, layout.split, layout.budget, said, choice.passed_over)
+    return PlanFit(layout.shape, layout.split, layout.budget, said, choice.passed_over)
 
 
 def notes_of(rejected: tuple[Rejected, ...]) -> tuple[Finding, ...]:
@@ -149,7 +149,7 @@ def notes_of(rejected: tuple[Rejected, ...]) -> tuple[Finding, ...]:
     return tuple(Finding("note", one.code, one.reason) for one in rejected)
 
 
-def _reserve(room: Room, splits: tuple[Split, ...]) -> Fit:
+def _reserve(room: Room, splits: tuple[Split, ...]) -> PlanFit:
     """Find the first shape that fits at some split, then let its batch grow there.
 
     A pipeline only comes when no degree fits in any shape: it waits where
@@ -171,7 +171,7 @@ def _reserve(room: Room, splits: tuple[Split, ...]) -> Fit:
                 shape = larger
             rejected += choice.passed_over
             said = (*notes_of(rejected), *_explain_shape(request, asked, shape))
-            return Fit(shape, split, room.budget(split, shape), said, rejected)
+            return PlanFit(shape, split, room.budget(split, shape), said, rejected)
         rejected += choose_split(deep, partial(_budget_of, room, shapes[-1])).passed_over
     return _miss(room, splits, shapes[-1], rejected)
 
@@ -182,13 +182,13 @@ def _budget_of(room: Room, shape: Shape, split: Split) -> MemoryBudget:
 
 def _miss(
     room: Room, splits: tuple[Split, ...], least: Shape, rejected: tuple[Rejected, ...]
-) -> Fit:
+) -> PlanFit:
     """Return the arithmetic of the split that comes closest."""
     if not splits:
         message = f"no way of splitting the model uses the devices of {room.instance.name}"
         hint = "lower tp_degree or pp_degree, or choose an instance with other devices"
         finding = Finding("error", "no-split", message, hint, {LACKS: SPLIT})
-        return Fit(least, Split(), room.budget(Split(), least), (finding,), rejected)
+        return PlanFit(least, Split(), room.budget(Split(), least), (finding,), rejected)
     tried = [(split, room.budget(split, least)) for split in splits]
     split, missed = min(tried, key=lambda pair: pair[1].needed_bytes)
     pipelined = (missed.pp_degree, room.demand)
@@ -201,7 +201,7 @@ def _miss(
         room.request.quantizing,
         packs_4_bits=room.packs_4_bits,
     )
-    return Fit(least, split, missed, (*notes_of(rejected), finding), rejected)
+    return PlanFit(least, split, missed, (*notes_of(rejected), finding), rejected)
 
 
 def _growth(
@@ -265,7 +265,7 @@ def _explain_requests(
 
 
 def _explain_slots(
-    request: BuildRequest, fit: Fit, target: Objective, setup: Setup | None
+    request: BuildRequest, fit: PlanFit, target: Objective, setup: Setup | None
 ) -> Iterator[Finding]:
     """Warn of requests that do not fit a plan whose slots are reserved: too long or too slow.
 

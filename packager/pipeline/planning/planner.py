@@ -57,7 +57,7 @@ from packager.optimize.compile.choose import choose_compiler
 from packager.optimize.drafts.choose import DraftChoice, choose_draft
 from packager.optimize.drafts.positions import check_positions
 from packager.optimize.drafts.split import check_draft_split, draft_divides
-from packager.pipeline.planning.fit import Fit, Room, find_fit, notes_of, reserves
+from packager.pipeline.planning.fit import PlanFit, Room, find_fit, notes_of, reserves
 from packager.pipeline.planning.model_files import check_files_read, check_left_out, format_options
 from packager.pipeline.planning.option_effects import asked, check_length, derive_limit, make_room
 from packager.pipeline.planning.option_paths import check_option_paths
@@ -366,28 +366,28 @@ def _lay_out(
     return laid_out, findings
 
 
-def _sketch(room: Room, splits: tuple[Split, ...]) -> Fit:
+def _sketch(room: Room, splits: tuple[Split, ...]) -> PlanFit:
     """Sketch what a plan would be about that is rejected anyway: for rules, never to be shown."""
     request = room.request
     degree = min(request.tp_degree or 1, room.instance.devices)
     alone = Split(tp_degree=degree, pp_degree=min(request.pp_degree or 1, 64))
     split, shape = splits[0] if splits else alone, room.first_shape
-    return Fit(shape, split, room.budget(split, shape), ())
+    return PlanFit(shape, split, room.budget(split, shape), ())
 
 
 def _find_served(
     plan: Plan,
     splits: tuple[Split, ...],
-    find: Callable[[tuple[Split, ...]], Fit],
+    find: Callable[[tuple[Split, ...]], PlanFit],
     family: ContainerFamily,
-) -> Fit:
+) -> PlanFit:
     """Find the best fit that the server takes; where it takes none, the best of all.
 
     What a server refuses of one split, such as heads that do not divide, need not hold of others.
     """
     if len(splits) < 2 or reserves(plan.instance):
         return find(splits)
-    best: Fit | None = None
+    best: PlanFit | None = None
     fewest = 0
     refused: tuple[Rejected, ...] = ()
     while splits:
@@ -408,7 +408,7 @@ def _find_served(
     return best
 
 
-def _laid_out(plan: Plan, fit: Fit) -> Plan:
+def _laid_out(plan: Plan, fit: PlanFit) -> Plan:
     """Return the plan with the shape, split and memory that were found."""
     return replace(_with_split(plan, fit.split, fit.budget), shape=fit.shape)
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from packager.core.errors import ModelRefused, OutputFailed, ProtocolFailed, UsageError
-from packager.core.remote.hub_failures import Asked, explain
+from packager.core.remote.hub_failures import HubRequest, explain
 from packager.models.proof import check_bytes
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.models.walk import plain_file
 from tests.support.doubles.models import write_model
 from tests.support.model_places import SHARD, Place, blob
 from tests.support.model_places import place as place
 
-ASKED = Asked(name="org/name", revision="main", endpoint="https://hub.example", token=False)
+ASKED = HubRequest(name="org/name", revision="main", endpoint="https://hub.example", token=False)
 
 
 def test_a_model_is_pinned_to_a_commit(place: Place) -> None:
@@ -189,7 +189,7 @@ def test_a_small_file_damaged_in_the_cache_is_found_too(place: Place) -> None:
 def test_a_file_without_a_digest_is_proven_by_its_size(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"1234")
     with pytest.raises(ModelRefused, match="4 bytes instead of 5"):
-        check_bytes(plain_file(tmp_path / "x", "x"), ListedFile(size=5))
+        check_bytes(plain_file(tmp_path / "x", "x"), ListedModelFile(size=5))
 
 
 def test_a_snapshot_link_that_leads_elsewhere_is_refused(place: Place, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from packager.addons.server.resources import ResourceStore
 from packager.addons.server.used_signatures import SeenSignatures
 from packager.core.image import Blob, FileRange
 from packager.images.digest_index import DigestIndex, fingerprint_of
-from packager.images.lineage.graph import Edge, Fragment, Node
-from packager.images.lineage.index import Document, LineageIndex
+from packager.images.lineage.graph import Edge, Fragment, LineageNode
+from packager.images.lineage.index import LineageDocument, LineageIndex
 from packager.images.seen_blobs import SeenBlobs
 from packager.images.trees.journal import TreeJournal
 from tests.support.document_kinds.kinds import DocumentKind, database
@@ -24,9 +24,9 @@ _NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 
 
 def _fill_lineage(path: Path) -> None:
-    nodes = (Node(id="model:a", kind="model", label="a", facts={"size": "1"}),)
+    nodes = (LineageNode(id="model:a", kind="model", label="a", facts={"size": "1"}),)
     found = Fragment(nodes=nodes, edges=(Edge("model:a", "image:b"),), aliases=(("a", "model:a"),))
-    LineageIndex(path).update([Document(place="kept:a", stamp="1", read=lambda: found)])
+    LineageIndex(path).update([LineageDocument(place="kept:a", stamp="1", read=lambda: found)])
 
 
 def _fill_resources(path: Path) -> None:

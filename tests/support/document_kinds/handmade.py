@@ -38,7 +38,7 @@ from packager.images.claims import Claim, ClaimKey, read_claims, write_claims
 from packager.images.rootfs.reading import LayerReader
 from packager.images.slim_label import slim_words
 from packager.models.hub_cache import RepositoryCache
-from packager.models.rules import ListedFile
+from packager.models.rules import ListedModelFile
 from packager.optimize.cache.lookups import LastLookups
 from packager.pipeline.record import make_labels
 from tests.golden.cases import CASES
@@ -93,7 +93,7 @@ def _read_deployment(data: bytes, place: Path) -> object:
 
 def _hub_notes(place: Path) -> bytes:
     cache = RepositoryCache(place, "org/name")
-    files = {"config.json": ListedFile(size=5, git_sha1="b" * 40)}
+    files = {"config.json": ListedModelFile(size=5, git_sha1="b" * 40)}
     cache.remember_listing(_COMMIT, files)
     cache.remember_proofs(_COMMIT, {"config.json": [1, 2, 3, 4, 5]})
     return (place / f"models--org--name/packager/{_COMMIT}.json").read_bytes()

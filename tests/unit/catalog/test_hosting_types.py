@@ -7,7 +7,13 @@ from functools import cache
 import pytest
 from botocore.session import Session
 
-from packager.catalog.instances import LeftOut, NotHosted, find_instance, instances, left_out
+from packager.catalog.instances import (
+    LeftOutInstance,
+    NotHosted,
+    find_instance,
+    instances,
+    left_out,
+)
 from packager.catalog.prices import price_of, shipped_prices
 from tests.support.cases import cases_of
 
@@ -71,7 +77,7 @@ def test_a_machine_without_endpoints_has_ec2s_price() -> None:
 
 @cases("a_machine_that_nothing_serves_on_is_refused_with_the_reason")
 def test_a_machine_that_nothing_serves_on_is_refused_with_the_reason(name: str, said: str) -> None:
-    with pytest.raises(LeftOut) as error:
+    with pytest.raises(LeftOutInstance) as error:
         find_instance(name)
 
     assert str(error.value).startswith(f"instance type {name!r} cannot serve: ")

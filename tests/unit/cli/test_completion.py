@@ -10,7 +10,7 @@ import pytest
 from packager.cli.app import run
 from packager.cli.completion import answer as answering
 from packager.cli.completion.answer import INDEX, answer, answer_to
-from packager.cli.completion.candidates import Candidate, Question, complete
+from packager.cli.completion.candidates import CompletionCandidate, Question, complete
 from packager.cli.completion.shells import Line, quoted, split_line
 from packager.cli.completion.values import GROUPS, Values
 from packager.cli.plugins.tables import COMPILERS, FAMILIES
@@ -23,8 +23,12 @@ REAL = json.loads(INDEX.read_text(encoding="utf-8"))
 SMALL = json.loads((Path(__file__).parent / "corpus" / "completion.json").read_text("utf-8"))
 
 
-def things(asked: Question) -> list[Candidate]:
-    return [Candidate("apple"), Candidate("pear", is_whole=False), Candidate(f"<{asked.kind}>")]
+def things(asked: Question) -> list[CompletionCandidate]:
+    return [
+        CompletionCandidate("apple"),
+        CompletionCandidate("pear", is_whole=False),
+        CompletionCandidate(f"<{asked.kind}>"),
+    ]
 
 
 def texts(*words: str) -> list[str]:
@@ -40,7 +44,7 @@ def test_what_may_come_next_is_offered(words: tuple[str, ...], expected: list[st
 def test_a_kind_of_value_is_asked_with_what_stands_before() -> None:
     asked: list[Question] = []
 
-    def remember(question: Question) -> list[Candidate]:
+    def remember(question: Question) -> list[CompletionCandidate]:
         asked.append(question)
         return []
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from packager.addons.bench.commands.draft_measure import measure
-from packager.addons.bench.draft_measure.run import Asked
+from packager.addons.bench.draft_measure.run import DraftMeasureOptions
 from packager.addons.fleet.cluster import Cluster
 from packager.addons.fleet.commands.warm import kubernetes
 from packager.cli.commands.build import build
@@ -84,7 +84,7 @@ def test_defaults_that_help_names_are_those_that_are_used() -> None:
         (HeadTraining, train, set()),
         (Evaluation, evaluate, set()),
         (Demands, measure, set()),
-        (Asked, measure, {"samples"}),
+        (DraftMeasureOptions, measure, {"samples"}),
         (Cluster, kubernetes, {"pin_nodes"}),
     ],
 )

@@ -32,7 +32,7 @@ from packager.images.digest_index import DigestIndex
 from packager.images.docker_engine import connect_engine
 from packager.images.target import parse_target
 from packager.images.tee import write_image
-from packager.images.writers import BrokenOff
+from packager.images.writers import WriteBrokenOff
 from tests.support import made_layers, tars
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import sha256
@@ -171,7 +171,7 @@ def test_the_failure_is_told_and_not_what_it_cost_another_layer(tmp_path: Path) 
         if layer.created_by == "first":
             started.wait(120)
             broken.set()
-            raise BrokenOff("the archive was broken off")
+            raise WriteBrokenOff("the archive was broken off")
         started.set()
         broken.wait(120)
         threading.Event().wait(0.1)

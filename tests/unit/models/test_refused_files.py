@@ -7,7 +7,7 @@ import pytest
 from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
 from packager.models.rules import (
     FileSelection,
-    ListedFile,
+    ListedModelFile,
     choose_files,
     find_unlisted,
     refuse_incomplete,
@@ -22,7 +22,7 @@ MODEL = ("config.json", "tokenizer.json", "model.safetensors")
 
 
 def chosen(*paths: str) -> FileSelection:
-    return choose_files({path: ListedFile(size=1) for path in paths})
+    return choose_files({path: ListedModelFile(size=1) for path in paths})
 
 
 @cases("files_for_serving_are_packaged")

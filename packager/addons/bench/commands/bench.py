@@ -16,15 +16,15 @@ import click
 
 from packager.addons.bench.assemble import make_report
 from packager.addons.bench.commands.bench_startup import (
-    StartupAsked,
+    StartupOptions,
     bench_startup,
     check_startup,
     parse_places,
 )
-from packager.addons.bench.commands.bench_work import Work, make_work
+from packager.addons.bench.commands.bench_work import BenchWork, make_work
 from packager.addons.bench.commands.spec_options import take_spec, workload_spec_option
 from packager.addons.bench.load.spec import RequestSpec
-from packager.addons.bench.options import Asked, check_asked
+from packager.addons.bench.options import BenchOptions, check_asked
 from packager.addons.bench.outputs import (
     Output,
     append_requests,
@@ -66,7 +66,7 @@ _OF_LOADS = {
 
 @click.command()
 @click.argument("servers", nargs=-1, required=True, metavar="IMAGE|URL...")
-@options_from(Asked)
+@options_from(BenchOptions)
 @options_from(RequestSpec)
 @workload_spec_option
 @click.option(
@@ -165,11 +165,11 @@ def bench(
     """
     if spec_file is not None:
         take_spec(spec_file, given)
-    asked, spec = take_fields(Asked, given), take_fields(RequestSpec, given)
+    asked, spec = take_fields(BenchOptions, given), take_fields(RequestSpec, given)
     engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
     if startup:
         check_startup(asked, spec, {flag: given[name] for flag, name in _OF_LOADS.items()})
-        told = StartupAsked(
+        told = StartupOptions(
             servers=servers,
             rounds=asked.rounds,
             env=container_environment(env),
@@ -205,8 +205,8 @@ def bench(
 
 def _bench_loads(
     targets: Sequence[BenchTarget],
-    asked: Asked,
-    work: Work,
+    asked: BenchOptions,
+    work: BenchWork,
     *,
     outputs: tuple[Output, ...],
     record_file: Path | None,
@@ -245,7 +245,7 @@ def _bench_loads(
 
 
 def _targets(
-    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: Work, *, drafts_off: bool
+    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: BenchWork, *, drafts_off: bool
 ) -> tuple[BenchTarget, ...]:
     return find_targets(
         servers,
@@ -339,7 +339,7 @@ def _print(report: BenchReport, output_format: str) -> None:
         print_lines(bench_lines(report))
 
 
-def _judge(report: BenchReport, results: Results, asked: Asked) -> None:
+def _judge(report: BenchReport, results: Results, asked: BenchOptions) -> None:
     """Raise what the results come to; they were printed."""
     if results.is_interrupted:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from typing import Any
 
 from packager.addons.bench.commands.bench_work import command_words, machine_words, needs_gpus
 from packager.addons.bench.load.spec import RequestSpec
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.outputs import Output, parse_output, write_output_files
 from packager.addons.bench.starting import Starter
 from packager.addons.bench.startup_report import make_startup_report
@@ -40,7 +40,7 @@ REPORT, PAGE = "startup.json", "startup.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartupAsked:
+class StartupOptions:
     """A benchmark of cold starts, with everything decided but its images."""
 
     servers: tuple[str, ...]
@@ -56,7 +56,7 @@ class StartupAsked:
     output_format: str
 
 
-def check_startup(asked: Asked, spec: RequestSpec, others: Mapping[str, object]) -> None:
+def check_startup(asked: BenchOptions, spec: RequestSpec, others: Mapping[str, object]) -> None:
     """Refuse options of loads: a cold start has none."""
     for owner in (dataclasses.replace(asked, rounds=None), spec):
         for field in dataclasses.fields(owner):
@@ -80,7 +80,7 @@ def parse_places(places: Sequence[str]) -> tuple[Output, ...]:
 
 
 def bench_startup(
-    asked: StartupAsked,
+    asked: StartupOptions,
     engine: Callable[[], Any],
     record_places: Callable[..., Mapping[str, Path]],
 ) -> None:

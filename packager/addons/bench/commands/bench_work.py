@@ -15,7 +15,7 @@ from typing import Any
 from packager.addons.bench.assemble import Circumstances, HourPrice
 from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
 from packager.addons.bench.load.tokenizer import TokenCounter, open_tokenizer
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.planned import predict_loads
 from packager.addons.bench.pool import START, ServerPool
 from packager.addons.bench.sending import Sender
@@ -45,10 +45,10 @@ _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class BenchWork:
     """A benchmark with everything decided but its servers."""
 
-    asked: Asked
+    asked: BenchOptions
     spec: RequestSpec
     workload: Workload
     samples: Samples | None
@@ -159,7 +159,7 @@ class Work:
 
 
 def make_work(
-    asked: Asked,
+    asked: BenchOptions,
     spec: RequestSpec,
     *,
     engine: Callable[[], Any],
@@ -168,7 +168,7 @@ def make_work(
     discount: float,
     deadline_s: float,
     catalog_file: Path | None,
-) -> Work:
+) -> BenchWork:
     """Read the workload, the data and the tokenizer; raises what reading them does."""
     own = {"catalog_file": catalog_file}
     services = services_for(Settings(catalog_file=catalog_file))
@@ -176,7 +176,7 @@ def make_work(
     is_file = parse_workload(spec.workload) is None
     lengths = load_lengths(spec.workload) if is_file else ()
     settle(spec, workload, lengths=lengths)  # raises before a server is started
-    return Work(
+    return BenchWork(
         asked=asked,
         spec=spec,
         workload=workload,

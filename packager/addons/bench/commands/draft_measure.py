@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from packager.addons.bench.draft_measure.report import speculation_lines
-from packager.addons.bench.draft_measure.run import Asked
+from packager.addons.bench.draft_measure.run import DraftMeasureOptions
 from packager.addons.bench.draft_measure.run import measure as run_measurement
 from packager.addons.bench.draft_measure.servers import AUTO, Opener, is_address, targets
 from packager.cli.field_options import FiniteRange, options_from, take_fields
@@ -62,7 +62,7 @@ class _Measure(click.Command):
     show_default=True,
     help="What to do with rows that cannot be parsed.",
 )
-@options_from(Asked)
+@options_from(DraftMeasureOptions)
 @click.option(
     "--plain",
     default=AUTO,
@@ -134,7 +134,7 @@ def measure(
         row = found.skipped[0]
         say(f"warning: {found.skipped_count} rows are not samples; {row.place}: {row.reason}")
     chosen = choose_samples(found, given.pop("samples"), given["seed"])
-    asked = take_fields(Asked, given, samples=chosen)
+    asked = take_fields(DraftMeasureOptions, given, samples=chosen)
     opener = Opener(connect=engine, connections=max(asked.concurrency), on_progress=say, **given)
     report = run_measurement(
         first,

@@ -12,7 +12,7 @@ from packager.addons.bench.commands.spec_options import take_tune_spec, workload
 from packager.addons.bench.commands.tune_choices import named_variations, time_span, varied_axes
 from packager.addons.bench.commands.tune_work import (
     Loads,
-    Work,
+    TuneWork,
     figures_of,
     finish,
     make_candidates,
@@ -20,10 +20,10 @@ from packager.addons.bench.commands.tune_work import (
     work_in_engine,
 )
 from packager.addons.bench.load.spec import RequestSpec
-from packager.addons.bench.options import Asked as LoadAsked
+from packager.addons.bench.options import BenchOptions as LoadAsked
 from packager.addons.bench.tune.candidates import Field
-from packager.addons.bench.tune.journal import Journal, Retried, open_journal
-from packager.addons.bench.tune.options import TuneAsked
+from packager.addons.bench.tune.journal import Retried, TuneJournal, open_journal
+from packager.addons.bench.tune.options import TuneOptions
 from packager.addons.bench.tune.report import field_lines, tune_lines
 from packager.addons.bench.tune.request_file import check_request_file, request_text
 from packager.addons.bench.tune.results import field_document, make_report, measurements_of
@@ -64,7 +64,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 @request_file_option
 @jumpstart_option
 @options_from(LoadAsked, *_LIMITS)
-@options_from(TuneAsked)
+@options_from(TuneOptions)
 @click.option(
     "--budget-time",
     "budget_s",
@@ -173,7 +173,7 @@ def tune(
     as_json = output_format == "json"
     varied, named = varied_axes(given.pop("varied")), _named(given)
     journal_file, fresh = given.pop("journal_file"), given.pop("fresh")
-    asked = take_fields(TuneAsked, given)
+    asked = take_fields(TuneOptions, given)
     retry_failed = bool(given["retry_failed"])
     work = _take_work(request_file, asked, given)
     field = make_candidates(work, varied, named, only=asked.only)
@@ -212,7 +212,7 @@ def tune(
         note(f"to repeat the best build: packager build --request {request_out} --output OUT")
 
 
-def _take_work(request_file: Path | None, asked: TuneAsked, given: dict[str, Any]) -> Work:
+def _take_work(request_file: Path | None, asked: TuneOptions, given: dict[str, Any]) -> TuneWork:
     """Return the tune that the options ask for, but for its candidates."""
     same = ("insecure_registries", "ca_file", "catalog_file")
     own = {
@@ -257,7 +257,7 @@ def _print_report(report: TuneReport, figures: BenchReport, output_format: str) 
         print_lines(tune_lines(report))
 
 
-def _start_lines(journal: Journal, field: Field) -> list[str]:
+def _start_lines(journal: TuneJournal, field: Field) -> list[str]:
     """Return what is about to be done, and where it is written down."""
     count = len(field.candidates)
     lines = [f"{counted(count, 'candidate')} to measure; {len(field.dropped)} left out"]

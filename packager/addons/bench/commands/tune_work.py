@@ -16,18 +16,18 @@ from packager.addons.bench.commands.bench_work import command_words
 from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.open_servers import OpenServers
-from packager.addons.bench.options import Asked as LoadAsked
+from packager.addons.bench.options import BenchOptions as LoadAsked
 from packager.addons.bench.sending import Sender
-from packager.addons.bench.tune.candidates import Candidate, Field, foretell_with, make_field
+from packager.addons.bench.tune.candidates import Field, TuneCandidate, foretell_with, make_field
 from packager.addons.bench.tune.figures import bench_report
-from packager.addons.bench.tune.journal import Journal, key_of
-from packager.addons.bench.tune.options import TuneAsked, levels_for
-from packager.addons.bench.tune.session import STEP, Budget, Race
+from packager.addons.bench.tune.journal import TuneJournal, key_of
+from packager.addons.bench.tune.options import TuneOptions, levels_for
+from packager.addons.bench.tune.session import STEP, Race, TuneBudget
 from packager.addons.bench.tune.space import Axis, Variation, base_of, request_with, variations
 from packager.addons.bench.tune.workshop import (
     BuiltImage,
     ImageWorkshop,
-    Servers,
+    TunedServers,
     purpose_of,
     remove_images,
     remove_leftovers,
@@ -74,7 +74,7 @@ class Loads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TuneWork:
     """A tune with everything decided but its candidates."""
 
     request: BuildRequest  # as it was asked for
@@ -143,13 +143,13 @@ class Work:
 
 def make_work(
     request: BuildRequest,
-    asked: TuneAsked,
+    asked: TuneOptions,
     loads: Loads,
     own: Mapping[str, Any],
     *,
     budget_s: float | None,
     usd_per_hour: float | None,
-) -> Work:
+) -> TuneWork:
     """Find the model and the instance, and decide under which loads candidates are measured."""
     if request.goal is None:
         raise UsageError(
@@ -182,13 +182,13 @@ def make_work(
         tpot_ms=request.tpot_limit_ms,
         latency_ms=loads.load.latency_ms,
     )
-    budget = Budget(
+    budget = TuneBudget(
         seconds=budget_s,
         usd=asked.budget_usd,
         measurements=asked.budget_measurements,
         usd_hour=usd_per_hour or plan.usd_hour,
     )
-    return Work(
+    return TuneWork(
         request=request,
         base=base,
         race=Race(
@@ -212,7 +212,7 @@ def make_work(
 
 
 def make_candidates(
-    work: Work, varied: Sequence[Axis], named: Sequence[Variation], *, only: bool
+    work: TuneWork, varied: Sequence[Axis], named: Sequence[Variation], *, only: bool
 ) -> Field:
     """Plan the candidates; raises what the first is refused for where none works."""
     goal = work.race.goal
@@ -238,14 +238,14 @@ def make_candidates(
 
 @contextmanager
 def work_in_engine(
-    work: Work, engine: Any, journal: Journal, on_event: EventSink
+    work: TuneWork, engine: Any, journal: TuneJournal, on_event: EventSink
 ) -> Iterator[ImageWorkshop]:
     """Yield a workshop in this machine's Docker Engine; end its servers with the block."""
 
     def tell(words: str) -> None:
         on_event(StepEvent(step=STEP, state="running", detail=words))
 
-    def build_image(candidate: Candidate, name: str) -> BuiltImage:
+    def build_image(candidate: TuneCandidate, name: str) -> BuiltImage:
         record = build_into(work, candidate.request, (f"docker:{name}",), on_event)
         return BuiltImage(digest=record.digest, quality=record.quality)
 
@@ -269,7 +269,7 @@ def work_in_engine(
         yield ImageWorkshop(
             build_image=build_image,
             has_image=has_image,
-            servers=Servers(
+            servers=TunedServers(
                 servers,
                 env=work.loads.env,
                 gpus=work.services.find_instance(LOCAL).kind == "nvidia",
@@ -283,7 +283,7 @@ def work_in_engine(
 
 
 def build_into(
-    work: Work, request: BuildRequest, outputs: tuple[str, ...], on_event: EventSink
+    work: TuneWork, request: BuildRequest, outputs: tuple[str, ...], on_event: EventSink
 ) -> BuildRecord:
     """Build a candidate; what is in the cache is not made again."""
     asked = request.model_copy(update={"outputs": outputs})
@@ -298,7 +298,7 @@ def build_into(
 
 
 def finish(
-    work: Work, engine: Any, report: TuneReport, field: Field, on_event: EventSink
+    work: TuneWork, engine: Any, report: TuneReport, field: Field, on_event: EventSink
 ) -> TuneReport:
     """Write the best build to the outputs that were asked for; remove the images of the others."""
     best = next((one for one in report.candidates if one.state == "best"), None)
@@ -316,7 +316,7 @@ def finish(
     return report.model_copy(update={"images": names})
 
 
-def figures_of(work: Work, field: Field, journal: Journal, best: str | None) -> BenchReport:
+def figures_of(work: TuneWork, field: Field, journal: TuneJournal, best: str | None) -> BenchReport:
     """Return all measurements as `packager bench` would."""
     here = work.services.find_instance(LOCAL)
     return bench_report(
@@ -372,7 +372,7 @@ def _files_digest(model: ModelFiles) -> str:
     return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()
 
 
-def sender(work: Work) -> Sender:
+def sender(work: TuneWork) -> Sender:
     """Return what puts servers under load; the same round of all candidates has equal prompts."""
     spec = work.loads.spec
     return Sender(

@@ -42,7 +42,7 @@ _SHOWN = 3  # reasons of failures that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class DraftMeasureOptions:
     """Samples and loads of a measurement."""
 
     samples: Samples
@@ -82,7 +82,7 @@ class ServerRun:
 def measure(
     speculative: MeasuredServer,
     plain: MeasuredServer | None,
-    asked: Asked,
+    asked: DraftMeasureOptions,
     opener: Opener,
     *,
     measured: str,

@@ -35,7 +35,7 @@ _BASE = "Return what is there."  # sentences are counted behind it, as they stan
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenText:
     """A text, and its tokens as they were counted or add up."""
 
     text: str
@@ -71,14 +71,14 @@ class TextWriter:
             self._costs[part] = max(1, self._count(f"{_BASE} {part}") - self._base)
         return self._costs[part]
 
-    def measured(self, text: str, added: int) -> Written:
+    def measured(self, text: str, added: int) -> WrittenText:
         """Return a text with its tokens, which are `added` where they cannot be counted again."""
         if not self._mends:
-            return Written(text, added)
+            return WrittenText(text, added)
         try:
-            return Written(text, self._count(text))
+            return WrittenText(text, self._count(text))
         except TokenizerFailed:
-            return Written(text, added, failed=True)
+            return WrittenText(text, added, failed=True)
 
     def write(
         self,
@@ -87,7 +87,7 @@ class TextWriter:
         tagged: bool = True,
         ending: str = "",
         mends: bool = True,
-    ) -> Written:
+    ) -> WrittenText:
         """Return a text of so many tokens, the same one for the same key.
 
         A tagged text begins as no other one: servers keep what they computed for the beginning
@@ -114,7 +114,7 @@ class TextWriter:
         draft = _Draft(head=head, fillers=fillers, tail=[*body, *tail])
         if self._mends and mends:
             return self._mended(random, tokens, draft)
-        return Written(draft.text, sum(map(self.cost, draft.parts)))
+        return WrittenText(draft.text, sum(map(self.cost, draft.parts)))
 
     def _fill(self, random: Random, left: int) -> tuple[list[str], int]:
         """Return sentences that cost nearly `left` tokens together, and what is left of it."""
@@ -130,9 +130,9 @@ class TextWriter:
                 left -= self.cost(sentence)
         return chosen, left
 
-    def _mended(self, random: Random, tokens: int, draft: _Draft) -> Written:
+    def _mended(self, random: Random, tokens: int, draft: _Draft) -> WrittenText:
         """Add or remove words until the count is right, or comes no nearer."""
-        best: Written | None = None
+        best: WrittenText | None = None
         for _ in range(_MENDS):
             found = self.measured(draft.text, sum(map(self.cost, draft.parts)))
             nearer = best is None or abs(found.tokens - tokens) < abs(best.tokens - tokens)

@@ -16,7 +16,7 @@ from typing import Any
 from packager.addons.bench.load.draws import draws, normal, shuffled
 from packager.addons.bench.load.server_counts import ServerCounter
 from packager.addons.bench.load.spec import PATHS, Lengths, RequestShape
-from packager.addons.bench.load.texts import TextWriter, Written
+from packager.addons.bench.load.texts import TextWriter, WrittenText
 from packager.addons.bench.load.tokenizer import TokenCounter, TokenizerFailed
 from packager.addons.bench.load.tools import TOOLS
 from packager.addons.bench.load.values import LoadRequest
@@ -141,7 +141,7 @@ def _writer(
         return TextWriter(estimate_tokens)
 
     def count(text: str) -> int:
-        turn = _Turn("user", Written(text, 0))
+        turn = _Turn("user", WrittenText(text, 0))
         body = {**_texts_body(shape, [turn]), "max_tokens": 1, "stream": False}
         return count_prompt(LoadRequest(endpoint=PATHS[shape.endpoint], body=body))
 
@@ -186,7 +186,7 @@ def _made(
 @dataclass(frozen=True, slots=True)
 class _Turn:
     role: str
-    said: Written
+    said: WrittenText
 
 
 def _parts(shape: RequestShape, tokens: int) -> list[tuple[str, float]]:
@@ -197,7 +197,9 @@ def _parts(shape: RequestShape, tokens: int) -> list[tuple[str, float]]:
     return [*((turns - 1) * (asked, answered)), asked]
 
 
-def _documents(writer: TextWriter, documents: int, tokens: int, key: tuple[object, ...]) -> Written:
+def _documents(
+    writer: TextWriter, documents: int, tokens: int, key: tuple[object, ...]
+) -> WrittenText:
     """Return documents with a question about them."""
     heads = [f"Document {number}:" for number in range(1, documents + 1)]
     frame = writer.cost("\n".join((*heads, QUESTION)))
@@ -212,7 +214,7 @@ def _documents(writer: TextWriter, documents: int, tokens: int, key: tuple[objec
     return writer.measured(_about(heads, bodies), added - share + bodies[-1].tokens)
 
 
-def _about(heads: Sequence[str], bodies: Sequence[Written]) -> str:
+def _about(heads: Sequence[str], bodies: Sequence[WrittenText]) -> str:
     texts = [f"{head}\n{body.text}" for head, body in zip(heads, bodies, strict=True)]
     return "\n\n".join((*texts, QUESTION))
 

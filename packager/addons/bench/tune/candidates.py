@@ -47,7 +47,7 @@ class Foretold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class TuneCandidate:
     """A request that can be built, and what is predicted of it."""
 
     id: str  # short digest of what would be built: the same in every run
@@ -72,7 +72,7 @@ class Dropped:
 class Field:
     """What will be measured, the most promising first, and what will not."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[TuneCandidate, ...]
     dropped: tuple[Dropped, ...] = ()
 
 
@@ -84,7 +84,7 @@ def make_field(
     goal: Goal,
 ) -> Field:
     """Plan every variation of a request; raise what the first refusal was where none works."""
-    found: dict[str, Candidate] = {}
+    found: dict[str, TuneCandidate] = {}
     dropped: list[Dropped] = []
     refusal: PackagerError | None = None
     for variation in varied:
@@ -106,7 +106,7 @@ def make_field(
                 found[identity] = replace(same, is_kept=True)
             dropped.append(Dropped(name=name, why=f"the same build as: {same.name}", kind="same"))
             continue
-        found[identity] = Candidate(
+        found[identity] = TuneCandidate(
             id=identity,
             name=name,
             request=request,
@@ -138,8 +138,8 @@ def foretell_with(
 
 
 def prune(
-    candidates: Sequence[Candidate], goal: Goal
-) -> tuple[tuple[Candidate, ...], tuple[Dropped, ...]]:
+    candidates: Sequence[TuneCandidate], goal: Goal
+) -> tuple[tuple[TuneCandidate, ...], tuple[Dropped, ...]]:
     """Drop the candidates that the leader beats whatever the bands hide."""
     sure = [
         (one.foretold.worth(goal) * max(0.0, 1 - one.foretold.band), one)
@@ -149,7 +149,7 @@ def prune(
     if not sure:
         return tuple(candidates), ()
     floor, leader = max(sure, key=lambda pair: pair[0])
-    kept: list[Candidate] = []
+    kept: list[TuneCandidate] = []
     hopeless: list[Dropped] = []
     for one in candidates:
         told = one.foretold
@@ -166,11 +166,11 @@ def prune(
     return tuple(kept), tuple(hopeless)
 
 
-def in_order(candidates: Sequence[Candidate], goal: Goal) -> tuple[Candidate, ...]:
+def in_order(candidates: Sequence[TuneCandidate], goal: Goal) -> tuple[TuneCandidate, ...]:
     """Order by prediction, the request as it is first; what nobody predicts keeps its order."""
     first, *others = candidates
 
-    def worth(one: Candidate) -> float:
+    def worth(one: TuneCandidate) -> float:
         return one.foretold.worth(goal) if one.foretold else 0.0
 
     return (first, *sorted(others, key=lambda one: -worth(one)))

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from packager.addons.bench.compare import compare
 from packager.addons.bench.pareto import pareto
 from packager.addons.bench.prices import prices_of
-from packager.addons.bench.tune.candidates import Candidate, Field
-from packager.addons.bench.tune.journal import Built, Event, Journal, Rated
+from packager.addons.bench.tune.candidates import Field, TuneCandidate
+from packager.addons.bench.tune.journal import Built, Event, Rated, TuneJournal
 from packager.addons.bench.tune.score import TOKENS
 from packager.addons.bench.tune.session import Race, failures_in
 from packager.core.bench import (
@@ -38,7 +38,7 @@ FOUND = (
 def bench_report(
     field: Field,
     race: Race,
-    journal: Journal,
+    journal: TuneJournal,
     *,
     workload: Workload,
     machine: str,
@@ -69,7 +69,7 @@ def bench_report(
     )
 
 
-def _variant(candidate: Candidate, race: Race, events: Sequence[Event]) -> BenchVariant:
+def _variant(candidate: TuneCandidate, race: Race, events: Sequence[Event]) -> BenchVariant:
     mine = [
         one for one in events if isinstance(one, Built | Rated) and one.candidate == candidate.id
     ]
@@ -86,7 +86,7 @@ def _variant(candidate: Candidate, race: Race, events: Sequence[Event]) -> Bench
     )
 
 
-def setup_of(candidate: Candidate, digest: str) -> BenchSetup:
+def setup_of(candidate: TuneCandidate, digest: str) -> BenchSetup:
     """Return what a candidate is, as its plan says."""
     plan = candidate.plan
     container = plan.container
@@ -104,7 +104,7 @@ def setup_of(candidate: Candidate, digest: str) -> BenchSetup:
     )
 
 
-def _loads(rated: Sequence[Rated], candidate: Candidate, race: Race) -> Iterator[BenchLoad]:
+def _loads(rated: Sequence[Rated], candidate: TuneCandidate, race: Race) -> Iterator[BenchLoad]:
     """Yield each load of a candidate once, with the figures of its middle round."""
     if not rated:
         return
@@ -126,7 +126,7 @@ def _prices(load: BenchLoad, race: Race) -> Prices | None:
     return prices_of(load, race.budget.usd_hour) if race.budget.usd_hour else None
 
 
-def _predicted(load: BenchLoad, candidate: Candidate) -> Predicted | None:
+def _predicted(load: BenchLoad, candidate: TuneCandidate) -> Predicted | None:
     told = candidate.foretold
     if told is None or load.concurrency != told.point.concurrency:
         return None

@@ -27,7 +27,7 @@ StopReason = Literal["finished", "budget", "all-failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredCandidate:
     """One measurement, in the order in which they were made."""
 
     candidate: str
@@ -40,14 +40,14 @@ class HalvingState:
     """Candidates, what may be spent on them, and what is known by now."""
 
     candidates: tuple[str, ...]  # the most promising first
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[MeasuredCandidate, ...] = ()
     budget: float | None = None  # in the costs' unit; None: no limit
     rounds: int = ROUNDS
     seed: int = 0  # decides between equals, and the order of measuring after the first stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class HalvingWork:
     """Measure this candidate for one round."""
 
     candidate: str
@@ -93,7 +93,7 @@ def default_budget(candidates: int, rounds: int = ROUNDS) -> int:
     return max(least, int(BUDGET_SHARE * candidates * rounds))
 
 
-def next_work(state: HalvingState) -> Work | Done:
+def next_work(state: HalvingState) -> HalvingWork | Done:
     """Decide what is measured next, or who won."""
     field = _field(state)
     alive = [name for name in state.candidates if name not in field.failed]
@@ -104,7 +104,7 @@ def next_work(state: HalvingState) -> Work | Done:
             name = min(waiting, key=lambda one: _turn(state, field, one, stage))
             if not _is_affordable(state, name):
                 return _done(state, field, dropped, "budget")
-            return Work(candidate=name, round=stage, stage=stage)
+            return HalvingWork(candidate=name, round=stage, stage=stage)
         if stage + 1 < state.rounds:
             kept = _survivors(state, field, alive, stage)
             dropped.update((name, stage) for name in alive if name not in kept)

@@ -120,7 +120,7 @@ class JournalBroken(UsageError):
         )
 
 
-class Journal:
+class TuneJournal:
     """An open journal. Made by `open_journal`."""
 
     def __init__(self, file: BinaryIO, path: Path, header: Header, events: list[Event]) -> None:
@@ -145,7 +145,7 @@ def key_of(asked: Mapping[str, Any]) -> str:
 @contextmanager
 def open_journal(
     path: Path, asked: Mapping[str, Any], *, now: str, fresh: bool = False
-) -> Iterator[Journal]:
+) -> Iterator[TuneJournal]:
     """Open or begin the journal of a question; with `fresh` what is in it is forgotten.
 
     Raises `JournalInUse`, `JournalOfAnother` and `JournalBroken`.
@@ -167,7 +167,7 @@ def open_journal(
                 sync_directory(path.parent)
         elif header.key != key_of(asked):
             raise _other(path, header.asked, asked)
-        yield Journal(file, path, header, events)
+        yield TuneJournal(file, path, header, events)
 
 
 def _open(path: Path) -> BinaryIO:

@@ -18,7 +18,7 @@ MOST_BY_ITSELF = 64  # requests at a time, where nobody says how many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuneAsked:
+class TuneOptions:
     """How candidates are compared, and what may be spent on it."""
 
     concurrency: Annotated[

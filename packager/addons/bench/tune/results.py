@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from packager.addons.bench.tune.candidates import Candidate, Field
+from packager.addons.bench.tune.candidates import Field, TuneCandidate
 from packager.addons.bench.tune.halving import Done, Standing, default_budget
-from packager.addons.bench.tune.journal import Built, Event, Journal, Rated
+from packager.addons.bench.tune.journal import Built, Event, Rated, TuneJournal
 from packager.addons.bench.tune.score import UNITS
 from packager.addons.bench.tune.session import Race, failures_in, spent_seconds
 from packager.core.bench import BenchLoad
@@ -21,7 +21,7 @@ def make_report(
     field: Field,
     race: Race,
     done: Done,
-    journal: Journal,
+    journal: TuneJournal,
     *,
     model: str,
     instance: str,
@@ -103,7 +103,7 @@ def loads_of(events: Sequence[Event], candidate: str) -> tuple[tuple[BenchLoad, 
 
 
 def _row(
-    candidate: Candidate, standing: Standing, done: Done, race: Race, events: Sequence[Event]
+    candidate: TuneCandidate, standing: Standing, done: Done, race: Race, events: Sequence[Event]
 ) -> TunedCandidate:
     failure = failures_in(events).get(candidate.id)
     builds = [one for one in events if isinstance(one, Built) and one.candidate == candidate.id]

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from packager.addons.bench.tune.candidates import Candidate, Field
+from packager.addons.bench.tune.candidates import Field, TuneCandidate
 from packager.addons.bench.tune.halving import (
     ROUNDS,
     Done,
     HalvingState,
-    Measured,
-    Work,
+    HalvingWork,
+    MeasuredCandidate,
     default_budget,
     next_work,
 )
-from packager.addons.bench.tune.journal import Built, Event, Failed, Journal, Rated, Retried
+from packager.addons.bench.tune.journal import Built, Event, Failed, Rated, Retried, TuneJournal
 from packager.addons.bench.tune.score import score_of, why_useless
 from packager.core.bench import BenchLoad, Limits
 from packager.core.errors import (
@@ -42,7 +42,7 @@ _LONGEST_REASON = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class TuneBudget:
     """What may be spent, the work of earlier runs included. None: no limit of that kind."""
 
     seconds: float | None = None  # of building, starting and measuring
@@ -81,11 +81,11 @@ class Taken:
 class Workshop(Protocol):
     """Builds candidates and measures them. A failure of the candidate is a `PackagerError`."""
 
-    def build(self, candidate: Candidate) -> Built:
+    def build(self, candidate: TuneCandidate) -> Built:
         """Build the image; what is in the cache is not made again."""
         ...
 
-    def measure(self, candidate: Candidate, built: Built, number: int) -> Taken:
+    def measure(self, candidate: TuneCandidate, built: Built, number: int) -> Taken:
         """Start the image where it does not run, and put it under load for one round."""
         ...
 
@@ -96,7 +96,7 @@ class Race:
 
     goal: Goal
     limits: Limits = NO_LIMITS
-    budget: Budget = Budget()
+    budget: TuneBudget = TuneBudget()
     rounds: int = ROUNDS
     seed: int = 0
 
@@ -104,7 +104,7 @@ class Race:
 def tune(
     field: Field,
     race: Race,
-    journal: Journal,
+    journal: TuneJournal,
     workshop: Workshop,
     *,
     on_event: EventSink = ignore,
@@ -122,9 +122,9 @@ def tune(
 
 
 def journal_work(
-    candidate: Candidate,
+    candidate: TuneCandidate,
     number: int,
-    journal: Journal,
+    journal: TuneJournal,
     workshop: Workshop,
     clock: Callable[[], float],
     limits: Limits,
@@ -166,7 +166,7 @@ def journal_work(
 def state_of(field: Field, race: Race, events: Iterable[Event]) -> HalvingState:
     """Return what `halving` decides by: scores and what they cost, in the order of the journal."""
     count = len(field.candidates)
-    measured: list[Measured] = []
+    measured: list[MeasuredCandidate] = []
     building: dict[str, float] = {}  # seconds, until the candidate is measured
 
     def cost(seconds: float, measurements: int) -> float:
@@ -175,7 +175,9 @@ def state_of(field: Field, race: Race, events: Iterable[Event]) -> HalvingState:
     for event in events:
         if isinstance(event, Retried):
             measured = [
-                Measured(candidate="", score=None, cost=one.cost) if one.score is None else one
+                MeasuredCandidate(candidate="", score=None, cost=one.cost)
+                if one.score is None
+                else one
                 for one in measured
             ]
         elif isinstance(event, Built):
@@ -187,7 +189,9 @@ def state_of(field: Field, race: Race, events: Iterable[Event]) -> HalvingState:
                 score = score_of(event.loads, race.goal, race.limits)
             tried = isinstance(event, Rated) or event.stage == "load"
             measured.append(
-                Measured(candidate=event.candidate, score=score, cost=cost(seconds, int(tried)))
+                MeasuredCandidate(
+                    candidate=event.candidate, score=score, cost=cost(seconds, int(tried))
+                )
             )
     return HalvingState(
         candidates=tuple(one.id for one in field.candidates),
@@ -227,7 +231,7 @@ def _refuse_common(error: PackagerError) -> None:
         raise error
 
 
-def _failed(candidate: Candidate, stage: str, reason: str, seconds: float) -> Failed:
+def _failed(candidate: TuneCandidate, stage: str, reason: str, seconds: float) -> Failed:
     return Failed.model_validate(
         {
             "candidate": candidate.id,
@@ -239,5 +243,5 @@ def _failed(candidate: Candidate, stage: str, reason: str, seconds: float) -> Fa
     )
 
 
-def _words(work: Work, candidate: Candidate) -> str:
+def _words(work: HalvingWork, candidate: TuneCandidate) -> str:
     return f"{candidate.name}, round {work.round + 1}"

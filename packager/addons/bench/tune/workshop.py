@@ -18,7 +18,7 @@ from packager.addons.bench.load.values import Level
 from packager.addons.bench.metrics import load_figures
 from packager.addons.bench.open_servers import OpenServers
 from packager.addons.bench.session import Send, counting
-from packager.addons.bench.tune.candidates import Candidate
+from packager.addons.bench.tune.candidates import TuneCandidate
 from packager.addons.bench.tune.journal import Built
 from packager.addons.bench.tune.session import Taken
 from packager.addons.bench.usage import UseMeter
@@ -38,7 +38,7 @@ class BuiltImage:
     quality: QualityReport | None = None
 
 
-class Servers:
+class TunedServers:
     """Servers of images, started when they are first used and paused in between.
 
     `servers` has those that are up, and whoever opened it ends them.
@@ -77,16 +77,16 @@ class Servers:
 class ImageWorkshop:
     """Builds candidates into a Docker Engine and measures them there."""
 
-    build_image: Callable[[Candidate, str], BuiltImage]  # under a name of the engine
+    build_image: Callable[[TuneCandidate, str], BuiltImage]  # under a name of the engine
     has_image: Callable[[str], bool]
-    servers: Servers
+    servers: TunedServers
     send: Send
     levels: Sequence[Level]
     limits: Limits
     on_answers: Callable[[str], None]  # words on how far a load is
     _started: set[str] = field(default_factory=set)
 
-    def build(self, candidate: Candidate) -> Built:
+    def build(self, candidate: TuneCandidate) -> Built:
         """Build the image under a name of its own."""
         name = image_name(candidate)
         found = self.build_image(candidate, name)
@@ -99,7 +99,7 @@ class ImageWorkshop:
             quality=found.quality,
         )
 
-    def measure(self, candidate: Candidate, built: Built, number: int) -> Taken:
+    def measure(self, candidate: TuneCandidate, built: Built, number: int) -> Taken:
         """Measure every level once; an image that somebody removed is built again."""
         if not self.has_image(built.image):
             self.build_image(candidate, built.image)
@@ -112,7 +112,7 @@ class ImageWorkshop:
         return Taken(loads=tuple(loads), start_s=start_s)
 
     def _load(
-        self, candidate: Candidate, server: OpenServer, level: Level, number: int
+        self, candidate: TuneCandidate, server: OpenServer, level: Level, number: int
     ) -> BenchLoad:
         words = f"{candidate.name}, round {number + 1}, {level.words}"
         on_answer = counting(words, self.on_answers)
@@ -124,7 +124,7 @@ class ImageWorkshop:
         return load_figures([run], self.limits).model_copy(update={"use": meter.use})
 
 
-def image_name(candidate: Candidate) -> str:
+def image_name(candidate: TuneCandidate) -> str:
     """Return the name of a candidate's image in the engine: the same in every run."""
     return f"{REPOSITORY}:{candidate.id}"
 

@@ -17,7 +17,7 @@ from packager.addons.check.report import check_document, check_lines, summary_li
 from packager.addons.check.sarif import sarif_document
 from packager.addons.check.targets import parse_target
 from packager.addons.check.text import MAX_BYTES, NotReadable
-from packager.addons.check.values import KINDS, Document, Kind, Remark, Report
+from packager.addons.check.values import KINDS, ConfigDocument, Kind, Remark, Report
 from packager.addons.check.verdicts import AskPlanner, judge
 from packager.catalog.findings import explanations
 from packager.catalog.instances import find_instance
@@ -136,9 +136,9 @@ def _read(files: tuple[str, ...], *, skip_others: bool) -> tuple[dict[str, bytes
 
 def _documents(
     read: Mapping[str, bytes], kind: Kind | None, *, skip_others: bool
-) -> tuple[list[Document], list[str]]:
+) -> tuple[list[ConfigDocument], list[str]]:
     """Return what was read of each file, and the files that configure nothing."""
-    documents: list[Document] = []
+    documents: list[ConfigDocument] = []
     skipped: list[str] = []
     for file, data in read.items():
         try:
@@ -195,7 +195,7 @@ def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner |
         found = {**found, **device_facts(named)}
     if model is None:
         return found, None
-    from packager.addons.check.planned import Machine, plan_remarks
+    from packager.addons.check.planned import CheckedMachine, plan_remarks
     from packager.cli.plugins.tables import FAMILIES
     from packager.cli.wiring.builds import find_model, parse_model_reference
     from packager.cli.wiring.settings import Settings
@@ -209,7 +209,7 @@ def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner |
     found = {**found, **model_facts(profile), CONFIG: json.dumps(dict(files.config))}
     if named is None:
         return found, None
-    machine = Machine(
+    machine = CheckedMachine(
         model=files, instance=named, family=lambda family: FAMILIES.find(family).make()
     )
     return found, partial(plan_remarks, machine=machine)

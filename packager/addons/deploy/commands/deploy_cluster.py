@@ -31,9 +31,9 @@ from packager.addons.deploy.commands.deploy_options import (
     tell_findings,
     wait_options,
 )
-from packager.addons.deploy.commands.deploy_proof import Measured, Proof, proof_options
+from packager.addons.deploy.commands.deploy_proof import Proof, ProofMeasurement, proof_options
 from packager.addons.deploy.kubernetes.client import ApiServer
-from packager.addons.deploy.kubernetes.live import DeployFailed, LiveCluster, Platform
+from packager.addons.deploy.kubernetes.live import ClusterPlatform, DeployFailed, LiveCluster
 from packager.addons.deploy.kubernetes.ways import INVOCATIONS
 from packager.addons.deploy.servers import request_body
 from packager.addons.deploy.wiring.deployments import Whereabouts, forget_deployment
@@ -44,7 +44,7 @@ from packager.cli.terminal import note
 from packager.core.deployment import DeployStatus
 
 
-def add_commands(group: click.Group, platform: Platform, *own: tuple[Option, ...]) -> None:
+def add_commands(group: click.Group, platform: ClusterPlatform, *own: tuple[Option, ...]) -> None:
     """Add render, diff, apply, status, invoke and delete to a platform's group."""
     name = str(group.name)
     wanted = add_options(COMMON, *own)
@@ -57,7 +57,7 @@ def add_commands(group: click.Group, platform: Platform, *own: tuple[Option, ...
     group.add_command(_delete(platform, name))
 
 
-def _render(platform: Platform, name: str, wanted_options: Option) -> click.Command:
+def _render(platform: ClusterPlatform, name: str, wanted_options: Option) -> click.Command:
     @subject_options
     @wanted_options
     @output_option
@@ -76,7 +76,7 @@ def _render(platform: Platform, name: str, wanted_options: Option) -> click.Comm
     return click.command()(render)
 
 
-def _diff(platform: Platform, name: str, wanted_options: Option) -> click.Command:
+def _diff(platform: ClusterPlatform, name: str, wanted_options: Option) -> click.Command:
     @subject_options
     @wanted_options
     @add_options(ACCESS, (_force,))
@@ -96,7 +96,7 @@ def _diff(platform: Platform, name: str, wanted_options: Option) -> click.Comman
     return click.command()(diff)
 
 
-def _apply(platform: Platform, name: str, wanted_options: Option) -> click.Command:
+def _apply(platform: ClusterPlatform, name: str, wanted_options: Option) -> click.Command:
     @subject_options
     @wanted_options
     @add_options(ACCESS, (_force,))
@@ -138,9 +138,9 @@ def _apply(platform: Platform, name: str, wanted_options: Option) -> click.Comma
                 max_tokens=tokens,
             )
 
-        def measured() -> Measured:
+        def measured() -> ProofMeasurement:
             route, question = live.route(deployment.name)
-            return Measured(
+            return ProofMeasurement(
                 name=route.shown,
                 route=route,
                 endpoint="invocations" if question == INVOCATIONS else "chat",
@@ -159,7 +159,7 @@ def _apply(platform: Platform, name: str, wanted_options: Option) -> click.Comma
     return click.command()(apply)
 
 
-def _status(platform: Platform, name: str) -> click.Command:
+def _status(platform: ClusterPlatform, name: str) -> click.Command:
     @click.argument("name")
     @add_options((namespace_option,), ACCESS)
     @wait_options
@@ -181,7 +181,7 @@ def _status(platform: Platform, name: str) -> click.Command:
     return click.command()(status)
 
 
-def _invoke(platform: Platform, name: str) -> click.Command:
+def _invoke(platform: ClusterPlatform, name: str) -> click.Command:
     @click.argument("name")
     @prompt_options("Name of the model in a chat.")
     @add_options((namespace_option,), ACCESS)
@@ -200,7 +200,7 @@ def _invoke(platform: Platform, name: str) -> click.Command:
     return click.command()(invoke)
 
 
-def _delete(platform: Platform, name: str) -> click.Command:
+def _delete(platform: ClusterPlatform, name: str) -> click.Command:
     @click.argument("name")
     @add_options((namespace_option,), ACCESS)
     @format_option
@@ -225,7 +225,7 @@ def _where(platform: str, server: ApiServer, namespace: str) -> Whereabouts:
     return Whereabouts(platform=platform, namespace=namespace, cluster=cluster)
 
 
-def _live(platform: Platform, given: dict[str, Any]) -> LiveCluster:
+def _live(platform: ClusterPlatform, given: dict[str, Any]) -> LiveCluster:
     server, namespace = open_server(given)
     return LiveCluster(platform, server, namespace, say=note)
 

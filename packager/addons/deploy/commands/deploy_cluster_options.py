@@ -19,7 +19,7 @@ from packager.addons.deploy.commands.deploy_options import (
 from packager.addons.deploy.kubernetes.client import ApiServer
 from packager.addons.deploy.kubernetes.kubeconfig import find_access
 from packager.addons.deploy.kubernetes.spec import (
-    KubernetesWanted,
+    KubernetesSpec,
     Scaler,
     SecretKey,
     Storage,
@@ -170,7 +170,7 @@ HYPERPOD: tuple[Option, ...] = (
 )
 
 
-def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesWanted]:
+def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesSpec]:
     """Return the deployment that options name, and what is wanted of it."""
     asked = dict(given)
     env = container_environment(asked.pop("env"))
@@ -180,8 +180,8 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesWanted]:
     shm_gib = asked.pop("shm_gib", None)
     patch = take_patch(asked.pop("patch"))
     asked["namespace"] = asked.pop("namespace") or "default"
-    mine = {name: asked.pop(name) for name in KubernetesWanted.__slots__ if name in asked}
-    wanted = KubernetesWanted(
+    mine = {name: asked.pop(name) for name in KubernetesSpec.__slots__ if name in asked}
+    wanted = KubernetesSpec(
         **mine,
         patch=patch,
         version=version,

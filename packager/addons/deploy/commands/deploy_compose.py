@@ -25,9 +25,9 @@ from packager.addons.deploy.commands.deploy_options import (
     tell_findings,
     wait_options,
 )
-from packager.addons.deploy.commands.deploy_proof import Measured, Proof, proof_options
+from packager.addons.deploy.commands.deploy_proof import Proof, ProofMeasurement, proof_options
 from packager.addons.deploy.compose.deployer import ComposeDeployer
-from packager.addons.deploy.compose.spec import LOOPBACK, ComposeWanted
+from packager.addons.deploy.compose.spec import LOOPBACK, ComposeSpec
 from packager.addons.deploy.wiring.compose import Through, compose_projects
 from packager.addons.deploy.wiring.deployments import Whereabouts, forget_deployment
 from packager.cli.field_options import Option, add_options
@@ -122,7 +122,7 @@ _through_option = click.option(
 _wanted_options = add_options(_WANTED)
 
 
-def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeWanted]:
+def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeSpec]:
     """Return the deployment and what is wanted of it; raise for a credential in a value."""
     pairs = given.pop("env")
     env = container_environment(tuple(pair for pair in pairs if "=" in pair))
@@ -134,7 +134,7 @@ def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeWanted]:
         )
     refuse_secrets(env)
     model, draft = given.pop("model_dir"), given.pop("draft_dir")
-    wanted = ComposeWanted(
+    wanted = ComposeSpec(
         replicas=given.pop("replicas"),
         host=given.pop("host"),
         host_port=given.pop("port"),
@@ -261,7 +261,9 @@ def apply(
     def ask(prompt: str, tokens: int) -> EndpointAnswer:
         return ask_endpoint(applied.address, prompt=prompt, max_tokens=tokens)
 
-    proof.show(applied, ask, lambda: Measured(name=applied.address, replicas=wanted.replicas))
+    proof.show(
+        applied, ask, lambda: ProofMeasurement(name=applied.address, replicas=wanted.replicas)
+    )
 
 
 @compose.command()

@@ -11,7 +11,7 @@ import click
 
 from packager.addons.deploy.checks import refuse_odd_image
 from packager.addons.deploy.patches import MAX_BYTES, NO_PATCH, Patch, parse_patch
-from packager.addons.deploy.wiring.deploy import DeployAsked, find_deployment
+from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
 from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.cli.shared_options import Command, image_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text
@@ -32,7 +32,7 @@ def take_deployment(given: dict[str, Any]) -> Deployment:
         insecure_registries=given.pop("insecure_registries"), ca_file=given.pop("ca_file")
     )
     refuse_odd_image("--image", given["pulled"] or "")
-    asked = DeployAsked(
+    asked = DeployOptions(
         instance=given.pop("instance") or "",
         name=given.pop("name") or "",
         pulled=given.pop("pulled") or "",

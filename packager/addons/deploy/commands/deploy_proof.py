@@ -46,7 +46,7 @@ Ask = Callable[[str, int], EndpointAnswer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class ProofMeasurement:
     """How the load client asks a deployment."""
 
     name: str  # in reports; an address, or the name of a route
@@ -86,7 +86,7 @@ class Proof:
         """Return whether the deployment has to serve."""
         return self.smoke or self.measures
 
-    def show(self, applied: Applied, ask: Ask, measured: Callable[[], Measured]) -> None:
+    def show(self, applied: Applied, ask: Ask, measured: Callable[[], ProofMeasurement]) -> None:
         """Ask and measure as it was wanted, print everything, and keep it.
 
         `ask` raises where there is no answer; `measured` is called for a measurement alone.
@@ -127,7 +127,7 @@ class Proof:
             text=answer.text[:_SAID],
         )
 
-    def _measure(self, measured: Measured, place: Path | None) -> None:
+    def _measure(self, measured: ProofMeasurement, place: Path | None) -> None:
         """Measure with what `packager bench` takes where nothing is said."""
         given: dict[str, Any] = {"endpoint": measured.endpoint}
         if not measured.tells_metrics and self.deployment.family in _EXACT:
@@ -135,7 +135,7 @@ class Proof:
         target = self._target(measured, place)
         click.get_current_context().invoke(bench, servers=(), prepared=(target,), **given)
 
-    def _target(self, measured: Measured, place: Path | None) -> BenchTarget:
+    def _target(self, measured: ProofMeasurement, place: Path | None) -> BenchTarget:
         """Return what is measured, with what is known of it: its price, and what was foretold."""
         made = self.deployment
         record = load_record(place) if place is not None else None

@@ -23,7 +23,7 @@ from packager.addons.deploy.commands.deploy_options import (
     tell_findings,
     wait_options,
 )
-from packager.addons.deploy.commands.deploy_proof import Measured, Proof, proof_options
+from packager.addons.deploy.commands.deploy_proof import Proof, ProofMeasurement, proof_options
 from packager.addons.deploy.commands.deploy_sagemaker_options import take_wanted, wanted_options
 from packager.addons.deploy.sagemaker.clients import Clients
 from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
@@ -146,10 +146,10 @@ def apply(
             max_tokens=tokens,
         )
 
-    def measured() -> Measured:
+    def measured() -> ProofMeasurement:
         route = live.route(name)
         copies = wanted.instances * (wanted.copies if wanted.components else 1)
-        return Measured(
+        return ProofMeasurement(
             name=route.shown,
             route=route,
             endpoint="invocations",

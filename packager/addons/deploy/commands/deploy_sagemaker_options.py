@@ -8,8 +8,8 @@ import click
 
 from packager.addons.deploy.commands.deploy_options import patch_option, take_deployment, take_patch
 from packager.addons.deploy.sagemaker.checks import used_region
-from packager.addons.deploy.sagemaker.spec import Routing, SageMakerWanted, Update
-from packager.addons.deploy.wiring.deploy import DeployAsked, find_deployment
+from packager.addons.deploy.sagemaker.spec import Routing, SageMakerSpec, Update
+from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
 from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.cli.wiring.settings import Settings
 from packager.core.deployment import Deployment
@@ -17,7 +17,7 @@ from packager.core.errors import UsageError
 from packager.core.image import Platform
 
 
-def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str]:
+def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerSpec, str]:
     """Return the deployment that options name, what is wanted of it, and the region."""
     region = given.pop("region") or ""
     tags = given.pop("tag")
@@ -32,12 +32,12 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerWanted, str
             one,
             platform,
             settings,
-            DeployAsked(name=given["name"] or "", bytes_s=given["bandwidth"]),
+            DeployOptions(name=given["name"] or "", bytes_s=given["bandwidth"]),
         )
         for one in pools
     )
     deployment = take_deployment(given)
-    wanted = SageMakerWanted(
+    wanted = SageMakerSpec(
         tags=dict(one.split("=", 1) for one in tags),
         pools=others,
         update=given.pop("update_policy"),
@@ -183,4 +183,4 @@ _WANTED: tuple[Option, ...] = (
     ),
 )
 
-wanted_options = add_options(_WANTED)  # those of `SageMakerWanted`; see `take_wanted`
+wanted_options = add_options(_WANTED)  # those of `SageMakerSpec`; see `take_wanted`

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.core.errors import PackagerError
 from packager.core.files.atomic import explain_disk_errors, read_regular
 
@@ -19,7 +19,7 @@ _KEY_BYTES = 32
 _MOST_BYTES = 16 << 20  # of a file that servers read
 
 
-def with_contents(wanted: ComposeWanted, folder: Path) -> ComposeWanted:
+def with_contents(wanted: ComposeSpec, folder: Path) -> ComposeSpec:
     """Return the wish with a digest of its files of variables and secrets.
 
     It is keyed, since containers show it as a label, and a digest alone lets anybody try

@@ -19,7 +19,7 @@ from packager.addons.deploy.compose.documents import (
     server_services,
     servers_file,
 )
-from packager.addons.deploy.compose.spec import LOOPBACK, ComposeWanted
+from packager.addons.deploy.compose.spec import LOOPBACK, ComposeSpec
 from packager.addons.deploy.grace import check_one_number
 from packager.core.deployment import Deployment, RenderedFiles
 from packager.core.findings import Finding
@@ -30,7 +30,7 @@ class ComposeDeployer:
 
     name = "compose"
 
-    def check(self, deployment: Deployment, wanted: ComposeWanted) -> Iterator[Finding]:
+    def check(self, deployment: Deployment, wanted: ComposeSpec) -> Iterator[Finding]:
         """Yield findings for what this machine cannot run, or what stops while it is updated."""
         yield from deployment.findings
         mounted = bool(wanted.model_dir)
@@ -55,7 +55,7 @@ class ComposeDeployer:
             what = f"everybody who reaches {wanted.host} can ask it: servers ask for no password"
             yield Finding("warning", "deploy-open-port", what, "put a proxy with TLS in front")
 
-    def render(self, deployment: Deployment, wanted: ComposeWanted) -> RenderedFiles:
+    def render(self, deployment: Deployment, wanted: ComposeSpec) -> RenderedFiles:
         """Return the project's files as `apply` writes them at first."""
         refuse_secrets({**deployment.env, **wanted.env})
         first = GENERATIONS[0]
@@ -71,7 +71,7 @@ class ComposeDeployer:
         return RenderedFiles(files=files, findings=tuple(self.check(deployment, wanted)))
 
 
-def _devices(deployment: Deployment, wanted: ComposeWanted) -> Iterator[Finding]:
+def _devices(deployment: Deployment, wanted: ComposeSpec) -> Iterator[Finding]:
     instance, needed = deployment.instance, needed_of(deployment, wanted)
     if instance.kind == "cpu":
         if wanted.devices:

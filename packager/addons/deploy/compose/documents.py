@@ -17,7 +17,7 @@ import h11
 import yaml
 
 from packager.addons.deploy.compose import front
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.addons.deploy.grace import with_grace
 from packager.addons.deploy.merging import MergeRules
 from packager.addons.deploy.patches import BadPatch
@@ -76,7 +76,7 @@ def generation_of(service: str) -> str:
 
 
 def server_services(
-    deployment: Deployment, wanted: ComposeWanted, generation: str
+    deployment: Deployment, wanted: ComposeSpec, generation: str
 ) -> dict[str, Service]:
     """Return the servers of one generation, as they are meant: nothing is escaped.
 
@@ -89,7 +89,7 @@ def server_services(
     return dict(zip(names, services, strict=True))
 
 
-def config_digest(deployment: Deployment, wanted: ComposeWanted) -> str:
+def config_digest(deployment: Deployment, wanted: ComposeSpec) -> str:
     """Return what tells one set of servers from another, whichever generation it is."""
     services = [
         _server(deployment, wanted, number, GENERATIONS[0], labelled=False)
@@ -101,7 +101,7 @@ def config_digest(deployment: Deployment, wanted: ComposeWanted) -> str:
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def front_service(deployment: Deployment, wanted: ComposeWanted, image: str) -> Service:
+def front_service(deployment: Deployment, wanted: ComposeSpec, image: str) -> Service:
     """Return the front; `image` stays the one that it was started with, whatever is served."""
     host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
     deployment = ended(deployment, wanted)
@@ -191,7 +191,7 @@ def _parser_files() -> tuple[DeployFile, ...]:
 
 def _server(
     deployment: Deployment,
-    wanted: ComposeWanted,
+    wanted: ComposeSpec,
     number: int,
     generation: str,
     *,
@@ -240,12 +240,12 @@ def _server(
     return _patched(SERVER, made, wanted)
 
 
-def ended(deployment: Deployment, wanted: ComposeWanted) -> Deployment:
+def ended(deployment: Deployment, wanted: ComposeSpec) -> Deployment:
     """Return a deployment whose engine ends running requests when its container is killed."""
     return with_grace(deployment, wanted.grace_s, env=wanted.env)
 
 
-def _patched(name: str, service: Mapping[str, Any], wanted: ComposeWanted) -> dict[str, Any]:
+def _patched(name: str, service: Mapping[str, Any], wanted: ComposeSpec) -> dict[str, Any]:
     """Return a service with what the user's patch changes of it; raise `BadPatch`."""
     wanted.patch.refuse_others(("services",), "a part of the file that is patched")
     services = wanted.patch.below("services")
@@ -264,7 +264,7 @@ def _patched(name: str, service: Mapping[str, Any], wanted: ComposeWanted) -> di
 
 
 def _devices(
-    deployment: Deployment, wanted: ComposeWanted, number: int, generation: str
+    deployment: Deployment, wanted: ComposeSpec, number: int, generation: str
 ) -> dict[str, Any]:
     """Return what gives a replica its devices."""
     kind, count = deployment.instance.kind, deployment.devices
@@ -290,7 +290,7 @@ def _devices(
     return {}
 
 
-def pool_of(deployment: Deployment, wanted: ComposeWanted) -> tuple[str, ...]:
+def pool_of(deployment: Deployment, wanted: ComposeSpec) -> tuple[str, ...]:
     """Return the devices that a project may use: GPUs, or chips of Neuron."""
     count = deployment.instance.devices
     if deployment.instance.kind == "neuron":
@@ -298,7 +298,7 @@ def pool_of(deployment: Deployment, wanted: ComposeWanted) -> tuple[str, ...]:
     return wanted.devices or tuple(str(number) for number in range(count))
 
 
-def needed_of(deployment: Deployment, wanted: ComposeWanted) -> int:
+def needed_of(deployment: Deployment, wanted: ComposeSpec) -> int:
     """Return how many of them one generation of servers uses."""
     count = deployment.devices
     if deployment.instance.kind == "neuron":
@@ -306,7 +306,7 @@ def needed_of(deployment: Deployment, wanted: ComposeWanted) -> int:
     return count * wanted.replicas
 
 
-def has_room(deployment: Deployment, wanted: ComposeWanted) -> bool:
+def has_room(deployment: Deployment, wanted: ComposeSpec) -> bool:
     """Return whether a second generation finds devices of its own beside the first."""
     if deployment.instance.kind == "cpu":
         return True

@@ -43,7 +43,7 @@ from packager.addons.deploy.compose.documents import (
 from packager.addons.deploy.compose.front import STATE
 from packager.addons.deploy.compose.neighbours import refuse_taken
 from packager.addons.deploy.compose.running import Running, ended_error, is_ready, running_of
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.cli.run.containers import engine_errors
 from packager.core.deployment import Applied, Change, DeployFile, Deployment, DeployStatus
 from packager.core.documents import MAX_BYTES, NotStrict, parse_object
@@ -106,7 +106,7 @@ class LiveCompose(ComposeDeployer):
         self._poll_s = poll_s
         self._http = timely(urllib3.PoolManager(retries=False))
 
-    def diff(self, deployment: Deployment, wanted: ComposeWanted) -> tuple[Change, ...]:
+    def diff(self, deployment: Deployment, wanted: ComposeSpec) -> tuple[Change, ...]:
         """Return what `apply` would do."""
         wanted = with_contents(wanted, self._folder)
         there = self._containers(deployment.name)
@@ -132,7 +132,7 @@ class LiveCompose(ComposeDeployer):
             ),
         )
 
-    def apply(self, deployment: Deployment, wanted: ComposeWanted) -> Applied:
+    def apply(self, deployment: Deployment, wanted: ComposeSpec) -> Applied:
         """Start the project, or replace its servers; raise `SmokeFailed` with a server's log.
 
         New servers that do not answer are removed, and the old ones go on.
@@ -207,7 +207,7 @@ class LiveCompose(ComposeDeployer):
         )
 
     def _update(
-        self, deployment: Deployment, wanted: ComposeWanted, there: Sequence[Running]
+        self, deployment: Deployment, wanted: ComposeSpec, there: Sequence[Running]
     ) -> list[Change]:
         name = deployment.name
         old = self._serving(name)
@@ -269,7 +269,7 @@ class LiveCompose(ComposeDeployer):
             self._write(name, [render_document(whole)])
 
     def _is_current(
-        self, deployment: Deployment, wanted: ComposeWanted, there: Sequence[Running]
+        self, deployment: Deployment, wanted: ComposeSpec, there: Sequence[Running]
     ) -> bool:
         """Return whether the servers that get requests are those that are wanted."""
         serving = self._serving(deployment.name)

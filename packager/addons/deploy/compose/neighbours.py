@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from packager.addons.deploy.compose.documents import GENERATIONS, LABEL, pool_of, server_services
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.cli.run.containers import engine_errors
 from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
@@ -25,7 +25,7 @@ class DevicesTaken(UsageError):
         )
 
 
-def refuse_taken(engine: Any, deployment: Deployment, wanted: ComposeWanted) -> None:
+def refuse_taken(engine: Any, deployment: Deployment, wanted: ComposeSpec) -> None:
     """Raise `DevicesTaken` where servers of another project run on a device that is wanted."""
     mine: set[str] = set()
     for generation in GENERATIONS:

@@ -15,7 +15,7 @@ LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComposeWanted:
+class ComposeSpec:
     """Options of a project."""
 
     replicas: int = 1

@@ -18,7 +18,7 @@ from packager.addons.deploy.kubernetes.pods import ended, is_number, shm_of, tim
 from packager.addons.deploy.kubernetes.spec import (
     IMAGE_VOLUMES,
     IMAGE_VOLUMES_ON,
-    KubernetesWanted,
+    KubernetesSpec,
     check_names,
 )
 from packager.addons.deploy.servers import meeting_of, meetings
@@ -29,7 +29,7 @@ from packager.core.findings import Finding
 _ADDRESS = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 
 
-def check_cluster(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+def check_cluster(deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
     """Find what holds for every kind of object; raise `UsageError` for names and secrets."""
     check_names(wanted)
     refuse_secrets({**deployment.env, **wanted.env})
@@ -57,7 +57,7 @@ def check_cluster(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[
     yield from _weights(deployment, wanted)
 
 
-def check_scaling(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+def check_scaling(deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
     """Find autoscalers that would never scale."""
     if 0 < wanted.max_replicas < wanted.replicas:
         raise UsageError(
@@ -125,7 +125,7 @@ def _user(deployment: Deployment) -> Iterator[Finding]:
         yield Finding("warning", "deploy-user-name", what, "build it with a numeric user")
 
 
-def _weights(deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+def _weights(deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
     if wanted.weights_image and wanted.version < IMAGE_VOLUMES:
         what = "image volumes that show a part of an image came with Kubernetes 1.33"
         hint = "use --claim, or an image that has its weights in it"

@@ -54,7 +54,7 @@ PLURALS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """A whole answer."""
 
     status: int
@@ -77,7 +77,7 @@ class FieldConflict(ApiRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectPlace:
     """Objects of one kind in a namespace, or one of them."""
 
     version: str  # `apps/v1`
@@ -97,10 +97,10 @@ class Place:
         return f"{self.kind} {self.name!r}" if self.name else self.kind
 
 
-def place_of(document: Mapping[str, Any]) -> Place:
+def place_of(document: Mapping[str, Any]) -> ObjectPlace:
     """Return where an object is kept."""
     meta = document["metadata"]
-    return Place(document["apiVersion"], document["kind"], meta["namespace"], meta["name"])
+    return ObjectPlace(document["apiVersion"], document["kind"], meta["namespace"], meta["name"])
 
 
 class ApiServer:
@@ -126,16 +126,16 @@ class ApiServer:
         found = self._ask("PATCH", where.path, str(where), query, document, APPLY)
         return found if found is not None else {}
 
-    def get(self, where: Place) -> dict[str, Any] | None:
+    def get(self, where: ObjectPlace) -> dict[str, Any] | None:
         """Return an object, or None where there is none, or no such kind."""
         return self._ask("GET", where.path, str(where))
 
-    def listed(self, where: Place, selector: str) -> list[dict[str, Any]]:
+    def listed(self, where: ObjectPlace, selector: str) -> list[dict[str, Any]]:
         """Return the objects with a label; none where the cluster has no such kind."""
         found = self._ask("GET", where.path, str(where), {"labelSelector": selector})
         return list((found or {}).get("items") or ())
 
-    def delete(self, where: Place, uid: str) -> bool:
+    def delete(self, where: ObjectPlace, uid: str) -> bool:
         """Delete an object if it still is the one with that uid; report whether it was there."""
         options = {
             "apiVersion": "v1",
@@ -189,7 +189,7 @@ class ApiServer:
             if renewed.server == self._access.server:
                 self._access = renewed
 
-    def watch(self, where: Place, version: str, seconds: float) -> Iterator[dict[str, Any]]:
+    def watch(self, where: ObjectPlace, version: str, seconds: float) -> Iterator[dict[str, Any]]:
         """Yield an object each time it changes, for so long; ends early when the server does."""
         query = {
             "watch": "1",
@@ -197,7 +197,7 @@ class ApiServer:
             "resourceVersion": version,
             "timeoutSeconds": str(max(int(seconds), 1)),
         }
-        path = Place(where.version, where.kind, where.namespace).path
+        path = ObjectPlace(where.version, where.kind, where.namespace).path
         until = time.monotonic() + seconds + CONNECT_S
         try:
             ask = partial(
@@ -258,7 +258,7 @@ class ApiServer:
         data: bytes | None,
         headers: Mapping[str, str],
         answer_s: float | None = None,
-    ) -> Answer:
+    ) -> ApiAnswer:
         answer_s = ANSWER_S if answer_s is None else answer_s
         response = self._request(method, target, data, headers, answer_s)
         if response.status == 401 and self._renew is not None:
@@ -276,8 +276,8 @@ class ApiServer:
         data: bytes | None,
         headers: Mapping[str, str],
         answer_s: float,
-    ) -> Answer:
-        def ask() -> Answer:
+    ) -> ApiAnswer:
+        def ask() -> ApiAnswer:
             response = self._pool().request(
                 method,
                 f"{self._access.server}{target}",
@@ -288,7 +288,7 @@ class ApiServer:
                 redirect=False,  # it would carry the token elsewhere
                 preload_content=False,
             )
-            return Answer(response.status, _whole(response), response.headers)
+            return ApiAnswer(response.status, _whole(response), response.headers)
 
         try:
             return within(CONNECT_S + answer_s, ask)
@@ -374,7 +374,7 @@ def _whole(response: urllib3.BaseHTTPResponse) -> bytes:
     return bytes(found)
 
 
-def _wait(response: Answer) -> None:
+def _wait(response: ApiAnswer) -> None:
     """Return after the time that the server asks for, at most ten seconds; half a one if none."""
     said = response.headers.get("Retry-After", "")
     time.sleep(min(float(said), 10.0) if said.isdecimal() else 0.5)

@@ -9,12 +9,12 @@ from packager.addons.deploy.kubernetes.checks import check_cluster, check_scalin
 from packager.addons.deploy.kubernetes.documents import render_object
 from packager.addons.deploy.kubernetes.objects import kubernetes_objects, kustomization
 from packager.addons.deploy.kubernetes.patching import patched
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.deployment import Deployment, RenderedFiles
 from packager.core.errors import UsageError
 from packager.core.findings import Finding, errors_in
 
-MakeObjects = Callable[[Deployment, KubernetesWanted], Mapping[str, Any]]
+MakeObjects = Callable[[Deployment, KubernetesSpec], Mapping[str, Any]]
 
 
 class KubernetesDeployer:
@@ -22,7 +22,7 @@ class KubernetesDeployer:
 
     name = "kubernetes"
 
-    def check(self, deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+    def check(self, deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
         """Yield findings for what a cluster would refuse, kill or ignore."""
         yield from check_cluster(deployment, wanted)
         yield from check_scaling(deployment, wanted)
@@ -36,11 +36,11 @@ class KubernetesDeployer:
             what = "no path of metrics is known: nothing is monitored"
             yield Finding("warning", "deploy-no-metrics", what, "leave --monitor out")
 
-    def objects(self, deployment: Deployment, wanted: KubernetesWanted) -> Mapping[str, Any]:
+    def objects(self, deployment: Deployment, wanted: KubernetesSpec) -> Mapping[str, Any]:
         """Return the objects by the names of their files, in the order to apply them."""
         return patched(kubernetes_objects(deployment, wanted), wanted)
 
-    def render(self, deployment: Deployment, wanted: KubernetesWanted) -> RenderedFiles:
+    def render(self, deployment: Deployment, wanted: KubernetesSpec) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""
         findings = tuple(self.check(deployment, wanted))
         return render_files(self.objects, deployment, wanted, findings)
@@ -49,7 +49,7 @@ class KubernetesDeployer:
 def render_files(
     make: MakeObjects,
     deployment: Deployment,
-    wanted: KubernetesWanted,
+    wanted: KubernetesSpec,
     findings: tuple[Finding, ...],
 ) -> RenderedFiles:
     """Return objects as files with a kustomization; none where a finding is an error."""

@@ -20,7 +20,7 @@ from packager.addons.deploy.kubernetes.pods import (
     times_of,
     volumes,
 )
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.deployment import Deployment, RenderedFiles
 from packager.core.errors import UsageError
 from packager.core.findings import Finding
@@ -36,7 +36,7 @@ class HyperPodDeployer:
 
     name = "hyperpod"
 
-    def check(self, deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+    def check(self, deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
         """Yield findings for what the operator would refuse or ignore."""
         one_node(deployment, "an InferenceEndpointConfig")
         if wanted.scaler != "none" or wanted.monitor or wanted.prepull:
@@ -69,18 +69,18 @@ class HyperPodDeployer:
             hint = "set NCCL_SHM_DISABLE=1 where the server ends with a bus error"
             yield Finding("warning", "deploy-hyperpod-shm", what, hint)
 
-    def objects(self, deployment: Deployment, wanted: KubernetesWanted) -> Mapping[str, Any]:
+    def objects(self, deployment: Deployment, wanted: KubernetesSpec) -> Mapping[str, Any]:
         """Return the one object."""
         made = {"10-inference-endpoint-config.yaml": endpoint_config(deployment, wanted)}
         return patched(made, wanted)
 
-    def render(self, deployment: Deployment, wanted: KubernetesWanted) -> RenderedFiles:
+    def render(self, deployment: Deployment, wanted: KubernetesSpec) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""
         findings = tuple(self.check(deployment, wanted))
         return render_files(self.objects, deployment, wanted, findings)
 
 
-def endpoint_config(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def endpoint_config(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return an InferenceEndpointConfig; baked weights are a volume that nobody reads."""
     times = times_of(deployment, wanted)
     name = f"ml.{deployment.instance.name.removeprefix('ml.')}"
@@ -108,7 +108,7 @@ def endpoint_config(deployment: Deployment, wanted: KubernetesWanted) -> dict[st
     }
 
 
-def _source(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def _source(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     place = parse_bucket_place(deployment.weights.uri) if deployment.weights.uri else None
     if place is None:
         return {"modelSourceType": "kubernetesVolume"}
@@ -128,7 +128,7 @@ def _affinity(labels: Mapping[str, str]) -> dict[str, Any]:
     return {"requiredDuringSchedulingIgnoredDuringExecution": chosen}
 
 
-def _worker(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def _worker(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     made: dict[str, Any] = {"image": deployment.image}
     if deployment.command:
         made["command"] = [literal(word) for word in deployment.command]
@@ -149,7 +149,7 @@ def _by_number(probe: Mapping[str, Any], deployment: Deployment) -> dict[str, An
     return {**probe, "httpGet": {**probe["httpGet"], "port": deployment.port}}
 
 
-def _pod(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def _pod(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return volumes of the pod. The mount of the weights has to exist: an empty one if baked."""
     found = [one for one in volumes(deployment, wanted) if one["name"] == "model"]
     if not deployment.weights.uri:

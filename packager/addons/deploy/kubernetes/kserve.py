@@ -11,7 +11,7 @@ from packager.addons.deploy.kubernetes.machines import resources
 from packager.addons.deploy.kubernetes.objects import metadata
 from packager.addons.deploy.kubernetes.patching import patched
 from packager.addons.deploy.kubernetes.pods import container, environment, literal, pod_spec
-from packager.addons.deploy.kubernetes.spec import IMAGE_VOLUMES, KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import IMAGE_VOLUMES, KubernetesSpec
 from packager.core.deployment import Deployment, RenderedFiles
 from packager.core.errors import UsageError
 from packager.core.findings import Finding
@@ -28,7 +28,7 @@ class KServeDeployer:
 
     name = "kserve"
 
-    def check(self, deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+    def check(self, deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
         """Yield findings for what KServe would refuse, or serve otherwise than it was planned."""
         one_node(deployment, "KServe")  # its own templates know several for data parallelism only
         if wanted.scaler == "hpa" or wanted.monitor or wanted.prepull:
@@ -42,7 +42,7 @@ class KServeDeployer:
         yield from (one for one in found if one.code != "deploy-weights-unmounted")
         yield from self._storage(deployment, wanted)
 
-    def _storage(self, deployment: Deployment, wanted: KubernetesWanted) -> Iterator[Finding]:
+    def _storage(self, deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
         if wanted.storage == "native" and wanted.version < IMAGE_VOLUMES:
             what = "native OCI storage mounts a part of an image, which came with Kubernetes 1.33"
             yield Finding("error", "deploy-image-volume", what, "use --storage modelcar")
@@ -57,7 +57,7 @@ class KServeDeployer:
             what = "an LLMInferenceService names its model: the image itself, as a volume"
             yield Finding("note", "deploy-kserve-volume", what, "needs Kubernetes 1.33")
 
-    def objects(self, deployment: Deployment, wanted: KubernetesWanted) -> Mapping[str, Any]:
+    def objects(self, deployment: Deployment, wanted: KubernetesSpec) -> Mapping[str, Any]:
         """Return the one object."""
         if wanted.llm:
             made = {"10-llm-inference-service.yaml": llm_inference_service(deployment, wanted)}
@@ -65,13 +65,13 @@ class KServeDeployer:
             made = {"10-inference-service.yaml": inference_service(deployment, wanted)}
         return patched(made, wanted)
 
-    def render(self, deployment: Deployment, wanted: KubernetesWanted) -> RenderedFiles:
+    def render(self, deployment: Deployment, wanted: KubernetesSpec) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""
         findings = tuple(self.check(deployment, wanted))
         return render_files(self.objects, deployment, wanted, findings)
 
 
-def inference_service(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def inference_service(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return an InferenceService: the image as its own server, or as storage of KServe's."""
     pod = pod_spec(deployment, wanted, CUSTOM)
     predictor: dict[str, Any] = {
@@ -101,7 +101,7 @@ def inference_service(deployment: Deployment, wanted: KubernetesWanted) -> dict[
     }
 
 
-def llm_inference_service(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def llm_inference_service(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return an LLMInferenceService. Its templates give the command: `vllm serve /mnt/models`."""
     server = container(deployment, wanted, LLM)
     kept = ("name", "image", "imagePullPolicy", "env", "resources", "securityContext")
@@ -135,7 +135,7 @@ def llm_inference_service(deployment: Deployment, wanted: KubernetesWanted) -> d
     }
 
 
-def storage_uri(deployment: Deployment, wanted: KubernetesWanted) -> str:
+def storage_uri(deployment: Deployment, wanted: KubernetesSpec) -> str:
     """Return where KServe finds the weights: a bucket, a claim, or the image."""
     if wanted.claim:
         return f"pvc://{wanted.claim}/"

@@ -27,7 +27,7 @@ LARGEST = 1 << 20  # bytes of a file that is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class ClusterCredentials:
     """Who asks; fields are hidden where the object is printed."""
 
     token: str = field(default="", repr=False)
@@ -46,7 +46,7 @@ class ClusterAccess:
     verify: bool = True
     server_name: str = ""  # in its certificate, where it is not the address
     proxy: str = ""
-    credentials: Credentials = Credentials()
+    credentials: ClusterCredentials = ClusterCredentials()
 
 
 class BadKubeconfig(UsageError):
@@ -136,7 +136,7 @@ def _entry(merged: Mapping[str, Mapping[str, Any]], kind: str, name: str) -> Map
     return found
 
 
-def _credentials(user: Mapping[str, Any], environment: Mapping[str, str]) -> Credentials:
+def _credentials(user: Mapping[str, Any], environment: Mapping[str, str]) -> ClusterCredentials:
     if isinstance(user.get("exec"), dict):
         return _run_plugin(user["exec"], user.get("", Path()), environment)
     if "auth-provider" in user:
@@ -145,7 +145,7 @@ def _credentials(user: Mapping[str, Any], environment: Mapping[str, str]) -> Cre
     if user.get("tokenFile"):  # what is in the file is newer
         token = _read(user, str(user["tokenFile"])).decode(errors="replace")
     basic = f"{user['username']}:{user.get('password') or ''}" if user.get("username") else ""
-    return Credentials(
+    return ClusterCredentials(
         token=_one_line(token),
         basic=basic,
         certificate=_data(user, "client-certificate"),
@@ -190,7 +190,7 @@ def _bytes_of(path: Path) -> bytes:
 
 def _run_plugin(
     plugin: Mapping[str, Any], directory: Path, environment: Mapping[str, str]
-) -> Credentials:
+) -> ClusterCredentials:
     """Run a credential plugin, as `client.authentication.k8s.io` describes."""
     command = str(plugin.get("command") or "")
     if "/" in command and not command.startswith("/"):
@@ -217,7 +217,7 @@ def _run_plugin(
         raise _plugin_failed(command, f"ended with status {ended.returncode}")
     try:
         status = json.loads(ended.stdout)["status"]
-        return Credentials(
+        return ClusterCredentials(
             token=_one_line(str(status.get("token") or "")),
             certificate=str(status.get("clientCertificateData") or "").encode(),
             key=str(status.get("clientKeyData") or "").encode(),
@@ -251,5 +251,5 @@ def _of_pod(environment: Mapping[str, str], directory: Path) -> ClusterAccess:
         server=f"https://{host}:{port or 443}",
         namespace=namespace,
         authority=authority,
-        credentials=Credentials(token=token),
+        credentials=ClusterCredentials(token=token),
     )

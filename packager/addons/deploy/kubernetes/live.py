@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from packager.addons.deploy.kubernetes.client import ApiRefused, ApiServer, Place, place_of
+from packager.addons.deploy.kubernetes.client import ApiRefused, ApiServer, ObjectPlace, place_of
 from packager.addons.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.addons.deploy.kubernetes.hyperpod import HyperPodDeployer
 from packager.addons.deploy.kubernetes.kserve import KServeDeployer
 from packager.addons.deploy.kubernetes.objects import MANAGER, OWNER
 from packager.addons.deploy.kubernetes.rollout import status_of
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.kubernetes.ways import ServiceRoute, Way, find_way
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus
 from packager.core.errors import NotFound, PackagerError, PlanRejected, Unavailable, UsageError
@@ -29,7 +29,7 @@ _COUNTED = "deprecated.daemonset.template.generation"  # by the server, an annot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class ClusterPlatform:
     """What runs a deployment, and the kinds of its objects: the main one first."""
 
     deployer: KubernetesDeployer | KServeDeployer | HyperPodDeployer
@@ -38,7 +38,7 @@ class Platform:
     scheme: str = ""  # of names in reports; "" where the API server's proxy leads nowhere
 
 
-KUBERNETES = Platform(
+KUBERNETES = ClusterPlatform(
     deployer=KubernetesDeployer(),
     main=(("apps/v1", "Deployment"), ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")),
     others=(
@@ -51,7 +51,7 @@ KUBERNETES = Platform(
     ),
     scheme="kubernetes",
 )
-KSERVE = Platform(
+KSERVE = ClusterPlatform(
     deployer=KServeDeployer(),
     main=(
         ("serving.kserve.io/v1beta1", "InferenceService"),
@@ -59,7 +59,7 @@ KSERVE = Platform(
     ),
     scheme="kserve",
 )
-HYPERPOD = Platform(
+HYPERPOD = ClusterPlatform(
     deployer=HyperPodDeployer(),
     main=(("inference.sagemaker.aws.amazon.com/v1", "InferenceEndpointConfig"),),
 )
@@ -68,7 +68,7 @@ HYPERPOD = Platform(
 class NotOurs(UsageError):
     """An object of that name was made by somebody else."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: ObjectPlace) -> None:
         super().__init__(
             f"{where} exists, and packager did not make it for this deployment",
             hint="give another --name, or --force to take it over",
@@ -78,7 +78,7 @@ class NotOurs(UsageError):
 class StillEnding(Unavailable):
     """An object would be changed, and gone soon after: it is being deleted."""
 
-    def __init__(self, where: Place) -> None:
+    def __init__(self, where: ObjectPlace) -> None:
         super().__init__(f"{where} is still being deleted", hint="apply again once its pods ended")
 
 
@@ -98,7 +98,7 @@ class LiveCluster:
 
     def __init__(
         self,
-        platform: Platform,
+        platform: ClusterPlatform,
         server: ApiServer,
         namespace: str,
         say: Callable[[str], None] = lambda _: None,
@@ -108,11 +108,11 @@ class LiveCluster:
         self._namespace = namespace
         self._say = say
 
-    def diff(self, deployment: Deployment, wanted: KubernetesWanted) -> tuple[Change, ...]:
+    def diff(self, deployment: Deployment, wanted: KubernetesSpec) -> tuple[Change, ...]:
         """Return what `apply` would do, as the server would: defaults and webhooks included."""
         return tuple(change for change, _, _ in self._changes(deployment, wanted))
 
-    def apply(self, deployment: Deployment, wanted: KubernetesWanted) -> Applied:
+    def apply(self, deployment: Deployment, wanted: KubernetesSpec) -> Applied:
         """Apply what differs, and delete what is no longer wanted.
 
         The server is asked about every object first, so that what it refuses changes nothing.
@@ -192,7 +192,7 @@ class LiveCluster:
         )
 
     def _changes(
-        self, deployment: Deployment, wanted: KubernetesWanted
+        self, deployment: Deployment, wanted: KubernetesSpec
     ) -> Iterator[tuple[Change, Mapping[str, Any], Mapping[str, Any]]]:
         """Yield each change with the object that is wanted and the one that is there."""
         findings = tuple(self._platform.deployer.check(deployment, wanted))
@@ -241,8 +241,8 @@ class LiveCluster:
     def _pods(self, name: str) -> list[dict[str, Any]]:
         return self._server.listed(self._place("v1", "Pod"), f"{OWNER}={name}")
 
-    def _place(self, version: str, kind: str, name: str = "") -> Place:
-        return Place(version, kind, self._namespace, name)
+    def _place(self, version: str, kind: str, name: str = "") -> ObjectPlace:
+        return ObjectPlace(version, kind, self._namespace, name)
 
     def _tell(self, status: DeployStatus, told: str) -> str:
         text = f"{status.state} ({status.said})" + (f": {status.reason}" if status.reason else "")
@@ -295,4 +295,4 @@ def _is_ours(there: Mapping[str, Any], name: str) -> bool:
     return labels.get(OWNER) == name and labels.get("app.kubernetes.io/managed-by") == MANAGER
 
 
-__all__ = ["HYPERPOD", "KSERVE", "KUBERNETES", "ApiRefused", "LiveCluster", "Platform"]
+__all__ = ["HYPERPOD", "KSERVE", "KUBERNETES", "ApiRefused", "ClusterPlatform", "LiveCluster"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from packager.addons.deploy.kubernetes.machines import selector, tolerations
 from packager.addons.deploy.kubernetes.pods import PORT_NAME, pod_spec, times_of, with_rank
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.deployment import Deployment
 
 OWNER = "packager.dev/deployment"
@@ -29,13 +29,13 @@ def selected(deployment: Deployment) -> dict[str, str]:
     return {OWNER: deployment.name}
 
 
-def metadata(deployment: Deployment, wanted: KubernetesWanted, suffix: str = "") -> dict[str, Any]:
+def metadata(deployment: Deployment, wanted: KubernetesSpec, suffix: str = "") -> dict[str, Any]:
     """Return name, namespace and labels of one object."""
     name = deployment.name + suffix
     return {"name": name, "namespace": wanted.namespace, "labels": labels_of(deployment)}
 
 
-def kubernetes_objects(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def kubernetes_objects(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return every object by the name of its file."""
     made: dict[str, Any] = {}
     if wanted.prepull:
@@ -64,7 +64,7 @@ def kustomization(names: list[str]) -> dict[str, Any]:
     }
 
 
-def service(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def service(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the Service; of several nodes only the first answers."""
     chosen = selected(deployment)
     if deployment.nodes > 1:
@@ -78,7 +78,7 @@ def service(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
     }
 
 
-def deployment_object(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def deployment_object(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the Deployment. Replicas are the autoscaler's where there is one."""
     rolling = {"maxSurge": 1, "maxUnavailable": 0}
     if not wanted.surge:
@@ -102,7 +102,7 @@ def deployment_object(deployment: Deployment, wanted: KubernetesWanted) -> dict[
     }
 
 
-def leader_worker_set(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def leader_worker_set(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the set of groups of nodes, each one replica; a group is restarted as a whole.
 
     Replicas are the autoscaler's where there is one.
@@ -128,7 +128,7 @@ def leader_worker_set(deployment: Deployment, wanted: KubernetesWanted) -> dict[
     }
 
 
-def disruption_budget(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def disruption_budget(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the budget: drains of nodes end one server at a time.
 
     Pods that do not serve may always go: by default one replica that crashes again and again
@@ -147,7 +147,7 @@ def disruption_budget(deployment: Deployment, wanted: KubernetesWanted) -> dict[
     }
 
 
-def autoscaler(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def autoscaler(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the HorizontalPodAutoscaler on the queue, as prometheus-adapter names it."""
     metric = {"name": adapter_name(deployment.queue_metric)}
     target = {"type": "AverageValue", "averageValue": str(wanted.queue_target)}
@@ -167,7 +167,7 @@ def autoscaler(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, An
     }
 
 
-def scaled_object(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def scaled_object(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return KEDA's ScaledObject on the queue."""
     where = f'namespace="{wanted.namespace}",service="{deployment.name}"'
     asked = {
@@ -189,7 +189,7 @@ def scaled_object(deployment: Deployment, wanted: KubernetesWanted) -> dict[str,
     }
 
 
-def service_monitor(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def service_monitor(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the ServiceMonitor of the Prometheus operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -202,7 +202,7 @@ def service_monitor(deployment: Deployment, wanted: KubernetesWanted) -> dict[st
     }
 
 
-def prepull(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def prepull(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the DaemonSet: its first container is the image, which ends at once."""
     own = {"packager.dev/prepull": deployment.name}
     quiet = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -240,7 +240,7 @@ def adapter_name(metric: str) -> str:
     return metric.replace(":", "_")
 
 
-def _fixed_replicas(wanted: KubernetesWanted) -> dict[str, int]:
+def _fixed_replicas(wanted: KubernetesSpec) -> dict[str, int]:
     return {} if wanted.scaler != "none" else {"replicas": wanted.replicas}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from packager.addons.deploy.kubernetes.objects import MANAGER, OWNER
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.merging import DIRECTIVE, MergeRules
 from packager.addons.deploy.patches import BadPatch, Patch
 from packager.core.text import escape
@@ -32,7 +32,7 @@ RULES = MergeRules(
 )
 
 
-def patched(objects: Mapping[str, Any], wanted: KubernetesWanted) -> dict[str, Any]:
+def patched(objects: Mapping[str, Any], wanted: KubernetesSpec) -> dict[str, Any]:
     """Return objects by their files, each with its part of the patch; raise `BadPatch`."""
     made = dict(objects)
     if wanted.patch.operations:

@@ -8,7 +8,7 @@ from typing import Any
 
 from packager.addons.deploy.grace import with_grace
 from packager.addons.deploy.kubernetes.machines import quantity, resources, selector, tolerations
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.servers import meeting_of
 from packager.core.deployment import Deployment
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
@@ -35,7 +35,7 @@ class Times:
     deadline_s: int  # of a rollout that makes no progress; with pulling the image
 
 
-def times_of(deployment: Deployment, wanted: KubernetesWanted) -> Times:
+def times_of(deployment: Deployment, wanted: KubernetesSpec) -> Times:
     """Return the times of a pod; a rollout waits for the pull, the startup probe does not."""
     load_s = deployment.load_s if deployment.load_s is not None else UNKNOWN_LOAD_S
     budget_s = wanted.budget_s or math.ceil(load_s * MARGIN)
@@ -54,13 +54,13 @@ def _pre_stop_s(grace_s: int) -> int:
     return max(min(PRE_STOP_S, grace_s // 2), 1)  # API servers refuse more than the grace
 
 
-def ended(deployment: Deployment, wanted: KubernetesWanted) -> Deployment:
+def ended(deployment: Deployment, wanted: KubernetesSpec) -> Deployment:
     """Return a deployment whose engine ends running requests when the pod's grace period does."""
     before_s = _pre_stop_s(wanted.grace_s) if wanted.grace_s else 0
     return with_grace(deployment, wanted.grace_s, before_s=before_s, env=wanted.env)
 
 
-def pod_spec(deployment: Deployment, wanted: KubernetesWanted, name: str = "") -> dict[str, Any]:
+def pod_spec(deployment: Deployment, wanted: KubernetesSpec, name: str = "") -> dict[str, Any]:
     """Return the specification of a pod whose container is called `name`."""
     labels = {**selector(deployment.instance), **wanted.node_selector}
     spec: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def is_number(user: str) -> bool:
     return user.isascii() and user.isdecimal() and len(user) <= 10 and int(user) < 1 << 31
 
 
-def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> dict[str, Any]:
+def container(deployment: Deployment, wanted: KubernetesSpec, name: str) -> dict[str, Any]:
     """Return the container of the server; its command is the image's own."""
     deployment = ended(deployment, wanted)
     made: dict[str, Any] = {"name": name, "image": deployment.image}
@@ -121,7 +121,7 @@ def container(deployment: Deployment, wanted: KubernetesWanted, name: str) -> di
     return made
 
 
-def _home(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, str]]:
+def _home(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, str]]:
     """Return where engines keep caches under a read-only root, if the image names no place.
 
     The runtime's choice, such as /root, is no volume, and vLLM, Triton and FlashInfer end where
@@ -142,7 +142,7 @@ def literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def environment(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, Any]]:
+def environment(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, Any]]:
     """Return the variables of the server; what a Secret holds is named, never shown."""
     given: Mapping[str, str] = {**deployment.env, **wanted.env}
     plain = [
@@ -157,7 +157,7 @@ def environment(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[s
     return [*plain, *secret]
 
 
-def probes(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def probes(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the three probes: one that waits for the weights, one for traffic, one for hangs."""
     asked = {"httpGet": {"path": deployment.health_path, "port": PORT_NAME}}
     budget_s = times_of(deployment, wanted).budget_s
@@ -184,7 +184,7 @@ def probes(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
     }
 
 
-def mounts(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, Any]]:
+def mounts(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, Any]]:
     """Return where the volumes of `volumes` are seen."""
     found: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
     found += [{"name": name, "mountPath": path} for name, path in scratch_of(deployment)]
@@ -196,7 +196,7 @@ def mounts(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, A
     return found
 
 
-def volumes(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, Any]]:
+def volumes(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, Any]]:
     """Return shared memory, the directories that the server writes to, and mounted weights."""
     size = quantity(shm_of(deployment, wanted))
     found: list[dict[str, Any]] = [
@@ -212,7 +212,7 @@ def volumes(deployment: Deployment, wanted: KubernetesWanted) -> list[dict[str, 
     return found
 
 
-def shm_of(deployment: Deployment, wanted: KubernetesWanted) -> int:
+def shm_of(deployment: Deployment, wanted: KubernetesSpec) -> int:
     """Return the bytes of /dev/shm; without any, 64 MiB as container runtimes give."""
     return wanted.shm_bytes or deployment.shm_bytes or (64 << 20)
 

@@ -42,7 +42,7 @@ class SecretKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesWanted:
+class KubernetesSpec:
     """Options of a deployment on a cluster."""
 
     namespace: str = "default"
@@ -85,7 +85,7 @@ def parse_version(text: str) -> Version:
     return version
 
 
-def check_names(wanted: KubernetesWanted) -> None:
+def check_names(wanted: KubernetesSpec) -> None:
     """Raise `UsageError` for a name that the API would refuse."""
     named = [
         ("namespace", wanted.namespace),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from packager.addons.deploy.kubernetes.client import ApiServer, Place
+from packager.addons.deploy.kubernetes.client import ApiServer, ObjectPlace
 from packager.addons.deploy.kubernetes.pods import PORT_NAME
 from packager.cli.serving.routes import Connection, Incoming, Outgoing
 from packager.core.errors import PackagerError, Unavailable
@@ -61,7 +61,7 @@ def find_way(server: ApiServer, main: Mapping[str, Any], namespace: str) -> Way:
 def _way_to_workload(server: ApiServer, name: str, namespace: str) -> Way:
     """Find the Service by its labels: a long name is cut, and its port says whether it has TLS."""
     selector = f"app.kubernetes.io/component={_WORKLOAD},app.kubernetes.io/name={name}"
-    for found in server.listed(Place("v1", "Service", namespace), selector):
+    for found in server.listed(ObjectPlace("v1", "Service", namespace), selector):
         ports: list[Mapping[str, Any]] = (found.get("spec") or {}).get("ports") or [{}]
         port = ports[0]
         scheme = "https:" if port.get("name") == "https" else ""

@@ -24,7 +24,7 @@ from packager.addons.deploy.sagemaker.requests import (
     tags_of,
 )
 from packager.addons.deploy.sagemaker.scaling import scaling_requests
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.addons.deploy.sagemaker.times import download_s, health_s
 from packager.catalog.instances import instance_rows
 from packager.core.deployment import Deployment
@@ -44,14 +44,14 @@ _TAG_VALUE = re.compile(r"[\w .:/=+@-]{1,256}", re.ASCII)
 STEP_PERCENT = 33  # of the capacity, that a linear or rolling update moves at once
 
 
-def requests_of(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Request, ...]:
+def requests_of(deployment: Deployment, wanted: SageMakerSpec) -> tuple[Request, ...]:
     """Return every request that makes an endpoint, in order; raise `BadPatch`."""
     found = _requests_of(deployment, wanted)
     wanted.patch.refuse_others((one.operation for one in found), "an operation that is sent")
     return found
 
 
-def _requests_of(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Request, ...]:
+def _requests_of(deployment: Deployment, wanted: SageMakerSpec) -> tuple[Request, ...]:
     models = [model_body(one, deployment.name, wanted) for one in (deployment, *wanted.pools)]
     unique = {str(body["ModelName"]): body for body in models}
     names = [str(body["ModelName"]) for body in models]
@@ -73,7 +73,7 @@ def _requests_of(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Reque
     return (*found, *scaling_requests(deployment, wanted))
 
 
-def model_body(deployment: Deployment, name: str, wanted: SageMakerWanted) -> dict[str, Any]:
+def model_body(deployment: Deployment, name: str, wanted: SageMakerSpec) -> dict[str, Any]:
     """Return CreateModel's body, whose engine ends within SageMaker's grace where it can."""
     if (deployment.grace_s or 0) > PLATFORM_GRACE_S and deployment.drain_variable:
         deployment = with_grace(deployment, PLATFORM_GRACE_S)
@@ -103,7 +103,7 @@ def model_body(deployment: Deployment, name: str, wanted: SageMakerWanted) -> di
 
 
 def config_body(
-    deployment: Deployment, wanted: SageMakerWanted, models: Sequence[str]
+    deployment: Deployment, wanted: SageMakerSpec, models: Sequence[str]
 ) -> dict[str, Any]:
     """Return CreateEndpointConfig's body; `models` are the deployment's, then of each pool."""
     variant = _variant(deployment, wanted, models)
@@ -133,14 +133,14 @@ def config_body(
     return _named("CreateEndpointConfig", deployment.name, {**body, "Tags": tags}, wanted)
 
 
-def _named(operation: str, name: str, body: Body, wanted: SageMakerWanted) -> dict[str, Any]:
+def _named(operation: str, name: str, body: Body, wanted: SageMakerSpec) -> dict[str, Any]:
     """Return a patched body with the name of its content, in which tags do not count."""
     made = patched(operation, body, wanted)
     content = {key: value for key, value in made.items() if key != "Tags"}
     return {f"{operation.removeprefix('Create')}Name": named(name, content), **made}
 
 
-def component_body(deployment: Deployment, wanted: SageMakerWanted, model: str) -> dict[str, Any]:
+def component_body(deployment: Deployment, wanted: SageMakerSpec, model: str) -> dict[str, Any]:
     """Return CreateInferenceComponent's body."""
     needs: dict[str, Any] = {
         "MinMemoryRequiredInMb": max(math.ceil((deployment.memory_bytes or 0) / MIB), 1024)
@@ -168,7 +168,7 @@ def component_body(deployment: Deployment, wanted: SageMakerWanted, model: str) 
     return patched("CreateInferenceComponent", body, wanted)
 
 
-def update_policy(wanted: SageMakerWanted) -> dict[str, Any] | None:
+def update_policy(wanted: SageMakerSpec) -> dict[str, Any] | None:
     """Return DeploymentConfig: how requests move to another image, and what brings them back."""
     step = {"Type": "CAPACITY_PERCENT", "Value": STEP_PERCENT}
     policy: dict[str, Any] = {}
@@ -213,13 +213,13 @@ def accelerators(instance: Instance, devices: int) -> int:
     return max(math.ceil(devices * chips / instance.devices), 1)
 
 
-def ami_of(deployment: Deployment, wanted: SageMakerWanted) -> str:
+def ami_of(deployment: Deployment, wanted: SageMakerSpec) -> str:
     """Return InferenceAmiVersion; "" where SageMaker's own will do."""
     return deployment.inference_ami if wanted.ami is None else wanted.ami
 
 
 def _variant(
-    deployment: Deployment, wanted: SageMakerWanted, models: Sequence[str]
+    deployment: Deployment, wanted: SageMakerSpec, models: Sequence[str]
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"VariantName": VARIANT, "InitialInstanceCount": wanted.instances}
     if wanted.pools:
@@ -252,7 +252,7 @@ def _variant(
     return found
 
 
-def _times(deployment: Deployment, wanted: SageMakerWanted) -> dict[str, Any]:
+def _times(deployment: Deployment, wanted: SageMakerSpec) -> dict[str, Any]:
     """Return the time-outs of a start; of several pools the longest."""
     each = (deployment, *wanted.pools)
     health = wanted.health_s or max(map(health_s, each))
@@ -262,7 +262,7 @@ def _times(deployment: Deployment, wanted: SageMakerWanted) -> dict[str, Any]:
     return found | ({} if download is None else {"ModelDataDownloadTimeoutInSeconds": download})
 
 
-def _network(wanted: SageMakerWanted) -> dict[str, Any]:
+def _network(wanted: SageMakerSpec) -> dict[str, Any]:
     if not wanted.subnets:
         return {}
     groups, subnets = list(wanted.security_groups), list(wanted.subnets)

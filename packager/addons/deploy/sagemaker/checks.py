@@ -19,7 +19,7 @@ from packager.addons.deploy.sagemaker.bodies import ami_of, is_ecr
 from packager.addons.deploy.sagemaker.disks import disk_bytes, local_bytes
 from packager.addons.deploy.sagemaker.requests import Request
 from packager.addons.deploy.sagemaker.shapes import input_faults
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.addons.deploy.sagemaker.times import MOST_S, health_s
 from packager.core.deployment import Deployment
 from packager.core.findings import Finding
@@ -30,7 +30,7 @@ from packager.images.oci import DOCKER_MANIFEST
 _ECR_REGION = re.compile(r"\d{12}\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/")
 
 
-def check_endpoint(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def check_endpoint(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     """Find what of an image does not fit an endpoint, and its instance."""
     for one in (deployment, *wanted.pools):
         yield from one.findings
@@ -69,7 +69,7 @@ def _hosting(deployment: Deployment) -> Iterator[Finding]:
         yield Finding("error", "deploy-nodes", what, "deploy it on Kubernetes or HyperPod")
 
 
-def _image(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def _image(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     image = deployment.image
     if is_of_this_machine(image) or "/" not in image:
         what = f"{image!r} is not an address that SageMaker can pull from"
@@ -104,7 +104,7 @@ def _manifest(deployment: Deployment) -> Iterator[Finding]:
         yield Finding("note", "deploy-image-oci", what, f"if it is one: {hint}")
 
 
-def _without_effect(wanted: SageMakerWanted) -> Iterator[Finding]:
+def _without_effect(wanted: SageMakerSpec) -> Iterator[Finding]:
     """Find options that change nothing without another."""
     alone = (
         (wanted.copies != 1 and not wanted.components, "--copies", "--components"),
@@ -123,19 +123,19 @@ def _without_effect(wanted: SageMakerWanted) -> Iterator[Finding]:
             )
 
 
-def _environment(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def _environment(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     for found in check_limits(deployment.env):
         if found.severity == "error" or wanted.components:  # the warning is about components
             yield found
 
 
-def _volume(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def _volume(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     if wanted.volume_gb is not None and local_bytes(deployment.instance.name):
         what = f"{deployment.instance.name} has disks of its own, and takes no volume"
         yield Finding("error", "deploy-volume", what, "leave --volume-gb out")
 
 
-def _times(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def _times(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     budget = wanted.health_s or health_s(deployment)
     yield from check_startup(deployment, budget, pulls=False)
     if deployment.load_s and deployment.load_s > MOST_S:
@@ -145,7 +145,7 @@ def _times(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]
         yield Finding("warning", "deploy-startup-limit", what, hint)
 
 
-def _scaling(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def _scaling(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     most = wanted.max_instances
     if most is None:
         if wanted.min_instances is not None:
@@ -163,7 +163,7 @@ def _scaling(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Findin
         yield Finding("error", "deploy-scaling", what, "give --target-requests")
 
 
-def _copies(wanted: SageMakerWanted) -> Iterator[Finding]:
+def _copies(wanted: SageMakerSpec) -> Iterator[Finding]:
     most = wanted.max_instances
     if not wanted.components:
         return
@@ -176,7 +176,7 @@ def _copies(wanted: SageMakerWanted) -> Iterator[Finding]:
         yield Finding("error", "deploy-copies", what, "raise --max-instances")
 
 
-def _pools(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+def _pools(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     names = [one.instance.name for one in (deployment, *wanted.pools)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -195,7 +195,7 @@ def _pools(deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]
         yield Finding("error", "deploy-ami-cuda", what, "build them on bases of one CUDA")
 
 
-def used_region(deployment: Deployment, wanted: SageMakerWanted) -> str:
+def used_region(deployment: Deployment, wanted: SageMakerSpec) -> str:
     """Return the region of the images of ECR; "" where none is there."""
     images = (one.image for one in chain((deployment,), wanted.pools))
     found = (_ECR_REGION.match(image) for image in images)

@@ -11,7 +11,7 @@ from packager.addons.deploy.sagemaker.bodies import requests_of
 from packager.addons.deploy.sagemaker.checks import check_endpoint, check_requests
 from packager.addons.deploy.sagemaker.cloudformation import template_of
 from packager.addons.deploy.sagemaker.requests import Request
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import DeployFile, Deployment, RenderedFiles
 from packager.core.findings import Finding
 
@@ -26,13 +26,13 @@ class SageMakerDeployer:
     def __init__(self, form: Form = "api") -> None:
         self._form = form
 
-    def check(self, deployment: Deployment, wanted: SageMakerWanted) -> Iterator[Finding]:
+    def check(self, deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
         """Yield findings for what SageMaker would refuse, kill or ignore."""
         requests = requests_of(deployment, wanted)
         found = (*check_endpoint(deployment, wanted), *check_requests(requests))
         yield from dict.fromkeys(found)  # pools share most of them
 
-    def render(self, deployment: Deployment, wanted: SageMakerWanted) -> RenderedFiles:
+    def render(self, deployment: Deployment, wanted: SageMakerSpec) -> RenderedFiles:
         """Return the bodies in the order in which they are sent, or the template.
 
         Raises `SecretInFile` for a credential in the environment.

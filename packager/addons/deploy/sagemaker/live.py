@@ -22,7 +22,7 @@ from packager.addons.deploy.sagemaker.live_scaling import LiveScaling
 from packager.addons.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
 from packager.addons.deploy.sagemaker.requests import MODEL_TAG, OWNER_TAG, Request, component_name
 from packager.addons.deploy.sagemaker.route import EndpointRoute
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.addons.deploy.sagemaker.states import SETTLED, STATES
 from packager.core.deployment import (
     Applied,
@@ -65,13 +65,13 @@ class LiveSageMaker(SageMakerDeployer):
         self._poll_s = poll_s
         self._say = say
 
-    def diff(self, deployment: Deployment, wanted: SageMakerWanted) -> tuple[Change, ...]:
+    def diff(self, deployment: Deployment, wanted: SageMakerSpec) -> tuple[Change, ...]:
         """Return what `apply` would do."""
         requests = self._checked(deployment, wanted)
         surplus = self._scaling().surplus(deployment.name, requests)
         return (*self._changes(requests), *(one.change for one in surplus))
 
-    def apply(self, deployment: Deployment, wanted: SageMakerWanted) -> Applied:
+    def apply(self, deployment: Deployment, wanted: SageMakerSpec) -> Applied:
         """Create or update what differs; an endpoint that failed is made again.
 
         Raises `UnderWay` while it is changing, `NotOurs`, and what AWS refuses.
@@ -205,7 +205,7 @@ class LiveSageMaker(SageMakerDeployer):
             self._sleep(pause_s)
         return Change(kind="delete", resource=kind, name=name)
 
-    def _checked(self, deployment: Deployment, wanted: SageMakerWanted) -> Sequence[Request]:
+    def _checked(self, deployment: Deployment, wanted: SageMakerSpec) -> Sequence[Request]:
         """Return the requests; raise `PlanRejected` where one of them cannot work."""
         rendered = self.render(deployment, wanted)
         if errors_in(rendered.findings):

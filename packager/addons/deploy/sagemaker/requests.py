@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from packager.addons.deploy.merging import MergeRules
 from packager.addons.deploy.patches import BadPatch
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.values import dataclass
 
 Body = Mapping[str, Any]
@@ -66,7 +66,7 @@ class Request:
         return str(self.body[key.get(self.resource, f"{self.resource}Name")])
 
 
-def patched(operation: str, body: Body, wanted: SageMakerWanted) -> dict[str, Any]:
+def patched(operation: str, body: Body, wanted: SageMakerSpec) -> dict[str, Any]:
     """Return a body with what the user's patch changes of it; raise `BadPatch`."""
     part = wanted.patch.below(operation)
     if not part:
@@ -92,7 +92,7 @@ def component_name(name: str) -> str:
     return f"{name[: LONGEST_NAME - 6].rstrip('-')}-model"
 
 
-def tags_of(name: str, wanted: SageMakerWanted) -> list[dict[str, str]]:
+def tags_of(name: str, wanted: SageMakerSpec) -> list[dict[str, str]]:
     """Return tags: the deployment's, by which it is found and deleted, and the user's."""
     own = {OWNER_TAG: name}
     return [{"Key": key, "Value": value} for key, value in {**wanted.tags, **own}.items()]

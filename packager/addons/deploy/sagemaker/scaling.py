@@ -17,7 +17,7 @@ from packager.addons.deploy.sagemaker.requests import (
     patched,
     tags_of,
 )
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import Deployment
 
 SHARE_OF_BATCH = 0.7  # at which there is one more: starting takes minutes
@@ -26,7 +26,7 @@ OF_POLICY = "PolicyARN of "
 WAKE_S = 60  # the least period of the metric
 
 
-def scaling_requests(deployment: Deployment, wanted: SageMakerWanted) -> tuple[Request, ...]:
+def scaling_requests(deployment: Deployment, wanted: SageMakerSpec) -> tuple[Request, ...]:
     """Return the requests in order; () where nothing scales."""
     target = wanted.target or (
         max(round(SHARE_OF_BATCH * deployment.max_batch, 1), 1.0) if deployment.max_batch else None
@@ -60,7 +60,7 @@ def policy_arn(name: str) -> str:
     return f"{OF_POLICY}{wake_name(name)}"
 
 
-def _place(deployment: Deployment, wanted: SageMakerWanted) -> dict[str, Any]:
+def _place(deployment: Deployment, wanted: SageMakerSpec) -> dict[str, Any]:
     if wanted.components:
         resource = f"inference-component/{component_name(deployment.name)}"
         dimension = "sagemaker:inference-component:DesiredCopyCount"
@@ -74,12 +74,12 @@ def _place(deployment: Deployment, wanted: SageMakerWanted) -> dict[str, Any]:
     }
 
 
-def _target(place: dict[str, Any], wanted: SageMakerWanted) -> dict[str, Any]:
+def _target(place: dict[str, Any], wanted: SageMakerSpec) -> dict[str, Any]:
     return {**place, "MinCapacity": wanted.least, "MaxCapacity": wanted.max_instances}
 
 
 def _tracking(
-    deployment: Deployment, wanted: SageMakerWanted, place: dict[str, Any], target: float
+    deployment: Deployment, wanted: SageMakerSpec, place: dict[str, Any], target: float
 ) -> dict[str, Any]:
     metric = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
     if wanted.components:
@@ -111,7 +111,7 @@ def _step(deployment: Deployment, place: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _alarm(deployment: Deployment, wanted: SageMakerWanted) -> dict[str, Any]:
+def _alarm(deployment: Deployment, wanted: SageMakerSpec) -> dict[str, Any]:
     component = {"Name": "InferenceComponentName", "Value": component_name(deployment.name)}
     return {
         "AlarmName": wake_name(deployment.name),

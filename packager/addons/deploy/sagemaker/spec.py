@@ -16,7 +16,7 @@ Update = Literal["all-at-once", "canary", "linear", "rolling"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SageMakerWanted:
+class SageMakerSpec:
     """Options of an endpoint; what is None is left to SageMaker, or follows from the image."""
 
     role_arn: str  # that SageMaker takes to pull the image and to read the weights

@@ -28,7 +28,7 @@ from packager.pipeline.records import find_record, load_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeployAsked:
+class DeployOptions:
     """What the user says of an image beside its name."""
 
     instance: str = ""  # "": that it was built for
@@ -39,7 +39,7 @@ class DeployAsked:
 
 
 def find_deployment(
-    text: str, platform: Platform, settings: Settings, asked: DeployAsked
+    text: str, platform: Platform, settings: Settings, asked: DeployOptions
 ) -> Deployment:
     """Return the deployment of an image or of a record's file.
 

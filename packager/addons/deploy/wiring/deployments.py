@@ -13,8 +13,8 @@ from packager.core.deployment import Deployment
 from packager.core.documents import NotStrict, parse_object
 from packager.core.files.atomic import can_write, read_regular, write_atomically
 from packager.core.values import dataclass
-from packager.images.lineage.graph import Edge, Fragment, Node
-from packager.images.lineage.index import Document
+from packager.images.lineage.graph import Edge, Fragment, LineageNode
+from packager.images.lineage.index import LineageDocument
 from packager.images.lineage.records import named_image
 
 _FOLDER = "deployments"
@@ -99,13 +99,13 @@ def forget_deployment(name: str, where: Whereabouts, environment: Mapping[str, s
         _place(state, where, name).unlink(missing_ok=True)
 
 
-def deployment_documents(environment: Mapping[str, str]) -> Iterator[Document]:
+def deployment_documents(environment: Mapping[str, str]) -> Iterator[LineageDocument]:
     """Yield what was noted, with what changes when it does."""
     folder = state_dir(environment) / _FOLDER
     for place in sorted(folder.glob("*.json")) if folder.is_dir() else ():
         status = place.stat()
         stamp = f"{status.st_mtime_ns} {status.st_size} {status.st_ino}"
-        yield Document(place=str(place), stamp=stamp, read=partial(_fragment, place))
+        yield LineageDocument(place=str(place), stamp=stamp, read=partial(_fragment, place))
 
 
 def _fragment(place: Path) -> Fragment:
@@ -119,13 +119,13 @@ def _fragment(place: Path) -> Fragment:
     if found["answered"]:
         facts["smoke"] = "answered"
     label = f"{platform} {name}" + (f" in {namespace}" if namespace else "")
-    deployed = Node(id=node, kind="endpoint", label=label, facts=facts)
+    deployed = LineageNode(id=node, kind="endpoint", label=label, facts=facts)
     digest = str(found["digest"])
     source = f"image:{digest}" if digest else named_image(image)
-    shown = Node(id=source, kind="image", label=image, known=False)
+    shown = LineageNode(id=source, kind="image", label=image, known=False)
     nodes, edges = [deployed, shown], [Edge(source, node)]
     if bench := str(found.get("bench") or ""):  # version 1 knows none
-        nodes.append(Node(id=bench, kind="benchmark", label="benchmark", known=False))
+        nodes.append(LineageNode(id=bench, kind="benchmark", label="benchmark", known=False))
         edges.append(Edge(node, bench))
     aliases = [(name, node)] + ([(f"{namespace}/{name}", node)] if namespace else [])
     return Fragment(nodes=tuple(nodes), edges=tuple(edges), aliases=tuple(aliases))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from packager.addons.nodes.wiring.node_caches import NodeServices, node_image_services_for
+from packager.addons.nodes.wiring.node_caches import NodeImageServices, node_image_services_for
 from packager.cli.shared_options import Command
 from packager.cli.terminal import warn
 from packager.cli.wiring.settings import Settings
@@ -28,7 +28,7 @@ def layers_option(default: LayerChoice) -> Callable[[Command], Command]:
 
 def node_services(
     on_event: EventSink, insecure_registries: tuple[str, ...], ca_file: Path | None
-) -> NodeServices:
+) -> NodeImageServices:
     """Return what opens images for nodes, as `image_options` asked."""
     return node_image_services_for(
         Settings(

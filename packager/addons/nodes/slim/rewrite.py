@@ -21,7 +21,7 @@ from packager.core.files.atomic import explain_disk_errors
 from packager.core.image import BaseImage, Blob, FileRange, Layer
 from packager.core.units import MIB, decimal
 from packager.images.rootfs.headers import BLOCK
-from packager.images.rootfs.node import Node, NodeKind
+from packager.images.rootfs.node import FileNode, NodeKind
 from packager.images.rootfs.reading import Chunks
 from packager.images.rootfs.tar_reader import TarReader
 from packager.images.rootfs.unpacking import LayerBroken, unpack
@@ -113,7 +113,7 @@ class _Choice:
         self.is_made = False
         self.keeps = False
 
-    def add(self, path: tuple[bytes, ...], node: Node) -> None:
+    def add(self, path: tuple[bytes, ...], node: FileNode) -> None:
         """Choose for a file of any kind, or a mark of a removed one."""
         self._choose(path, node.kind)
 

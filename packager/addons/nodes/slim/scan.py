@@ -18,7 +18,7 @@ from packager.core.image import BaseImage, Layer
 from packager.core.units import MIB
 from packager.core.values import dataclass
 from packager.images.rootfs.headers import BLOCK
-from packager.images.rootfs.listing import Entry
+from packager.images.rootfs.listing import ListingEntry
 from packager.images.rootfs.node import NodeKind, Path
 from packager.images.rootfs.unpacking import LayerBroken
 
@@ -28,7 +28,7 @@ _LARGEST = 12  # files of a rule that are told by name
 _WHITEOUT = b".wh."
 
 # A layer's entries, by the image's reference: `LayerReader.entries_of`.
-List = Callable[[str, Sequence[Layer]], Sequence[Sequence[Entry]]]
+List = Callable[[str, Sequence[Layer]], Sequence[Sequence[ListingEntry]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def _settle(
 
 
 def _scan_layer(
-    layer: Layer, entries: Iterable[Entry], chooser: Chooser, seen: _Seen
+    layer: Layer, entries: Iterable[ListingEntry], chooser: Chooser, seen: _Seen
 ) -> _LayerRead:
     named: dict[str, list[_Named]] = {}
     counted = 0

@@ -18,7 +18,7 @@ from packager.images.opened import OpenImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeServices:
+class NodeImageServices:
     """Services for images on this machine as a node."""
 
     open: Callable[[ImageTarget, Platform], OpenImage]
@@ -27,12 +27,12 @@ class NodeServices:
     mounts: Path  # where it is remembered what is mounted
 
 
-def node_image_services_for(settings: Settings) -> NodeServices:
+def node_image_services_for(settings: Settings) -> NodeImageServices:
     """Return the services that open images, read their layers and remember mounts."""
     clients = registry_clients(settings)
     read = ReadContext(clients=clients)
 
-    return NodeServices(
+    return NodeImageServices(
         open=lambda target, platform: open_told(target, platform, read, settings.on_event),
         reader=BlobReader((RegistryBlobs(clients),)),
         index=DigestIndex(digests_file(settings)),

@@ -25,7 +25,7 @@ from packager.addons.server.commands.jobs_render import render
 from packager.addons.server.jobs.logs import log_lines
 from packager.addons.server.jobs.report import job_document, job_lines, show_document, show_lines
 from packager.addons.server.jobs.store import JobStore, utc_now
-from packager.addons.server.jobs.values import Job, JobQuery, JobStatus
+from packager.addons.server.jobs.values import BackgroundJob, JobQuery, JobStatus
 from packager.addons.server.jobs.waiting import check_all_completed, place_in_queue, wait_for_all
 from packager.addons.server.sagemaker.measured import Outcome, recorded, state_document, state_lines
 from packager.cli.field_options import FiniteRange
@@ -196,7 +196,7 @@ def wait(
     check_all_completed(ended)
 
 
-def _measured(job: Job) -> Outcome | None:
+def _measured(job: BackgroundJob) -> Outcome | None:
     """Return what an optimization job measured at its end; None where it did not."""
     with suppress(PackagerError, OSError):
         if job.record.is_file():

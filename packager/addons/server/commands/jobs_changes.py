@@ -15,7 +15,14 @@ from packager.addons.server.jobs.folders import is_watched, watching
 from packager.addons.server.jobs.report import ended_text, job_document
 from packager.addons.server.jobs.scheduler import AT_ONCE, LOOK_S, Scheduler
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import ENDED, Job, JobKind, Limits, NewJob, Stage
+from packager.addons.server.jobs.values import (
+    ENDED,
+    BackgroundJob,
+    JobKind,
+    JobLimits,
+    NewJob,
+    Stage,
+)
 from packager.addons.server.jobs.waiting import check_all_completed
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
@@ -28,7 +35,7 @@ kind_option = click.option(
 )
 
 
-def find_job(store: JobStore, name: str, kind: str | None) -> Job:
+def find_job(store: JobStore, name: str, kind: str | None) -> BackgroundJob:
     """Return the job of a name; raises `JobMissing`, and `JobAmbiguous` for one of several."""
     if kind is not None:
         return store.get(kind, name)
@@ -89,7 +96,7 @@ def add(
             name=name,
             document={"command": list(words)},
             stages=(Stage(words[0], words, directory=str(Path.cwd())),),
-            limits=Limits(run_s=_whole(run_s), wait_s=_whole(wait_s)),
+            limits=JobLimits(run_s=_whole(run_s), wait_s=_whole(wait_s)),
         )
     )
     if output_format == "json":
@@ -125,7 +132,7 @@ def run(at_once: int, output_format: str) -> None:
     """
     store = _store()
     scheduler = Scheduler(store, at_once=at_once)
-    seen: dict[str, Job] = {}
+    seen: dict[str, BackgroundJob] = {}
     store.sweep()
     with watching(store.root):
         try:
@@ -197,19 +204,19 @@ def delete(names: tuple[str, ...], kind: str | None, output_format: str) -> None
         print_lines(job.name for job in found)
 
 
-def _print(found: list[Job], output_format: str) -> None:
+def _print(found: list[BackgroundJob], output_format: str) -> None:
     if output_format == "json":
         print_json([job_document(job) for job in found])
     else:
         print_lines(f"{job.name} {job.status}" for job in found)
 
 
-def _tell_all(seen: dict[str, Job], store: JobStore) -> None:
+def _tell_all(seen: dict[str, BackgroundJob], store: JobStore) -> None:
     for job in store.unfinished():
         _tell(seen, job)
 
 
-def _tell(seen: dict[str, Job], job: Job) -> None:
+def _tell(seen: dict[str, BackgroundJob], job: BackgroundJob) -> None:
     """Note what became of a job since it was looked at last."""
     before = seen.get(job.id)
     seen[job.id] = job
@@ -223,7 +230,7 @@ def _tell(seen: dict[str, Job], job: Job) -> None:
         note(f"{job.name}: {job.status}, {job.asked.stages[job.stage].name}")
 
 
-def _now(store: JobStore, job: Job) -> Job | None:
+def _now(store: JobStore, job: BackgroundJob) -> BackgroundJob | None:
     try:
         return store.get_by_id(job.id)
     except JobMissing:  # deleted meanwhile

@@ -22,7 +22,7 @@ import click
 from packager.addons.bench.assemble import make_report
 from packager.addons.bench.commands.bench_work import make_work
 from packager.addons.bench.load.spec import RequestSpec
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.outputs import report_bytes, write_files
 from packager.addons.bench.report_html import bench_html
 from packager.addons.bench.session import Results, Session
@@ -263,7 +263,7 @@ def _measured(
     on_event: Callable[[Any], None],
 ) -> tuple[BenchReport, list[int]]:
     """Return the report of servers that were under load, and the loads that were left out."""
-    asked = Asked(concurrency=LOADS, requests=REQUESTS, rounds=ROUNDS)
+    asked = BenchOptions(concurrency=LOADS, requests=REQUESTS, rounds=ROUNDS)
     work = make_work(
         asked, RequestSpec(data=data), engine=connect, tokenizer=None,
         usd_per_hour=None, discount=0.0, deadline_s=_STARTED_S, catalog_file=None,

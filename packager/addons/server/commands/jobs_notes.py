@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packager.addons.server.jobs.folders import is_watched
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.jobs.waiting import place_in_queue
 from packager.cli.terminal import note, warn
 from packager.core.errors import PackagerError
@@ -19,7 +19,7 @@ class WaitNotes:
         self._works = works  # this process works off the queue
         self._said: set[tuple[str, str]] = set()
 
-    def look(self, job: Job) -> Job:
+    def look(self, job: BackgroundJob) -> BackgroundJob:
         """Note how a job stands, when that is new; return it."""
         if job.status == "queued":
             if not self._works and not is_watched(self._store.root):
@@ -38,7 +38,7 @@ class WaitNotes:
             self._said.add(("", error.message))
             warn(f"jobs: {error.message}; it is tried again")
 
-    def _say(self, job: Job, what: str, line: str) -> None:
+    def _say(self, job: BackgroundJob, what: str, line: str) -> None:
         if (job.id, what) not in self._said:
             self._said.add((job.id, what))
             note(line)

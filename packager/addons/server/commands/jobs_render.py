@@ -12,7 +12,7 @@ from packager.addons.fleet.cluster import Cluster
 from packager.addons.server.commands.jobs_changes import find_job, kind_option
 from packager.addons.server.jobs.folders import given_files
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import JOB_FOLDER, Job
+from packager.addons.server.jobs.values import JOB_FOLDER, BackgroundJob
 from packager.cli.field_options import options_from, take_fields
 from packager.cli.terminal import print_text, warn
 from packager.cli.wiring.settings import jobs_dir
@@ -60,7 +60,7 @@ def render(name: str, kind: str | None, cpus: int, memory: int, gpus: int, **giv
     print_text(render_job(job, given_files(job.folder), cluster, size))
 
 
-def _warnings(job: Job, cluster: Cluster) -> list[str]:
+def _warnings(job: BackgroundJob, cluster: Cluster) -> list[str]:
     """Return what pods will lack that is here."""
     stages = job.asked.stages
     found = []

@@ -14,7 +14,7 @@ from packager.core.errors import UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.image import Platform
 from packager.images.lineage.drawing import lineage_svg
-from packager.images.lineage.graph import Graph
+from packager.images.lineage.graph import LineageGraph
 from packager.images.lineage.page import lineage_html
 from packager.images.lineage.report import lineage_document, lineage_lines
 
@@ -71,7 +71,7 @@ def lineage(
         print_text(_drawn(found.graph, output_format).rstrip("\n"))
 
 
-def _drawn(graph: Graph, form: str) -> str:
+def _drawn(graph: LineageGraph, form: str) -> str:
     return lineage_svg(graph) if form == "svg" else lineage_html(graph)
 
 

@@ -18,7 +18,7 @@ from packager.addons.server.jobs.folders import is_watched
 from packager.addons.server.jobs.logs import log_lines
 from packager.addons.server.jobs.scheduler import Scheduler
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import JOB_FOLDER, NOTES_FILE, Job, SecretJob
+from packager.addons.server.jobs.values import JOB_FOLDER, NOTES_FILE, BackgroundJob, SecretJob
 from packager.addons.server.jobs.waiting import check_completed, place_in_queue
 from packager.addons.server.sagemaker.answers import describe, job_arn
 from packager.addons.server.sagemaker.optimization import OPERATION, make_job
@@ -117,7 +117,7 @@ def optimize(
     check_completed(ended)
 
 
-def _start(store: JobStore, job: Job, settings: JobSettings) -> None:
+def _start(store: JobStore, job: BackgroundJob, settings: JobSettings) -> None:
     Scheduler(store).tick()
     print_json({"OptimizationJobArn": job_arn(job.name, settings)})
     place = place_in_queue(store, job)
@@ -127,7 +127,7 @@ def _start(store: JobStore, job: Job, settings: JobSettings) -> None:
             note("nobody starts it then: `packager jobs run` does")
 
 
-def _follow(store: JobStore, job: Job, *, quiet: bool) -> Job:
+def _follow(store: JobStore, job: BackgroundJob, *, quiet: bool) -> BackgroundJob:
     """Look after the queue until a job has ended; return it as it ended."""
     told = WaitNotes(store, shows_stages=False, works=True)
     scheduler = Scheduler(store, on_error=told.fail)

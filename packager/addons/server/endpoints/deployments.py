@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from packager.addons.server.endpoints.fleet import Wanted
-from packager.addons.server.endpoints.traffic import Draw, Pool, Server
+from packager.addons.server.endpoints.fleet import EndpointSpec
+from packager.addons.server.endpoints.traffic import Draw, Pool, TrafficServer
 from packager.addons.server.resources import Resource
 from packager.addons.server.sagemaker.hosting import VariantSpec
 from packager.core.capture.keeping import Capture
@@ -19,7 +19,7 @@ ENDPOINT, COMPONENT = "endpoint", "inference-component"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class EndpointDeployment:
     """What an endpoint or a component is to run."""
 
     id: str  # its generation; a new one for every change but a number of copies
@@ -35,7 +35,7 @@ class Deployment:
         variants: tuple[VariantSpec, ...],
         copies: int = 1,
         capture: Mapping[str, Any] | None = None,
-    ) -> Deployment:
+    ) -> EndpointDeployment:
         """Return a deployment whose containers are new."""
         return cls(
             id=secrets.token_hex(5),
@@ -56,7 +56,7 @@ class Deployment:
         }
 
     @classmethod
-    def read(cls, document: Mapping[str, Any] | None) -> Deployment | None:
+    def read(cls, document: Mapping[str, Any] | None) -> EndpointDeployment | None:
         """Return what `document` wrote; None of nothing."""
         if document is None:
             return None
@@ -68,11 +68,11 @@ class Deployment:
         """Return how many instances were asked for, of all variants."""
         return sum(variant.count for variant in self.variants)
 
-    def wanted(self, kind: str, name: str) -> list[Wanted]:
+    def wanted(self, kind: str, name: str) -> list[EndpointSpec]:
         """Return the containers that are to run; none of variants that wait for components."""
         owner = owner_of(kind, name)
         return [
-            Wanted(
+            EndpointSpec(
                 owner=f"{owner}/{variant.name}",
                 variant=variant.name,
                 generation=self.id,
@@ -106,7 +106,7 @@ class Live:
             return self.pools
         return coming.pools if draw() < self.share else self.pools
 
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[TrafficServer]:
         """Return all of them."""
         return [server for pool in self.pools.values() for server in pool.servers]
 

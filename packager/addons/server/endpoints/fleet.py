@@ -15,7 +15,7 @@ import aiohttp
 
 from packager.addons.server.endpoints.containers import Container, Containers
 from packager.addons.server.endpoints.model_data import Deadline, FindPlace, fetch_data, open_to_all
-from packager.addons.server.endpoints.traffic import Server
+from packager.addons.server.endpoints.traffic import TrafficServer
 from packager.addons.server.sagemaker.hosting import ServerSpec
 from packager.core.errors import PackagerError, SmokeFailed
 from packager.core.files.atomic import explain_disk_errors
@@ -30,7 +30,7 @@ _COMPLETE = "complete"  # a file that tells that a folder has all its data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EndpointSpec:
     """Containers of one kind that are to run."""
 
     owner: str  # `endpoint/NAME/VARIANT`, `component/NAME`
@@ -44,7 +44,7 @@ class Wanted:
         return f"{self.owner}/{copy}"
 
 
-class Fleet:
+class EndpointFleet:
     """Brings containers up and takes them down; its methods run in the server's event loop."""
 
     def __init__(self, containers: Containers, folder: Path, find_place: FindPlace) -> None:
@@ -72,7 +72,7 @@ class Fleet:
             await self._session.close()
             self._session = None
 
-    async def bring_up(self, wanted: Wanted) -> list[Server]:
+    async def bring_up(self, wanted: EndpointSpec) -> list[TrafficServer]:
         """Return the servers once each answers /ping; those that run already are adopted.
 
         Raises a `PackagerError` with the reason, after which the caller takes down what is left.
@@ -107,7 +107,7 @@ class Fleet:
             )
         started = [running[wanted.place(copy)] for copy in range(wanted.copies)]
         await asyncio.gather(*(self.wait_for_ping(one, spec.health_s) for one in started))
-        return [Server(one.id, one.url, wanted.variant) for one in started]
+        return [TrafficServer(one.id, one.url, wanted.variant) for one in started]
 
     async def wait_for_ping(self, container: Container, most_s: float) -> None:
         """Wait until /ping answers 200; raises `SmokeFailed` with the end of the log."""
@@ -127,7 +127,7 @@ class Fleet:
                 )
             await asyncio.sleep(_POLL_S)
 
-    async def check_runs(self, server: Server) -> None:
+    async def check_runs(self, server: TrafficServer) -> None:
         """Raise `SmokeFailed` where a container has ended, or was removed."""
         found = await asyncio.to_thread(self._containers.look, server.container)
         if found is None or not found.is_running:
@@ -146,10 +146,10 @@ class Fleet:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return False
 
-    async def take_down(self, servers: Sequence[Server], drain_s: float) -> None:
+    async def take_down(self, servers: Sequence[TrafficServer], drain_s: float) -> None:
         """End containers once their requests have ended, or after so many seconds."""
 
-        async def end(server: Server) -> None:
+        async def end(server: TrafficServer) -> None:
             server.is_ready = False
             await server.drained(drain_s)
             await asyncio.to_thread(self._containers.stop, server.container)
@@ -201,7 +201,7 @@ class Fleet:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(logs), encoding="utf-8")
 
-    async def _download(self, wanted: Wanted) -> dict[str, Path]:
+    async def _download(self, wanted: EndpointSpec) -> dict[str, Path]:
         """Return folders with the model data by where a container has them."""
         place = self._folder / wanted.generation / wanted.variant
         folders = {data.folder: place / str(number) for number, data in enumerate(wanted.spec.data)}

@@ -29,14 +29,14 @@ from packager.addons.server.endpoints.containers import Containers
 from packager.addons.server.endpoints.deployments import (
     COMPONENT,
     ENDPOINT,
-    Deployment,
+    EndpointDeployment,
     Live,
     deployments_of,
     owner_of,
 )
-from packager.addons.server.endpoints.fleet import Fleet, in_thread, reason_of
+from packager.addons.server.endpoints.fleet import EndpointFleet, in_thread, reason_of
 from packager.addons.server.endpoints.model_data import FindPlace
-from packager.addons.server.endpoints.traffic import Pool, Server
+from packager.addons.server.endpoints.traffic import Pool, TrafficServer
 from packager.addons.server.resources import Resource, ResourceQuery, ResourceStore
 from packager.addons.server.sagemaker.hosting import FAILURE_LENGTH
 from packager.addons.server.sagemaker.rollout import ALARMS_IGNORED, AT_ONCE, Rollout, read_rollout
@@ -77,7 +77,7 @@ class Endpoints:
         self.captures = captures
         self._store = store
         self._folder = folder
-        self._fleet = Fleet(containers, folder, find_place)
+        self._fleet = EndpointFleet(containers, folder, find_place)
         self._live: dict[tuple[str, str], Live] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -151,7 +151,7 @@ class Endpoints:
         self,
         kind: str,
         name: str,
-        asked: Deployment,
+        asked: EndpointDeployment,
         *,
         arn: str,
         tags: Mapping[str, str],
@@ -168,7 +168,9 @@ class Endpoints:
         self._begin(made, partial(self._deploy, kind, name))
         return made
 
-    async def update(self, kind: str, name: str, asked: Deployment, **more: Any) -> Resource:
+    async def update(
+        self, kind: str, name: str, asked: EndpointDeployment, **more: Any
+    ) -> Resource:
         """Begin to replace what runs; raises `ValidationRefused` where something is under way.
 
         `more` are further members of the document.
@@ -241,7 +243,7 @@ class Endpoints:
     async def _resume(self, resource: Resource) -> None:
         """Start what was running, then go on with a deployment that was under way."""
         kind, name = resource.kind, resource.name
-        active = Deployment.read(resource.document["active"])
+        active = EndpointDeployment.read(resource.document["active"])
         if active is not None:
             if kind == ENDPOINT and resource.document["next"] is None:
                 await self._change(resource, status="SystemUpdating")
@@ -256,7 +258,7 @@ class Endpoints:
         elif active is not None:
             await self._settle(resource, "InService", resource.document["failure"])
 
-    async def _up_when_possible(self, kind: str, name: str, asked: Deployment) -> Live:
+    async def _up_when_possible(self, kind: str, name: str, asked: EndpointDeployment) -> Live:
         """Start a deployment; wait for an Engine that does not answer yet."""
         while True:
             try:
@@ -268,8 +270,8 @@ class Endpoints:
     async def _deploy(self, kind: str, name: str) -> None:
         """Start the next deployment, switch to it, and end the one before."""
         found = await asyncio.to_thread(self._store.get, kind, name)
-        asked = Deployment.read(found.document["next"])
-        before = Deployment.read(found.document["active"])
+        asked = EndpointDeployment.read(found.document["next"])
+        before = EndpointDeployment.read(found.document["active"])
         assert asked is not None
         old = self._live.get((kind, name))
         rollout = read_rollout(found.document.get("policy"), asked.instances) if old else AT_ONCE
@@ -321,7 +323,11 @@ class Endpoints:
             await asyncio.gather(*(server.drained(DRAIN_S) for server in coming.servers()))
 
     async def _roll_back(
-        self, found: Resource, asked: Deployment, before: Deployment | None, reason: str
+        self,
+        found: Resource,
+        asked: EndpointDeployment,
+        before: EndpointDeployment | None,
+        reason: str,
     ) -> None:
         """Remove what was started; an endpoint that ran before goes on as it was."""
         if before is not None and found.kind == ENDPOINT:
@@ -383,7 +389,7 @@ class Endpoints:
     def _log_file(self, kind: str, name: str) -> Path:
         return self._folder / f"{kind}-{name}.log"
 
-    async def _up(self, kind: str, name: str, asked: Deployment) -> Live:
+    async def _up(self, kind: str, name: str, asked: EndpointDeployment) -> Live:
         """Start all containers of a deployment, or none: the first failure ends the others."""
         weights = {variant.name: variant.weight for variant in asked.variants}
         try:
@@ -410,7 +416,7 @@ class Endpoints:
                     with suppress(Exception):
                         await self._watch_one(key, server)
 
-    async def _watch_one(self, key: tuple[str, str], server: Server) -> None:
+    async def _watch_one(self, key: tuple[str, str], server: TrafficServer) -> None:
         found = await asyncio.to_thread(self.containers.look, server.container)
         if found is None:
             server.is_ready = False

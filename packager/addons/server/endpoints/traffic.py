@@ -12,7 +12,7 @@ Draw = Callable[[], float]  # from 0 to below 1
 
 
 @dataclass(slots=True, eq=False)
-class Server:
+class TrafficServer:
     """A container that answers, and how many requests it has."""
 
     container: str
@@ -23,7 +23,7 @@ class Server:
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     @contextmanager
-    def leased(self) -> Iterator[Server]:
+    def leased(self) -> Iterator[TrafficServer]:
         """Count a request from here to the end of the block."""
         self.in_flight += 1
         self._idle.clear()
@@ -50,9 +50,9 @@ class Pool:
     """Containers that take the same requests."""
 
     weight: float
-    servers: list[Server]
+    servers: list[TrafficServer]
 
-    def pick(self) -> Server | None:
+    def pick(self) -> TrafficServer | None:
         """Return the container with the fewest requests; None where none is ready."""
         ready = [server for server in self.servers if server.is_ready]
         return min(ready, key=lambda server: server.in_flight) if ready else None

@@ -22,7 +22,7 @@ from packager.addons.fleet.kubernetes import (
     label,
 )
 from packager.addons.server.jobs.commands import arguments_of
-from packager.addons.server.jobs.values import Job, Stage
+from packager.addons.server.jobs.values import BackgroundJob, Stage
 from packager.core.errors import UsageError
 from packager.core.values import dataclass
 from packager.engines.rendering.environment import render_template
@@ -51,7 +51,9 @@ class FilesTooLarge(UsageError):
         )
 
 
-def render_job(job: Job, files: Mapping[str, bytes], cluster: Cluster, size: PodSize) -> str:
+def render_job(
+    job: BackgroundJob, files: Mapping[str, bytes], cluster: Cluster, size: PodSize
+) -> str:
     """Print a ConfigMap with the job's files, where it has any, and the Job, as YAML documents."""
     check_names(cluster)
     called = f"packager-{label(job.name)[: LONGEST_NAME - 16].strip('-')}-{job.id[:6]}"

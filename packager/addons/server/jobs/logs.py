@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from packager.addons.server.jobs.output import Tail
-from packager.addons.server.jobs.values import ENDED, Job
+from packager.addons.server.jobs.values import ENDED, BackgroundJob
 from packager.core.values import dataclass
 
 LOOK_S = 0.5
@@ -23,7 +23,11 @@ class LogLine:
 
 
 def log_lines(
-    job: Job, now: Callable[[], Job], *, follow: bool = False, tail: int | None = None
+    job: BackgroundJob,
+    now: Callable[[], BackgroundJob],
+    *,
+    follow: bool = False,
+    tail: int | None = None,
 ) -> Iterator[LogLine]:
     """Yield the lines of a job's log, the last `tail` of them; with `follow` until the job ends.
 

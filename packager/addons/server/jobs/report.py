@@ -10,13 +10,13 @@ from typing import Any
 
 from packager.addons.server.jobs.folders import result_file
 from packager.addons.server.jobs.progress import Progress, read_progress
-from packager.addons.server.jobs.values import ENDED, Job
+from packager.addons.server.jobs.values import ENDED, BackgroundJob
 from packager.addons.server.jobs.waiting import QueuePlace
 from packager.core.reports.text import table_lines, wrapped
 from packager.core.units import counted
 
 
-def job_lines(jobs: Sequence[Job], now: datetime) -> list[str]:
+def job_lines(jobs: Sequence[BackgroundJob], now: datetime) -> list[str]:
     """Return a line for each job of a list."""
     rows = [
         (
@@ -32,7 +32,7 @@ def job_lines(jobs: Sequence[Job], now: datetime) -> list[str]:
     return table_lines(("name", "kind", "status", "stage", "took", "created"), rows)
 
 
-def show_lines(job: Job, now: datetime, queue: QueuePlace | None = None) -> list[str]:
+def show_lines(job: BackgroundJob, now: datetime, queue: QueuePlace | None = None) -> list[str]:
     """Return everything of one job; `queue` is what it waits for."""
     progress = read_progress(job.folder)
     took = f", {clock(_took_s(job, now))}" if job.started else ""
@@ -53,7 +53,7 @@ def show_lines(job: Job, now: datetime, queue: QueuePlace | None = None) -> list
     return [*lines, *_progress_lines(job, progress)]
 
 
-def job_document(job: Job) -> dict[str, Any]:
+def job_document(job: BackgroundJob) -> dict[str, Any]:
     """Return a job for programs."""
     return {
         "id": job.id,
@@ -84,7 +84,7 @@ def job_document(job: Job) -> dict[str, Any]:
     }
 
 
-def show_document(job: Job, queue: QueuePlace | None = None) -> dict[str, Any]:
+def show_document(job: BackgroundJob, queue: QueuePlace | None = None) -> dict[str, Any]:
     """Return a job for programs, with what was asked for, what it waits for, how far it is."""
     return {
         **job_document(job),
@@ -94,7 +94,7 @@ def show_document(job: Job, queue: QueuePlace | None = None) -> dict[str, Any]:
     }
 
 
-def stage_text(job: Job) -> str:
+def stage_text(job: BackgroundJob) -> str:
     """Return where a job is: `2/3 build`; of one that has ended how many stages are complete."""
     stages = job.asked.stages
     if job.status in ("running", "stopping"):
@@ -123,7 +123,7 @@ def progress_text(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def _progress_lines(job: Job, progress: Progress) -> list[str]:
+def _progress_lines(job: BackgroundJob, progress: Progress) -> list[str]:
     if not _is_under_way(job) or not progress.steps:
         return []
     done = [one for one in progress.steps if one.is_finished]
@@ -157,14 +157,14 @@ def _progress_document(progress: Progress) -> dict[str, Any]:
     }
 
 
-def ended_text(jobs: Sequence[Job]) -> str:
+def ended_text(jobs: Sequence[BackgroundJob]) -> str:
     """Count jobs by how they ended: `3 jobs: 2 completed, 1 failed`."""
     counts = {status: sum(job.status == status for job in jobs) for status in sorted(ENDED)}
     told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     return f"{counted(len(jobs), 'job')}: {told}" if told else counted(len(jobs), "job")
 
 
-def _stage_state(job: Job, number: int) -> str:
+def _stage_state(job: BackgroundJob, number: int) -> str:
     if number <= job.stage:
         return "complete"
     if number == job.stage + 1 and job.status not in ("queued", "completed"):
@@ -172,11 +172,11 @@ def _stage_state(job: Job, number: int) -> str:
     return "waiting"
 
 
-def _is_under_way(job: Job) -> bool:
+def _is_under_way(job: BackgroundJob) -> bool:
     return job.status in ("running", "stopping")
 
 
-def _took_s(job: Job, now: datetime) -> float:
+def _took_s(job: BackgroundJob, now: datetime) -> float:
     if job.started is None:
         return 0.0
     return max(job.ended or now, job.started).timestamp() - job.started.timestamp()

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from packager.addons.server.jobs.errors import JobInvalid, JobStoreBroken, PageTokenInvalid
-from packager.addons.server.jobs.values import ENDED, Job, JobPage, JobQuery, JobStatus, NewJob
+from packager.addons.server.jobs.values import (
+    ENDED,
+    BackgroundJob,
+    JobPage,
+    JobQuery,
+    JobStatus,
+    NewJob,
+)
 from packager.core.documents import shorten
 from packager.core.files.sqlite import between, time_of
 
@@ -24,7 +31,7 @@ _MAX_INTEGER = 2**63  # of SQLite
 _MOST_REMEMBERED = 16 * 1024  # characters of what one job asked for
 
 
-def job_of(row: sqlite3.Row, root: Path) -> Job:
+def job_of(row: sqlite3.Row, root: Path) -> BackgroundJob:
     """Return the job of a row; raises `JobStoreBroken` for a row that packager did not write.
 
     Whoever polls is given the same rows again and again: those are parsed once.  Long ones are not
@@ -33,9 +40,9 @@ def job_of(row: sqlite3.Row, root: Path) -> Job:
     return (_job_before if len(row["asked"]) <= _MOST_REMEMBERED else _parse_job)(row, root)
 
 
-def _parse_job(row: sqlite3.Row, root: Path) -> Job:
+def _parse_job(row: sqlite3.Row, root: Path) -> BackgroundJob:
     try:
-        return Job(
+        return BackgroundJob(
             id=row["id"],
             asked=_new_jobs().validate_json(row["asked"]),
             status=row["status"],
@@ -109,7 +116,7 @@ def _conditions(query: JobQuery) -> tuple[list[str], list[Any]]:
     return where, values
 
 
-def unfinished(connection: sqlite3.Connection, root: Path) -> list[Job]:
+def unfinished(connection: sqlite3.Connection, root: Path) -> list[BackgroundJob]:
     """Return the jobs that have not ended, the oldest first."""
     # By what they are, not by what they are not: the index finds few among very many.
     alive = sorted({*get_args(JobStatus)} - ENDED)

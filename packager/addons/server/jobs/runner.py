@@ -41,7 +41,7 @@ from packager.addons.server.jobs.progress import (
     write_progress,
 )
 from packager.addons.server.jobs.store import STOPPED_BY_REQUEST, JobStore, utc_now
-from packager.addons.server.jobs.values import ENDED, NOTES_FILE, Job, JobStatus
+from packager.addons.server.jobs.values import ENDED, NOTES_FILE, BackgroundJob, JobStatus
 from packager.core.errors import PackagerError
 from packager.core.values import dataclass
 
@@ -58,7 +58,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunnerEnded:
     """A job is to be ended."""
 
     status: JobStatus
@@ -70,7 +70,7 @@ class Runner:
     """One job and what is known of it; its process holds the job's lock."""
 
     store: JobStore
-    job: Job
+    job: BackgroundJob
     clock: Callable[[], datetime] = utc_now
     grace_s: float = GRACE_S
     _log: Log = field(init=False)
@@ -81,7 +81,7 @@ class Runner:
     _asked_at: float = field(init=False, default=0.0)
     _written_at: float = field(init=False, default=0.0)
     _kills: int = field(init=False, default=0)
-    _why: Ended | None = field(init=False, default=None)  # why the command was told to end
+    _why: RunnerEnded | None = field(init=False, default=None)  # why the command was told to end
     _child: subprocess.Popen[bytes] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class Runner:
         for name in self._secrets:
             remember_secret(os.environ.get(name, ""))
         self._say([f"{self.job.kind} job {self.job.name!r}{again}", *told])
-        ended: Ended | None = None
+        ended: RunnerEnded | None = None
         while ended is None and self.job.status not in ENDED:
             ended = self._run_stage()
         if ended is not None:
@@ -109,7 +109,7 @@ class Runner:
             self._write(force=True)
             self.job = self._saved(lambda: self.store.end(self.job.id, ended.status, ended.failure))
 
-    def _run_stage(self) -> Ended | None:
+    def _run_stage(self) -> RunnerEnded | None:
         """Run the next stage until it is complete; give a reason where the job is to end."""
         number = self.job.stage
         stage = self.job.asked.stages[number]
@@ -124,28 +124,28 @@ class Runner:
         self._follow(files)
         return self._conclude(files)
 
-    def _may_start(self) -> Ended | None:
+    def _may_start(self) -> RunnerEnded | None:
         if self._is_stopping():
-            return Ended("stopped", STOPPED_BY_REQUEST)
+            return RunnerEnded("stopped", STOPPED_BY_REQUEST)
         if self._is_overdue():
-            return Ended("stopped", _MAX_RUNTIME)
+            return RunnerEnded("stopped", _MAX_RUNTIME)
         lost = [name for name in self._secrets if not os.environ.get(name)]
         if lost:
-            return Ended(
+            return RunnerEnded(
                 "failed",
                 f"{', '.join(lost)} was kept in memory only, and the process that had it is gone: "
                 "create the job again, or set it where jobs run",
             )
         if self._progress.starts >= MOST_STARTS:
             name = self.job.asked.stages[self.job.stage].name
-            return Ended(
+            return RunnerEnded(
                 "failed",
                 f"stage {name!r} was started {MOST_STARTS} times and was killed each time; "
                 "look at the memory of this machine",
             )
         return None
 
-    def _start(self, files: StageFiles) -> Ended | None:
+    def _start(self, files: StageFiles) -> RunnerEnded | None:
         """Start the stage's command; give a reason where it cannot be."""
         stage = self.job.asked.stages[self.job.stage]
         while (lock := take_stage_lock(self.job.folder)) is None:
@@ -159,7 +159,7 @@ class Runner:
             self._child = self._saved(lambda: start(stage, files, lock))
         except DirectoryGone as gone:
             files.clear()
-            return Ended("failed", gone.message)
+            return RunnerEnded("failed", gone.message)
         finally:
             os.close(lock)  # the command has it now
         return None
@@ -191,7 +191,7 @@ class Runner:
         self._say(said, stage)
         self._progress = replace(self._progress, read=tail.read)
 
-    def _conclude(self, files: StageFiles) -> Ended | None:
+    def _conclude(self, files: StageFiles) -> RunnerEnded | None:
         """Do what follows from how the command ended: go on, try again, or end the job."""
         if self._child is not None:
             self._child.wait()
@@ -206,30 +206,30 @@ class Runner:
             files.clear()
             if self.job.status in ENDED:
                 return None
-            return Ended("stopped", STOPPED_BY_REQUEST) if self._is_stopping() else None
+            return RunnerEnded("stopped", STOPPED_BY_REQUEST) if self._is_stopping() else None
         if self._why is not None:
             return self._why
         if status is not None and status < 128:
-            return Ended("failed", failure_text(_error_in(files), files.name, status))
+            return RunnerEnded("failed", failure_text(_error_in(files), files.name, status))
         files.clear()
         how = "was interrupted" if status == _INTERRUPTED else "was killed"
         self._say([f"{how}; it is started again"], files.name)
         self._kills += 1
         if self._kills >= MOST_KILLS:
-            return Ended(
+            return RunnerEnded(
                 "failed",
                 f"stage {files.name!r} {how} {self._kills} times; "
                 "look at the memory of this machine",
             )
         return None
 
-    def _reason_to_end(self) -> Ended | None:
+    def _reason_to_end(self) -> RunnerEnded | None:
         if self._is_overdue():
-            return Ended("stopped", _MAX_RUNTIME)
+            return RunnerEnded("stopped", _MAX_RUNTIME)
         if time.monotonic() - self._asked_at < ASK_S:
             return None
         self._asked_at = time.monotonic()
-        return Ended("stopped", STOPPED_BY_REQUEST) if self._is_stopping() else None
+        return RunnerEnded("stopped", STOPPED_BY_REQUEST) if self._is_stopping() else None
 
     def _is_stopping(self) -> bool:
         try:

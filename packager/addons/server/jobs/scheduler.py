@@ -19,7 +19,7 @@ from pathlib import Path
 from packager.addons.server.jobs.errors import JobMissing, RunnerNotStarted
 from packager.addons.server.jobs.folders import LOCK_FILE, take_lock, watching
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.core.errors import PackagerError
 from packager.core.files.atomic import explain_disk_errors
 
@@ -65,7 +65,7 @@ class Scheduler:
             self.look_after(claimed)
         return len(waiting)
 
-    def look_after(self, job: Job) -> None:
+    def look_after(self, job: BackgroundJob) -> None:
         """Start the runner of a job that is not in the queue, unless one lives."""
         if time.monotonic() < self._not_before.get(job.id, 0.0):
             return

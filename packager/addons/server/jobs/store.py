@@ -30,7 +30,7 @@ from packager.addons.server.jobs.folders import (
 from packager.addons.server.jobs.rows import asked_text, job_of, list_page, unfinished
 from packager.addons.server.jobs.values import (
     ENDED,
-    Job,
+    BackgroundJob,
     JobPage,
     JobQuery,
     JobStatus,
@@ -64,7 +64,7 @@ class JobStore:
         # Secrets of jobs that this process made, by their ids: in memory alone.
         self.secrets: dict[str, Mapping[str, str]] = {}
 
-    def create(self, new: NewJob) -> Job:
+    def create(self, new: NewJob) -> BackgroundJob:
         """Keep the job and its files, queued; raises `JobExists` and `JobInvalid`."""
         _check(new)
         asked = asked_text(new)
@@ -95,7 +95,7 @@ class JobStore:
             if isinstance(error, sqlite3.IntegrityError):
                 raise JobExists(new.kind, new.name) from error
             raise
-        return Job(
+        return BackgroundJob(
             id=job_id,
             asked=_asked(new),
             status="queued",
@@ -111,20 +111,20 @@ class JobStore:
                 if self.get_by_id(job_id).status in ENDED:
                     self.secrets.pop(job_id, None)
 
-    def get(self, kind: str, name: str) -> Job:
+    def get(self, kind: str, name: str) -> BackgroundJob:
         """Return the job; raises `JobMissing`."""
         return self._database.read(lambda connection: self._find(connection, kind, name))
 
-    def get_by_id(self, job_id: str) -> Job:
+    def get_by_id(self, job_id: str) -> BackgroundJob:
         """Return the job; raises `JobMissing`."""
         return self._database.read(lambda connection: self._find_id(connection, job_id))
 
-    def find(self, name: str) -> tuple[Job, ...]:
+    def find(self, name: str) -> tuple[BackgroundJob, ...]:
         """Return the jobs of this name, one of a kind at most."""
         if not _can_be_name(name):
             return ()
 
-        def look_up(connection: sqlite3.Connection) -> tuple[Job, ...]:
+        def look_up(connection: sqlite3.Connection) -> tuple[BackgroundJob, ...]:
             rows = connection.execute("SELECT * FROM jobs WHERE name = ? ORDER BY kind", (name,))
             return tuple(job_of(row, self.root) for row in rows.fetchall())
 
@@ -144,17 +144,17 @@ class JobStore:
             lambda connection: list_page(connection, query, self.root)
         )
 
-    def unfinished(self) -> tuple[Job, ...]:
+    def unfinished(self) -> tuple[BackgroundJob, ...]:
         """Return the jobs that have not ended, in the order of the queue."""
         return tuple(self._database.read(lambda connection: unfinished(connection, self.root)))
 
-    def stop(self, kind: str, name: str) -> Job:
+    def stop(self, kind: str, name: str) -> BackgroundJob:
         """Ask for the end of a job; one that has ended stays as it is.
 
         A job in the queue is stopped at once; the runner of another one ends it in a moment.
         """
 
-        def ask(connection: sqlite3.Connection) -> Job:
+        def ask(connection: sqlite3.Connection) -> BackgroundJob:
             job = self._find(connection, kind, name)
             if job.status == "queued":
                 return self._end(connection, job, "stopped", STOPPED_BY_REQUEST)
@@ -167,7 +167,7 @@ class JobStore:
     def delete(self, kind: str, name: str) -> None:
         """Remove a job that has ended, with its folder; raises `JobRunning` for others."""
 
-        def remove(connection: sqlite3.Connection) -> Job:
+        def remove(connection: sqlite3.Connection) -> BackgroundJob:
             job = self._find(connection, kind, name)
             if job.status not in ENDED:
                 raise JobRunning(kind, name)
@@ -176,23 +176,23 @@ class JobStore:
 
         remove_folder(self._database.write(remove).folder)
 
-    def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> Job:
+    def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> BackgroundJob:
         """Replace the tags of a job; raises `JobMissing`."""
 
-        def change(connection: sqlite3.Connection) -> Job:
+        def change(connection: sqlite3.Connection) -> BackgroundJob:
             job = self._find(connection, kind, name)
             asked = asked_text(replace(job.asked, tags=dict(tags)))
             return self._change(connection, job, asked=asked)
 
         return self._database.write(change)
 
-    def claim(self, at_once: int) -> Job | None:
+    def claim(self, at_once: int) -> BackgroundJob | None:
         """Mark the next job of the queue as running; None where it is empty or enough jobs run.
 
         However many processes ask: a job is given once, and no more than `at_once` run.
         """
 
-        def take(connection: sqlite3.Connection) -> Job | None:
+        def take(connection: sqlite3.Connection) -> BackgroundJob | None:
             (running,) = connection.execute(
                 "SELECT COUNT(*) FROM jobs WHERE status IN ('running', 'stopping')"
             ).fetchone()
@@ -206,16 +206,16 @@ class JobStore:
 
         return self._database.write(take)
 
-    def is_late(self, job: Job) -> bool:
+    def is_late(self, job: BackgroundJob) -> bool:
         """Return whether a job has waited in the queue for longer than it may."""
         limit = job.asked.limits.wait_s
         waited = (self._clock() - job.created).total_seconds()
         return job.status == "queued" and limit is not None and waited > limit
 
-    def expire(self) -> tuple[Job, ...]:
+    def expire(self) -> tuple[BackgroundJob, ...]:
         """Stop jobs that waited in the queue for longer than they may; return them."""
 
-        def stop(connection: sqlite3.Connection) -> tuple[Job, ...]:
+        def stop(connection: sqlite3.Connection) -> tuple[BackgroundJob, ...]:
             late = [job for job in unfinished(connection, self.root) if self.is_late(job)]
             return tuple(
                 self._end(connection, job, "stopped", "MaxPendingTimeExceeded") for job in late
@@ -223,13 +223,13 @@ class JobStore:
 
         return self._database.write(stop)
 
-    def begin(self, job_id: str) -> Job:
+    def begin(self, job_id: str) -> BackgroundJob:
         """Count a start of the job's runner, which holds its lock; returns the job as it is then.
 
         One that has ended, or shall end, is left as it is.
         """
 
-        def start(connection: sqlite3.Connection) -> Job:
+        def start(connection: sqlite3.Connection) -> BackgroundJob:
             job = self._find_id(connection, job_id)
             if job.status not in ("queued", "running"):
                 return job
@@ -244,13 +244,13 @@ class JobStore:
 
         return self._database.write(start)
 
-    def complete_stage(self, job_id: str, stages: int) -> Job:
+    def complete_stage(self, job_id: str, stages: int) -> BackgroundJob:
         """Count complete stages; a job whose last stage is complete is completed.
 
         Also where it was asked to end meanwhile: all of its work is done.
         """
 
-        def count(connection: sqlite3.Connection) -> Job:
+        def count(connection: sqlite3.Connection) -> BackgroundJob:
             job = self._find_id(connection, job_id)
             if job.status in ENDED:
                 return job
@@ -261,10 +261,10 @@ class JobStore:
 
         return self._database.write(count)
 
-    def end(self, job_id: str, status: JobStatus, failure: str) -> Job:
+    def end(self, job_id: str, status: JobStatus, failure: str) -> BackgroundJob:
         """End a job that is not complete; one that has ended stays as it is."""
 
-        def close(connection: sqlite3.Connection) -> Job:
+        def close(connection: sqlite3.Connection) -> BackgroundJob:
             job = self._find_id(connection, job_id)
             return job if job.status in ENDED else self._end(connection, job, status, failure)
 
@@ -293,7 +293,7 @@ class JobStore:
                 if folder.name not in jobs and folder.stat().st_mtime < before:
                     remove_folder(folder)
 
-    def _find(self, connection: sqlite3.Connection, kind: str, name: str) -> Job:
+    def _find(self, connection: sqlite3.Connection, kind: str, name: str) -> BackgroundJob:
         if not _can_be_name(name):
             raise JobMissing(kind, name)
         row = connection.execute(
@@ -303,13 +303,15 @@ class JobStore:
             raise JobMissing(kind, name)
         return job_of(row, self.root)
 
-    def _find_id(self, connection: sqlite3.Connection, job_id: str) -> Job:
+    def _find_id(self, connection: sqlite3.Connection, job_id: str) -> BackgroundJob:
         row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
         if row is None:
             raise JobMissing("", job_id)
         return job_of(row, self.root)
 
-    def _change(self, connection: sqlite3.Connection, job: Job, **columns: Any) -> Job:
+    def _change(
+        self, connection: sqlite3.Connection, job: BackgroundJob, **columns: Any
+    ) -> BackgroundJob:
         # A clock that was set back changes nothing to before it was made.
         now = max(microseconds(self._clock()), microseconds(job.modified))
         columns = {"modified": now, **columns}
@@ -318,8 +320,8 @@ class JobStore:
         return self._find_id(connection, job.id)
 
     def _end(
-        self, connection: sqlite3.Connection, job: Job, status: JobStatus, failure: str
-    ) -> Job:
+        self, connection: sqlite3.Connection, job: BackgroundJob, status: JobStatus, failure: str
+    ) -> BackgroundJob:
         ended = max(microseconds(self._clock()), microseconds(job.modified))
         text = failure if len(failure) <= MOST_FAILURE else f"{failure[: MOST_FAILURE - 1]}…"
         return self._change(

@@ -40,7 +40,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class JobLimits:
     """How long a job may take; None: as long as it needs."""
 
     run_s: int | None = None  # from its first stage on
@@ -56,7 +56,7 @@ class NewJob:
     document: Mapping[str, Any]  # what was asked for, as it was written; of CreateOptimizationJob
     stages: tuple[Stage, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)  # put into its folder before it starts
-    limits: Limits = Limits()
+    limits: JobLimits = JobLimits()
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +71,7 @@ class SecretJob(NewJob):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class BackgroundJob:
     """A job as it stands."""
 
     id: str  # 32 hexadecimal digits; never used again
@@ -128,5 +128,5 @@ class JobQuery:
 class JobPage:
     """Some jobs of a list."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[BackgroundJob, ...]
     token: str = ""  # of the next page; "" where there is none

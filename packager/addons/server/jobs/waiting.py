@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from packager.addons.server.jobs.errors import JobFailed, JobStopped, StillRunning
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import ENDED, Job
+from packager.addons.server.jobs.values import ENDED, BackgroundJob
 from packager.core.values import dataclass
 
 LOOK_S = 0.2
@@ -37,7 +37,7 @@ class QueuePlace:
         return f"{place}, behind {' and '.join(names)}" if names else place
 
 
-def place_in_queue(store: JobStore, job: Job) -> QueuePlace | None:
+def place_in_queue(store: JobStore, job: BackgroundJob) -> QueuePlace | None:
     """Return what a job waits for; None for one that is not in the queue any more."""
     alive = store.unfinished()
     queued = [one.id for one in alive if one.status == "queued"]
@@ -48,8 +48,11 @@ def place_in_queue(store: JobStore, job: Job) -> QueuePlace | None:
 
 
 def wait_for_all(
-    store: JobStore, jobs: Sequence[Job], timeout_s: float | None, on_look: Callable[[Job], object]
-) -> list[Job]:
+    store: JobStore,
+    jobs: Sequence[BackgroundJob],
+    timeout_s: float | None,
+    on_look: Callable[[BackgroundJob], object],
+) -> list[BackgroundJob]:
     """Return the jobs once all of them have ended; raises `StillRunning` and `JobMissing`.
 
     The time is that of all of them together.  `on_look` is told how the one that is waited for
@@ -67,13 +70,13 @@ def wait_for_all(
     return ended
 
 
-def check_all_completed(jobs: Iterable[Job]) -> None:
+def check_all_completed(jobs: Iterable[BackgroundJob]) -> None:
     """Raise for the first job that failed; where none did, for the first that was stopped."""
     for job in sorted(jobs, key=lambda one: one.status != "failed"):
         check_completed(job)
 
 
-def check_completed(job: Job) -> None:
+def check_completed(job: BackgroundJob) -> None:
     """Raise `JobFailed` or `JobStopped` for a job that ended before its work was done."""
     if job.status == "failed":
         raise JobFailed(job.kind, job.name, job.failure)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from packager.addons.server.jobs.values import ENDED, Job, JobKind, JobQuery
+from packager.addons.server.jobs.values import ENDED, BackgroundJob, JobKind, JobQuery
 from packager.addons.server.operations.common import list_jobs
 from packager.addons.server.sagemaker.ai_jobs import (
     RESOURCES,
@@ -25,7 +25,7 @@ SORTS: Mapping[str, Literal["created", "name", "status"]] = {
     "Name": "name",
     "Status": "status",
 }
-Summarize = Callable[[Job], Mapping[str, Any]]
+Summarize = Callable[[BackgroundJob], Mapping[str, Any]]
 KINDS: tuple[JobKind, ...] = ("benchmark", "recommendation")
 
 
@@ -83,7 +83,7 @@ def workload_of(services: ServeServices, body: Document) -> WorkloadConfig:
     return read_workload_config(document, services.settings.datasets)
 
 
-def users_of_workload(services: ServeServices, name: str) -> Iterator[Job]:
+def users_of_workload(services: ServeServices, name: str) -> Iterator[BackgroundJob]:
     """Yield the jobs with this workload that have not ended. Reads the disk."""
     active = frozenset(STATUSES) - ENDED
     for kind in KINDS:

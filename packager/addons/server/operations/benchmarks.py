@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.operations.ai_jobs import common_operations, workload_of
 from packager.addons.server.sagemaker.ai_jobs import RESOURCES
 from packager.addons.server.sagemaker.benchmarks import (
@@ -34,7 +34,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         name = body["AIBenchmarkJobName"]
         return describe_benchmark(services.jobs.get("benchmark", name), settings)
 
-    def summarize(job: Job) -> Document:
+    def summarize(job: BackgroundJob) -> Document:
         return summarize_benchmark(job, settings)
 
     return {

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceInUse, ValidationRefused
-from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT, Deployment
+from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT, EndpointDeployment
 from packager.addons.server.endpoints.devices import has_devices
 from packager.addons.server.operations.common import find, list_resources, tags_of, taken
 from packager.addons.server.operations.endpoint_configs import CONFIG
@@ -94,21 +94,23 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
     }
 
 
-async def _deployment(services: ServeServices, config_name: str) -> Deployment:
+async def _deployment(services: ServeServices, config_name: str) -> EndpointDeployment:
     """Return what an endpoint configuration asks for, with its models as they are now."""
     config = await find(services, CONFIG, config_name)
     variants = config.document["ProductionVariants"]
     names = sorted({name for one in variants for name in model_names(one)})
     models = {name: (await find(services, MODEL, name)).document for name in names}
     is_here = partial(has_devices, gpus=services.endpoints.containers.gpus)
-    return Deployment.new(
+    return EndpointDeployment.new(
         config_name,
         variants_of(config.document, models, is_here),
         capture=config.document.get("DataCaptureConfig"),
     )
 
 
-def _with_properties_of(asked: Deployment, before: Resource, body: Document) -> Deployment:
+def _with_properties_of(
+    asked: EndpointDeployment, before: Resource, body: Document
+) -> EndpointDeployment:
     """Return a deployment with all that the endpoint has now, but for types that are to change."""
     excluded = body.get("ExcludeRetainedVariantProperties") or ()
     changed = {one["VariantPropertyType"] for one in excluded}

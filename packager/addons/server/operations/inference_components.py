@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceInUse, ValidationRefused
-from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT, Deployment
+from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT, EndpointDeployment
 from packager.addons.server.operations.common import find, list_resources, tags_of, taken
 from packager.addons.server.operations.models import MODEL
 from packager.addons.server.operations.scaling import forget_targets
@@ -141,12 +141,12 @@ async def _variant_of(services: ServeServices, endpoint: str, name: str | None) 
 
 async def _deployment(
     services: ServeServices, variant: str, specification: Document, copies: int
-) -> Deployment:
+) -> EndpointDeployment:
     model_name = specification.get("ModelName")
     model = (await find(services, MODEL, model_name)).document if model_name else None
     server = check_component(specification, model)
     spec = VariantSpec(name=variant, weight=1.0, count=copies, instance_type="", server=server)
-    return Deployment.new("", (spec,), copies)
+    return EndpointDeployment.new("", (spec,), copies)
 
 
 def _copies(runtime: Document | None) -> int:
@@ -158,8 +158,8 @@ def _copies(runtime: Document | None) -> int:
     return copies
 
 
-def _active(found: Resource) -> Deployment:
-    active = Deployment.read(found.document["active"])
+def _active(found: Resource) -> EndpointDeployment:
+    active = EndpointDeployment.read(found.document["active"])
     if active is None:
         raise ValidationRefused(f'Cannot update in-progress inference component "{found.arn}".')
     return active

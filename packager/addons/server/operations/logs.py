@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from packager.addons.server.jobs.values import Job, JobKind, JobQuery
+from packager.addons.server.jobs.values import BackgroundJob, JobKind, JobQuery
 from packager.addons.server.operations import endpoint_logs
 from packager.addons.server.operations.log_errors import InvalidParameter, LogMissing
 from packager.addons.server.services import Document, Operation, ServeServices
@@ -72,7 +72,7 @@ def _streams(services: ServeServices, body: Document) -> Document:
     return {"logStreams": streams} | ({"nextToken": page.token} if page.token else {})
 
 
-def _stream(job: Job) -> dict[str, Any]:
+def _stream(job: BackgroundJob) -> dict[str, Any]:
     return {
         "logStreamName": job.name,
         "creationTime": _milliseconds(job.created),
@@ -136,7 +136,7 @@ def _filtered(services: ServeServices, body: Document) -> Document:
 
 
 def _read(
-    job: Job, body: Document, begin: int, most: int
+    job: BackgroundJob, body: Document, begin: int, most: int
 ) -> tuple[list[tuple[int, int, str]], int]:
     """Return events (position, milliseconds, text) from a position, and where the next begin."""
     first = _number(body, "startTime", 0, 2**63)
@@ -180,7 +180,7 @@ def _group(body: Document) -> JobKind:
     return kind
 
 
-def _job(services: ServeServices, kind: JobKind, name: str) -> Job:
+def _job(services: ServeServices, kind: JobKind, name: str) -> BackgroundJob:
     from packager.addons.server.jobs.errors import JobMissing
 
     try:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound
-from packager.addons.server.jobs.values import Job, JobPage, JobQuery, JobStatus
+from packager.addons.server.jobs.values import BackgroundJob, JobPage, JobQuery, JobStatus
 from packager.addons.server.operations.common import list_jobs
 from packager.addons.server.sagemaker.answers import STATUSES, describe, job_arn, summary
 from packager.addons.server.sagemaker.optimization import make_job, techniques
@@ -41,7 +41,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
             return None
 
     async def create(body: Document) -> Document:
-        def make() -> Job:
+        def make() -> BackgroundJob:
             return jobs.create(
                 make_job(body, settings, find_model=find_model, read_config=services.read_config)
             )
@@ -103,7 +103,7 @@ async def _page_of(services: ServeServices, query: JobQuery, technique: str) -> 
 
     Each look asks for no more than is missing, so that the store's token is that of our page.
     """
-    found: list[Job] = []
+    found: list[BackgroundJob] = []
     while True:
         page = await list_jobs(services, replace(query, most=query.most - len(found)))
         found += [job for job in page.jobs if _applies(job, technique)]
@@ -112,12 +112,12 @@ async def _page_of(services: ServeServices, query: JobQuery, technique: str) -> 
         query = replace(query, after=page.token)
 
 
-def _applies(job: Job, technique: str) -> bool:
+def _applies(job: BackgroundJob, technique: str) -> bool:
     wanted = technique.lower()
     return not wanted or any(wanted in one.lower() for one in techniques(job.asked.document))
 
 
-def _record_of(job: Job) -> BuildRecord | None:
+def _record_of(job: BackgroundJob) -> BuildRecord | None:
     """Return the record of a job's build; None where there is none that can be read."""
     if job.status != "completed":
         return None

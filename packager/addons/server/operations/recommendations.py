@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.jobs.errors import JobMissing
 from packager.addons.server.jobs.folders import result_file
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.operations.ai_jobs import common_operations, workload_of
 from packager.addons.server.sagemaker.ai_jobs import RESOURCES, seconds_of
 from packager.addons.server.sagemaker.recommendations import (
@@ -35,7 +35,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
     settings = services.settings
 
     async def create(body: Document) -> Document:
-        def make() -> Job:
+        def make() -> BackgroundJob:
             new = make_recommendation(body, workload_of(services, body), settings)
             return services.jobs.create(new)
 
@@ -57,7 +57,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
         return await asyncio.to_thread(look)
 
-    def summarize(job: Job) -> Document:
+    def summarize(job: BackgroundJob) -> Document:
         return summarize_recommendation(job, settings)
 
     return {
@@ -68,7 +68,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
     }
 
 
-def _tuned(job: Job) -> Iterator[Tuned]:
+def _tuned(job: BackgroundJob) -> Iterator[Tuned]:
     """Yield what the tunes that are complete found; what cannot be read is left out."""
     for number, shown in enumerate(instance_types(job.asked)[: job.stage], start=1):
         try:
@@ -79,7 +79,7 @@ def _tuned(job: Job) -> Iterator[Tuned]:
         yield Tuned(shown, report, number)
 
 
-def find_package(services: ServeServices, reference: str) -> tuple[Job, Tuned]:
+def find_package(services: ServeServices, reference: str) -> tuple[BackgroundJob, Tuned]:
     """Return the recommendation of a model package, `JOB/NUMBER` or its ARN.  Reads the disk.
 
     Raises `ValidationRefused`, as AWS does, where there is none.

@@ -24,7 +24,7 @@ from packager.addons.server.operations import (
     tags,
     workload_configs,
 )
-from packager.addons.server.protocol import Target
+from packager.addons.server.protocol import ApiTarget
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.addons.server.services import Document, Operation, ServeServices
 
@@ -65,13 +65,13 @@ class OperationTable:
         """Return the operations of SageMaker, in order."""
         return tuple(sorted(self._operations))
 
-    def find(self, target: Target) -> Operation | None:
+    def find(self, target: ApiTarget) -> Operation | None:
         """Return an operation; None where the server does not have it."""
         if target.service == SERVICE:
             return self._operations.get(target.operation)
         return self._others.get(target.service, {}).get(target.operation)
 
-    def read_input(self, target: Target, document: dict[str, Any]) -> dict[str, Any]:
+    def read_input(self, target: ApiTarget, document: dict[str, Any]) -> dict[str, Any]:
         """Return a document that fits AWS's model; raises `ApiRefusal`.
 
         The operations of other services check their own.
@@ -82,7 +82,7 @@ class OperationTable:
         """Answer one of our own callers as a client of SageMaker; raises `ApiRefusal`."""
         return await self._operations[name](read_input(name, dict(body)))
 
-    def check_answer(self, target: Target, answer: Document) -> None:
+    def check_answer(self, target: ApiTarget, answer: Document) -> None:
         """Raise `ValueError` for an answer that AWS's model does not allow."""
         faults = answer_faults(target.operation, answer) if target.service == SERVICE else ()
         if faults:

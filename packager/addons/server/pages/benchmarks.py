@@ -35,7 +35,7 @@ _MEASURED = re.compile(rb'"(bench|quality|speculation|starts)": ?\{')
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReportPlace:
     """A file that figures are read from."""
 
     key: str  # `record/DIGEST` or `job/NAME`
@@ -95,7 +95,7 @@ class BenchmarkPages:
 
         return self.site.whole(await asyncio.to_thread(read))
 
-    def _row(self, place: Place) -> dict[str, Any] | None:
+    def _row(self, place: ReportPlace) -> dict[str, Any] | None:
         """Return a row; a file is read once, until it changes."""
         mark = (place.key, place.changed)
         if mark not in self.rows:
@@ -104,7 +104,7 @@ class BenchmarkPages:
             self.rows[mark] = row_of(place)
         return self.rows[mark]
 
-    def _measured(self) -> Iterator[Place]:
+    def _measured(self) -> Iterator[ReportPlace]:
         """Yield what has figures; a file is looked into once, until it changes."""
         places = sorted((*self._records(), *self._jobs()), key=lambda one: -one.changed)
         for place in places:
@@ -117,44 +117,44 @@ class BenchmarkPages:
             if self.known.get(mark) or place.key.startswith("job/"):
                 yield place
 
-    def _records(self) -> Iterator[Place]:
+    def _records(self) -> Iterator[ReportPlace]:
         folder = self.site.services.state.parent / "records"
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 stem, _, kind = entry.name.partition(".")
                 if kind == "json" and _RECORD.fullmatch(stem):
                     with suppress(OSError):
-                        yield Place(f"record/{stem}", entry.path, entry.stat().st_mtime)
+                        yield ReportPlace(f"record/{stem}", entry.path, entry.stat().st_mtime)
 
-    def _jobs(self) -> Iterator[Place]:
+    def _jobs(self) -> Iterator[ReportPlace]:
         """Yield the reports of benchmark jobs that are complete."""
         bench = REPORTS[0]
         query = JobQuery(kind="benchmark", statuses=frozenset({"completed"}), most=1000)
         for job in self.site.services.jobs.list(query).jobs:
             for file in (job.folder / bench, *job.folder.glob(f"*/{bench}")):
                 if file.is_file():
-                    yield Place(f"job/{job.name}", str(file), file.stat().st_mtime)
+                    yield ReportPlace(f"job/{job.name}", str(file), file.stat().st_mtime)
                     break
 
-    def _find(self, key: str) -> Place:
+    def _find(self, key: str) -> ReportPlace:
         kind, _, name = key.partition("/")
         if kind == "record" and _RECORD.fullmatch(name):
             file = self.site.services.state.parent / "records" / f"{name}.json"
-            return Place(key, str(file), 0.0)
+            return ReportPlace(key, str(file), 0.0)
         for place in self._jobs() if kind == "job" else ():
             if place.key == key:
                 return place
         raise NotFound(f"there is no benchmark {key[:80]!r}", hint="look at the list again")
 
 
-def read_named(place: Place) -> Named:
+def read_named(place: ReportPlace) -> Named:
     """Return the report of a place under a name that people know."""
     found = read_benchmark(place.file)
     name = place.key.partition("/")[2]
     return Named(name=name[:12] if _RECORD.fullmatch(name) else name, report=found.report)
 
 
-def row_of(place: Place) -> dict[str, Any] | None:
+def row_of(place: ReportPlace) -> dict[str, Any] | None:
     """Return a row of the list; None for a file that cannot be read."""
     try:
         report = read_named(place).report
@@ -174,7 +174,7 @@ def row_of(place: Place) -> dict[str, Any] | None:
     }
 
 
-def _name_of(place: Place, report: BenchReport) -> str:
+def _name_of(place: ReportPlace, report: BenchReport) -> str:
     kind, _, name = place.key.partition("/")
     names = [variant.name for variant in report.variants]
     shown = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

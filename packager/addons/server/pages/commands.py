@@ -26,12 +26,12 @@ FAR_S = 30.0  # where it asks a registry that may never answer
 _MOST_BYTES = 64 * 1024 * 1024
 
 
-class CommandFailed(PackagerError):
+class PageCommandFailed(PackagerError):
     """A command said what is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class CommandOutput:
     """What a command printed, and how it ended."""
 
     status: int
@@ -39,7 +39,7 @@ class Output:
     stderr: bytes
 
     def document(self) -> Any:
-        """Return the JSON on stdout; raises `CommandFailed` where there is none."""
+        """Return the JSON on stdout; raises `PageCommandFailed` where there is none."""
         try:
             return parse_json(self.stdout, max_bytes=_MOST_BYTES)
         except NotStrict as error:
@@ -54,17 +54,17 @@ class Output:
                     return found
         return {}
 
-    def failure(self) -> CommandFailed:
+    def failure(self) -> PageCommandFailed:
         """Return what went wrong: in the command's own words, else its last line."""
         if found := self.refusal():
-            return CommandFailed(found["message"], hint=str(found.get("hint") or ""))
+            return PageCommandFailed(found["message"], hint=str(found.get("hint") or ""))
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         last = escape(lines[-1])[:500] if lines else f"the command ended with {self.status}"
-        return CommandFailed(last.removeprefix("error: "), hint="")
+        return PageCommandFailed(last.removeprefix("error: "), hint="")
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
+class CommandRunner:
     """Runs `packager` with arguments, a few at a time; those that ask other machines apart."""
 
     program: tuple[str, ...] = (sys.executable, "-m", "packager")
@@ -73,14 +73,14 @@ class Commands:
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _far: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
-    async def run(self, *arguments: str) -> Output:
+    async def run(self, *arguments: str) -> CommandOutput:
         """Return the output of a command of this machine alone; raises as `run_far`."""
         return await self._run(self._gate, self.limit_s, arguments)
 
-    async def run_far(self, *arguments: str) -> Output:
+    async def run_far(self, *arguments: str) -> CommandOutput:
         """Return the output of a command that asks other machines.
 
-        Raises `CommandFailed` for one that takes too long.  A thread waits for the process:
+        Raises `PageCommandFailed` for one that takes too long.  A thread waits for the process:
         asyncio's own never end when the loop is closed while they start, and leave pipes behind.
         Who gives up takes the process, and what it started, along.
         """
@@ -88,7 +88,7 @@ class Commands:
 
     async def _run(
         self, gate: asyncio.Semaphore, limit_s: float, arguments: tuple[str, ...]
-    ) -> Output:
+    ) -> CommandOutput:
         async with gate:
             process = subprocess.Popen(
                 (*self.program, *arguments),
@@ -100,16 +100,16 @@ class Commands:
             try:
                 stdout, stderr = await asyncio.to_thread(_wait, process, limit_s)
             except subprocess.TimeoutExpired:
-                raise CommandFailed(
+                raise PageCommandFailed(
                     f"`packager {arguments[0]}` took longer than {limit_s:g} s",
                     hint="run it in a terminal",
                 ) from None
             except asyncio.CancelledError:
                 _kill(process)
                 raise
-        return Output(status=process.returncode, stdout=stdout, stderr=stderr)
+        return CommandOutput(status=process.returncode, stdout=stdout, stderr=stderr)
 
-    async def run_on_request(self, request: Mapping[str, Any], *arguments: str) -> Output:
+    async def run_on_request(self, request: Mapping[str, Any], *arguments: str) -> CommandOutput:
         """Run a command on a request of packager, which it reads from a file."""
         with tempfile.TemporaryDirectory(prefix="packager-ui-") as folder:
             file = Path(folder) / "request.json"
@@ -119,7 +119,7 @@ class Commands:
             return await self._run(self._far, self.limit_s, arguments)
 
     async def document(self, *arguments: str) -> Any:
-        """Return what the command prints as JSON; raises `CommandFailed`."""
+        """Return what the command prints as JSON; raises `PageCommandFailed`."""
         output = await self.run(*arguments, "--format", "json")
         if output.status:
             raise output.failure()

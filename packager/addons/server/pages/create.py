@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from markupsafe import Markup
 
-from packager.addons.server.pages.commands import Output
+from packager.addons.server.pages.commands import CommandOutput
 from packager.addons.server.pages.form import (
     Wish,
     as_fields,
@@ -147,7 +147,7 @@ LABELS = {
 }
 
 
-def plan_values(output: Output) -> dict[str, Any]:
+def plan_values(output: CommandOutput) -> dict[str, Any]:
     """Return what a page shows of the output of `packager plan --format json`."""
     if output.status:
         refusal = output.refusal()

@@ -12,12 +12,12 @@ from typing import Any
 from aiohttp import web
 from markupsafe import Markup
 
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.pages.guard import PageRefused
 from packager.addons.server.pages.job_views import can_run, job_path, minute, record_of
 from packager.addons.server.pages.logs import log_text
 from packager.addons.server.pages.numbered import turn
-from packager.addons.server.pages.prompts import Answer, ask
+from packager.addons.server.pages.prompts import PromptAnswer, ask
 from packager.addons.server.pages.site import ROOT, Site
 from packager.addons.server.sagemaker.answers import recommended_image
 from packager.core.errors import PackagerError
@@ -173,7 +173,7 @@ class EndpointPages:
         prompt: str = "",
         tokens: int = 64,
         wrong: str = "",
-        answer: Answer | None = None,
+        answer: PromptAnswer | None = None,
     ) -> web.Response:
         name = request.match_info["name"]
         found = await self.site.call("DescribeEndpoint", {"EndpointName": name})
@@ -208,7 +208,7 @@ class EndpointPages:
         filled: Mapping[str, str],
         *,
         images: Any = (),
-        job: Job | None = None,
+        job: BackgroundJob | None = None,
         faults: Mapping[str, str] | None = None,
     ) -> web.Response:
         values = {
@@ -223,7 +223,7 @@ class EndpointPages:
         status = 400 if faults else 200
         return self.site.page(request, "deploy.html.j2", values, section="endpoints", status=status)
 
-    async def _job(self, request: web.Request) -> Job | None:
+    async def _job(self, request: web.Request) -> BackgroundJob | None:
         kind, name = request.query.get("kind", ""), request.query.get("job", "")
         if not name:
             return None

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from packager.addons.server.jobs.values import JOB_FOLDER, RECORD_FILE, Limits, NewJob, Stage
+from packager.addons.server.jobs.values import JOB_FOLDER, RECORD_FILE, JobLimits, NewJob, Stage
 from packager.addons.server.sagemaker.answers import PLACES_OF_FILES
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.catalog.instances import find_instance
@@ -138,7 +138,7 @@ def build_job(wish: Wish, settings: JobSettings) -> NewJob:
         document=document,
         stages=tuple(stages),
         files={REQUEST_FILE: f"{json.dumps(request, indent=2)}\n".encode()},
-        limits=Limits(run_s=_seconds(wish)),
+        limits=JobLimits(run_s=_seconds(wish)),
     )
 
 

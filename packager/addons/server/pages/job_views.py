@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from packager.addons.server.jobs.progress import read_progress
-from packager.addons.server.jobs.values import ENDED, JOB_FOLDER, Job, JobStatus
+from packager.addons.server.jobs.values import ENDED, JOB_FOLDER, BackgroundJob, JobStatus
 from packager.core.command_line import command_text
 from packager.core.errors import PackagerError
 from packager.core.record import BuildRecord
@@ -59,12 +59,12 @@ class StageView:
     command: str
 
 
-def job_path(job: Job) -> str:
+def job_path(job: BackgroundJob) -> str:
     """Return the address of a job's page, behind the root of all."""
     return f"jobs/{quote(job.kind, safe='')}/{quote(job.name, safe='')}"
 
 
-def state_of(job: Job) -> JobState:
+def state_of(job: BackgroundJob) -> JobState:
     """Return how the job stands; reads its progress from its folder."""
     words, left, share = "", "", None
     if job.status == "running":
@@ -95,7 +95,7 @@ def state_of(job: Job) -> JobState:
     )
 
 
-def row_of(job: Job, now: datetime) -> dict[str, Any]:
+def row_of(job: BackgroundJob, now: datetime) -> dict[str, Any]:
     """Return a row of the list."""
     return {
         "path": job_path(job),
@@ -109,7 +109,7 @@ def row_of(job: Job, now: datetime) -> dict[str, Any]:
     }
 
 
-def stages_of(job: Job) -> Iterator[StageView]:
+def stages_of(job: BackgroundJob) -> Iterator[StageView]:
     """Yield the stages in order, as commands that one can copy."""
     for number, stage in enumerate(job.asked.stages):
         if number < job.stage:
@@ -124,7 +124,7 @@ def stages_of(job: Job) -> Iterator[StageView]:
         )
 
 
-def facts_of(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
+def facts_of(job: BackgroundJob, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield names and words of what is known about the job itself."""
     yield "Kind", KINDS.get(job.kind, job.kind)
     yield "Created", second(job.created)
@@ -146,12 +146,12 @@ def facts_of(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Folder", str(job.folder)
 
 
-def asked_of(job: Job) -> str:
+def asked_of(job: BackgroundJob) -> str:
     """Return the document that asked for the job, as JSON."""
     return json_text(dict(job.asked.document))
 
 
-def record_of(job: Job) -> BuildRecord | None:
+def record_of(job: BackgroundJob) -> BuildRecord | None:
     """Return the build record of the job; None where there is none, or none that can be read."""
     with suppress(PackagerError, OSError):
         if job.record.is_file():
@@ -204,13 +204,13 @@ def second(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _took(job: Job, now: datetime) -> str:
+def _took(job: BackgroundJob, now: datetime) -> str:
     if job.started is None:
         return ""
     return duration(((job.ended or now) - job.started).total_seconds())
 
 
-def _stage_name(job: Job) -> str:
+def _stage_name(job: BackgroundJob) -> str:
     stages = job.asked.stages
     if len(stages) < 2 or job.stage >= len(stages):
         return ""

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from markupsafe import Markup
 
-from packager.addons.server.jobs.values import ENDED, Job, JobKind, JobQuery, JobStatus
+from packager.addons.server.jobs.values import ENDED, BackgroundJob, JobKind, JobQuery, JobStatus
 from packager.addons.server.pages.guard import PageRefused
 from packager.addons.server.pages.job_views import (
     KINDS,
@@ -124,7 +124,7 @@ class JobPages:
         await asyncio.to_thread(self.site.services.jobs.delete, job.kind, job.name)
         return self.site.see("jobs")
 
-    async def _job(self, request: web.Request) -> Job:
+    async def _job(self, request: web.Request) -> BackgroundJob:
         kind, name = request.match_info["kind"], request.match_info["name"]
         return await asyncio.to_thread(self.site.services.jobs.get, kind, name)
 

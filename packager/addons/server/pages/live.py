@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from aiohttp import web
 
 from packager.addons.server.jobs.errors import JobMissing
-from packager.addons.server.jobs.values import ENDED, Job
+from packager.addons.server.jobs.values import ENDED, BackgroundJob
 from packager.addons.server.pages.guard import PageRefused
 from packager.addons.server.pages.job_views import state_of
 from packager.addons.server.pages.logs import log_part
@@ -86,7 +86,7 @@ class LivePages:
 
         return await self._stream(request, events)
 
-    def _find(self, kind: str, name: str) -> Job | None:
+    def _find(self, kind: str, name: str) -> BackgroundJob | None:
         with suppress(JobMissing):
             return self.site.services.jobs.get(kind, name)
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from packager.addons.server.endpoints.deployments import ENDPOINT
-from packager.addons.server.endpoints.traffic import Server, pick_variant
+from packager.addons.server.endpoints.traffic import TrafficServer, pick_variant
 from packager.addons.server.services import ServeServices
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import Unavailable
@@ -22,14 +22,14 @@ _MOST_SHOWN = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PromptAnswer:
     """What came back."""
 
     text: str
     words: str  # how long it took, and how many tokens it has
 
 
-async def ask(services: ServeServices, endpoint: str, prompt: str, tokens: int) -> Answer:
+async def ask(services: ServeServices, endpoint: str, prompt: str, tokens: int) -> PromptAnswer:
     """Return the endpoint's answer to a prompt; raises `Unavailable` where there is none.
 
     A model with a chat template gets a message; one without gets the prompt to go on from.
@@ -54,7 +54,7 @@ async def ask(services: ServeServices, endpoint: str, prompt: str, tokens: int) 
     )
 
 
-def _server_of(services: ServeServices, endpoint: str) -> Server:
+def _server_of(services: ServeServices, endpoint: str) -> TrafficServer:
     pools = services.endpoints.pools(ENDPOINT, endpoint)
     variant = pick_variant(pools) if pools else None
     server = pools[variant].pick() if variant is not None else None
@@ -67,7 +67,7 @@ def _server_of(services: ServeServices, endpoint: str) -> Server:
 
 
 async def _post(
-    services: ServeServices, server: Server, body: Mapping[str, Any]
+    services: ServeServices, server: TrafficServer, body: Mapping[str, Any]
 ) -> tuple[int, bytes]:
     limit = aiohttp.ClientTimeout(total=LIMIT_S)
     try:
@@ -90,17 +90,17 @@ async def _post(
         ) from None
 
 
-def _answer(data: bytes, seconds: float) -> Answer:
+def _answer(data: bytes, seconds: float) -> PromptAnswer:
     try:
         document = parse_object(data, max_bytes=_MOST_BYTES)
     except NotStrict:
-        return Answer(data.decode("utf-8", "replace"), f"{seconds:.2f} s")
+        return PromptAnswer(data.decode("utf-8", "replace"), f"{seconds:.2f} s")
     usage = document.get("usage")
     count = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
     words = f"{seconds:.2f} s"
     if isinstance(count, int) and not isinstance(count, bool) and seconds > 0:
         words = f"{count} tokens in {seconds:.2f} s, {count / seconds:.1f} tokens/s"
-    return Answer(_text_of(document) or json.dumps(document, ensure_ascii=False), words)
+    return PromptAnswer(_text_of(document) or json.dumps(document, ensure_ascii=False), words)
 
 
 def _text_of(document: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
-from packager.addons.server.jobs.values import NOTES_FILE, Job, JobKind, JobStatus
+from packager.addons.server.jobs.values import NOTES_FILE, BackgroundJob, JobKind, JobStatus
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.addons.server.sagemaker.sources import is_argument
 from packager.core.documents import shorten
@@ -104,7 +104,7 @@ def seconds_of(time: datetime) -> float:
     return round(time.timestamp(), 3)
 
 
-def described(job: Job, settings: JobSettings) -> dict[str, Any]:
+def described(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return what Describe tells of either kind of job; names begin with the kind's."""
     prefix = "AIBenchmarkJob" if job.kind == "benchmark" else "AIRecommendationJob"
     body = job.asked.document
@@ -126,7 +126,7 @@ def described(job: Job, settings: JobSettings) -> dict[str, Any]:
     return found
 
 
-def summarized(job: Job, settings: JobSettings) -> dict[str, Any]:
+def summarized(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return what List tells of either kind of job."""
     told = described(job, settings)
     names = ("Name", "Arn", "Status")

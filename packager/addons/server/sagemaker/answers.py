@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from packager.addons.server.jobs.values import Job, JobStatus
+from packager.addons.server.jobs.values import BackgroundJob, JobStatus
 from packager.addons.server.sagemaker.optimization import techniques
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.core.record import BuildRecord
@@ -45,7 +45,9 @@ def job_arn(name: str, settings: JobSettings) -> str:
     return f"arn:aws:sagemaker:{settings.region}:{settings.account}:optimization-job/{name}"
 
 
-def describe(job: Job, settings: JobSettings, record: BuildRecord | None = None) -> dict[str, Any]:
+def describe(
+    job: BackgroundJob, settings: JobSettings, record: BuildRecord | None = None
+) -> dict[str, Any]:
     """Return DescribeOptimizationJob's answer; times are seconds since 1970.
 
     `record` is of the job's build, once it is complete.
@@ -65,7 +67,7 @@ def describe(job: Job, settings: JobSettings, record: BuildRecord | None = None)
     return answer
 
 
-def summary(job: Job, settings: JobSettings) -> dict[str, Any]:
+def summary(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return a job as ListOptimizationJobs has it."""
     document = job.asked.document
     counted = {name: document[name] for name in ("MaxInstanceCount",) if name in document}
@@ -111,7 +113,7 @@ def seconds(moment: datetime) -> float:
     return round(moment.timestamp(), 3)
 
 
-def _times(job: Job) -> dict[str, float]:
+def _times(job: BackgroundJob) -> dict[str, float]:
     times = {"CreationTime": seconds(job.created), "LastModifiedTime": seconds(job.modified)}
     if job.started is not None:
         times["OptimizationStartTime"] = seconds(job.started)

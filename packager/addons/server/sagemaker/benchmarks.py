@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
-from packager.addons.server.jobs.values import Job, NewJob, Stage
+from packager.addons.server.jobs.values import BackgroundJob, NewJob, Stage
 from packager.addons.server.sagemaker.ai_jobs import (
     described,
     mlflow_of,
@@ -87,7 +87,7 @@ def make_benchmark(body: Mapping[str, Any], workload: WorkloadConfig, address: s
     )
 
 
-def describe_benchmark(job: Job, settings: JobSettings) -> dict[str, Any]:
+def describe_benchmark(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return the answer of DescribeAIBenchmarkJob.
 
     `OutputConfig.S3OutputLocation` is the job's own place, from which `show_result` of the SDK
@@ -107,7 +107,7 @@ def describe_benchmark(job: Job, settings: JobSettings) -> dict[str, Any]:
     }
 
 
-def summarize_benchmark(job: Job, settings: JobSettings) -> dict[str, Any]:
+def summarize_benchmark(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return the entry of ListAIBenchmarkJobs."""
     workload = name_in(job.asked.document["AIWorkloadConfigIdentifier"])
     return {**summarized(job, settings), "AIWorkloadConfigName": workload}

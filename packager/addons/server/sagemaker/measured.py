@@ -20,8 +20,8 @@ from packager.addons.bench.tables import (
     OUTPUT_USER,
     TPOT,
     TTFT,
-    Row,
-    Table,
+    ReportTable,
+    TableRow,
     numbers,
     value,
 )
@@ -169,7 +169,7 @@ def summary_lines(found: Outcome) -> list[str]:
     return lines
 
 
-def state_table(report: BenchReport) -> Table:
+def state_table(report: BenchReport) -> ReportTable:
     """Return all states and loads with the columns of AWS's announcement of trained heads.
 
     Times are means, as in the files beside them; the last column is over the first state.
@@ -190,7 +190,7 @@ def state_table(report: BenchReport) -> Table:
     written = [numbers([value(load, tag) for _, _, load in found]) for _, tag in columns]
     lengths = numbers([one.acceptance.length if one.acceptance else None for _, _, one in found])
     rows = tuple(
-        Row(
+        TableRow(
             variant=place,
             cells=(
                 NAMES.get(name, name),
@@ -202,7 +202,7 @@ def state_table(report: BenchReport) -> Table:
         )
         for at, (place, name, load) in enumerate(found)
     )
-    return Table(
+    return ReportTable(
         key="states",
         title="Before and after",
         columns=(

@@ -17,7 +17,7 @@ from packager.addons.server.jobs.values import (
     JOB_FOLDER,
     NOTES_FILE,
     RECORD_FILE,
-    Limits,
+    JobLimits,
     SecretJob,
     Stage,
 )
@@ -417,14 +417,14 @@ def _training_data(source: Document | None) -> str:
     return f"{MANIFEST}{place}" if source["S3DataType"] == "ManifestFile" else place
 
 
-def _limits_of(condition: Document) -> Limits:
+def _limits_of(condition: Document) -> JobLimits:
     run, wait = condition.get("MaxRuntimeInSeconds"), condition.get("MaxWaitTimeInSeconds")
     if run is not None and wait is not None and wait < run:
         raise ValidationRefused(
             f"MaxWaitTimeInSeconds {wait} must be greater than or equal to "
             f"MaxRuntimeInSeconds {run}"
         )
-    return Limits(run_s=run, wait_s=condition.get("MaxPendingTimeInSeconds"))
+    return JobLimits(run_s=run, wait_s=condition.get("MaxPendingTimeInSeconds"))
 
 
 def _tags_of(tags: Sequence[Document]) -> dict[str, str]:

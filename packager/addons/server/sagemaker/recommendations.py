@@ -11,7 +11,7 @@ from typing import Any
 
 from packager.addons.bench.tune.score import headline_load
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
-from packager.addons.server.jobs.values import Job, NewJob, Stage
+from packager.addons.server.jobs.values import BackgroundJob, NewJob, Stage
 from packager.addons.server.sagemaker.ai_jobs import (
     described,
     mlflow_of,
@@ -120,7 +120,7 @@ def instance_types(new: NewJob) -> tuple[str, ...]:
 
 
 def describe_recommendation(
-    job: Job, settings: JobSettings, found: Sequence[Tuned] = ()
+    job: BackgroundJob, settings: JobSettings, found: Sequence[Tuned] = ()
 ) -> dict[str, Any]:
     """Return the answer of DescribeAIRecommendationJob; `found` is of stages that are complete."""
     body = job.asked.document
@@ -134,7 +134,7 @@ def describe_recommendation(
     }
 
 
-def summarize_recommendation(job: Job, settings: JobSettings) -> dict[str, Any]:
+def summarize_recommendation(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return the entry of ListAIRecommendationJobs."""
     return summarized(job, settings)
 

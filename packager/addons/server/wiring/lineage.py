@@ -25,8 +25,8 @@ from packager.core.image import Platform
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES
 from packager.core.values import dataclass
-from packager.images.lineage.graph import Fragment, Graph, Node
-from packager.images.lineage.index import Document, LineageIndex
+from packager.images.lineage.graph import Fragment, LineageGraph, LineageNode
+from packager.images.lineage.index import LineageDocument, LineageIndex
 from packager.images.lineage.records import record_fragment
 from packager.images.lineage.services import endpoint_fragment, job_fragment
 from packager.images.oci import sha256
@@ -35,7 +35,7 @@ from packager.pipeline.attached_record import attached_records
 from packager.pipeline.records import MAX_RECORD_BYTES, record_document
 
 if TYPE_CHECKING:
-    from packager.addons.server.jobs.values import Job
+    from packager.addons.server.jobs.values import BackgroundJob
 
 _INDEX = "lineage.sqlite"
 _TITLE = "org.opencontainers.image.title"
@@ -48,15 +48,15 @@ _RESOURCES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class LineageResult:
     """What is known of one thing, and what could not be read on the way."""
 
-    graph: Graph
+    graph: LineageGraph
     unreadable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # on what the name meant before, or may mean now
 
 
-def find_lineage(ref: str, platform: Platform, settings: Settings) -> Found:
+def find_lineage(ref: str, platform: Platform, settings: Settings) -> LineageResult:
     """Return what `ref` was made from and what it went into; raise `NotFound` for unknown ones.
 
     A file is read as a build record, a directory as what is in it now, a name is looked for in
@@ -74,7 +74,9 @@ def find_lineage(ref: str, platform: Platform, settings: Settings) -> Found:
         subjects = _of_image(ref, platform, settings, index, more)
     if len(subjects) > 1:
         subjects = _narrowed(ref, subjects, index)
-    return Found(graph=index.graph(subjects, more), unreadable=unreadable, notes=tuple(notes))
+    return LineageResult(
+        graph=index.graph(subjects, more), unreadable=unreadable, notes=tuple(notes)
+    )
 
 
 def _of_file(ref: str, more: list[Fragment]) -> tuple[str, ...]:
@@ -159,7 +161,7 @@ def _of_image(
     if not index.find(image.digest):
         label = image.labels.get(_TITLE, "") or ref
         facts = {"digest": image.digest}
-        more.append(Fragment(nodes=(Node(id=node, kind="image", label=label, facts=facts),)))
+        more.append(Fragment(nodes=(LineageNode(id=node, kind="image", label=label, facts=facts),)))
     for record in attached_records(opened):
         document = parse_object(record_document(record), max_bytes=MAX_RECORD_BYTES)
         more.append(record_fragment(document, claimed=True))
@@ -179,7 +181,7 @@ def _of_tree(ref: str, root: Path, index: LineageIndex, more: list[Fragment]) ->
     node = f"tree:{digest}"
     if not index.find(digest):
         facts = {"digest": digest}
-        more.append(Fragment(nodes=(Node(id=node, kind="tree", label=ref, facts=facts),)))
+        more.append(Fragment(nodes=(LineageNode(id=node, kind="tree", label=ref, facts=facts),)))
     return (node,)
 
 
@@ -227,19 +229,21 @@ def lineage_index(settings: Settings) -> tuple[LineageIndex, tuple[str, ...]]:
     return index, index.update(lineage_documents(settings))
 
 
-def lineage_documents(settings: Settings) -> Iterator[Document]:
+def lineage_documents(settings: Settings) -> Iterator[LineageDocument]:
     """Yield build records, entries of the artifact cache, jobs and endpoints of this machine."""
     for path, stamp in _files(state_dir(settings.environment) / "records", 0):
-        yield Document(place=path, stamp=stamp, read=partial(read_record_fragment, Path(path)))
+        yield LineageDocument(
+            place=path, stamp=stamp, read=partial(read_record_fragment, Path(path))
+        )
     for path, stamp in _files(artifacts_dir(settings) / "ac", 2):
-        yield Document(place=f"kept:{path}", stamp=stamp, read=partial(_entry, Path(path)))
+        yield LineageDocument(place=f"kept:{path}", stamp=stamp, read=partial(_entry, Path(path)))
 
     yield from _jobs(state_dir(settings.environment) / "jobs")
     yield from _endpoints(state_dir(settings.environment) / "serve")
     yield from deployment_documents(settings.environment)
 
 
-def _jobs(root: Path) -> Iterator[Document]:
+def _jobs(root: Path) -> Iterator[LineageDocument]:
     from packager.addons.server.jobs.store import DATABASE_FILE, JobStore
     from packager.addons.server.jobs.values import JobQuery
 
@@ -250,13 +254,13 @@ def _jobs(root: Path) -> Iterator[Document]:
         page = store.list(JobQuery(after=token))
         for job in page.jobs:
             stamp = f"{job.modified.isoformat()} {job.record.is_file()}"
-            yield Document(place=f"job:{job.id}", stamp=stamp, read=partial(_job, job))
+            yield LineageDocument(place=f"job:{job.id}", stamp=stamp, read=partial(_job, job))
         token = page.token
         if not token:
             return
 
 
-def _job(job: Job) -> Fragment:
+def _job(job: BackgroundJob) -> Fragment:
     results: tuple[str, ...] = ()
     if job.record.is_file():
         made = read_record_fragment(job.record)
@@ -274,7 +278,7 @@ def _weights_in(folder: Path) -> dict[str, str]:
     return found
 
 
-def _endpoints(root: Path) -> Iterator[Document]:
+def _endpoints(root: Path) -> Iterator[LineageDocument]:
     """Yield the endpoints of servers, which may be running: their files are only read."""
     for path in sorted(root.glob("*.sqlite")) if root.is_dir() else ():
         with (
@@ -282,7 +286,7 @@ def _endpoints(root: Path) -> Iterator[Document]:
             closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as base,
         ):
             for kind, name, text, status, modified in base.execute(_RESOURCES).fetchall():
-                yield Document(
+                yield LineageDocument(
                     place=f"{kind}:{name}",
                     stamp=f"{modified} {status}",
                     read=partial(_endpoint, kind, name, status, text),

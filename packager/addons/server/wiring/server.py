@@ -29,7 +29,7 @@ REDACT_COMMAND = "PACKAGER_CAPTURE_REDACT_COMMAND"  # variable: what gets every 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenServer:
+class OpenedApiServer:
     """Stores that are open, and a scheduler that looks after the jobs."""
 
     services: ServeServices
@@ -46,7 +46,7 @@ def open_server(
     jobs_at_once: int,
     gpus: int,
     on_error: Callable[[PackagerError], None],
-) -> Iterator[OpenServer]:
+) -> Iterator[OpenedApiServer]:
     """Open the stores of a server, and start the jobs that wait; jobs outlive it."""
     state = server_state(environment)
     jobs = JobStore(state_dir(environment) / "jobs")
@@ -60,7 +60,7 @@ def open_server(
         scheduler.start()
         ending.callback(scheduler.close)
         verifier = Verifier(keys=keys, region=settings.region) if keys else None
-        yield OpenServer(
+        yield OpenedApiServer(
             services=ServeServices(
                 jobs=jobs,
                 state=state,

@@ -25,7 +25,7 @@ from packager.models.architectures.profile import make_profile
 from packager.optimize.drafts.train.steps import (
     ANSWERING,
     TOOLS,
-    Texts,
+    TrainingInputs,
     answers_step,
     is_large,
     texts_of,
@@ -146,13 +146,13 @@ def _head_at(reference: str, services: StepServices) -> ModelFiles:
 def _answered(
     model: ModelFiles,
     profile: ModelProfile,
-    texts: Texts,
+    texts: TrainingInputs,
     asked: HeadTraining,
     services: StepServices,
     run_step: RunStep,
     outcomes: list[StepOutcome],
     devices: tuple[int, int],
-) -> Texts:
+) -> TrainingInputs:
     """Generate the model's answers to the texts: a head learns to predict that output."""
 
     gpus, threads = devices

@@ -15,7 +15,7 @@ from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.tool import ToolFacts
 from packager.core.training import ANSWER, TEXTS, TRAIN, HeadTraining, TrainingTexts
 from packager.core.values import dataclass
-from packager.estimate.performance.amounts import Texts as CountedTexts
+from packager.estimate.performance.amounts import TextAmounts as CountedTexts
 from packager.estimate.performance.amounts import answering_work, tokens_of_bytes, training_work
 from packager.estimate.performance.effort import time_limit_s
 from packager.estimate.sizing.memory import ELEMENT_BYTES
@@ -64,17 +64,17 @@ def training_gpu_use(profile: ModelProfile) -> GpuUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
+class TrainingInputs:
     """The two files that workers read, and how many texts were asked for in them."""
 
     files: tuple[ModelFile, ...]
     count: int
 
 
-def texts_of(texts: TrainingTexts) -> Texts:
+def texts_of(texts: TrainingTexts) -> TrainingInputs:
     """Return the texts as files."""
     both = zip(TEXTS, (texts.train, texts.held_out), strict=True)
-    return Texts(
+    return TrainingInputs(
         files=tuple(samples_file(samples, path) for path, samples in both),
         count=len(texts.train.samples) + len(texts.held_out.samples),
     )
@@ -83,7 +83,7 @@ def texts_of(texts: TrainingTexts) -> Texts:
 def answers_step(
     model: ModelFiles,
     profile: ModelProfile,
-    texts: Texts,
+    texts: TrainingInputs,
     asked: HeadTraining,
     tool: ToolFacts,
     *,
@@ -142,7 +142,7 @@ def answers_step(
 def training_step(
     model: ModelFiles,
     profile: ModelProfile,
-    texts: Texts,
+    texts: TrainingInputs,
     asked: HeadTraining,
     head: ModelFiles | None,
     tool: ToolFacts,
@@ -192,7 +192,7 @@ def training_step(
 
 def _head_key(
     model: ModelFiles,
-    texts: Texts,
+    texts: TrainingInputs,
     asked: HeadTraining,
     head: ModelFiles | None,
     tool: ToolFacts,
@@ -236,7 +236,7 @@ def _files_read(model: ModelFiles) -> tuple[ModelFile, ...]:
     return (config_file(model.config, UNREAD), *weight_files(files), *tokenizer_files(files))
 
 
-def _calibration(texts: Texts, asked: HeadTraining) -> Calibration:
+def _calibration(texts: TrainingInputs, asked: HeadTraining) -> Calibration:
     """Describe both files in the key: figures of held-out texts are part of the result."""
     digest = digest_of_files(texts.files)
     assert digest is not None, "texts are written by us, and answers come out of the cache"
@@ -268,7 +268,7 @@ def _model_bytes(profile: ModelProfile) -> int:
     return profile.parameters * (4 if _dtype(profile) == "float32" else ELEMENT_BYTES)
 
 
-def _needs(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> Estimate:
+def _needs(profile: ModelProfile, texts: TrainingInputs, asked: HeadTraining) -> Estimate:
     """Estimate upper bounds: every byte of a text may be a token."""
     hidden, vocabulary = profile.hidden_size, asked.draft_vocab_size or profile.vocab_size
     tokens = sum(file.size for file in texts.files)
@@ -293,7 +293,7 @@ def _needs(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> Estimate
     )
 
 
-def _work(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> tuple[Work, ...]:
+def _work(profile: ModelProfile, texts: TrainingInputs, asked: HeadTraining) -> tuple[Work, ...]:
     """Count what the head computes for each token, and how many tokens it sees."""
     hidden, vocabulary = profile.hidden_size, asked.draft_vocab_size or profile.vocab_size
     proposals = max(1, asked.speculative_tokens)
@@ -321,7 +321,7 @@ def _work(profile: ModelProfile, texts: Texts, asked: HeadTraining) -> tuple[Wor
     )
 
 
-def _counted(texts: Texts, asked: HeadTraining) -> CountedTexts:
+def _counted(texts: TrainingInputs, asked: HeadTraining) -> CountedTexts:
     """Estimate the tokens of both files; a text has at most so many."""
     size = sum(file.size for file in texts.files)
     return tokens_of_bytes(size, count=texts.count, max_tokens=asked.max_tokens)

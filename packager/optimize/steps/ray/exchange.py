@@ -50,7 +50,7 @@ class InputsMissing(Exception):
         self.digests = digests
 
 
-class Exchange:
+class FileExchange:
     """The asking machine's side."""
 
     def __init__(

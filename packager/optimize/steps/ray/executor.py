@@ -44,7 +44,7 @@ from packager.optimize.steps.ray.connection import (
     join_cluster,
     living_nodes,
 )
-from packager.optimize.steps.ray.exchange import Exchange
+from packager.optimize.steps.ray.exchange import FileExchange
 from packager.optimize.steps.ray.orders import is_on_disk, make_order
 from packager.optimize.steps.ray.probe import make_probe, on_node
 from packager.optimize.steps.ray.tasks import AttemptLost, Given, RayTasks
@@ -92,7 +92,7 @@ class RayExecutor:
         environment: Given,
         given: Given,
         version: str,
-        exchange: Callable[[], Exchange],
+        exchange: Callable[[], FileExchange],
         in_image: Callable[[str], bool],
         log_dir: Path,
         on_event: EventSink,
@@ -265,7 +265,7 @@ class RayExecutor:
     def _send(
         self,
         step: Step,
-        exchange: Exchange,
+        exchange: FileExchange,
         lacking: Sequence[str],
         local: Mapping[str, ModelFile],
         sent: set[str],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from packager.addons.deploy.kubernetes.client import ApiRefused, ApiServer, FieldConflict
-from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
+from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess, ClusterCredentials
 from packager.addons.deploy.kubernetes.live import (
     HYPERPOD,
     KSERVE,
@@ -17,7 +17,7 @@ from packager.addons.deploy.kubernetes.live import (
     LiveCluster,
     NotOurs,
 )
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.deployment import Change
 from packager.core.errors import AccessDenied, NotFound, Unavailable, UsageError
 from tests.support.cases import cases_of
@@ -26,8 +26,8 @@ from tests.support.doubles.cluster import Cluster, Key, running_cluster
 
 cases = cases_of(__file__)
 
-WANTED = KubernetesWanted()
-SCALED = KubernetesWanted(scaler="hpa", max_replicas=3)
+WANTED = KubernetesSpec()
+SCALED = KubernetesSpec(scaler="hpa", max_replicas=3)
 MAIN: Key = ("default", "Deployment", "llama")
 MAIN_KINDS = ("InferenceService", "InferenceEndpointConfig")
 ERRORS = {one.__name__: one for one in (ApiRefused, AccessDenied, Unavailable)}
@@ -48,7 +48,9 @@ def cluster(served: tuple[Cluster, str]) -> Cluster:
 
 @pytest.fixture
 def server(cluster: Cluster, served: tuple[Cluster, str]) -> ApiServer:
-    return ApiServer(ClusterAccess(server=served[1], credentials=Credentials(token=cluster.token)))
+    return ApiServer(
+        ClusterAccess(server=served[1], credentials=ClusterCredentials(token=cluster.token))
+    )
 
 
 @pytest.fixture

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.addons.deploy.kubernetes.client import ApiServer
-from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
+from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess, ClusterCredentials
 from packager.addons.deploy.kubernetes.live import (
     HYPERPOD,
     KSERVE,
     KUBERNETES,
+    ClusterPlatform,
     LiveCluster,
-    Platform,
 )
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.sagemaker.clients import Clients
 from packager.addons.deploy.sagemaker.live import LiveSageMaker
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import Change, Deployment
 from packager.core.errors import NotFound, PlanRejected
 from packager.core.ports import DeploysLive
@@ -63,15 +63,15 @@ def on_sagemaker(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Targe
     with hosting(place, FakeContainers(images={"tiny:1", "tiny:2"})) as server:
         use_for_aws(monkeypatch, server)
         live = LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
-        yield Target(live, deployment(image="tiny:1"), SageMakerWanted(role_arn=ROLE))
+        yield Target(live, deployment(image="tiny:1"), SageMakerSpec(role_arn=ROLE))
 
 
 @contextmanager
-def on_cluster(platform: Platform) -> Iterator[Target]:
+def on_cluster(platform: ClusterPlatform) -> Iterator[Target]:
     with running_cluster() as (cluster, address):
-        access = ClusterAccess(server=address, credentials=Credentials(token=cluster.token))
+        access = ClusterAccess(server=address, credentials=ClusterCredentials(token=cluster.token))
         live = LiveCluster(platform, ApiServer(access), "default")
-        yield Target(live, VLLM, KubernetesWanted())
+        yield Target(live, VLLM, KubernetesSpec())
 
 
 @pytest.fixture(params=["sagemaker", "compose", "kubernetes", "kserve", "hyperpod"])
@@ -86,7 +86,7 @@ def target(
         with on_sagemaker(tmp_path, monkeypatch) as found:
             yield found
     else:
-        yield Target(Live(tmp_path, Machine()), on("ml.g5.12xlarge"), ComposeWanted())
+        yield Target(Live(tmp_path, Machine()), on("ml.g5.12xlarge"), ComposeSpec())
 
 
 def test_what_is_applied_twice_changes_once(target: Target) -> None:

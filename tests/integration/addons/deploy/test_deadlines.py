@@ -10,7 +10,7 @@ import pytest
 
 from packager.addons.deploy.deadlines import TooLate, within
 from packager.addons.deploy.kubernetes import client
-from packager.addons.deploy.kubernetes.client import ApiServer, Place
+from packager.addons.deploy.kubernetes.client import ApiServer, ObjectPlace
 from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess
 from packager.addons.deploy.sagemaker import clients
 from packager.addons.deploy.sagemaker.clients import Clients
@@ -42,7 +42,7 @@ def test_a_slow_api_server_is_given_up(trickling: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(client.urllib3, "Timeout", lambda **given: None)
     began = time.monotonic()
     with pytest.raises(Unavailable, match="no whole answer within 1 s"):
-        ApiServer(ClusterAccess(server=trickling)).listed(Place("v1", "Pod", "models"), "a=b")
+        ApiServer(ClusterAccess(server=trickling)).listed(ObjectPlace("v1", "Pod", "models"), "a=b")
     assert time.monotonic() - began < 20
 
 
@@ -53,7 +53,7 @@ def test_a_slow_api_server_leaves_no_thread(
     monkeypatch.setattr(client, "within", lambda seconds, work: work())
     monkeypatch.setattr(client, "ANSWER_S", 0.3)
     with pytest.raises(Unavailable, match="does not answer: ReadTimeoutError"):
-        ApiServer(ClusterAccess(server=trickling)).listed(Place("v1", "Pod", "models"), "a=b")
+        ApiServer(ClusterAccess(server=trickling)).listed(ObjectPlace("v1", "Pod", "models"), "a=b")
 
 
 def test_a_slow_aws_service_is_given_up(trickling: str, monkeypatch: pytest.MonkeyPatch) -> None:

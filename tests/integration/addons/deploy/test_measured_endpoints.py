@@ -12,7 +12,7 @@ from packager.addons.bench.load.run import run_load
 from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest, LoadRun
 from packager.addons.deploy.sagemaker.clients import Clients
 from packager.addons.deploy.sagemaker.live import LiveSageMaker
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import hosting, look_often, use_for_aws
@@ -29,7 +29,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
     look_often(monkeypatch)
 
     @contextmanager
-    def serving(double: LlmDouble, wanted: SageMakerWanted) -> Iterator[LiveSageMaker]:
+    def serving(double: LlmDouble, wanted: SageMakerSpec) -> Iterator[LiveSageMaker]:
         with hosting(tmp_path, FakeContainers(model=double.url)) as server:
             use_for_aws(monkeypatch, server)
             live = LiveSageMaker(Clients("us-east-1"), poll_s=0.01)
@@ -40,7 +40,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loaded:
     def load(
         behaviour: Behaviour, *modes: Mode, stream: bool = True, components: bool = False
     ) -> LoadRun:
-        wanted = SageMakerWanted(role_arn=ROLE, components=components)
+        wanted = SageMakerSpec(role_arn=ROLE, components=components)
         request = LoadRequest(endpoint="/v1/chat/completions", body={**BODY, "stream": stream})
         with LlmDouble(behaviour, modes=modes) as double, serving(double, wanted) as live:
             return run_load(live.route("my-model"), "my/model", [request] * 4, PLAN)

@@ -19,7 +19,7 @@ from packager.addons.deploy.sagemaker.live_scaling import LiveScaling
 from packager.addons.deploy.sagemaker.refusals import NotOurs, UnderWay
 from packager.addons.deploy.sagemaker.requests import SCALES_TAG
 from packager.addons.deploy.sagemaker.scaling import SCALING, scaling_requests
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import Change, Deployment, DeployStatus
 from packager.core.errors import AccessDenied, NotFound, Unavailable
 from tests.support.cases import read_tables
@@ -27,10 +27,10 @@ from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server, hosting, look_often, use_for_aws
 
-WANTED = SageMakerWanted(role_arn=ROLE)
+WANTED = SageMakerSpec(role_arn=ROLE)
 
 
-COMPONENTS = SageMakerWanted(role_arn=ROLE, components=True)
+COMPONENTS = SageMakerSpec(role_arn=ROLE, components=True)
 ONE, TWO, BROKEN = "tiny:1", "tiny:2", "tiny:missing"
 Kinds = list[tuple[str, str]]
 
@@ -77,7 +77,7 @@ def live(server: Server) -> LiveSageMaker:
 
 
 def applied(
-    live: LiveSageMaker, image: str, wanted: SageMakerWanted = WANTED, **changes: Any
+    live: LiveSageMaker, image: str, wanted: SageMakerSpec = WANTED, **changes: Any
 ) -> tuple[Kinds, DeployStatus]:
     """Apply an image, and wait for it; return what was changed, and the state."""
     done = live.apply(of(image, **changes), wanted)
@@ -251,7 +251,7 @@ def test_there_is_nothing_to_go_back_to_after_the_first_image(live: LiveSageMake
 
 def test_what_the_server_refuses_is_told_with_its_words(live: LiveSageMaker) -> None:
     later = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://bucket/later"}}}
-    wanted = SageMakerWanted(role_arn=ROLE, patch=Patch(parts=({"CreateEndpointConfig": later},)))
+    wanted = SageMakerSpec(role_arn=ROLE, patch=Patch(parts=({"CreateEndpointConfig": later},)))
 
     with pytest.raises(AwsRefused, match="CreateEndpointConfig: ValidationException: Async"):
         live.apply(of(ONE), wanted)
@@ -295,7 +295,7 @@ def on_moto(moto: str, monkeypatch: pytest.MonkeyPatch) -> LiveSageMaker:
 def test_moto_takes_an_endpoint_that_scales(on_moto: LiveSageMaker) -> None:
     from packager.catalog.instances import find_instance
 
-    scaled = SageMakerWanted(role_arn=ROLE, max_instances=3, tags={"team": "search"})
+    scaled = SageMakerSpec(role_arn=ROLE, max_instances=3, tags={"team": "search"})
     made = deployment(instance=find_instance("ml.g4dn.xlarge"))  # moto's newest GPU
 
     created = kinds(on_moto.apply(made, scaled).changes)
@@ -304,9 +304,9 @@ def test_moto_takes_an_endpoint_that_scales(on_moto: LiveSageMaker) -> None:
     assert on_moto.status("my-model", wait_s=5).state == "ready"
     again = kinds(on_moto.apply(made, scaled).changes)
     assert again == [*SAME, ("same", "ScalableTarget"), ("same", "ScalingPolicy")]
-    more = SageMakerWanted(role_arn=ROLE, max_instances=5, tags={"team": "search"})
+    more = SageMakerSpec(role_arn=ROLE, max_instances=5, tags={"team": "search"})
     assert ("update", "ScalableTarget") in kinds(on_moto.diff(made, more))
-    alone = SageMakerWanted(role_arn=ROLE, tags={"team": "search"})
+    alone = SageMakerSpec(role_arn=ROLE, tags={"team": "search"})
     assert kinds(on_moto.diff(made, alone))[-1] == ("delete", "ScalableTarget")
     assert kinds(on_moto.apply(made, alone).changes)[-1] == ("delete", "ScalableTarget")
     assert kinds(on_moto.diff(made, alone)) == SAME
@@ -339,7 +339,7 @@ def test_what_wakes_a_component_is_put_found_again_and_deleted(
         ),
         tags=lambda _: {SCALES_TAG: "inference-component/my-model-model"},
     )
-    asked = SageMakerWanted(role_arn=ROLE, components=True, min_instances=0, max_instances=2)
+    asked = SageMakerSpec(role_arn=ROLE, components=True, min_instances=0, max_instances=2)
     requests = scaling_requests(deployment(), asked)
 
     for request in requests:
@@ -350,7 +350,7 @@ def test_what_wakes_a_component_is_put_found_again_and_deleted(
     policies = clients.of(SCALING).describe_scaling_policies(ServiceNamespace="sagemaker")
     arns = {one["PolicyName"]: one["PolicyARN"] for one in policies["ScalingPolicies"]}
     assert alarm["AlarmActions"] == [arns["my-model-wake"]]
-    more = SageMakerWanted(role_arn=ROLE, components=True, min_instances=1, max_instances=2)
+    more = SageMakerSpec(role_arn=ROLE, components=True, min_instances=1, max_instances=2)
     for one in (found := scaling.surplus("my-model", scaling_requests(deployment(), more))):
         scaling.remove("my-model", one, scales=True)
     assert [one.change.resource for one in found] == ["ScalingPolicy", "MetricAlarm"]

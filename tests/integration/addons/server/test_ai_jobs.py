@@ -21,11 +21,11 @@ from packager.addons.deploy.sagemaker.api_refusals import (
 from packager.addons.deploy.sagemaker.shapes import answer_faults, read_input
 from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.addons.server.endpoints.lifecycle import Endpoints
-from packager.addons.server.endpoints.traffic import Pool, Server
+from packager.addons.server.endpoints.traffic import Pool, TrafficServer
 from packager.addons.server.jobs.errors import JobExists, JobMissing
 from packager.addons.server.jobs.folders import result_file
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.operations import benchmarks, models, recommendations, workload_configs
 from packager.addons.server.resources import ResourceStore
 from packager.addons.server.sagemaker.settings import JobSettings
@@ -58,7 +58,7 @@ class Running:
 
     def add(self, kind: str, name: str, *urls: str) -> None:
         self.found[kind, name] = {
-            f"variant-{number}": Pool(1.0, [Server("c", url, "v")])
+            f"variant-{number}": Pool(1.0, [TrafficServer("c", url, "v")])
             for number, url in enumerate(urls)
         }
 
@@ -108,7 +108,7 @@ class Api:
             result_file(job.folder, number, "tune").write_text(result)
             self.jobs.complete_stage(job.id, number)
 
-    def run(self) -> tuple[Job, Any]:
+    def run(self) -> tuple[BackgroundJob, Any]:
         """Run the benchmark to its end; return it, and what is described."""
         done = run_to_end(self.jobs, self.jobs.get("benchmark", "bench-1"))
         return done, self.ask("DescribeAIBenchmarkJob", AIBenchmarkJobName="bench-1")

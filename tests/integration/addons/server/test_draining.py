@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from packager.addons.server.endpoints.traffic import Server
+from packager.addons.server.endpoints.traffic import TrafficServer
 
 pytestmark = pytest.mark.usefixtures("runner")
 
 
 async def test_a_container_is_drained_once_its_last_request_has_ended() -> None:
-    server = Server("a", "http://a", "v")
+    server = TrafficServer("a", "http://a", "v")
     with server.leased():
         with server.leased():
             waiting = asyncio.create_task(server.drained(5.0))
@@ -24,6 +24,6 @@ async def test_a_container_is_drained_once_its_last_request_has_ended() -> None:
 
 
 async def test_draining_ends_when_its_time_is_over() -> None:
-    server = Server("a", "http://a", "v")
+    server = TrafficServer("a", "http://a", "v")
     with server.leased():
         assert not await server.drained(0.0)

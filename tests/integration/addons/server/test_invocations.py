@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
 from packager.addons.server import bodies, runtime
-from packager.addons.server.endpoints.traffic import Server as Container
+from packager.addons.server.endpoints.traffic import TrafficServer as Container
 from tests.support.cases import cases_of, read_tables, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from packager.addons.server.jobs.values import Job
+from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.sagemaker.settings import JobSettings
 from tests.support.api_server import REGION, ApiServer, optimization_body
 from tests.support.cases import cases_of, read_tables
@@ -99,7 +99,7 @@ def test_a_refused_body_is_no_job(server: ApiServer, changes: dict[str, Any], sa
 
 
 @pytest.fixture
-def many(server: ApiServer, client: Any) -> list[Job]:
+def many(server: ApiServer, client: Any) -> list[BackgroundJob]:
     for number in range(7):
         configs = {"OptimizationConfigs": COMPILE} if number % 3 == 0 else {}
         client.create_optimization_job(**optimization_body(f"job-{number}", **configs))
@@ -116,7 +116,7 @@ def numbered(*numbers: int) -> list[str]:
     return [f"job-{number}" for number in numbers]
 
 
-def test_lists_are_filtered_and_sorted_as_asked(client: Any, many: list[Job]) -> None:
+def test_lists_are_filtered_and_sorted_as_asked(client: Any, many: list[BackgroundJob]) -> None:
     found = {
         row["id"]: names(client.list_optimization_jobs(**row["query"]))
         for row in read_tables(__file__)["lists"]
@@ -133,7 +133,7 @@ def test_a_token_of_nowhere_is_refused(client: Any, token: str) -> None:
     assert code_of(refused) == "ValidationException"
 
 
-def test_pages_show_every_job_once(client: Any, many: list[Job]) -> None:
+def test_pages_show_every_job_once(client: Any, many: list[BackgroundJob]) -> None:
     def paged(size: int, **filters: Any) -> list[list[str]]:
         pager = client.get_paginator("list_optimization_jobs")
         pages = pager.paginate(PaginationConfig={"PageSize": size}, **filters)

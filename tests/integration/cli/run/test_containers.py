@@ -12,9 +12,9 @@ import pytest
 
 from packager.cli.run import containers
 from packager.cli.run.containers import (
+    ContainerSpec,
     NameTaken,
     NoSuchRun,
-    Wanted,
     check_free,
     find_engine,
     find_run,
@@ -34,7 +34,9 @@ from tests.support.free_ports import free_port
 
 cases = cases_of(__file__)
 
-WANTED = Wanted(name="tiny", image="i:1", model="tiny-llama", takes_port=True, env={"A": "1"})
+WANTED = ContainerSpec(
+    name="tiny", image="i:1", model="tiny-llama", takes_port=True, env={"A": "1"}
+)
 DIED = b"""Traceback (most recent call last):
   File "engine.py", line 1, in step
 RuntimeError: the worker died
@@ -52,7 +54,7 @@ def a_run(engine: FakeEngine, name: str = "tiny", **asked: Any) -> FakeContainer
     return engine.add(f"packager-run-{name}", labels=labels, **asked)
 
 
-def started_once(engine: FakeEngine, wanted: Wanted = WANTED) -> dict[str, Any]:
+def started_once(engine: FakeEngine, wanted: ContainerSpec = WANTED) -> dict[str, Any]:
     """Return what the container was created with, and the address."""
     with started(engine, wanted, ignore) as server:
         return {**server.container.asked, "url": server.url}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from packager.cli.run.clients import Address
-from packager.cli.run.containers import Started, Wanted, started
+from packager.cli.run.containers import ContainerSpec, Started, started
 from packager.cli.run.serving import answers, wait_until_ready
 from packager.cli.serving import containers
 from packager.core.errors import SmokeFailed
@@ -29,7 +29,7 @@ def server() -> Iterator[JsonServer]:
 
 
 def container_of(server: JsonServer) -> Iterator[Started]:
-    wanted = Wanted(name="tiny", image="i:1", model="tiny-llama", env={})
+    wanted = ContainerSpec(name="tiny", image="i:1", model="tiny-llama", env={})
     with started(FakeEngine(), wanted, ignore) as run:
         run.url = server.url
         run.container.log = b"loading\nshard 3 of 9\n\n"

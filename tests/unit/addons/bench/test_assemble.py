@@ -10,7 +10,7 @@ import pytest
 
 from packager.addons.bench.assemble import Circumstances, HourPrice, make_report, total_use
 from packager.addons.bench.load.values import Level
-from packager.addons.bench.search import Point, find_knee
+from packager.addons.bench.search import SearchPoint, find_knee
 from packager.addons.bench.session import OneLoad, Results
 from packager.addons.bench.targets import BenchTarget
 from packager.cli.serving.opening import MeasuredServer
@@ -123,7 +123,9 @@ def test_of_searches_nobody_knows_what_is_noise() -> None:
     results = Results(loads=[one(name, number) for name in "ab" for number in range(3)])
     known = make_report([target("a"), target("b")], results, about()).compared
 
-    results.searches["a"] = find_knee(lambda n: Point(concurrency=n, output_token_throughput=1.0))
+    results.searches["a"] = find_knee(
+        lambda n: SearchPoint(concurrency=n, output_token_throughput=1.0)
+    )
     unknown = make_report([target("a"), target("b")], results, about()).compared
 
     assert {found.is_noise for found in known} == {True}

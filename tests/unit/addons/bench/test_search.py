@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packager.addons.bench.search import (
-    Found,
-    Point,
+    SearchPoint,
+    SearchResult,
     find_knee,
     find_max_concurrency,
     limits_by_tag,
@@ -26,7 +26,7 @@ from tests.support.cases import Case, cases_of, read_tables
 cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 LIMITS = Limits(ttft_ms=500)
-Server = Callable[[int], Point]
+Server = Callable[[int], SearchPoint]
 
 
 def server(
@@ -35,9 +35,9 @@ def server(
     """Make a server with a time to first token; its answers take ten times as long."""
     chance = random.Random(seed)
 
-    def measure(concurrency: int) -> Point:
+    def measure(concurrency: int) -> SearchPoint:
         ttft = ttft_ms(concurrency) * chance.lognormvariate(0, noise)
-        return Point(
+        return SearchPoint(
             concurrency=concurrency,
             output_token_throughput=100 * concurrency / ttft * 1e3,
             latency_ms=10 * ttft,
@@ -59,9 +59,9 @@ def saturating(knee: float, *, noise: float = 0.0, seed: int = 0) -> Server:
     """Make a server that is linear up to its knee, and full from there."""
     chance = random.Random(seed)
 
-    def measure(concurrency: int) -> Point:
+    def measure(concurrency: int) -> SearchPoint:
         throughput = 50 * min(concurrency, knee) * chance.lognormvariate(0, noise)
-        return Point(
+        return SearchPoint(
             concurrency=concurrency,
             output_token_throughput=throughput,
             latency_ms=1e3 * 100 * concurrency / throughput,  # Little's law, 100 tokens each
@@ -82,7 +82,7 @@ def made(told: Mapping[str, Any]) -> Server:
     return server(lambda concurrency: flat + each * concurrency, errors_above=errors_above)
 
 
-def order_of(found: Found) -> list[int]:
+def order_of(found: SearchResult) -> list[int]:
     return [trial.point.concurrency for trial in found.trials]
 
 
@@ -104,8 +104,8 @@ def test_a_search_ends_where_the_server_does(case: Case) -> None:
 
 
 def test_a_metric_that_is_missing_keeps_no_limit() -> None:
-    def measure(concurrency: int) -> Point:
-        return Point(
+    def measure(concurrency: int) -> SearchPoint:
+        return SearchPoint(
             concurrency=concurrency,
             output_token_throughput=1.0,
             observed={"request_error_rate": 0.0, "time_to_first_token": None},
@@ -120,7 +120,7 @@ def test_a_metric_that_is_missing_keeps_no_limit() -> None:
 def test_a_hiccup_below_the_boundary_is_forgiven() -> None:
     inner, calls = until(100), []
 
-    def measure(concurrency: int) -> Point:
+    def measure(concurrency: int) -> SearchPoint:
         calls.append(concurrency)
         return until(0)(concurrency) if calls == [1, 2, 4, 8] else inner(concurrency)
 
@@ -160,7 +160,7 @@ def test_with_noise_both_sides_of_the_answer_are_near_the_limit(capacity: int, s
 def test_points_are_read_from_loads_in_the_statistics_of_aiperf() -> None:
     found = point_of(BenchLoad.model_validate(TABLES["load"]))
 
-    assert found == Point(
+    assert found == SearchPoint(
         concurrency=4, output_token_throughput=320, latency_ms=1000, observed=TABLES["observed"]
     )
 
@@ -184,8 +184,8 @@ def test_limits_are_kept_in_one_order() -> None:
 
 
 def test_a_server_that_answers_nothing_has_no_knee() -> None:
-    def measure(concurrency: int) -> Point:
-        return Point(
+    def measure(concurrency: int) -> SearchPoint:
+        return SearchPoint(
             concurrency=concurrency,
             output_token_throughput=None,
             observed={"request_error_rate": 100.0},

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from packager.addons.bench.load.values import Level, LoadResult, LoadRun
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.pool import ServerPool
 from packager.addons.bench.session import Results, Session
 from packager.addons.bench.targets import BenchTarget
@@ -90,7 +90,7 @@ def target(name: str) -> BenchTarget:
 def session(send: Send, *names: str, pool: FakePool | None = None, **asked: Any) -> Session:
     return Session(
         targets=[target(name) for name in names],
-        asked=Asked(**asked),
+        asked=BenchOptions(**asked),
         pool=cast("ServerPool", pool or FakePool()),
         send=send,
     )

@@ -10,7 +10,7 @@ import pytest
 
 from packager.addons.bench.commands.bench_startup import check_startup, parse_places
 from packager.addons.bench.load.spec import RequestSpec
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.startup_report import make_startup_report, spread
 from packager.addons.bench.startup_session import StartResults, measure_starts
 from packager.addons.bench.startup_text import startup_html, startup_report_lines
@@ -208,13 +208,13 @@ def test_a_record_keeps_measured_starts_and_so_does_a_later_build(tmp_path: Path
 
 @cases("of_loads")
 def test_options_of_loads_are_refused(case: Case) -> None:
-    asked, spec = Asked(**case.get("asked", {})), RequestSpec(**case.get("spec", {}))
+    asked, spec = BenchOptions(**case.get("asked", {})), RequestSpec(**case.get("spec", {}))
 
     with pytest.raises(UsageError, match=f"{case['flag']} is of loads"):
         check_startup(asked, spec, case.get("others", {}))
 
 
 def test_rounds_are_of_starts_as_well() -> None:
-    check_startup(Asked(rounds=5), RequestSpec(), {"--usd-per-hour": None})
+    check_startup(BenchOptions(rounds=5), RequestSpec(), {"--usd-per-hour": None})
     with pytest.raises(UsageError, match="holds a load"):
         parse_places(["x/output.tar.gz"])

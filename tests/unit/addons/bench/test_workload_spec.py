@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packager.addons.bench.load.spec import RequestSpec
-from packager.addons.bench.options import Asked
+from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.workload_spec import BadWorkloadSpec, WorkloadSpec, read_workload_spec
 from packager.core.errors import NotFound
 from tests.support.cases import Case, cases_of, read_tables
@@ -41,7 +41,7 @@ def as_json(found: WorkloadSpec) -> Any:
 def test_parameters_are_options_of_the_benchmark(read: Read, case: Case) -> None:
     found = read(case["parameters"], case.get("parts"))
 
-    assert set(found.options) <= {*RequestSpec.__slots__, *Asked.__slots__}
+    assert set(found.options) <= {*RequestSpec.__slots__, *BenchOptions.__slots__}
     assert as_json(found) == case["options"]
     assert (found.tokenizer or None, [*found.notes]) == (
         case.get("tokenizer"),

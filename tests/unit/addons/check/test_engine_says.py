@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from packager.addons.check.planned import Machine, plan_remarks
+from packager.addons.check.planned import CheckedMachine, plan_remarks
 from packager.addons.check.reading import read_document
 from packager.addons.check.targets import parse_target
 from packager.addons.check.values import Report
@@ -39,9 +39,11 @@ LEAST = 0.99
 
 
 @cache
-def held(model: str, instance: str) -> tuple[Machine, Facts]:
+def held(model: str, instance: str) -> tuple[CheckedMachine, Facts]:
     files, machine = plain(model), find_instance(instance)
-    whole = Machine(model=files, instance=machine, family=lambda one: FAMILIES.find(one).make())
+    whole = CheckedMachine(
+        model=files, instance=machine, family=lambda one: FAMILIES.find(one).make()
+    )
     return whole, {**model_facts(make_profile(files)[0]), **device_facts(machine)}
 
 

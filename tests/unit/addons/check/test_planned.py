@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 
-from packager.addons.check.planned import Machine, plan_remarks
+from packager.addons.check.planned import CheckedMachine, plan_remarks
 from packager.addons.check.reading import read_document
 from packager.addons.check.targets import parse_target
 from packager.addons.check.verdicts import judge
@@ -51,7 +51,9 @@ def test_a_server_is_held_against_a_model_and_a_machine(
     text: str, told: list[str], served: str, instance: str, target: str, name: str, noted: list[str]
 ) -> None:
     files, machine = model(served), find_instance(instance)
-    held = Machine(model=files, instance=machine, family=lambda one: FAMILIES.find(one).make())
+    held = CheckedMachine(
+        model=files, instance=machine, family=lambda one: FAMILIES.find(one).make()
+    )
 
     report = judge(
         [read_document(name, text.encode())],

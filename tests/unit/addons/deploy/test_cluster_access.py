@@ -12,25 +12,25 @@ import pytest
 import yaml
 
 from packager.addons.deploy.kubernetes import client
-from packager.addons.deploy.kubernetes.client import ApiServer, Place
+from packager.addons.deploy.kubernetes.client import ApiServer, ObjectPlace
 from packager.addons.deploy.kubernetes.kubeconfig import (
     BadKubeconfig,
     ClusterAccess,
-    Credentials,
+    ClusterCredentials,
     find_access,
 )
 from packager.addons.deploy.kubernetes.live import KUBERNETES, LiveCluster, StillEnding
 from packager.addons.deploy.kubernetes.objects import deployment_object
 from packager.addons.deploy.kubernetes.rollout import status_of
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.errors import AccessDenied
 from tests.support.cases import cases_of
 from tests.support.cluster_deployments import VLLM
 
 cases = cases_of(__file__)
 
-SCALED = KubernetesWanted(scaler="hpa", max_replicas=9)
-POD = Place("v1", "Pod", "default", "one")
+SCALED = KubernetesSpec(scaler="hpa", max_replicas=9)
+POD = ObjectPlace("v1", "Pod", "default", "one")
 
 
 def config_with(user: Mapping[str, Any], path: Path) -> Path:
@@ -59,7 +59,7 @@ def test_a_token_of_a_file_is_newer_than_the_one_beside_it(tmp_path: Path) -> No
 
 
 def test_passwords_are_of_any_script() -> None:
-    access = ClusterAccess(server="https://one", credentials=Credentials(basic="ada:п"))
+    access = ClusterAccess(server="https://one", credentials=ClusterCredentials(basic="ada:п"))
     sent = ApiServer(access)._headers()["Authorization"].removeprefix("Basic ")
     assert base64.b64decode(sent).decode() == "ada:п"
 
@@ -90,7 +90,7 @@ class TokenServer(ApiServer):
 
 
 def with_token(token: str, server: str = "https://one") -> ClusterAccess:
-    return ClusterAccess(server=server, credentials=Credentials(token=token))
+    return ClusterAccess(server=server, credentials=ClusterCredentials(token=token))
 
 
 def test_credentials_that_expired_are_asked_for_anew() -> None:
@@ -133,11 +133,11 @@ class Kept:
     """An API server with one Deployment; it keeps what is applied."""
 
     def __init__(self, **meta: Any) -> None:
-        made = deployment_object(VLLM, KubernetesWanted(replicas=8))
+        made = deployment_object(VLLM, KubernetesSpec(replicas=8))
         self.there = {**made, "metadata": {**made["metadata"], **meta}}
         self.applied: dict[str, Any] = {}
 
-    def get(self, where: Place) -> Any:
+    def get(self, where: ObjectPlace) -> Any:
         return self.there if where.kind == "Deployment" else None
 
     def listed(self, *_: Any) -> list[Any]:

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from packager.addons.deploy.checks import SecretInFile
-from packager.addons.deploy.compose.spec import ComposeWanted
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted, SecretKey
+from packager.addons.deploy.compose.spec import ComposeSpec
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec, SecretKey
 from packager.addons.deploy.patches import parse_patch
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.catalog.instances import find_instance
 from packager.cli.plugins.tables import DEPLOYERS
 from packager.core.deployment import DeployedWeights, Deployment
@@ -63,12 +63,12 @@ def wanted(platform: str, changes: Mapping[str, Any] | None = None) -> Any:
         given["patch"] = parse_patch(json.dumps(given["patch"]).encode(), "patch.json")
     if platform == "sagemaker":
         given["pools"] = tuple(made(platform, one) for one in given.get("pools", ()))
-        return SageMakerWanted(**{"role_arn": ROLE, **given})
+        return SageMakerSpec(**{"role_arn": ROLE, **given})
     if platform == "compose":
-        return ComposeWanted(**given)
+        return ComposeSpec(**given)
     if "secrets" in given:
         given["secrets"] = {name: SecretKey(*one) for name, one in given["secrets"].items()}
-    return KubernetesWanted(**given)
+    return KubernetesSpec(**given)
 
 
 def documents(platform: str, deployed: Deployment, options: Any) -> dict[str, Any]:

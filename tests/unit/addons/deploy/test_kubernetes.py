@@ -13,7 +13,7 @@ from packager.addons.check.manifests import read_kubernetes
 from packager.addons.deploy.checks import check_planned, refuse_odd_image
 from packager.addons.deploy.kubernetes.deployer import KubernetesDeployer
 from packager.addons.deploy.kubernetes.documents import NotReadBack, render_object
-from packager.addons.deploy.kubernetes.spec import KubernetesWanted, parse_version
+from packager.addons.deploy.kubernetes.spec import KubernetesSpec, parse_version
 from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
@@ -25,31 +25,31 @@ from tests.support.cluster_schemas import check_document
 cases = cases_of(__file__)
 
 VERSIONS = [f"1.{minor}" for minor in range(31, 38)]
-EVERYTHING = as_type(read_tables(__file__)["everything"], KubernetesWanted)
+EVERYTHING = as_type(read_tables(__file__)["everything"], KubernetesSpec)
 WORDS = ("serve", "--model", "/opt/packager/model")
 TWO = replace(VLLM, nodes=2, command=WORDS)
 
 
-def rendered(deployment: Deployment, wanted: KubernetesWanted) -> dict[str, Any]:
+def rendered(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
     """Return the objects by kind, as a reader of the files has them."""
     made = KubernetesDeployer().render(deployment, wanted)
     documents = [yaml.safe_load(file.text) for file in made.files]
     return {one["kind"]: one for one in documents}
 
 
-def pod(deployment: Deployment, wanted: KubernetesWanted | None = None) -> dict[str, Any]:
-    spec: dict[str, Any] = rendered(deployment, wanted or KubernetesWanted())["Deployment"]["spec"]
+def pod(deployment: Deployment, wanted: KubernetesSpec | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = rendered(deployment, wanted or KubernetesSpec())["Deployment"]["spec"]
     found: dict[str, Any] = spec["template"]["spec"]
     return found
 
 
-def server(deployment: Deployment, wanted: KubernetesWanted | None = None) -> dict[str, Any]:
+def server(deployment: Deployment, wanted: KubernetesSpec | None = None) -> dict[str, Any]:
     found: dict[str, Any] = pod(deployment, wanted)["containers"][0]
     return found
 
 
-def codes(deployment: Deployment, wanted: KubernetesWanted | None = None) -> set[str]:
-    made = KubernetesDeployer().render(deployment, wanted or KubernetesWanted())
+def codes(deployment: Deployment, wanted: KubernetesSpec | None = None) -> set[str]:
+    made = KubernetesDeployer().render(deployment, wanted or KubernetesSpec())
     return {one.code for one in made.findings}
 
 
@@ -119,7 +119,7 @@ def expanded(text: str) -> str:
 
 @cases("variables_are_not_expanded_by_kubernetes")
 def test_variables_are_not_expanded_by_kubernetes(value: str) -> None:
-    found = server(replace(VLLM, command=("serve", value)), KubernetesWanted(env={"A": value}))
+    found = server(replace(VLLM, command=("serve", value)), KubernetesSpec(env={"A": value}))
     assert expanded({one["name"]: one["value"] for one in found["env"]}["A"]) == value
     assert expanded(found["command"][1]) == value
 
@@ -134,7 +134,7 @@ def test_the_house_reads_its_own_manifests() -> None:
 
 @cases("no_file_shows_the_password_of_a_prometheus")
 def test_no_file_shows_the_password_of_a_prometheus(address: str) -> None:
-    wanted = KubernetesWanted(scaler="keda", max_replicas=2, prometheus=address)
+    wanted = KubernetesSpec(scaler="keda", max_replicas=2, prometheus=address)
     with pytest.raises(UsageError, match="without credentials") as raised:
         KubernetesDeployer().render(VLLM, wanted)
     assert "a-secret" not in str(raised.value)
@@ -167,7 +167,7 @@ def test_what_yaml_cannot_carry_is_not_written() -> None:
 @pytest.mark.parametrize("name", ["user:hunter2@r.example/t:1", "https://r.example/t:1", "a b"])
 def test_an_image_with_a_password_in_its_name_is_refused_and_not_repeated(name: str) -> None:
     with pytest.raises(UsageError, match="--weights-image is not the name") as refused:
-        rendered(VLLM, KubernetesWanted(weights_image=name))
+        rendered(VLLM, KubernetesSpec(weights_image=name))
     assert "hunter2" not in f"{refused.value} {refused.value.hint}"
     for fine in ("tiny:1", "localhost:5000/a/b:1", VLLM.image, "r.example/Team_x/m"):
         refuse_odd_image("--image", fine)
@@ -177,7 +177,7 @@ def test_an_image_with_a_password_in_its_name_is_refused_and_not_repeated(name: 
 def test_a_pod_waits_no_longer_than_it_lives_and_what_precedes_the_sigterm_is_in_the_grace(
     grace_s: int, slept: int, is_short: bool
 ) -> None:
-    wanted = KubernetesWanted(grace_s=grace_s)
+    wanted = KubernetesSpec(grace_s=grace_s)
     assert server(VLLM, wanted)["lifecycle"]["preStop"]["sleep"]["seconds"] == slept
     assert ("deploy-grace-short" in codes(VLLM, wanted)) is is_short
 

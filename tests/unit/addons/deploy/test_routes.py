@@ -12,7 +12,7 @@ import pytest
 from botocore.credentials import ReadOnlyCredentials
 
 from packager.addons.deploy.kubernetes.client import ApiServer
-from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess, Credentials
+from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess, ClusterCredentials
 from packager.addons.deploy.kubernetes.ways import RENEWED_S, ServiceRoute, Way, find_way
 from packager.addons.deploy.sagemaker.route import EndpointRoute, Unwrapper, connection_to, signer
 from packager.addons.server.eventstream import CONTENT_TYPE, exception_message, payload_parts
@@ -150,7 +150,7 @@ def test_credentials_of_a_long_load_are_found_anew_before_they_end() -> None:
     tokens = iter(("second", "third"))
 
     def access(token: str) -> ClusterAccess:
-        return ClusterAccess(server="https://one", credentials=Credentials(token=token))
+        return ClusterAccess(server="https://one", credentials=ClusterCredentials(token=token))
 
     server = ApiServer(access("first"), renew=lambda: access(next(tokens)))
     moments = iter((0.0, 1.0, RENEWED_S + 1, RENEWED_S + 2))

@@ -17,7 +17,7 @@ from packager.addons.deploy.sagemaker.bodies import requests_of
 from packager.addons.deploy.sagemaker.cloudformation import DynamicReference, NotInTemplate
 from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.addons.deploy.sagemaker.shapes import input_faults
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.addons.deploy.sagemaker.times import download_s, health_s
 from packager.core.deployment import DeployedWeights, Deployment
 from tests.support.cases import cases_of, read_tables
@@ -26,17 +26,17 @@ from tests.unit.addons.deploy.test_contract import wanted
 
 cases = cases_of(__file__)
 
-WANTED = SageMakerWanted(role_arn=ROLE)
+WANTED = SageMakerSpec(role_arn=ROLE)
 TYPES = ("ml.g5.xlarge", "ml.g6e.12xlarge")
 MOUNTED = DeployedWeights(kind="mounted", uri="s3://models/llama/")
 SHAPES = {name: wanted("sagemaker", one) for name, one in read_tables(__file__)["shapes"].items()}
 
 
-def bodies(made: Deployment, asked: SageMakerWanted = WANTED) -> dict[str, Any]:
+def bodies(made: Deployment, asked: SageMakerSpec = WANTED) -> dict[str, Any]:
     return {request.operation: request.body for request in requests_of(made, asked)}
 
 
-def variant(made: Deployment, asked: SageMakerWanted = WANTED) -> Any:
+def variant(made: Deployment, asked: SageMakerSpec = WANTED) -> Any:
     return bodies(made, asked)["CreateEndpointConfig"]["ProductionVariants"][0]
 
 

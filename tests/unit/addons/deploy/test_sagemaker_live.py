@@ -20,7 +20,7 @@ from packager.addons.deploy.sagemaker.refusals import (
     UnderWay,
 )
 from packager.addons.deploy.sagemaker.requests import OWNER_TAG, SCALES_TAG
-from packager.addons.deploy.sagemaker.spec import SageMakerWanted
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import DeployState, DeployStatus
 from packager.core.errors import NotFound
 from tests.support.cases import cases_of
@@ -28,7 +28,7 @@ from tests.support.deployments import ROLE, deployment
 
 cases = cases_of(__file__)
 
-WANTED = SageMakerWanted(role_arn=ROLE, components=True)
+WANTED = SageMakerSpec(role_arn=ROLE, components=True)
 NAME = "my-model"
 COMPONENT = f"{NAME}-model"
 
@@ -108,7 +108,7 @@ def test_deleting_what_does_not_end_is_given_up() -> None:
 
 
 def test_an_endpoint_has_the_tag_before_anything_scales_it() -> None:
-    wanted = SageMakerWanted(role_arn=ROLE, max_instances=4)
+    wanted = SageMakerSpec(role_arn=ROLE, max_instances=4)
     target = next(
         one for one in requests_of(deployment(), wanted) if one.resource == "ScalableTarget"
     )

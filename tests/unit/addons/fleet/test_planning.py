@@ -15,7 +15,7 @@ from packager.core.instance import Instance
 from packager.core.recipe import Recipe, Step
 from packager.core.references import DirectoryReference
 from packager.core.warmup import Resources
-from packager.estimate.performance.amounts import Texts
+from packager.estimate.performance.amounts import TextAmounts
 from packager.estimate.performance.job import MachineOffer, Market
 from packager.models.architectures.profile import make_profile
 from packager.pipeline.stages import Planned
@@ -28,7 +28,7 @@ cases = cases_of(__file__)
 PLAN = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge")
 EIGHT_B = make_profile(model_of(LLAMA_3_8B))[0]
 AWQ = replace(
-    step_of(EIGHT_B, Texts(count=256, tokens=256 * 512), "awq"),
+    step_of(EIGHT_B, TextAmounts(count=256, tokens=256 * 512), "awq"),
     gpu_use=GpuUse(most=1, each_bytes=4 * 10**9),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from packager.addons.fleet.run import NeedsSharedCache, run_plan
+from packager.addons.fleet.run import WarmupNeedsSharedCache, run_plan
 from packager.core.warmup import Ended, Job, Node, Outcome, WarmPlan
 from tests.support.cases import cases_of
 from tests.support.warmup_plans import job, plan
@@ -165,7 +165,7 @@ def test_a_device_that_a_node_has_is_used() -> None:
 
 
 def test_several_machines_need_a_shared_store() -> None:
-    with pytest.raises(NeedsSharedCache, match="2 machines would build"):
+    with pytest.raises(WarmupNeedsSharedCache, match="2 machines would build"):
         run(plan(job(0)), Script(Store(is_shared=False), NODE, GPU))
 
     assert states(run(plan(job(0)), Script(Store(is_shared=False), NODE))) == ["built"]

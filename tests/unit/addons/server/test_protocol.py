@@ -13,7 +13,7 @@ from packager.addons.deploy.sagemaker.api_refusals import (
 )
 from packager.addons.server.jobs.errors import JobExists, JobMissing, JobRunning
 from packager.addons.server.protocol import (
-    Target,
+    ApiTarget,
     check_content_type,
     error_document,
     read_body,
@@ -33,7 +33,7 @@ cases = cases_of(__file__)
 
 
 def test_a_target_is_a_service_and_an_operation() -> None:
-    assert read_target("SageMaker.ListTags") == Target("SageMaker", "ListTags")
+    assert read_target("SageMaker.ListTags") == ApiTarget("SageMaker", "ListTags")
 
 
 @cases("what_is_no_target_is_an_unknown_operation")

@@ -21,7 +21,7 @@ from packager.addons.server.refusals import (
     MissingSignature,
     UnknownKey,
 )
-from packager.addons.server.sigv4 import AccessKey, Claim, SignedRequest, Verifier
+from packager.addons.server.sigv4 import AccessKey, SignatureClaim, SignedRequest, Verifier
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -70,7 +70,7 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def verify(request: SignedRequest, checks: Verifier | None = None) -> Claim:
+def verify(request: SignedRequest, checks: Verifier | None = None) -> SignatureClaim:
     checks = checks or verifier()
     claim = checks.claim(request.headers, SAGEMAKER)
     checks.prove(claim, request)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from packager.addons.server.endpoints.traffic import Pool, Server, pick_variant
+from packager.addons.server.endpoints.traffic import Pool, TrafficServer, pick_variant
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 
 
 def pool(weight: float, *names: str) -> Pool:
-    return Pool(weight, [Server(name, f"http://{name}", "v") for name in names])
+    return Pool(weight, [TrafficServer(name, f"http://{name}", "v") for name in names])
 
 
 @cases("variants_share_requests_by_their_weights")

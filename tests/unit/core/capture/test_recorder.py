@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from packager.core.capture import recorder as recorders
-from packager.core.capture.files import CaptureFiles, Limits, complete_files
+from packager.core.capture.files import CaptureFiles, CaptureLimits, complete_files
 from packager.core.capture.keeping import Capture
-from packager.core.capture.recorder import MAX_EXCHANGE, Place, Recorder
+from packager.core.capture.recorder import MAX_EXCHANGE, CapturePlace, Recorder
 from packager.core.capture.rows import Options
 from tests.support.places import ROOT
 
@@ -51,7 +51,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def capture(root: Path, recorder: Recorder, percent: int = 100) -> Capture:
-    return Capture(recorder, Place(root, "e/v"), Options(), percent, iter([0.2, 0.7] * 50).__next__)
+    return Capture(
+        recorder, CapturePlace(root, "e/v"), Options(), percent, iter([0.2, 0.7] * 50).__next__
+    )
 
 
 def send(to: Capture, request: bytes = b"{}", *pieces: bytes) -> bool:
@@ -65,7 +67,7 @@ def send(to: Capture, request: bytes = b"{}", *pieces: bytes) -> bool:
 def test_files_are_private_named_by_the_hour_and_complete_at_the_end(
     tmp_path: Path, clock: Clock
 ) -> None:
-    files = CaptureFiles(Limits(file_bytes=100, file_s=60), clock)
+    files = CaptureFiles(CaptureLimits(file_bytes=100, file_s=60), clock)
     root = tmp_path / "captures"
     for text in ("one", "two"):
         files.write(root, "e/v", json.dumps({"text": text}).encode() + b"\n")
@@ -91,10 +93,10 @@ def test_what_a_killed_writer_left_is_completed_without_its_last_half_row(
     folder.mkdir(parents=True)
     left = folder / "00000000-0000-4000-8000-000000000000.jsonl.part"
     left.write_bytes(b"whole\nha")
-    alive = CaptureFiles(Limits(), clock)
+    alive = CaptureFiles(CaptureLimits(), clock)
     alive.write(tmp_path, "e/v", b"alive\n")
 
-    CaptureFiles(Limits(), clock).write(tmp_path, "e/v", b"other\n")
+    CaptureFiles(CaptureLimits(), clock).write(tmp_path, "e/v", b"other\n")
 
     assert [path.read_bytes() for path in complete_files(tmp_path)] == [b"whole\n"]
     alive.close()
@@ -107,7 +109,7 @@ def test_a_limit_ends_captures_and_not_requests(
 ) -> None:
     usage = shutil._ntuple_diskusage(100, 60, 40)  # type: ignore[attr-defined]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    recorder = Recorder(CaptureFiles(Limits(**{"disk_share": 1.0, **limit})))
+    recorder = Recorder(CaptureFiles(CaptureLimits(**{"disk_share": 1.0, **limit})))
 
     assert send(capture(tmp_path, recorder))
 
@@ -126,7 +128,7 @@ def test_old_files_are_removed_and_files_of_the_users_own_are_not(
         path.write_text("{}\n")
         os.utime(path, (0, 0))
 
-    CaptureFiles(Limits(), clock).write(tmp_path, "e/v", b"{}\n")
+    CaptureFiles(CaptureLimits(), clock).write(tmp_path, "e/v", b"{}\n")
 
     assert [path.exists() for path in places] == [False, True, True]
 

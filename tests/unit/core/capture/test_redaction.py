@@ -9,7 +9,7 @@ import re
 import pytest
 
 from packager.core.capture.redaction import _KEY, _may_hold_key, redact_text
-from packager.core.capture.rows import Exchange, Options, Unreadable, make_row
+from packager.core.capture.rows import CapturedExchange, Options, UnreadableRow, make_row
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -41,8 +41,8 @@ def test_no_key_is_overlooked_by_the_first_look() -> None:
     assert _KEY.search(f"pa\u017f\u017fword={LETTERS}")
 
 
-def exchange(request: bytes) -> Exchange:
-    return Exchange(
+def exchange(request: bytes) -> CapturedExchange:
+    return CapturedExchange(
         id="1",
         at_s=0.0,
         request=request,
@@ -62,5 +62,5 @@ def test_an_escape_hides_nothing_in_a_document() -> None:
 
 
 def test_what_is_no_text_is_not_written_unredacted() -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableRow):
         make_row(exchange(b"\xff\xd8"), Options(), redact_text)

@@ -17,7 +17,7 @@ from packager.core.samples import Message, Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.core.training import HeadTraining
 from packager.estimate.performance.amounts import (
-    Texts,
+    TextAmounts,
     answering_work,
     comparing_work,
     matrices_of,
@@ -38,7 +38,7 @@ from packager.estimate.performance.effort import (
     timing_of,
 )
 from packager.models.architectures.profile import make_profile
-from packager.optimize.drafts.train.steps import Texts as TrainingFiles
+from packager.optimize.drafts.train.steps import TrainingInputs as TrainingFiles
 from packager.optimize.drafts.train.steps import training_step
 from tests.support import zoo
 from tests.support.cases import cases_of
@@ -75,7 +75,11 @@ def id_of(run: dict[str, Any]) -> str:
 
 
 def step_of(
-    profile: ModelProfile, texts: Texts, method: str, env: dict[str, str] | None = None, **more: Any
+    profile: ModelProfile,
+    texts: TextAmounts,
+    method: str,
+    env: dict[str, str] | None = None,
+    **more: Any,
 ) -> Step:
     work = quantizing_work(
         profile,
@@ -96,7 +100,9 @@ def step_of(
 
 @pytest.mark.parametrize("run", RUNS, ids=id_of)
 def test_an_estimate_is_within_a_factor_of_two_of_the_recorded_run(run: dict[str, Any]) -> None:
-    step = step_of(profile_of(run), Texts(count=run["texts"], tokens=run["tokens"]), run["method"])
+    step = step_of(
+        profile_of(run), TextAmounts(count=run["texts"], tokens=run["tokens"]), run["method"]
+    )
     machine = known(machine_for(step, HERE, None))
     machine = Machine(host=replace(machine.host, disk_bytes_s=1e18, import_s=0.0))
 
@@ -111,7 +117,7 @@ def seconds_on(name: str, step: Step) -> float:
 
 EIGHT_B = make_profile(model_of(LLAMA_3_8B))[0]
 SEVENTY_B = make_profile(model_of(LLAMA_3_70B))[0]
-USUAL = Texts(count=256, tokens=256 * 512)
+USUAL = TextAmounts(count=256, tokens=256 * 512)
 
 
 @cases("an_iteration_of_autoround_is_estimated_within_a_factor_of_two")
@@ -120,7 +126,7 @@ def test_an_iteration_of_autoround_is_estimated_within_a_factor_of_two(
 ) -> None:
     sizes = {"hidden": hidden, "intermediate": 3 * hidden, "layers": 1, "heads": heads}
     profile = profile_of({**sizes, "kv_heads": heads // 2, "vocab": vocab})
-    texts = Texts(count=8, tokens=8 * 128)  # on 2026-11-22, the processor above
+    texts = TextAmounts(count=8, tokens=8 * 128)  # on 2026-11-22, the processor above
 
     def seconds(iterations: int) -> float:
         work = quantizing_work(
@@ -143,7 +149,7 @@ def test_an_iteration_of_autoround_is_estimated_within_a_factor_of_two(
 
 def test_awq_of_70b_is_days_on_one_thread_and_hours_on_a_gpu() -> None:
     # 30 days on one thread with AMX were extrapolated from one layer, for 256 x 2048 tokens.
-    long = Texts(count=256, tokens=256 * 2048)
+    long = TextAmounts(count=256, tokens=256 * 2048)
     processor = step_of(SEVENTY_B, long, "awq")
     gpu = step_of(SEVENTY_B, long, "awq", env={}, gpus=1)
 
@@ -154,17 +160,17 @@ def test_awq_of_70b_is_days_on_one_thread_and_hours_on_a_gpu() -> None:
 
 @pytest.mark.parametrize("method", ["awq", "gptq", "smoothquant"])
 def test_more_texts_and_more_layers_take_longer(method: str) -> None:
-    def seconds(profile: ModelProfile, texts: Texts) -> float:
+    def seconds(profile: ModelProfile, texts: TextAmounts) -> float:
         return seconds_on("ml.m7i.4xlarge", step_of(profile, texts, method))
 
-    fewer = Texts(count=64, tokens=64 * 512)
+    fewer = TextAmounts(count=64, tokens=64 * 512)
     assert seconds(EIGHT_B, fewer) < seconds(EIGHT_B, USUAL) < seconds(SEVENTY_B, USUAL)
     # The fixed part of AWQ and GPTQ does not grow with the texts.
     assert seconds(EIGHT_B, USUAL) < 5 * seconds(EIGHT_B, fewer)
 
 
 def test_methods_without_texts_take_reading_rounding_and_writing() -> None:
-    none = Texts(count=0, tokens=0)
+    none = TextAmounts(count=0, tokens=0)
     seconds = seconds_on("ml.m7i.4xlarge", step_of(EIGHT_B, none, "fp8"))
 
     assert 60 < seconds < 600
@@ -229,7 +235,7 @@ def test_tokens_of_texts_are_cut_to_what_a_sample_may_have() -> None:
 
 
 def test_long_work_is_given_time_and_short_work_a_day() -> None:
-    tiny = step_of(profile_of(RUNS[0]), Texts(count=8, tokens=512), "awq").needs.work
+    tiny = step_of(profile_of(RUNS[0]), TextAmounts(count=8, tokens=512), "awq").needs.work
     large = step_of(SEVENTY_B, USUAL, "awq").needs.work
 
     assert time_limit_s(tiny) == 86400.0
@@ -354,7 +360,7 @@ def seconds_of(work: tuple[Work, ...], name: str, **more: Any) -> float:
 
 def test_answers_read_all_weights_for_each_token() -> None:
     def seconds(answer_tokens: int) -> float:
-        texts, read_bytes = Texts(count=1000, tokens=100_000), EIGHT_B.weight_bytes
+        texts, read_bytes = TextAmounts(count=1000, tokens=100_000), EIGHT_B.weight_bytes
         how: dict[str, Any] = {
             "answer_tokens": answer_tokens,
             "read_bytes": read_bytes,
@@ -369,11 +375,11 @@ def test_answers_read_all_weights_for_each_token() -> None:
 def test_evaluating_takes_longer_with_more_texts_and_larger_models() -> None:
     asked: dict[str, Any] = {"noise_texts": 8, "prompts": 8, "answer_tokens": 32, "float32": False}
 
-    def seconds(profile: ModelProfile, texts: Texts) -> float:
+    def seconds(profile: ModelProfile, texts: TextAmounts) -> float:
         work = comparing_work(profile, texts, read_bytes=2 * profile.weight_bytes, **asked)
         return seconds_of(work, "ml.m7i.8xlarge", env={})
 
-    few, many = Texts(count=8, tokens=4096), Texts(count=64, tokens=32768)
+    few, many = TextAmounts(count=8, tokens=4096), TextAmounts(count=64, tokens=32768)
     assert seconds(EIGHT_B, few) < seconds(EIGHT_B, many) < seconds(SEVENTY_B, many)
 
 
@@ -392,7 +398,7 @@ ARCHITECTURES = {
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture_gets_an_order_of_its_methods(name: str) -> None:
     profile = make_profile(ARCHITECTURES[name])[0]
-    none = Texts(count=0, tokens=0)
+    none = TextAmounts(count=0, tokens=0)
     texts = {"fp8": none, "smoothquant": USUAL, "gptq": USUAL, "awq": USUAL}
     took = {
         method: seconds_on("ml.r7i.8xlarge", step_of(profile, given, method, env={}))

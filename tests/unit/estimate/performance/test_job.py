@@ -13,7 +13,7 @@ from packager.core.devices import GpuUse
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.recipe import CacheStatus, Estimate, Step
-from packager.estimate.performance.amounts import Texts
+from packager.estimate.performance.amounts import TextAmounts
 from packager.estimate.performance.job import MachineOffer, Market, cheapest_place, with_effort
 from packager.models.architectures.profile import make_profile
 from tests.support.cases import cases_of
@@ -30,7 +30,7 @@ GPUS = replace(
 )
 UNPRICED = replace(LARGE, name="ml.unpriced", price_usd_hour=None)
 EVERYTHING = (GPUS, UNPRICED, LARGE, SMALL, replace(LARGE, name="local", price_usd_hour=0.0))
-TEXTS = Texts(count=256, tokens=256 * 512)
+TEXTS = TextAmounts(count=256, tokens=256 * 512)
 EIGHT_B, SEVENTY_B = (make_profile(model_of(each))[0] for each in (LLAMA_3_8B, LLAMA_3_70B))
 
 
@@ -102,14 +102,14 @@ def test_cores_that_a_step_does_not_use_are_not_paid_for() -> None:
 def test_a_machine_that_ends_within_five_days_comes_first() -> None:
     slow = replace(SMALL, name="ml.slow", host_bytes=64 * GB, family="m7i", price_usd_hour=0.001)
     fast = replace(slow, name="ml.fast", vcpus=64, price_usd_hour=5.0)
-    long = step_of(EIGHT_B, Texts(count=1024, tokens=1024 * 1024), "awq", env={})
+    long = step_of(EIGHT_B, TextAmounts(count=1024, tokens=1024 * 1024), "awq", env={})
     short = step_of(EIGHT_B, TEXTS, "awq", env={})
 
     assert name_of(cheapest_place(long, market(slow, fast))) == "ml.fast"
     assert name_of(cheapest_place(short, market(slow, fast))) == "ml.slow"
 
 
-def able(profile: ModelProfile, texts: Texts = TEXTS, **use: Any) -> Step:
+def able(profile: ModelProfile, texts: TextAmounts = TEXTS, **use: Any) -> Step:
     layer = profile.weight_bytes // profile.layers
     use = {"most": 1, "each_bytes": 4 * GB + 2 * layer, **use}
     return replace(step_of(profile, texts, "awq"), gpu_use=GpuUse(**use))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from packager.estimate.performance.published import (
-    Asked,
     PublishedPoint,
+    PublishedQuery,
     PublishedSet,
     correction_for,
     correction_sentence,
@@ -59,7 +59,9 @@ def test_times_are_multiplied_by_what_published_servers_tell(
     known = [one_set(**row) for row in sets]
     wanted = {"latent": False, "has_curves": False, "vendor": "nvidia"} | asked
 
-    found = log_factor(known, Asked(engine="sglang", kind="moe", form=(1, 10, 8), **wanted))
+    found = log_factor(
+        known, PublishedQuery(engine="sglang", kind="moe", form=(1, 10, 8), **wanted)
+    )
 
     assert exp(found) == pytest.approx(times, abs=0.005)
 
@@ -83,7 +85,7 @@ def test_shipped_sets_name_their_source_and_are_not_far_from_what_is_predicted()
 @pytest.mark.parametrize("device", ["H100", "H200", "B200", "never heard of"])
 def test_a_factor_is_the_same_on_all_devices_so_that_it_turns_none_around(device: str) -> None:
     """GLM-4.6 was published on B200 alone."""
-    asked = Asked(
+    asked = PublishedQuery(
         engine="sglang",
         kind="moe",
         vendor="nvidia",

@@ -11,20 +11,20 @@ from packager.core.image import FileRange, Inline
 from packager.images.erofs.metadata import EROFS_FORMAT, make_blob, make_index
 from packager.images.erofs.nodes import LayerNotMountable, LayerTree
 from packager.images.erofs.scan import scan_blob
-from packager.images.rootfs.node import Node
+from packager.images.rootfs.node import FileNode
 from packager.images.tar import TarEntry, make_tar
 
-DIRECTORY = Node(kind="directory", mode=0o755)
+DIRECTORY = FileNode(kind="directory", mode=0o755)
 SUPERBLOCK = slice(1024, 1152)
 
 
-def tree_with(node: Node, tar_size: int, names: tuple[bytes, ...] = (b"f",)) -> LayerTree:
+def tree_with(node: FileNode, tar_size: int, names: tuple[bytes, ...] = (b"f",)) -> LayerTree:
     """Return a tree of one file that has these names."""
     directories = {0: dict.fromkeys(names, 1)}
     return LayerTree(nodes=(DIRECTORY, node), directories=directories, tar_size=tar_size)
 
 
-FILE = Node(kind="file", mode=0o644, uid=1, gid=2, mtime=3, mtime_ns=4, size=5, offset=512)
+FILE = FileNode(kind="file", mode=0o644, uid=1, gid=2, mtime=3, mtime_ns=4, size=5, offset=512)
 ONE_FILE = tree_with(FILE, 10240)
 
 
@@ -77,7 +77,7 @@ def test_an_index_names_the_tar_as_its_device_behind_its_own_blocks() -> None:
 
 def test_blocks_have_4096_bytes_where_all_data_allow_it() -> None:
     def made(offset: int, size: int, tar_size: int) -> tuple[int, int]:
-        tree = tree_with(Node(kind="file", mode=0o644, size=size, offset=offset), tar_size)
+        tree = tree_with(FileNode(kind="file", mode=0o644, size=size, offset=offset), tar_size)
         return make_blob(tree).block_size, 1 << make_index(tree)[1024 + 12]
 
     assert made(4096, 8192, 16384) == (4096, 4096)
@@ -96,7 +96,7 @@ def test_our_weight_layers_have_blocks_of_4096_bytes() -> None:
 
 
 def test_hard_links_are_names_of_one_inode() -> None:
-    node = Node(kind="file", mode=0o644)
+    node = FileNode(kind="file", mode=0o644)
     metadata = make_blob(tree_with(node, 1024, (b"a", b"b"))).tail[3072:]
 
     assert struct.unpack_from("<I", metadata, 128 + 44) == (2,)
@@ -113,7 +113,7 @@ def test_links_of_a_directory_count_those_below_it() -> None:
 
 
 def test_extended_attributes_lie_behind_their_inode() -> None:
-    noted = Node(kind="directory", mode=0o755, xattrs=((b"user.note", b"hi"),))
+    noted = FileNode(kind="directory", mode=0o755, xattrs=((b"user.note", b"hi"),))
     metadata = make_blob(LayerTree(nodes=(noted,), directories={0: {}}, tar_size=1024)).tail[3072:]
 
     assert struct.unpack_from("<HH", metadata, 64) == (1, 4)  # 12 bytes and three times 4
@@ -122,7 +122,7 @@ def test_extended_attributes_lie_behind_their_inode() -> None:
 
 def test_a_directory_of_many_names_fills_its_blocks_in_order() -> None:
     names = tuple(b"%03d" % number + b"n" * 200 for number in range(10))
-    tree = tree_with(Node(kind="file", mode=0o644, size=1, offset=512), 2048, names)
+    tree = tree_with(FileNode(kind="file", mode=0o644, size=1, offset=512), 2048, names)
 
     metadata = make_blob(tree).tail[2048:]
 
@@ -145,7 +145,7 @@ def test_equal_trees_give_equal_bytes_whatever_the_order_of_names() -> None:
 
 @pytest.mark.parametrize("size", [2**32 * 512, 2**45])
 def test_what_its_addresses_cannot_reach_is_refused(size: int) -> None:
-    tree = tree_with(Node(kind="file", mode=0o644, size=1, offset=512), size)
+    tree = tree_with(FileNode(kind="file", mode=0o644, size=1, offset=512), size)
 
     for make in (make_blob, make_index):
         with pytest.raises(LayerNotMountable, match="larger than its file system can address"):

@@ -9,7 +9,7 @@ import pytest
 from packager.core.image import FileRange, Inline
 from packager.images.erofs.nodes import LayerTree
 from packager.images.erofs.scan import TarScanner, scan_blob
-from packager.images.rootfs.node import Node
+from packager.images.rootfs.node import FileNode
 from packager.images.tar import TarEntry, make_tar
 from tests.support.tars import (
     Member,
@@ -33,7 +33,7 @@ def scan(tar: bytes, step: int = 1 << 20) -> LayerTree:
     return scanner.finish()
 
 
-def tree_of(*members: Member, format: int = tarfile.GNU_FORMAT) -> dict[bytes, Node]:
+def tree_of(*members: Member, format: int = tarfile.GNU_FORMAT) -> dict[bytes, FileNode]:
     found = scan(tar_of(*members, format=format))
     return {path: found.nodes[number] for path, number in found.walk()}
 
@@ -42,9 +42,11 @@ def test_a_file_has_its_header_and_the_place_of_its_data() -> None:
     found = tree_of(file("a/b.txt", b"hello", mode=0o4750, uid=5, gid=6, mtime=12345))
 
     assert found == {
-        b"": Node(kind="directory", mode=0o755),
-        b"a": Node(kind="directory", mode=0o755),
-        b"a/b.txt": Node(kind="file", mode=0o4750, uid=5, gid=6, mtime=12345, size=5, offset=512),
+        b"": FileNode(kind="directory", mode=0o755),
+        b"a": FileNode(kind="directory", mode=0o755),
+        b"a/b.txt": FileNode(
+            kind="file", mode=0o4750, uid=5, gid=6, mtime=12345, size=5, offset=512
+        ),
     }
 
 
@@ -113,7 +115,7 @@ def test_removed_files_become_marks_of_overlayfs() -> None:
     found = tree_of(file("d/.wh.gone"), file("d/.wh.here"), file("d/here", b"new"))
 
     assert [*found] == [b"", b"d", b"d/gone", b"d/here"]
-    assert found[b"d/gone"] == Node(kind="character", mode=0, device=(0, 0))
+    assert found[b"d/gone"] == FileNode(kind="character", mode=0, device=(0, 0))
     assert found[b"d/here"].kind == "file"
 
 

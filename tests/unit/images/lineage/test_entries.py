@@ -8,7 +8,7 @@ from artifact_cache.entry import Entry, Output, Writer
 from artifact_cache.key import key_of_plain
 from packager.images.lineage.entries import entry_fragment
 from packager.images.lineage.graph import Fragment
-from packager.images.lineage.index import Document, LineageIndex
+from packager.images.lineage.index import LineageDocument, LineageIndex
 from tests.support.cases import read_tables
 
 TABLES = read_tables(__file__)
@@ -44,8 +44,8 @@ QUANTIZED = entry(
 def graph_of(*entries: Entry, subject: str) -> dict[str, str]:
     index = LineageIndex(None)
 
-    def reading(one: Entry) -> Document:
-        return Document(place=one.key, stamp="", read=lambda: entry_fragment(one))
+    def reading(one: Entry) -> LineageDocument:
+        return LineageDocument(place=one.key, stamp="", read=lambda: entry_fragment(one))
 
     index.update(map(reading, entries))
     return {node.id: node.label for node in index.graph([subject]).nodes.values()}

@@ -12,8 +12,8 @@ import pytest
 from packager.core.documents import NotStrict
 from packager.core.errors import OutputFailed
 from packager.images.lineage.entries import weights_identity
-from packager.images.lineage.graph import Edge, Fragment, Node, layers_of
-from packager.images.lineage.index import Document, LineageIndex
+from packager.images.lineage.graph import Edge, Fragment, LineageNode, layers_of
+from packager.images.lineage.index import LineageDocument, LineageIndex
 from packager.images.lineage.records import record_fragment
 from packager.images.lineage.services import endpoint_fragment, job_fragment
 from tests.support.cases import cases_of
@@ -22,8 +22,8 @@ from tests.support.lineage_records import IMAGE, KEY, record
 cases = cases_of(__file__)
 
 
-def document(place: str, read: Callable[[], Fragment], stamp: str = "1") -> Document:
-    return Document(place=place, stamp=stamp, read=read)
+def document(place: str, read: Callable[[], Fragment], stamp: str = "1") -> LineageDocument:
+    return LineageDocument(place=place, stamp=stamp, read=read)
 
 
 def of(**changes: object) -> Callable[[], Fragment]:
@@ -150,7 +150,7 @@ def test_a_job_an_image_an_endpoint_and_its_benchmark_are_one_line(index: Lineag
 def test_a_head_that_a_job_trained_is_the_artifact_of_its_training(index: LineageIndex) -> None:
     head = {"model.safetensors": "11" * 32}
     made = Fragment(
-        nodes=(Node(id="artifact:t", kind="artifact", label="draft-head"),),
+        nodes=(LineageNode(id="artifact:t", kind="artifact", label="draft-head"),),
         edges=(Edge("step:t", "artifact:t"), Edge("data:chats", "step:t")),
         aliases=((f"model:{weights_identity(head)}", "artifact:t"),),
     )
@@ -180,7 +180,7 @@ def test_a_record_of_ours_wins_over_a_claim(index: LineageIndex) -> None:
 
 
 def test_things_that_came_from_each_other_end_the_search(index: LineageIndex) -> None:
-    nodes = tuple(Node(id=f"model:{one}", kind="model", label=one) for one in "abc")
+    nodes = tuple(LineageNode(id=f"model:{one}", kind="model", label=one) for one in "abc")
     edges = tuple(Edge(f"model:{one}", f"model:{other}") for one, other in ("ab", "bc", "ca"))
     ring = Fragment(nodes=nodes, edges=edges)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from packager.images.lineage.drawing import lineage_svg
-from packager.images.lineage.graph import Fragment, Graph
+from packager.images.lineage.graph import Fragment, LineageGraph
 from packager.images.lineage.index import LineageIndex
 from packager.images.lineage.page import lineage_html
 from packager.images.lineage.records import record_fragment
@@ -15,7 +15,7 @@ from tests.support.lineage_records import IMAGE, KEY, record
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def graph_of(*fragments: Fragment, subject: str = f"image:{IMAGE}") -> Graph:
+def graph_of(*fragments: Fragment, subject: str = f"image:{IMAGE}") -> LineageGraph:
     return LineageIndex(None).graph([subject], fragments)
 
 

@@ -15,7 +15,7 @@ from packager.images.blobs import BlobReader
 from packager.images.oci import sha256
 from packager.images.rootfs import listing
 from packager.images.rootfs import store as store_module
-from packager.images.rootfs.node import Node
+from packager.images.rootfs.node import FileNode
 from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tree import Directory, FileTree, ImageFiles, parts_of, show
@@ -58,7 +58,7 @@ def read(*layers: Layer, store: ListingStore | None = None) -> FileTree:
     return LayerReader(BlobReader().chunks, store).tree_of("base", layers)
 
 
-def seen(tree: FileTree) -> dict[str, Node]:
+def seen(tree: FileTree) -> dict[str, FileNode]:
     return {
         show(path): found.node if isinstance(found, Directory) else replace(found, offset=0)
         for path, found in tree.walk()
@@ -75,8 +75,8 @@ def test_a_layer_is_read_once(packing: str, tmp_path: Path) -> None:
 
     found = seen(read(layer, layer, store=store))
 
-    assert found["/opt"] == Node(kind="directory", mode=0o1777, uid=5, gid=6)
-    assert found["/opt/b"] == found["/opt/a"] == Node(kind="file", mode=0o644, size=700)
+    assert found["/opt"] == FileNode(kind="directory", mode=0o1777, uid=5, gid=6)
+    assert found["/opt/b"] == found["/opt/a"] == FileNode(kind="file", mode=0o644, size=700)
     assert found["/etc/passwd"].content == b"app:x:1000:5::/:/bin/sh\n"
     assert found["/etc/group"].content == b""
     assert found["/opt/l"].target == "/etc\n\xff".encode()

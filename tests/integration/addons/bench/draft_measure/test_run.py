@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from packager.addons.bench.draft_measure.run import Asked, measure
+from packager.addons.bench.draft_measure.run import DraftMeasureOptions, measure
 from packager.addons.bench.draft_measure.servers import (
     MeasuredServer,
     NoDraft,
@@ -54,7 +54,7 @@ def measured(
     return measure(
         first,
         second,
-        Asked(
+        DraftMeasureOptions(
             samples=Samples(source="data", samples=samples),
             seed=0,
             max_tokens=9,

@@ -13,7 +13,7 @@ import pytest
 
 import packager.addons.bench.commands.tune as command
 from packager.addons.bench.commands import tune_work
-from packager.addons.bench.tune.candidates import Candidate
+from packager.addons.bench.tune.candidates import TuneCandidate
 from packager.addons.bench.tune.journal import Built
 from packager.addons.bench.tune.session import Taken
 from packager.cli import app
@@ -39,7 +39,7 @@ NAMES = {"--quantize none --draft ngram": NGRAM, "--quantize awq --draft none": 
 class Workshop(FakeWorkshop):
     """Knows candidates by what they build, whatever options ask for it."""
 
-    def measure(self, candidate: Candidate, built: Built, number: int) -> Taken:
+    def measure(self, candidate: TuneCandidate, built: Built, number: int) -> Taken:
         self.speeds = {**SPEEDS, candidate.name: SPEEDS[NAMES.get(candidate.name, candidate.name)]}
         return super().measure(candidate, built, number)
 
@@ -159,10 +159,10 @@ def test_a_workload_specification_says_what_candidates_are_sent(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    works: list[tune_work.Work] = []
+    works: list[tune_work.TuneWork] = []
     made = command.make_work
 
-    def make(*arguments: Any, **more: Any) -> tune_work.Work:
+    def make(*arguments: Any, **more: Any) -> tune_work.TuneWork:
         works.append(made(*arguments, **more))
         return works[-1]
 

@@ -23,7 +23,7 @@ from packager.addons.server.jobs.progress import Progress, read_progress, write_
 from packager.addons.server.jobs.runner import Runner
 from packager.addons.server.jobs.scheduler import Scheduler
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import Job, Limits, SecretJob
+from packager.addons.server.jobs.values import BackgroundJob, JobLimits, SecretJob
 from packager.core.errors import PackagerError
 from tests.support.cases import read_tables
 from tests.support.job_values import new_job, stage
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
     kill_all(*store.unfinished())
 
 
-def make(store: JobStore, *words: str, **changes: Any) -> Job:
+def make(store: JobStore, *words: str, **changes: Any) -> BackgroundJob:
     """Create the job `a`, whose one stage is a command of these words."""
     return store.create(new_job(stages=(stage("build", *words),), **changes))
 
@@ -177,7 +177,7 @@ def test_stopping_ends_the_command_and_what_comes_after_it(store: JobStore, tmp_
 
 
 def test_a_job_that_runs_for_too_long_is_stopped(store: JobStore) -> None:
-    job = make(store, "sleep=60", limits=Limits(run_s=1))
+    job = make(store, "sleep=60", limits=JobLimits(run_s=1))
 
     done = run_to_end(store, job)
 
@@ -185,7 +185,7 @@ def test_a_job_that_runs_for_too_long_is_stopped(store: JobStore) -> None:
 
 
 def test_the_limit_counts_all_starts(store: JobStore, tmp_path: Path) -> None:
-    job = make(store, "exit=0", limits=Limits(run_s=100))
+    job = make(store, "exit=0", limits=JobLimits(run_s=100))
     write_progress(job.folder, Progress(ran_s=100.5))
 
     done = run_to_end(store, job)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.pages.commands import CommandFailed, Commands
+from packager.addons.server.pages.commands import CommandRunner, PageCommandFailed
 from tests.support.processes import is_alive
 from tests.support.running_jobs import until
 
@@ -22,7 +22,7 @@ SCRIPT = "sleep 90 & echo $! > {place}; wait"
 @pytest.mark.parametrize("steps", range(6))
 def test_a_loop_may_close_at_any_step_of_a_command(steps: int) -> None:
     async def leave() -> None:
-        task = asyncio.create_task(Commands(program=("/bin/sleep",)).run("90"))
+        task = asyncio.create_task(CommandRunner(program=("/bin/sleep",)).run("90"))
         for _ in range(steps):
             await asyncio.sleep(0)
         del task
@@ -47,7 +47,7 @@ def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Pat
     place, limit_s = tmp_path / "process", 0.5
     while not (place.exists() and place.read_text()):  # a busy machine takes longer to start it
         limit_s *= 2
-        with pytest.raises(CommandFailed, match=rf"took longer than {limit_s:g} s"):
+        with pytest.raises(PageCommandFailed, match=rf"took longer than {limit_s:g} s"):
             asyncio.run(_commands(place, limit_s).run("models"))
 
     until(lambda: not is_alive(_read_process(place)), within_s=30)
@@ -55,7 +55,7 @@ def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Pat
 
 def test_commands_that_ask_other_machines_hold_up_no_others_and_end_soon() -> None:
     async def ask() -> None:
-        commands = Commands(program=("/bin/sleep",), far_s=2.0)
+        commands = CommandRunner(program=("/bin/sleep",), far_s=2.0)
         silent = [asyncio.create_task(commands.run_far("90")) for _ in range(3)]
         await asyncio.sleep(0)
         await asyncio.wait_for(commands.run("0"), 1.9)
@@ -65,8 +65,8 @@ def test_commands_that_ask_other_machines_hold_up_no_others_and_end_soon() -> No
     asyncio.run(ask())
 
 
-def _commands(place: Path, limit_s: float = 600.0) -> Commands:
-    return Commands(program=("/bin/sh", "-c", SCRIPT.format(place=place)), limit_s=limit_s)
+def _commands(place: Path, limit_s: float = 600.0) -> CommandRunner:
+    return CommandRunner(program=("/bin/sh", "-c", SCRIPT.format(place=place)), limit_s=limit_s)
 
 
 def _read_process(place: Path) -> int:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceInUse
-from packager.addons.server.pages.commands import Commands
+from packager.addons.server.pages.commands import CommandRunner
 from packager.addons.server.pages.job_views import job_path
 from packager.addons.server.services import ServeServices
 from packager.core.record import RecordedImage, RecordedTree
@@ -249,7 +249,7 @@ def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_pa
     listed = {**read_tables(__file__)["entry"], "model": HOSTILE}
     (tmp_path / "ls.json").write_text(json.dumps([listed]))
     (tmp_path / "stats.json").write_text(json.dumps(read_tables(__file__)["statistics"]))
-    commands = Commands(program=(str(program),))
+    commands = CommandRunner(program=(str(program),))
     with served(lambda: pages_app(services, commands=commands)) as address:
         _, _, text = Visitor(address).get("/ui/caches")
 
@@ -263,7 +263,7 @@ def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_pa
 @cases("failing_commands")
 def test_a_failing_command_is_told(services: ServeServices, script: str, told: str) -> None:
     limit_s = 0.2 if "sleep" in script else 600.0
-    commands = Commands(program=("/bin/sh", "-c", script), limit_s=limit_s)
+    commands = CommandRunner(program=("/bin/sh", "-c", script), limit_s=limit_s)
     with served(lambda: pages_app(services, commands=commands)) as address:
         status, _, text = Visitor(address).get("/ui/caches")
 

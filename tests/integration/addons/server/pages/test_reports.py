@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.pages.commands import Commands
+from packager.addons.server.pages.commands import CommandRunner
 from packager.addons.server.services import ServeServices
 from packager.pipeline.records import put_bench
 from tests.support.bench_reports import REPORTS
@@ -122,7 +122,7 @@ def test_lineage_is_drawn_and_told_with_links(services: ServeServices, tmp_path:
         f'if [ $3 = svg ]; then echo "<svg>drawn</svg>"; else cat {tmp_path}/graph.json; fi\n'
     )
     program.chmod(0o755)
-    commands = Commands(program=(str(program),))
+    commands = CommandRunner(program=(str(program),))
     with served(lambda: pages_app(services, commands=commands)) as address:
         status, _, text = Visitor(address).get("/ui/lineage?ref=--help")
 
@@ -142,7 +142,7 @@ def test_lineage_is_drawn_and_told_with_links(services: ServeServices, tmp_path:
 
 def test_a_link_of_another_site_looks_for_nothing(services: ServeServices, tmp_path: Path) -> None:
     """To look for an image's lineage may be to ask a registry that the link names."""
-    commands = Commands(program=("/bin/sh", "-c", f"touch {tmp_path}/asked"))
+    commands = CommandRunner(program=("/bin/sh", "-c", f"touch {tmp_path}/asked"))
     link = "/ui/lineage?ref=intranet.example/image:1"
     followed = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
     with served(lambda: pages_app(services, commands=commands)) as address:
@@ -158,7 +158,7 @@ def test_a_link_of_another_site_looks_for_nothing(services: ServeServices, tmp_p
 
 def test_lineage_of_what_nobody_knows_is_refused_beside_its_field(services: ServeServices) -> None:
     script = 'echo \'{"message": "there is no such thing", "hint": "look"}\' >&2; exit 66'
-    commands = Commands(program=("/bin/sh", "-c", script))
+    commands = CommandRunner(program=("/bin/sh", "-c", script))
     with served(lambda: pages_app(services, commands=commands)) as address:
         status, _, text = Visitor(address).get("/ui/lineage?ref=none")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from packager.addons.bench.tune.halving import (
     Done,
     HalvingState,
-    Measured,
-    Work,
+    HalvingWork,
+    MeasuredCandidate,
     default_budget,
     next_work,
 )
@@ -23,7 +23,7 @@ from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
 
-Measure = Callable[[Work], Measured]
+Measure = Callable[[HalvingWork], MeasuredCandidate]
 
 
 def run(state: HalvingState, measure: Measure) -> tuple[Done, list[str]]:
@@ -39,12 +39,12 @@ def run(state: HalvingState, measure: Measure) -> tuple[Done, list[str]]:
 
 
 def exact(scores: Mapping[str, float]) -> Measure:
-    return lambda work: Measured(candidate=work.candidate, score=scores[work.candidate])
+    return lambda work: MeasuredCandidate(candidate=work.candidate, score=scores[work.candidate])
 
 
 def noisy(scores: Mapping[str, float], noise: float, seed: int) -> Measure:
     chance = random.Random(seed)
-    return lambda work: Measured(
+    return lambda work: MeasuredCandidate(
         candidate=work.candidate, score=scores[work.candidate] * chance.gauss(1, noise)
     )
 
@@ -55,7 +55,9 @@ def race(scores: Mapping[str, float], **settings: Any) -> tuple[Done, list[str]]
 
 
 def of_rounds(rounds: Mapping[str, Sequence[float]]) -> Measure:
-    return lambda work: Measured(candidate=work.candidate, score=rounds[work.candidate][work.round])
+    return lambda work: MeasuredCandidate(
+        candidate=work.candidate, score=rounds[work.candidate][work.round]
+    )
 
 
 SIX = {"plain": 100.0, "awq": 140.0, "fp8": 150.0, "n-gram": 90.0, "draft": 230.0, "large": 110.0}
@@ -131,9 +133,9 @@ def test_equal_scores_are_decided_by_the_seed_alone() -> None:
 
 
 def test_a_failed_candidate_is_not_measured_again() -> None:
-    def measure(work: Work) -> Measured:
+    def measure(work: HalvingWork) -> MeasuredCandidate:
         score = None if work.candidate == "draft" else SIX[work.candidate]
-        return Measured(candidate=work.candidate, score=score)
+        return MeasuredCandidate(candidate=work.candidate, score=score)
 
     done, order = run(HalvingState(candidates=tuple(SIX), budget=default_budget(6)), measure)
 
@@ -146,9 +148,11 @@ def test_a_failed_candidate_is_not_measured_again() -> None:
 def test_one_that_fails_late_gives_its_place_to_the_next() -> None:
     four = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0, "e": 0.5}
 
-    def measure(work: Work) -> Measured:
+    def measure(work: HalvingWork) -> MeasuredCandidate:
         fails = work.candidate == "a" and work.round == 1
-        return Measured(candidate=work.candidate, score=None if fails else four[work.candidate])
+        return MeasuredCandidate(
+            candidate=work.candidate, score=None if fails else four[work.candidate]
+        )
 
     done, order = run(HalvingState(candidates=tuple(four)), measure)
 
@@ -169,7 +173,7 @@ def test_one_lucky_round_does_not_beat_three() -> None:
 def test_when_all_fail_nobody_wins() -> None:
     done, order = run(
         HalvingState(candidates=("a", "b")),
-        lambda work: Measured(candidate=work.candidate, score=None),
+        lambda work: MeasuredCandidate(candidate=work.candidate, score=None),
     )
 
     assert (done.best, done.reason, len(order)) == (None, "all-failed", 2)
@@ -181,7 +185,7 @@ def test_a_budget_of_seconds_is_kept() -> None:
 
     done, _ = run(
         HalvingState(candidates=tuple(costs), budget=400.0),
-        lambda work: Measured(
+        lambda work: MeasuredCandidate(
             candidate=work.candidate, score=scores[work.candidate], cost=costs[work.candidate]
         ),
     )
@@ -192,7 +196,9 @@ def test_a_budget_of_seconds_is_kept() -> None:
 
 def test_results_of_candidates_that_are_gone_are_paid_for_and_not_ranked() -> None:
     state = HalvingState(
-        candidates=("a", "b"), measured=(Measured(candidate="gone", score=9.0),), budget=7.0
+        candidates=("a", "b"),
+        measured=(MeasuredCandidate(candidate="gone", score=9.0),),
+        budget=7.0,
     )
 
     done, _ = run(state, exact({"a": 1.0, "b": 2.0}))
@@ -230,7 +236,7 @@ def test_a_run_that_is_killed_ends_like_one_that_is_not(
 ) -> None:
     by_name = {f"c{place}": score for place, score in enumerate(scores)}
     state = HalvingState(candidates=tuple(by_name), budget=default_budget(len(scores)), seed=seed)
-    measured: list[Measured] = []
+    measured: list[MeasuredCandidate] = []
     measure = noisy(by_name, 0.05, seed)
     whole, order = run(state, lambda work: measured.append(measure(work)) or measured[-1])
 

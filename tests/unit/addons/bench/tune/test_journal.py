@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.bench.tune.journal import Built, Failed, Journal, Rated, Retried, open_journal
+from packager.addons.bench.tune.journal import (
+    Built,
+    Failed,
+    Rated,
+    Retried,
+    TuneJournal,
+    open_journal,
+)
 from packager.core.errors import UsageError
 from tests.support.tuning import ASKED, STARTED, a_load
 
@@ -26,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return place
 
 
-def reopened(path: Path, **more: bool) -> Journal:
+def reopened(path: Path, **more: bool) -> TuneJournal:
     with open_journal(path, ASKED, now="later", **more) as journal:
         return journal
 

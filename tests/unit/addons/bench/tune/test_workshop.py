@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packager.addons.bench.open_servers import OpenServers
-from packager.addons.bench.tune.workshop import Servers, purpose_of, remove_leftovers
+from packager.addons.bench.tune.workshop import TunedServers, purpose_of, remove_leftovers
 from packager.core.errors import SmokeFailed
 from tests.support.fake_servers import FakeOpener
 
@@ -18,12 +18,12 @@ from tests.support.fake_servers import FakeOpener
 @contextmanager
 def servers(
     opener: Any, *, gpus: bool = False, free: Callable[[], int | None] = lambda: 100
-) -> Iterator[Servers]:
+) -> Iterator[TunedServers]:
     with OpenServers(opener, free_bytes=free, used_bytes=lambda server: 40) as found:
-        yield Servers(found, env={}, gpus=gpus)
+        yield TunedServers(found, env={}, gpus=gpus)
 
 
-def used(found: Servers, *images: str) -> None:
+def used(found: TunedServers, *images: str) -> None:
     for image in images:
         with found.use(image) as server:
             assert server.container.image == image

@@ -15,7 +15,7 @@ import yaml
 from packager.addons.deploy.compose.composers import container_options
 from packager.addons.deploy.compose.deployer import ComposeDeployer
 from packager.addons.deploy.compose.documents import config_digest, parse_document, server_services
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.addons.deploy.patches import parse_patch
 from packager.catalog.instances import find_instance
 from packager.core.errors import UsageError
@@ -30,7 +30,7 @@ SCHEMA = json.loads((DATA / "deploy/compose-spec.json").read_bytes())
 
 
 def rendered(**changes: Any) -> dict[str, str]:
-    wanted = changes.pop("wanted", ComposeWanted())
+    wanted = changes.pop("wanted", ComposeSpec())
     files = ComposeDeployer().render(a_deployment(**changes), wanted).files
     return {file.path: file.text for file in files}
 
@@ -67,7 +67,7 @@ def test_files_are_what_the_specification_allows(pair: str) -> None:
 @cases("hostile")
 def test_values_reach_the_container_as_they_were_given(value: str) -> None:
     document = read(
-        wanted=ComposeWanted(env={"HOSTILE": value}), env={"ALSO": value}, image=f"r.test/{value}x"
+        wanted=ComposeSpec(env={"HOSTILE": value}), env={"ALSO": value}, image=f"r.test/{value}x"
     )
 
     server = interpolated(document["services"]["server-a1"])
@@ -82,7 +82,7 @@ def test_what_is_read_back_is_what_was_meant() -> None:
 
 
 def test_credentials_are_named_by_variable_or_by_file() -> None:
-    wanted = ComposeWanted(
+    wanted = ComposeSpec(
         passed=("HF_TOKEN",), env_files=("/etc/own.env",), secrets={"key": "/etc/key"}
     )
 
@@ -98,7 +98,7 @@ def test_credentials_are_named_by_variable_or_by_file() -> None:
 
 def test_each_replica_has_gpus_of_its_own_and_generations_share_none_where_there_is_room() -> None:
     deployment = a_deployment(instance=find_instance("ml.p5.48xlarge"), devices=2)
-    wanted = ComposeWanted(replicas=2)
+    wanted = ComposeSpec(replicas=2)
 
     ids = [
         service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
@@ -114,13 +114,13 @@ def test_neuron_devices_are_those_of_the_replicas_cores() -> None:
         family="neuron", instance=find_instance("ml.inf2.48xlarge"), devices=4
     )
 
-    services = server_services(deployment, ComposeWanted(replicas=2), "a")
+    services = server_services(deployment, ComposeSpec(replicas=2), "a")
 
     assert [one["devices"] for one in services.values()] == read_tables(__file__)["devices"]
 
 
 def test_the_digest_tells_servers_apart_and_not_their_generation() -> None:
-    deployment, wanted = a_deployment(), ComposeWanted()
+    deployment, wanted = a_deployment(), ComposeSpec()
     digest = config_digest(deployment, wanted)
 
     labels = [
@@ -139,13 +139,13 @@ def test_the_digest_tells_servers_apart_and_not_their_generation() -> None:
 @pytest.mark.parametrize("replicas", [0, 65])
 def test_there_is_a_number_of_replicas_that_a_machine_can_have(replicas: int) -> None:
     with pytest.raises(UsageError, match="cannot run on one machine"):
-        ComposeWanted(replicas=replicas)
+        ComposeSpec(replicas=replicas)
 
 
 def test_the_api_is_told_the_same_as_compose(tmp_path: Any) -> None:
     own = tmp_path / "own.env"
     own.write_text("FROM_FILE=1\nA=of the file\n")
-    wanted = ComposeWanted(
+    wanted = ComposeSpec(
         env={"A": "5$"}, passed=("GIVEN", "ABSENT"), env_files=(str(own),), host="::1"
     )
     deployment = a_deployment(
@@ -175,7 +175,7 @@ def test_the_api_is_told_the_same_as_compose(tmp_path: Any) -> None:
 )
 def test_what_a_patch_adds_beyond_the_docker_api_is_refused(part: dict[str, Any]) -> None:
     patch = parse_patch(json.dumps({"services": {"server": part}}).encode(), "patch.json")
-    text = rendered(wanted=ComposeWanted(patch=patch))["compose.yaml"]
+    text = rendered(wanted=ComposeSpec(patch=patch))["compose.yaml"]
 
     with pytest.raises(UsageError, match="not done through the Docker API"):
         container_options(parse_document(text), "server-a1", "p", Path("/"), {})

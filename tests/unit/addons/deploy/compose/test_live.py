@@ -15,7 +15,7 @@ from packager.addons.deploy.compose.composers import PROJECT, SERVICE
 from packager.addons.deploy.compose.documents import FILE, LABEL, SERVERS_FILE, parse_document
 from packager.addons.deploy.compose.live import LiveCompose, NotAName
 from packager.addons.deploy.compose.neighbours import DevicesTaken
-from packager.addons.deploy.compose.spec import ComposeWanted
+from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
 from packager.core.errors import SmokeFailed
@@ -96,12 +96,12 @@ def on(instance: str, **changes: Any) -> Deployment:
 def test_an_update_that_was_killed_while_the_old_server_ended_goes_on(tmp_path: Path) -> None:
     machine = Machine()
     live, first = Live(tmp_path, machine), on("ml.g5.xlarge")  # one device: no room for two
-    live.apply(first, ComposeWanted())
+    live.apply(first, ComposeSpec())
     machine.interrupted = True
     with pytest.raises(KeyboardInterrupt):
-        live.apply(replace(first, image="r.example/m:2"), ComposeWanted())
+        live.apply(replace(first, image="r.example/m:2"), ComposeSpec())
 
-    live.apply(replace(first, image="r.example/m:2"), ComposeWanted())
+    live.apply(replace(first, image="r.example/m:2"), ComposeSpec())
 
     assert {
         one.attrs["Config"]["Image"] for name, one in machine.running.items() if "-" in name
@@ -111,9 +111,9 @@ def test_an_update_that_was_killed_while_the_old_server_ended_goes_on(tmp_path: 
 def test_servers_that_end_keep_the_secrets_that_they_were_started_with(tmp_path: Path) -> None:
     machine = Machine()
     live, deployed = Live(tmp_path, machine), on("ml.g5.12xlarge")
-    live.apply(deployed, ComposeWanted(secrets={"token": "/run/a"}))
+    live.apply(deployed, ComposeSpec(secrets={"token": "/run/a"}))
 
-    live.apply(deployed, ComposeWanted())
+    live.apply(deployed, ComposeSpec())
 
     assert "secrets" not in parse_document((tmp_path / "tiny" / FILE).read_text())
 
@@ -121,11 +121,11 @@ def test_servers_that_end_keep_the_secrets_that_they_were_started_with(tmp_path:
 def test_an_update_that_fails_gives_the_old_servers_their_secrets_back(tmp_path: Path) -> None:
     machine = Machine()
     live, deployed = Live(tmp_path, machine, timeout_s=0.0), on("ml.g5.12xlarge")
-    wanted = ComposeWanted(secrets={"token": "/run/a"})
+    wanted = ComposeSpec(secrets={"token": "/run/a"})
     live.apply(deployed, wanted)
     live.answers = False
     with pytest.raises(SmokeFailed):
-        live.apply(deployed, ComposeWanted(secrets={"token": "/run/b"}))
+        live.apply(deployed, ComposeSpec(secrets={"token": "/run/b"}))
 
     found = parse_document((tmp_path / "tiny" / FILE).read_text())
     assert found["secrets"] == {"token": {"file": "/run/a"}}
@@ -136,10 +136,10 @@ def test_requests_may_end_before_the_platforms_grace_where_nobody_says_another(
 ) -> None:
     machine = Machine()
     live, deployed = Live(tmp_path, machine, clock=lambda: 0.0), on("ml.g5.12xlarge", grace_s=None)
-    live.apply(deployed, ComposeWanted())
+    live.apply(deployed, ComposeSpec())
     live.busy = ["server-a1:8080"] * 3
 
-    live.apply(replace(deployed, image="r.example/m:2"), ComposeWanted())
+    live.apply(replace(deployed, image="r.example/m:2"), ComposeSpec())
 
     assert live.busy == []
 
@@ -167,7 +167,7 @@ def test_servers_are_replaced_when_only_the_content_of_a_file_changed(
     file = tmp_path / "file"
     file.write_text("TOKEN=hunter2\n")
     named = {"env_files": (str(file),)} if kind == "env_files" else {"secrets": {"a": str(file)}}
-    wanted = ComposeWanted(**named)  # type: ignore[arg-type]
+    wanted = ComposeSpec(**named)  # type: ignore[arg-type]
     live, deployed = Live(tmp_path / "state", Machine()), on("ml.g5.12xlarge")
     live.apply(deployed, wanted)
     assert [one.kind for one in live.apply(deployed, wanted).changes] == ["same"]
@@ -187,7 +187,7 @@ def test_nobody_can_try_passwords_on_the_digest_that_containers_show(tmp_path: P
     """Another machine's digest of the same content is another one; the key is the user's alone."""
     file = tmp_path / "file"
     file.write_text("a")
-    wanted, labels = ComposeWanted(secrets={"a": str(file)}), []
+    wanted, labels = ComposeSpec(secrets={"a": str(file)}), []
     for name in ("one", "two"):
         live = Live(tmp_path / name, Machine())
         live.apply(on("ml.g5.12xlarge"), wanted)
@@ -199,7 +199,7 @@ def test_nobody_can_try_passwords_on_the_digest_that_containers_show(tmp_path: P
 def test_a_pipe_of_variables_is_left_to_compose(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    live, wanted = Live(tmp_path / "state", Machine()), ComposeWanted(env_files=(str(pipe),))
+    live, wanted = Live(tmp_path / "state", Machine()), ComposeSpec(env_files=(str(pipe),))
     live.apply(on("ml.g5.12xlarge"), wanted)
     assert [one.kind for one in live.diff(on("ml.g5.12xlarge"), wanted)] == ["same"]
 
@@ -211,6 +211,6 @@ def test_a_device_of_another_project_is_refused_with_those_that_are_free(tmp_pat
     live, wanted = Live(tmp_path, machine), on("ml.g5.12xlarge")
 
     with pytest.raises(DevicesTaken, match="device 0, 1 is of project 'other'") as refused:
-        live.apply(wanted, ComposeWanted())
+        live.apply(wanted, ComposeSpec())
 
     assert refused.value.hint.endswith("--devices 2,3")

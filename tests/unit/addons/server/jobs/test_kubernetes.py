@@ -14,7 +14,7 @@ import yaml
 from packager.addons.fleet.cluster import Cluster
 from packager.addons.server.jobs import kubernetes
 from packager.addons.server.jobs.kubernetes import PodSize, render_job
-from packager.addons.server.jobs.values import Job, Limits, Stage
+from packager.addons.server.jobs.values import BackgroundJob, JobLimits, Stage
 from packager.core.errors import UsageError
 from tests.support.cases import cases_of, read_tables, shows
 from tests.support.job_values import NOON, new_job
@@ -29,9 +29,9 @@ BUILD = Stage("build", ("build", "--request", "{job}/request.json", "--output", 
 FILES = {"request.json": b'{"model": "s3://m"}', "data/texts.jsonl": b"\xff\x00"}
 
 
-def job(**changes: Any) -> Job:
+def job(**changes: Any) -> BackgroundJob:
     asked = new_job("Llama 3.1_AWQ", stages=(TRAIN, BUILD), **changes)
-    return Job(
+    return BackgroundJob(
         id="0123456789abcdef" * 2,
         asked=asked,
         status="queued",
@@ -42,7 +42,7 @@ def job(**changes: Any) -> Job:
 
 
 def documents(
-    given: Job | None = None,
+    given: BackgroundJob | None = None,
     files: dict[str, bytes] | None = None,
     size: PodSize | None = None,
     **changes: Any,
@@ -55,7 +55,7 @@ def documents(
 @pytest.mark.parametrize("version", VERSIONS)
 @cases("the_manifests_are_valid_size")
 def test_the_manifests_are_valid(version: str, size: PodSize, changes: dict[str, Any]) -> None:
-    for given, files in ((job(limits=Limits(run_s=3600)), FILES), (job(), {})):
+    for given, files in ((job(limits=JobLimits(run_s=3600)), FILES), (job(), {})):
         for one in documents(given, files, size, **changes):
             kubernetes_validate.validate(one, version, strict=True)
 
@@ -63,7 +63,7 @@ def test_the_manifests_are_valid(version: str, size: PodSize, changes: dict[str,
 def test_stages_limits_size_and_lasting_failures_are_those_of_the_job() -> None:
     size = PodSize(cpus=8, memory_bytes=2**36, gpus=2)
 
-    _, manifest = documents(job(limits=Limits(run_s=3600)), size=size)
+    _, manifest = documents(job(limits=JobLimits(run_s=3600)), size=size)
 
     assert shows(manifest["spec"], read_tables(__file__)["spec"]), manifest
     pod = manifest["spec"]["template"]["spec"]

@@ -24,7 +24,7 @@ from packager.addons.server.jobs.errors import (
     PageTokenInvalid,
 )
 from packager.addons.server.jobs.store import JobStore
-from packager.addons.server.jobs.values import JobQuery, Limits, Stage
+from packager.addons.server.jobs.values import JobLimits, JobQuery, Stage
 from packager.core.errors import OutputFailed, PackagerError
 from tests.support.cases import cases_of
 from tests.support.job_values import NOON, Clock, new_job
@@ -50,7 +50,7 @@ def test_a_job_is_read_as_it_was_made(store: JobStore) -> None:
     new = new_job(
         stages=(Stage("train", ("draft", "train"), {"OMP_NUM_THREADS": "1"}),),
         files={"request.json": b"{}"},
-        limits=Limits(run_s=60, wait_s=30),
+        limits=JobLimits(run_s=60, wait_s=30),
         tags={"team": "größe"},
     )
 
@@ -310,7 +310,7 @@ def test_times_never_go_back_with_the_clock(store: JobStore, clock: Clock) -> No
 
 
 def test_a_job_that_waits_too_long_is_stopped(store: JobStore, clock: Clock) -> None:
-    store.create(new_job("short", limits=Limits(wait_s=10)))
+    store.create(new_job("short", limits=JobLimits(wait_s=10)))
     store.create(new_job("patient"))
     clock.now += timedelta(seconds=20)
 
@@ -325,7 +325,7 @@ def test_a_job_that_waits_too_long_is_stopped(store: JobStore, clock: Clock) -> 
 def test_a_clock_that_is_set_back_does_not_end_a_job_in_the_queue(
     store: JobStore, clock: Clock
 ) -> None:
-    store.create(new_job(limits=Limits(wait_s=10)))
+    store.create(new_job(limits=JobLimits(wait_s=10)))
     clock.now -= timedelta(days=400)
 
     assert store.expire() == ()

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from packager.addons.deploy.sagemaker.shapes import answer_faults
-from packager.addons.server.jobs.values import Job, JobStatus
+from packager.addons.server.jobs.values import BackgroundJob, JobStatus
 from packager.addons.server.sagemaker.answers import (
     describe,
     finished_model,
@@ -31,9 +31,9 @@ DIGEST = f"sha256:{'ab' * 32}"
 NOON = datetime(2026, 11, 23, 12, 0, 0, 250_000, tzinfo=UTC)
 
 
-def _job(body: dict[str, Any] = AWQ, status: JobStatus = "queued", **changed: Any) -> Job:
+def _job(body: dict[str, Any] = AWQ, status: JobStatus = "queued", **changed: Any) -> BackgroundJob:
     asked = make_job(body, SETTINGS, find_model=MODELS.get)
-    return Job(
+    return BackgroundJob(
         id="0" * 32,
         asked=asked,
         status=status,

@@ -11,7 +11,7 @@ import pytest
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.deploy.sagemaker.shapes import service_model
 from packager.addons.server.jobs.rows import asked_text
-from packager.addons.server.jobs.values import Limits, SecretJob
+from packager.addons.server.jobs.values import JobLimits, SecretJob
 from packager.addons.server.sagemaker.jumpstart import JumpStart
 from packager.addons.server.sagemaker.optimization import make_job, techniques
 from packager.addons.server.sagemaker.settings import JobSettings
@@ -91,7 +91,7 @@ def test_a_job_has_the_limits_and_tags_of_its_document() -> None:
     job = _made({**AWQ, "Tags": SDK_TAGS})
 
     assert (job.kind, job.name) == ("optimization", "modelbuilderjob-3f2a")
-    assert job.limits == Limits(run_s=36000)
+    assert job.limits == JobLimits(run_s=36000)
     assert job.tags == {"Key": "OptimizationJobName", "Value": "modelbuilderjob-3f2a"}
     assert job.document == {**AWQ, "Tags": SDK_TAGS}
 

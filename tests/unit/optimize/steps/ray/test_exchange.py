@@ -21,7 +21,7 @@ from packager.core.order import StepOrder
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.optimize.steps.presence import Presence
-from packager.optimize.steps.ray.exchange import Exchange, InputFinder, InputsMissing
+from packager.optimize.steps.ray.exchange import FileExchange, InputFinder, InputsMissing
 from packager.optimize.steps.ray.orders import make_order
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_cache
@@ -60,7 +60,7 @@ class Sides:
         def lent() -> Iterator[Callable[[str], Path]]:
             yield scratch(place / "scratch" / os.urandom(4).hex())
 
-        self.exchange = Exchange(presence, scratch=lent, read=self.reader.chunks, version="1")
+        self.exchange = FileExchange(presence, scratch=lent, read=self.reader.chunks, version="1")
         self.finder = InputFinder(
             self.theirs,
             make_directory=scratch(place / "found"),

@@ -21,7 +21,7 @@ from packager.optimize.steps.failures import StepFailed, StepRejected, StepTooLa
 from packager.optimize.steps.presence import Presence
 from packager.optimize.steps.ray.cluster import NodeFailed, facts_document
 from packager.optimize.steps.ray.connection import ClusterLost
-from packager.optimize.steps.ray.exchange import Exchange
+from packager.optimize.steps.ray.exchange import FileExchange
 from packager.optimize.steps.ray.executor import OtherPackager, RayExecutor, StepLost
 from tests.support.cache_opening import open_local
 from tests.support.cases import cases_of
@@ -76,7 +76,7 @@ class World:
         }
         self.executor = RayExecutor(**{**given, **changes})  # type: ignore[arg-type]
 
-    def exchange(self) -> Exchange:
+    def exchange(self) -> FileExchange:
         presence = Presence(
             open_local(self.place / "cache"),
             [f"dir:{self.shared}"],
@@ -93,7 +93,7 @@ class World:
 
             yield make
 
-        return Exchange(presence, scratch=scratch, read=BlobReader().chunks, version="1")
+        return FileExchange(presence, scratch=scratch, read=BlobReader().chunks, version="1")
 
     def _script(self, words: Sequence[str]) -> Sequence[Any]:
         if words[1] == "tool":
