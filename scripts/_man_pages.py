@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from _commands import commands, default_of, meaning, spelled, usage
 
-from packager.cli.app import app
+from packager.cli.app import Commands, app
 from packager.core.version import __version__
 
 CHANGELOG = Path(__file__).resolve().parent.parent / "CHANGELOG.md"
@@ -106,7 +106,7 @@ def _usage(path: str, command: click.Command) -> Iterator[str]:
 def _sections() -> Iterator[str]:
     """Yield the commands under the headings that help has."""
     yield ".SH COMMANDS"
-    for heading, rows in getattr(app, "sections", {}).items():
+    for heading, rows in Commands().all_sections().items():
         yield f".SS {roff(heading)}"
         for name, (_, summary) in rows.items():
             yield from (".TP", f".BR packager\\-{roff(name)} (1)", roff(summary))

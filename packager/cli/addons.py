@@ -9,13 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TypeAlias, cast
 
 from packager.cli.plugins.rows import entry_points_of, load_entry_point
 
-if TYPE_CHECKING:
-    from packager.cli.lazy import Rows
-
+Rows: TypeAlias = Mapping[str, tuple[str, str]]  # name → module:function, what `--help` says
 GROUP = "packager.commands"
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
-from packager.cli.addons import added_commands
-
-Rows: TypeAlias = Mapping[str, tuple[str, str]]
+from packager.cli.addons import Rows, added_commands
 
 
 class LazyGroup(click.Group):

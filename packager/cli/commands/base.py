@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import click
 
-from packager.cli.lazy import LazyGroup, Rows
+from packager.cli.addons import Rows
+from packager.cli.lazy import LazyGroup
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line

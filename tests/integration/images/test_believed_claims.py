@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from packager.core.image import ImageSpec, RemoteRange, Written
-from packager.images import known
+from packager.images import known_layers
 from packager.images.blobs import BlobReader
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import MEDIA_CLAIMS, Claim, ClaimKey, write_claims
@@ -257,7 +257,7 @@ class Hub:
 @pytest.fixture
 def streaming(machine: MachineOf, monkeypatch: pytest.MonkeyPatch) -> Callable[[Hub], Machine]:
     """Make a machine without a key that takes large files from a hub."""
-    monkeypatch.setattr(known, "HASH_REMOTE_BELOW", 1000)
+    monkeypatch.setattr(known_layers, "HASH_REMOTE_BELOW", 1000)
 
     def make(hub: Hub) -> Machine:
         fresh = machine("")

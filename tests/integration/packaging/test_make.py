@@ -59,7 +59,7 @@ INSTALL = "-m pip install --quiet --editable"
 def test_an_environment_is_made_once(python: Path) -> None:
     assert make("venv-test", python) == (
         0,
-        ["-m venv /venv", f"{INSTALL} .", f"{INSTALL} .[test,lint,docs]"],
+        ["-m venv /venv", f"{INSTALL} .[all]", f"{INSTALL} .[all,test,lint,docs]"],
     )
 
     assert make("venv-test", python) == (0, [])

@@ -18,8 +18,8 @@ TAKING_APART = ("startswith", "removeprefix", "partition", "rpartition", "split"
 OTHERS = {
     "cli/completion/values.py": "what is typed so far, which is no reference yet",
     "engines/lmi/legacy.py": "model ids of old LMI configurations, as DJL Serving reads them",
-    "samples/load.py": "datasets: `hf://datasets/ORG/NAME@REVISION`",
-    "steps/ray/exchange.py": "addresses of pinned files",
+    "models/samples/load.py": "datasets: `hf://datasets/ORG/NAME@REVISION`",
+    "optimize/steps/ray/exchange.py": "addresses of pinned files",
 }
 PARSERS = ("models/reference.py", "images/target.py", "core/references.py")
 

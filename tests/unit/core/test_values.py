@@ -294,4 +294,4 @@ def test_packagers_own_values_are_made_so() -> None:
         }
         if imported.get("dataclass") != "packager.core.values":
             wrong.append(path.relative_to(root).as_posix())
-    assert sorted(wrong) == ["core/values.py", "findings.py"]
+    assert sorted(wrong) == ["core/findings.py", "core/values.py"]

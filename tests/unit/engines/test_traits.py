@@ -22,7 +22,7 @@ PACKAGE = ROOT / "packager"
 NAMES = {*FAMILIES, "tensorrt-llm", "tensorrt_llm", "trtllm", "transformers-neuronx", "neuronx"}
 # Rooms that are about engines by name: those that describe them, and what recognizes them in
 # configurations of strangers; AWS's documents name engines, too.
-ABOUT_ENGINES = ("engines", "contrib", "check", "sagemaker")
+ABOUT_ENGINES = ("engines/", "addons/contrib/", "addons/check/", "addons/server/sagemaker/")
 
 
 def test_an_engine_that_nobody_knows_has_the_traits_of_none() -> None:
@@ -56,7 +56,7 @@ def test_nothing_outside_asks_an_engine_for_its_name() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] not in ABOUT_ENGINES
+        if not path.relative_to(PACKAGE).as_posix().startswith(ABOUT_ENGINES)
         for line in names_compared(path)
     ]
 

@@ -29,12 +29,12 @@ def test_lines_with_code_count_and_no_others(
 
 def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: Path) -> None:
     files = {
-        "packager/core/errors.py": "class Base(Exception):\n    pass\n",
+        "packager/catalog/errors.py": "class Base(Exception):\n    pass\n",
         "packager/core/__init__.py": "",
         "packager/core/units.py": "def gib(): ...\ndef _own(): ...\n",
         "packager/core/sizes.py": (
             "from packager.core.units import gib\n"
-            "from packager.errors import Base\n"
+            "from packager.catalog.errors import Base\n"
             "class TooLarge(Base): ...\n"
             "@dataclass(frozen=True)\nclass Size: ...\n"
             "class Sized(Protocol): ...\n"
@@ -53,8 +53,8 @@ def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: P
     assert (core.classes, core.dataclasses, core.exceptions, core.protocols) == (4, 1, 2, 1)
     assert core.used_outside == {"gib", "Size"}
     assert (core.chain, core.floor) == (2, 2)
-    assert (rooms["packager/errors"].floor, rooms["packager/pipeline"].floor) == (1, 3)
-    assert rooms["packager/errors"].used_outside == {"Base"}
+    assert (rooms["packager/catalog"].floor, rooms["packager/pipeline"].floor) == (1, 3)
+    assert rooms["packager/catalog"].used_outside == {"Base"}
 
 
 def test_modules_that_import_each_other_count_together() -> None:

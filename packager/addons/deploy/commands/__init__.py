@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from packager.cli.lazy import Rows
+    from packager.cli.addons import Rows
 
 COMMANDS: Mapping[str, Rows] = {
     "Build and serve": {

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import click
 
-from packager.cli.lazy import LazyGroup, Rows
+from packager.cli.addons import Rows
+from packager.cli.lazy import LazyGroup
 
 
 class ApiGroup(LazyGroup):

@@ -1,6 +1,7 @@
 """A server of the API, buckets and a client of them where no other network is.
 
-    unshare --net -- python -m tests.integration.addons.server.loopback_only PLACE OPTIONS PYTHON WORD…
+    MODULE=tests.integration.addons.server.loopback_only
+    unshare --net -- python -m $MODULE PLACE OPTIONS PYTHON WORD…
 
 Prints what the client prints, and a last line: the addresses beyond loopback that it tried to
 reach, as strace saw its system calls.

@@ -57,7 +57,7 @@ def test_nothing_tries_to_leave_a_machine_without_a_network(
         tmp_path,
         json.dumps(OPTIONS),
     )
-    words = (*unshared(), *module, python, PROGRAM, client, FACTS, MODEL, *notebooks)
+    words = (*unshared(), *module, python, "-P", PROGRAM, client, FACTS, MODEL, *notebooks)
 
     done = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True)
 

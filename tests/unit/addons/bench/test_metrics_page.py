@@ -11,7 +11,7 @@ from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Limits
 from tests.support.cases import read_tables
 from tests.unit.addons.bench.loads import answer, failure, load
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/bench-metrics.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs/bench-metrics.md"
 METRICS = read_tables(__file__)["counters"]
 ALL = {"input_tokens": 9, "own_input_tokens": 9, "output_tokens": 4, "own_output_tokens": 4}
 
