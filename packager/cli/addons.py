@@ -13,7 +13,7 @@ from typing import TypeAlias, cast
 
 from packager.cli.plugins.rows import entry_points_of, load_entry_point
 
-Rows: TypeAlias = Mapping[str, tuple[str, str]]  # name → module:function, what `--help` says
+Rows: TypeAlias = Mapping[str, tuple[str, str]]  # name → module:function, summary in `--help`
 GROUP = "packager.commands"
 
 

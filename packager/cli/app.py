@@ -38,8 +38,8 @@ from packager.core.version import __version__
 
 _LAST_WAIT_S = 0.5  # for threads that are about to end
 
-# heading → name → (module:function, what `--help` says); it is here so that help imports nothing.
-# The commands of add-ons are found by `packager.cli.addons`.
+# heading → name → (module:function, summary in `--help`), kept here so that help imports no
+# command. `packager.cli.addons` finds the commands of add-ons.
 SECTIONS = {
     "Build and serve": {
         "plan": (
@@ -118,7 +118,7 @@ SECTIONS = {
         ),
     },
 }
-# In the order of `packager --help`, add-ons' among them; what is not here comes last.
+# The order of `packager --help`, add-ons included; commands not listed here come last.
 ORDER = (
     "api",
     "plan",
@@ -226,7 +226,7 @@ def run(arguments: list[str]) -> int:
             note("interrupted")
         return EXIT_INTERRUPTED
     except SystemExit:
-        return 0  # click's answer to a broken pipe: the reader of our output went away
+        return 0  # click's answer to a broken pipe: the reader of our output closed it
     except Exception as error:
         told = explain_unforeseen(error)
         if told.exit_code == PackagerError.exit_code and os.environ.get("PACKAGER_DEBUG"):
@@ -236,7 +236,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:
-    """Print an error on stderr; where that cannot be written, the status says it alone."""
+    """Print an error on stderr; where that cannot be written, only the exit status reports it."""
     with suppress(OSError, ValueError):
         _write_explained(error, as_json=as_json)
 
@@ -265,7 +265,7 @@ def _write_explained(error: PackagerError, *, as_json: bool) -> None:
 
         note_lines(rejection_lines(error))
         if errors := errors_in(error.findings):
-            # Each is told above, with its hint.
+            # Each is printed above, with its hint.
             many = "the error" if len(errors) == 1 else f"the {len(errors)} errors"
             note(f"error: the plan is rejected for {many} above")
             note(f"hint: `packager explain {errors[0].code}` says more")
@@ -290,7 +290,7 @@ def _answer_shell(arguments: list[str]) -> None:
 def _leave_stuck_threads(status: int) -> None:
     """Exit at once when a thread still waits for a peer that may never answer.
 
-    Python would wait for it, for minutes after the error was told or Ctrl-C pressed.
+    Python would wait for it, for minutes after the error was printed or Ctrl-C pressed.
     """
     others = [one for one in threading.enumerate() if one is not threading.main_thread()]
     waited_for = [one for one in others if not one.daemon]

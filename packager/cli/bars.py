@@ -23,14 +23,14 @@ _NAME = 12  # cells of a stage's name, where there are longer ones
 _SHORTEST_BAR, _LONGEST_BAR = 8, 24
 _LEAST_DETAIL = 12
 
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")  # nobody reads a part of one
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}")  # a truncated digest is of no use
 
 _SGR = {"done": "32", "running": "1", "waiting": "2", "dim": "2", "bar": "36", "": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a terminal can show."""
+    """Capabilities of a terminal."""
 
     encoding: str = "utf-8"
     coloured: bool = True
@@ -55,7 +55,7 @@ class Look:
         return self.paint(done * full, "bar") + self.paint(left * (width - full), "dim")
 
     def text(self, text: str) -> str:
-        """Return somebody's text as one line that the terminal can show."""
+        """Return untrusted text as one line that the terminal can show."""
         return escape(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
 
     def paint(self, text: str, style: str) -> str:
@@ -65,7 +65,7 @@ class Look:
 
 
 class Bars:
-    """Redraws itself; goes away at the end, when the summary says what there is to know."""
+    """Redraws the bars in place, and removes them before the summary is printed."""
 
     interval_s = 0.2
 
@@ -95,7 +95,7 @@ def bars_on(stream: TextIO, environment: Mapping[str, str] = os.environ) -> tupl
 
 
 def look_of(stream: TextIO, environment: Mapping[str, str]) -> Look:
-    """Return what a terminal shows: NO_COLOR and CLICOLOR=0 switch all styles off."""
+    """Return the terminal's capabilities; NO_COLOR and CLICOLOR=0 disable all styles."""
     plain = bool(environment.get("NO_COLOR")) or environment.get("CLICOLOR") == "0"
     return Look(encoding=getattr(stream, "encoding", None) or "utf-8", coloured=not plain)
 
@@ -137,7 +137,7 @@ class _Rows:
     names: int  # cells of the column of names
 
     def folded(self, stages: Sequence[StageNow], room: int, state: str) -> Iterator[str]:
-        """Yield a line a stage, or one for the most of them where there is no room."""
+        """Yield a line per stage; where they do not fit, one line for most of them."""
         if len(stages) <= room:
             for stage in stages:
                 yield self._plain(stage)
@@ -179,7 +179,7 @@ class _Rows:
             yield self._counts(now)
 
     def _counts(self, now: Snapshot) -> str:
-        """Return how many layers there are of each kind, as much as there is room for."""
+        """Return the number of layers per state, with as many states as fit."""
         indent, more = " " * (_TIME + 6), len(now.active) - MOST_LAYERS
         counts = count_line(now)
         words = (
@@ -225,7 +225,7 @@ class _Rows:
     def _moving(
         self, name: str, seconds: float | None, work: Snapshot | StepNow | LayerNow, detail: str
     ) -> str:
-        """Return a line with a bar and figures; the least important go where there is no room."""
+        """Return a line with a bar and figures; drop the least important that do not fit."""
         share = work.share
         figures = {
             "percent": f"{percent(share):>5}",

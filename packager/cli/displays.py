@@ -32,11 +32,11 @@ class StepNews:
 
 
 News = StepNews | ImageEvent | LayerNow
-Dated = tuple[float, News]  # seconds since the start, and what was new then
+Dated = tuple[float, News]  # seconds since the start, and the news of that moment
 
 
 class Display(Protocol):
-    """Shows what is new, and how all of it stands."""
+    """Shows news and the state of all work."""
 
     interval_s: float  # how often it wants to be called
 
@@ -181,13 +181,13 @@ def clock(seconds: float) -> str:
 
 
 def label_of(layer: LayerNow) -> str:
-    """A layer's name, without the size, which is said beside it."""
+    """Return a layer's name without the size, which is shown beside it."""
     name = layer.label.removeprefix("packager: ")
     return name.partition(" (")[0].strip() or "layer"
 
 
 def expected(event: StepEvent) -> float:
-    """Return the seconds that a step which starts is estimated to take; 0.0 where nobody knows."""
+    """Return the estimated seconds of a step that starts; 0.0 where unknown."""
     return sum(stage.seconds for stage in event.stages)
 
 

@@ -1,7 +1,7 @@
 """Command-line options made from the fields of a model or dataclass.
 
 A field with a description becomes an option: its name, type, bounds, choices and default are
-declared once, and the description is the help text.  Fields without one are no options.
+declared once, and the description is the help text. Other fields do not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FiniteRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Convert as `FloatRange` does, and refuse what is not finite."""
+        """Convert as `FloatRange` does, and refuse infinity and NaN."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
@@ -86,7 +86,7 @@ def add_options(*groups: Iterable[Option]) -> Option:
 def take_fields(owner: type[Owner], given: dict[str, Any], **others: Any) -> Owner:
     """Return `owner` made from a command's options, which are removed from its arguments.
 
-    What was not given has the field's default.
+    Missing options have the field's default.
     """
     found = {name: given.pop(name) for name in _described_fields(owner) if name in given}
     return owner(**{name: value for name, value in found.items() if value is not None}, **others)
@@ -94,7 +94,7 @@ def take_fields(owner: type[Owner], given: dict[str, Any], **others: Any) -> Own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FieldType:
-    """A type without `Annotated` and `None`, and what these said."""
+    """A type without `Annotated` and `None`, with the metadata of both."""
 
     kind: Any
     bounds: Mapping[str, float]
@@ -147,7 +147,7 @@ def _fields_of_model(owner: type[BaseModel]) -> Iterator[_Field]:
 
 
 def _fields_of_dataclass(owner: Any) -> Iterator[_Field]:
-    """Read a dataclass's; a default out of the field's own bounds stands for what is left open."""
+    """Read the fields of a dataclass; a default outside the field's own bounds means "not set"."""
     hints = get_type_hints(owner, include_extras=True)
     for field in dataclasses.fields(owner):
         info = FieldInfo.from_annotation(hints[field.name])
@@ -177,7 +177,7 @@ def _option(
     repeatable = get_origin(kind) in (tuple, dict)
     if repeatable and (element := _field_type(get_args(kind)[0])).kind is int:
         callback, repeatable = _number_list(element.bounds), False
-    # A default of None would stand for an answer, and nothing that is required be asked for.
+    # click takes an explicit default of None for a value, and would not require the option.
     default = () if repeatable else field.default
     stated: dict[str, Any] = {} if field.is_required else {"default": default}
     return click.option(
@@ -235,7 +235,7 @@ def _number_list(bounds: Mapping[str, float]) -> Callback:
 
 
 def _field_type(annotation: Any, metadata: Iterable[Any] = ()) -> _FieldType:
-    """Remove `Annotated` and `None` from a type, and collect what they say of it."""
+    """Remove `Annotated` and `None` from a type, and collect their metadata."""
     said = list(metadata)
     while True:
         if get_origin(annotation) is Annotated:

@@ -1,9 +1,9 @@
-"""Interrupts that are not lost: an exception where Python swallows exceptions is raised again.
+"""Interrupts that are not lost: raises again what Python swallowed in a destructor or callback.
 
 A signal's handler runs between any two steps of the main thread, also inside a destructor, a weak
-reference's callback or a generator that is thrown away, and there Python drops every exception.
-Of most it tells `sys.unraisablehook`; of a file object that was not closed it tells nobody (CPython
-3.11 to 3.14, `iobase_finalize`), and each answer of a server is one.
+reference's callback or a generator that is thrown away, and there Python drops every exception. It
+reports most to `sys.unraisablehook`, but none of a file object that was not closed (CPython 3.11 to
+3.14, `iobase_finalize`), and each answer of a server is one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import time
 from types import FrameType
 
 _AGAIN_S = 0.01
-_LONGEST_CLOSE_S = 1.0  # whatever closes longer than that is no destructor
-_CLOSING = frozenset({"close", "closed"})  # what CPython calls of a file object that goes away
+_LONGEST_CLOSE_S = 1.0  # closing that takes longer is not a destructor
+_CLOSING = frozenset({"close", "closed"})  # CPython's calls on a file object that is finalized
 
 _deferred_since: float | None = None
 

@@ -15,11 +15,11 @@ class LazyGroup(click.Group):
     """Loads a command's module only when the command is run.
 
     `sections` gives the commands under the headings of `--help`: for each name `module:function`
-    and what help says of it. The line is here so that help imports nothing.
+    and its summary, so that help imports no command.
     """
 
     sections: Mapping[str, Rows] = {}
-    order: tuple[str, ...] = ()  # of names, where add-ons' stand among others
+    order: tuple[str, ...] = ()  # order of the names, add-ons' included
     takes_added: str | None = None  # the group that add-ons may add to; "" is `packager` itself
 
     def all_sections(self) -> Mapping[str, Rows]:
@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what to do before what to set."""
+        """Write commands before options."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 

@@ -1,4 +1,4 @@
-"""Lines at the end of a terminal that are drawn anew, and what is written above them.
+"""Lines at the end of a terminal that are redrawn, and lines written above them.
 
 The cursor stays visible, at the beginning of the line below: there is nothing to restore when
 the process is killed.  Each drawing is one write.
@@ -34,7 +34,7 @@ class LiveArea:
         self._lock = threading.RLock()
         self._lines: tuple[str, ...] = ()
         self._hidden = 0  # how many write above just now
-        self._drawn: tuple[str, ...] = ()  # what is there, at `_columns`
+        self._drawn: tuple[str, ...] = ()  # lines on the screen, at `_columns`
         self._columns = 0
 
     def draw(self, lines: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class LiveArea:
 
     @contextmanager
     def above(self) -> Iterator[None]:
-        """Write whole lines above: the area is gone meanwhile."""
+        """Write whole lines above; the area is erased meanwhile."""
         with self._held():
             if not self._hidden:
                 self._erase()
@@ -85,7 +85,7 @@ class LiveArea:
             return ""
         rows = len(self._drawn)
         if self._is_rewrapped and columns < self._columns:
-            # Terminals wrap what is there when they become narrower.
+            # Terminals wrap existing lines when they become narrower.
             rows = sum(self._wrapped_rows(line, columns) for line in self._drawn)
         return f"\r\x1b[{rows}A"
 
@@ -108,7 +108,7 @@ class LiveArea:
 
 
 class AboveArea:
-    """A stream whose whole lines are written above an area, for whoever writes to stderr."""
+    """A replacement of stderr that writes whole lines above an area."""
 
     def __init__(self, stream: TextIO, area: LiveArea) -> None:
         self._stream = stream
@@ -129,7 +129,7 @@ class AboveArea:
         return len(text)
 
     def flush(self) -> None:
-        """Write what has no end of line, when the area is gone; until then it waits for its end."""
+        """Write an unfinished line once the area is erased; keep it until then."""
         if self._rest and not self._area.is_drawn:
             self._stream.write(self._rest)
             self._stream.flush()

@@ -1,4 +1,4 @@
-"""Totals of events: how much is done, how fast, and how long the rest takes.
+"""Totals of events: work done, rate, and remaining time.
 
 Without a clock of its own, so that tests can set the time.  Whatever the numbers of the events,
 and in whatever order they come, what is done never falls, and rates and times are never negative.
@@ -22,7 +22,7 @@ from packager.core.events import (
 from packager.core.values import dataclass
 
 WINDOW_S = 15.0  # a rate over less jumps about, over more it lags behind
-LONGEST_LEFT_S = 100 * 3600.0  # who stands still that long has no time left to tell
+LONGEST_LEFT_S = 100 * 3600.0  # a transfer that slow has stalled: its remaining time means nothing
 _SAMPLE_S = 0.25
 _LEAST_S = 1.0  # before that a rate is a guess
 _DONE: frozenset[LayerState] = frozenset({"known", "mounted", "written"})
@@ -49,7 +49,7 @@ class Rate:
             samples.popleft()
 
     def at(self, now: float) -> float | None:
-        """The rate now; None while it is too early to say."""
+        """Return the current rate; None while it is too early."""
         if not self._samples:
             return None
         started, before = self._samples[0]
@@ -67,7 +67,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerNow:
-    """A layer as it stands."""
+    """The current state of a layer."""
 
     layer: int
     label: str
@@ -133,7 +133,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Work:
-    """Bytes of some work, however they are told: never fewer than before."""
+    """Bytes of some work; totals never decrease, whatever events report."""
 
     done: int = 0
     size: int = 0
@@ -313,7 +313,7 @@ class Meter:
             del self._begun[name]
 
     def _stages(self, steps: dict[str, StepNow]) -> tuple[StageNow, ...]:
-        """Return what has begun, in that order, then what was announced and has not."""
+        """Return the stages that have begun, in that order, then the announced ones."""
         stages: list[StageNow] = []
         is_within = False  # a stage that was announced and is under way
         for name, stage in self._begun.items():
@@ -356,7 +356,7 @@ def _step_now(step: _Step, now: float) -> StepNow:
 
 
 def _told(rate: float | None) -> float | None:
-    """Return a rate that says something: less than a byte a second is none."""
+    """Return the rate, with less than a byte a second rounded to 0."""
     return rate if rate is None or rate >= 1 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Progress on stderr: how it is asked for, and who receives it meanwhile.
+"""Progress on stderr: the display that options select, and where events go.
 
 Work is never held up and never fails because of its display.
 """
@@ -42,7 +42,7 @@ def shown_progress(mode: str, *, quiet: bool = False, as_json: bool = False) -> 
     if shown == "none":
         yield ignore
         return
-    # Loaded where something is displayed: programs mostly ask for nothing.
+    # Imported only for a display: programs mostly disable it.
     from packager.cli.ticker import Ticker, display_of
 
     ticker = Ticker(display_of(shown))
@@ -51,11 +51,11 @@ def shown_progress(mode: str, *, quiet: bool = False, as_json: bool = False) -> 
         yield ticker.receive
     finally:
         ticker.close()
-        # Also where the display's thread is stuck in a terminal that takes nothing.
+        # Restore stderr even where the display's thread is blocked by the terminal.
         above, sys.stderr = sys.stderr, stderr
         write_above(None)
         if above is not stderr:
-            above.flush()  # what has no end of line
+            above.flush()  # an unfinished line
 
 
 def _shown(mode: str, *, quiet: bool, as_json: bool) -> str:

@@ -35,7 +35,7 @@ def take_rate(
     parameter: click.Parameter,  # noqa: ARG001
     text: str | None,
 ) -> float | None:
-    """Return an option's bytes a second; raise `UsageError` for what is no speed."""
+    """Return an option's value in bytes per second; raise `UsageError` for an invalid rate."""
     try:
         return None if text is None else parse_rate(text)
     except ValueError as error:
@@ -44,7 +44,7 @@ def take_rate(
 
 
 def registry_options(command: Command) -> Command:
-    """Add the options of commands that speak to registries."""
+    """Add the options of commands that connect to registries."""
     insecure = click.option(
         "--insecure-registry",
         "insecure_registries",

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 
 class _Closed(io.TextIOBase):
-    """Stands for stdout where nobody opened it: a result that is written there is lost."""
+    """Replaces stdout where it was not open at the start: output is lost."""
 
     encoding = "utf-8"
 
@@ -32,7 +32,7 @@ def open_streams() -> None:
 
 
 def flush_streams() -> OSError | None:
-    """Write what stdout still holds; return why that failed.
+    """Write the buffer of stdout; return the error if that fails.
 
     Python would fail on it once more at its end, with a status of its own.
     """
@@ -53,7 +53,7 @@ def flush_streams() -> OSError | None:
 
 
 def _discard(descriptor: int) -> None:
-    """Redirect what a stream still holds to nowhere."""
+    """Discard the buffer of a stream."""
     with suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)

@@ -92,7 +92,7 @@ def note_log(log: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Write to stderr what is wrong and stops nothing."""
+    """Write a warning to stderr; the command continues."""
     note(f"warning: {text}")
 
 
@@ -114,7 +114,7 @@ def write_above(area: Callable[[], AbstractContextManager[None]] | None) -> None
 
 
 def _write_lines(lines: Iterable[str], *, to_stderr: bool) -> None:
-    # What is asked for on stdout may be a setting with an address; stderr needs no password.
+    # The result on stdout may contain a full address; messages on stderr must not show passwords.
     shown = map(hide_userinfo, lines) if to_stderr else lines
     width = columns_of(sys.stderr if to_stderr else sys.stdout)
     if text := fitted_lines(map(escape, shown), width):
@@ -122,7 +122,7 @@ def _write_lines(lines: Iterable[str], *, to_stderr: bool) -> None:
 
 
 def _write(text: str, *, to_stderr: bool) -> None:
-    """Write what the stream's encoding has; escape the rest."""
+    """Write text; escape characters that the stream's encoding lacks."""
     encoding = _encoding(to_stderr=to_stderr)
     _echo(text.encode(encoding, "backslashreplace").decode(encoding), to_stderr=to_stderr)
 

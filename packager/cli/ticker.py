@@ -43,11 +43,11 @@ class Ticker:
     def receive(self, event: Event) -> None:
         """Add an event."""
         with self._lock:
-            now = self._clock()  # with the lock: the meter's time never goes back
+            now = self._clock()  # read while locked, so that the meter's time never decreases
             seconds = self._meter.take(event, now)
             match event:
                 case LayerEvent(state="streaming" | "hashing") | StepEvent(state="running"):
-                    return  # the next snapshot says it
+                    return  # the next snapshot includes it
                 case LayerEvent(layer=number):
                     news: News = self._meter.layer(number, now)
                 case StepEvent():
@@ -114,7 +114,7 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
 
 
 class _Forgiving:
-    """A stream whose reader may have gone away."""
+    """A stream that ignores errors once its reader has closed it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

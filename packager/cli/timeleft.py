@@ -18,7 +18,7 @@ _LEAST_S = 1.0  # of estimated work behind a correction
 
 @dataclass(slots=True)
 class _Stage:
-    """A stage as it goes: its estimate, when it began, and its first and newest finished units."""
+    """A running stage: its estimate, start, and its first and latest finished units."""
 
     estimate: StageEstimate
     began: float
@@ -50,7 +50,7 @@ class TimeLeft:
         current.last = (now, share)
 
     def left(self, now: float) -> float | None:
-        """Return the seconds left; None while nothing tells."""
+        """Return the seconds left; None where they cannot be estimated."""
         current = self._now
         if current is None:
             return sum(one.seconds for one in self.stages) or None
@@ -82,7 +82,7 @@ class TimeLeft:
         return max(0.0, estimate * self._scale(None, now) - (now - current.began))
 
     def _scale(self, current: _Stage | None, now: float) -> float:
-        """Return measured over estimated, of what is over and of the stage under way."""
+        """Return measured over estimated time, of the finished stages and the current one."""
         took, estimated = self._took, self._estimated
         if current is not None:
             expected = current.estimate.seconds
@@ -110,8 +110,8 @@ def share_done(estimate: StageEstimate, done: float, total: float) -> float:
 def _pace(stage: _Stage) -> float | None:
     """Return the seconds of the whole stage at the pace of its finished units.
 
-    From the first finished unit on, where there are two: what an earlier run did is there at
-    once, and the start of a stage is not a unit.
+    With two units or more, the pace counts from the first: units of an earlier run are finished at
+    once, and a stage's start-up is not a unit.
     """
     if stage.first is None or stage.last is None:
         return None
@@ -120,7 +120,7 @@ def _pace(stage: _Stage) -> float | None:
         return (at - since) / (share - before)
     if share <= 0 or at <= stage.began:
         return None
-    # One unit alone: what is cheap, or was there, tells nothing of the others.
+    # A single unit may be cheap or cached: it does not predict the others.
     return (at - stage.began) / share if not stage.estimate.units else None
 
 

@@ -1,6 +1,6 @@
-"""Failures that any line of a command may meet: what the system refuses, as errors with a status.
+"""Errors of the operating system that any command can meet, with their exit statuses.
 
-Whatever is none of them is a bug, and ends with status 70.
+Any other exception is a bug, and ends with status 70.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from packager.core.errors import (
     is_system_limit,
 )
 
-_NO_OUTPUT = (errno.EBADF, errno.EIO)  # of a stream that is closed, or a terminal that went away
+_NO_OUTPUT = (errno.EBADF, errno.EIO)  # a closed stream, or a terminal that has gone
 _RENAME = "rename it: documents and images hold names in UTF-8 alone"
 
 
 def explain_unforeseen(error: Exception) -> PackagerError:
-    """Return the error that a user is told for an exception that nobody caught."""
+    """Return the error to print for an uncaught exception."""
     if is_system_limit(error):
         return SystemLimit(error)
     if isinstance(error, UnicodeError):
@@ -61,7 +61,7 @@ def explain_unforeseen(error: Exception) -> PackagerError:
 
 
 def _requirement_of(module: str) -> str | None:
-    """Return the requirement of an extra that brings a module; None for another module."""
+    """Return the requirement of the extra that installs a module; None for another module."""
     from importlib import metadata
 
     from artifact_cache.distribution import DISTRIBUTION, extra_requirements
@@ -75,7 +75,7 @@ def _requirement_of(module: str) -> str | None:
 
 
 def _of_the_system(error: OSError) -> PackagerError:
-    """Return the error for what the system refuses; the file it is about, where it has a name."""
+    """Return the error for a refusal of the operating system; with its file name, if any."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutputFailed(
             "no space is left to write to", hint="free some space, on the output's disk or stdout's"

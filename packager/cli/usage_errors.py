@@ -21,13 +21,13 @@ _EXTRA = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.DOT
 
 
 def help_asked_for(error: click.ClickException) -> str | None:
-    """Return the help of a group of commands that was named alone; None for any other error."""
+    """Return the help of a command group called without a command; None for other errors."""
     # click raises this since 8.2, with the help for its message
     return error.ctx.get_help() if type(error).__name__ == "NoArgsIsHelpError" else None  # type: ignore[attr-defined]
 
 
 def explain_usage(error: click.ClickException) -> UsageError:
-    """Return the error in our words, with a hint."""
+    """Return click's error in our words, with a hint."""
     context = getattr(error, "ctx", None)
     if isinstance(error, click.NoSuchOption):
         return _no_such_option(error, context)
@@ -114,7 +114,7 @@ def _bad_choice(said: str, value: str, choices: tuple[str, ...]) -> UsageError:
 
 
 def _range_words(kind: click.IntRange | click.FloatRange, given: str) -> str:
-    """Describe the numbers that an option takes; a limit that nobody meets goes without saying."""
+    """Describe the range of an option; omit a limit that no user would reach."""
     words = []
     if kind.min is not None:
         words.append(f"{'more than' if kind.min_open else 'at least'} {_number(kind.min)}")

@@ -116,7 +116,7 @@ def build(
             settings_for(request),
             **own,
             headers_only=dry_run,
-            read_local=own["on_miss"] != "run",  # whether a key is cached is said then
+            read_local=own["on_miss"] != "run",  # then the cache status is reported
             repeat=record,
             on_event=on_event,
         )
@@ -187,7 +187,7 @@ def _without_base(record: BuildRecord) -> str:
 
 
 def _recorded_request(record: BuildRecord, given: dict[str, Any]) -> BuildRequest:
-    """The recorded request. Only places may be given anew: they do not change the digest."""
+    """Return the recorded request; only places may override it, as they keep its digest."""
     changed = {name for name, value in given.items() if value not in (None, ())}
     changed -= {"model", "base", "outputs", *RUNNING}
     if changed:

@@ -120,7 +120,7 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
         settings_for(request),
         **chosen,
         headers_only=True,
-        read_local=True,  # a key names digests: weights that nobody has read are read once
+        read_local=True,  # a key has digests: weights without one are hashed once
         on_event=on_event,
         on_warning=warn,
     )

@@ -76,7 +76,7 @@ def cache_given(
     cache_match: MatchRule | None = None,
     retry_failed: bool = False,
 ) -> CacheOptions:
-    """Return what the options of `cache_options` say."""
+    """Return the values of the options that `cache_options` adds."""
     return CacheOptions(
         shared=tuple(address for text in cache_shared for address in split_addresses(text)),
         require_signed=require_signed,

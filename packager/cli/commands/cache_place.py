@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def opened_place(
     given: dict[str, Any], on_event: EventSink = ignore
 ) -> Iterator[tuple[CachePlace, Settings]]:
-    """Open the cache that options name, with what they say of it taken out of `given`."""
+    """Open the cache that the options name; remove those options from `given`."""
     from packager.cli.wiring.caches import artifacts_dir, open_artifact_cache, signer_for
     from packager.cli.wiring.settings import Settings
     from packager.optimize.cache.errors import explained_cache_errors

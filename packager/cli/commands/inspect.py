@@ -130,7 +130,7 @@ def inspect(
 
 
 def _measured_document(record: BuildRecord | None) -> dict[str, Any]:
-    """Return what was measured of an image after its build, as far as it was."""
+    """Return the measurements made of an image after its build."""
     later = (record.bench, record.starts, record.smoke) if record else ()
     return {
         name: found.model_dump(mode="json", exclude_none=True)
@@ -163,14 +163,14 @@ def _print_hints(hints: PullHints, output_format: str) -> None:
 
 
 def _said(record: BuildRecord) -> str:
-    """Return what an attached record claims, in a line."""
+    """Return the claims of an attached record in one line."""
     steps = ", ".join(f"{step.name} by {step.tool}" for step in record.steps)
     made = f"{record.model.name} built by packager {record.packager_version}"
     return escape(f"a build record, unproven: {made}{', ' + steps if steps else ''}")
 
 
 def _record_of(image: StoredImage) -> BuildRecord | None:
-    """Return the record of the image's build on this machine, with what was measured since."""
+    """Return the record of the image's build on this machine, with later measurements."""
     digests = (image.digest, image.sealed.config_descriptor.digest)
     place = find_record(state_dir(os.environ), digests)
     return load_record(place) if place else None

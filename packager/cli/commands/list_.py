@@ -65,7 +65,7 @@ _COLUMNS = {
     "registries": ("registry", "hosts", "layer_mib", "upload_minutes", "chunk_mib", "forms"),
 }
 
-# Filters that would change nothing are refused: the user meant something by them.
+# Refuse filters without an effect: the user expects one.
 _FILTERS = {
     "instances": {"family", "device", "min_memory", "region"},
     "accelerators": {"device"},

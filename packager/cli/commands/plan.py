@@ -145,7 +145,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What the command line asks for, and what answers it."""
+    """The options of the command line, and the services that a plan needs."""
 
     request: BuildRequest
     settings: Settings
@@ -159,7 +159,7 @@ class _Asked:
 
     @property
     def pages(self) -> Pages:
-        """What writes pages of HTML, imported where one is asked for."""
+        """Return the writer of HTML pages, imported on first use."""
         from packager.cli.commands.plan_page import pages_for
 
         return pages_for(self.request, self.settings, self.discount)
@@ -211,7 +211,7 @@ def _plan(asked: _Asked) -> None:
 
 
 def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
-    """Predict a plan, ask the other predictor, and look for better ones of the same instance."""
+    """Predict a plan, run the other predictor, and search for better plans on the same instance."""
     request, services, found = asked.request, asked.services, planned.plan
     loads = tuple(run for run in asked.measured if run.has_loads)
     prediction = predict_plan(
@@ -280,7 +280,7 @@ def _opinion(
     *,
     as_json: bool,
 ) -> Opinion:
-    """Ask the other predictor about the concurrencies that ours has figures for."""
+    """Run the other predictor at the concurrencies that ours has figures for."""
     points = [point.concurrency for point in prediction.points] if prediction else []
     with shown_progress("auto", as_json=as_json) as on_event:
         told = replace(settings, on_event=on_event)
@@ -297,7 +297,8 @@ def _opinion(
 def instances_named(pattern: str, catalog: tuple[Instance, ...]) -> tuple[Instance, ...]:
     """Return the catalog's instances for `all` or a pattern; none for a single name.
 
-    `all` stands for what SageMaker hosts on and the user's own rows; a pattern for every cloud's.
+    `all` selects SageMaker's instances and the user's own rows; a pattern matches those of every
+    cloud.
     """
     if pattern == "all":
         return tuple(known for known in catalog if known.cloud in ("sagemaker", None))

@@ -1,4 +1,4 @@
-"""Pages of `packager plan`: what they are traced by, and the choices that they show."""
+"""Pages of `packager plan`: their inputs, and the choices that they show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from packager.pipeline.report_html_rank import ranking_html
 from packager.pipeline.report_plan import PlanPage
 from packager.pipeline.trace import Trace, make_trace, name_of
 
-# Options beside the request's that change what a page shows; a build has the last as well.
+# Options outside the request that change what a page shows; a build has the last one, too.
 _OWN = ("discount", "usd_per_hour", "requests_per_day", "measured_files", "second_opinion")
 _SHARED = ("catalog_file",)
 
@@ -34,7 +34,7 @@ class Pages:
 
     request: BuildRequest
     settings: Settings
-    own: tuple[str, ...]  # options beside the request's, as words
+    own: tuple[str, ...]  # options outside the request, as command-line words
     shared: tuple[str, ...]  # those that `packager build` has as well
     discount: float = 0.0
 
@@ -91,7 +91,7 @@ def pages_for(request: BuildRequest, settings: Settings, discount: float) -> Pag
 
 
 def _given(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield options as they were given, without those that were left at their defaults."""
+    """Yield the options that differ from their defaults, as command-line words."""
     context = click.get_current_context()
     for option in context.command.params:
         if option.name not in names:

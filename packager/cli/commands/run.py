@@ -62,7 +62,7 @@ _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line says of the container."""
+    """Options of the command line for the container."""
 
     name: str | None
     port: int | None
@@ -184,7 +184,7 @@ def _request(model: str | None, request_file: Path | None, given: dict[str, Any]
 
 
 def _refuse_options(given: Mapping[str, Any], request_file: Path | None) -> None:
-    """Refuse what an image has decided when it was built."""
+    """Refuse options that were fixed when the image was built."""
     named = [flag_of(one) for one, value in given.items() if value not in (None, ())]
     named += ["--request"] if request_file is not None else []
     if named:
@@ -288,7 +288,7 @@ def _serve(
     *,
     as_json: bool,
 ) -> None:
-    """Print how to ask the server, then leave it or wait for its end; an interrupt ends it well."""
+    """Print how to send a request, then return or wait for the end; stop it on an interrupt."""
     try:
         if as_json:
             print_json(serving_document(serving))

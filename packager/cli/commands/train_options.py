@@ -34,8 +34,8 @@ train_option = click.option(
 def training_words(given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the options as `packager draft train` takes them.
 
-    What is trained, on which data and where, is not among them: documents say it.  Raises
-    `UsageError` for an option without a value, and click's errors for what the command refuses.
+    The head, the data and the place are left out: documents state them. Raises `UsageError` for an
+    option without a value, and click's errors for what the command refuses.
     """
     known = [flag.removeprefix("--") for one in _settings.params for flag in one.opts]
     words: list[str] = []

@@ -1,7 +1,7 @@
 """Completion of command lines in bash, zsh and fish.
 
-A shell asks at each press of the key, so nothing of a command is imported: `index.json` has what
-completion needs to know of them, made by scripts/make-reference.
+A shell calls this at each press of the key, so no command is imported: `index.json` describes the
+commands; it is made by scripts/make-reference.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ INDEX = Path(__file__).parent / "index.json"
 
 
 def answer(arguments: Sequence[str]) -> None:
-    """Print what may stand at the cursor; whatever goes wrong, print nothing and say nothing."""
+    """Print the candidates at the cursor; on any failure print nothing."""
     with suppress(Exception):
         shell, _, wish = os.environ[VARIABLE].partition("_")
         text = script_of(shell) if wish == "source" else answer_to(shell, arguments)
@@ -28,7 +28,7 @@ def answer(arguments: Sequence[str]) -> None:
 
 
 def script_of(shell: str) -> str:
-    """Return the script by which a shell completes; `bash_source` asks for it as click does."""
+    """Return the completion script of a shell, as click does for `bash_source`."""
     if shell not in SHELLS:
         return ""
     place = share_dir("templates") / "completion" / f"packager.{shell}"
@@ -36,7 +36,7 @@ def script_of(shell: str) -> str:
 
 
 def answer_to(shell: str, arguments: Sequence[str]) -> str:
-    """Return what a shell's script reads."""
+    """Return the output that a shell's script reads."""
     if shell not in SHELLS or not arguments:
         return ""
     line = asked(shell, arguments)
@@ -47,5 +47,5 @@ def answer_to(shell: str, arguments: Sequence[str]) -> str:
 
 
 def _is_plain(one: CompletionCandidate) -> bool:
-    """Whether a terminal shows it as it is: file names and plug-ins are others' words."""
+    """Whether text is printable: file names and plug-ins are untrusted."""
     return one.text.isprintable() and one.help.isprintable()

@@ -1,4 +1,4 @@
-"""What may come next on a command line, from the index of commands.
+"""Candidates for the next word of a command line, from the index of commands.
 
 Pure but for the values that a kind of argument looks up, which are handed in.
 """
@@ -16,7 +16,7 @@ Node: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CompletionCandidate:
-    """A word that may stand where the cursor is."""
+    """A word that can replace the one at the cursor."""
 
     text: str
     help: str = ""
@@ -25,12 +25,12 @@ class CompletionCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A value that is asked for: what is typed of it, and what stands before."""
+    """A value to complete: its kind, the typed beginning, and the command line before it."""
 
     kind: str
     text: str
     command: str  # such as `cache ls`
-    options: Mapping[str, str]  # the last value of each option that is given
+    options: Mapping[str, str]  # the last value of each option on the line
 
 
 Answer: TypeAlias = Callable[[Question], Iterable[CompletionCandidate]]
@@ -38,20 +38,20 @@ Answer: TypeAlias = Callable[[Question], Iterable[CompletionCandidate]]
 
 @dataclass(slots=True)
 class _Reading:
-    """What the words before the cursor said."""
+    """The parsed words before the cursor."""
 
     path: list[str] = field(default_factory=list)
     options: dict[str, str] = field(default_factory=dict)
-    positions: int = 0  # arguments that are given
+    positions: int = 0  # arguments so far
     awaits: str = ""  # the option whose value comes next
-    has_ended: bool = False  # `--` was given: no option follows
+    has_ended: bool = False  # `--` was read: no option follows
     is_known: bool = True  # False: a command that does not exist
 
 
 def complete(
     index: Node, words: Sequence[str], text: str, answer: Answer
 ) -> list[CompletionCandidate]:
-    """Return what may stand in place of `text`, after `words` (without the program's name)."""
+    """Return candidates for `text`, after `words` (without the program's name)."""
     commands: Mapping[str, Node] = index["commands"]
     said = _read(commands, words)
     if not said.is_known:
@@ -114,7 +114,7 @@ def _takes_value(node: Node, option: str) -> bool:
 
 
 def _options(node: Node, said: _Reading, text: str) -> Iterator[CompletionCandidate]:
-    """Yield the options that may still be given; short ones only where one was begun."""
+    """Yield options that are still allowed; short ones only after a single `-`."""
     for name, (_, count, told) in node["options"].items():
         if name in said.options and count != "*":
             continue

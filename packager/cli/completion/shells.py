@@ -1,4 +1,4 @@
-"""How bash, zsh and fish ask, and how each is answered.
+"""The completion protocols of bash, zsh and fish.
 
 The scripts in templates/completion run the program again with `_PACKAGER_COMPLETE` set to the
 name of the shell:
@@ -21,7 +21,7 @@ from packager.core.values import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
 
-_SEPARATORS = ";|&()"  # the words of another command follow
+_SEPARATORS = ";|&()"  # words of another command follow
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _PLAIN = re.compile(r"[\w@%+=:,./~-]", re.ASCII)
 
@@ -31,7 +31,7 @@ class Line:
     """A command line up to the cursor."""
 
     words: tuple[str, ...]  # finished ones, without quotes; the program's name is the first
-    text: str  # what is typed of the last word, without quotes
+    text: str  # the typed beginning of the last word, without quotes
     typed: str  # the same as typed
     quote: str = ""  # the quote that is still open
 
@@ -76,7 +76,7 @@ def quoted(text: str) -> str:
 
 
 def asked(shell: str, arguments: Sequence[str]) -> Line:
-    """Return the line that a shell asks about."""
+    """Return the line that a shell wants completed."""
     if shell == "bash":
         return split_line(arguments[0])
     *before, last = arguments or ("",)
@@ -111,7 +111,7 @@ def _inserted(one: CompletionCandidate, line: Line) -> str:
 
 
 def _dropped_by_bash(line: Line, word: str) -> int:
-    """Return how many characters of the word stand before what bash replaces."""
+    """Return how many leading characters of the word bash does not replace."""
     if line.quote or not line.typed.endswith(word):
         return 0
     return len(line.typed) - len(word)

@@ -1,7 +1,7 @@
 """Values that complete an argument: from the index, the disk and the user's own files.
 
-Nothing here asks a network, an engine or a plug-in's code.  A file that cannot be read offers
-nothing: a shell is no place for an error.
+No network, engine or code of a plug-in is used. A file that cannot be read yields no candidates: a
+shell cannot show an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DEVICES = re.compile(r"(\d{1,2})x", re.ASCII)
 
 
 class Values:
-    """Answers questions for values of all kinds; `environment` says where the user's files are."""
+    """Completes values of all kinds; `environment` locates the user's files."""
 
     def __init__(self, index: Node, environment: Mapping[str, str]) -> None:
         self._values: Mapping[str, Mapping[str, Any]] = index["values"]
@@ -153,7 +153,7 @@ class Values:
 
 
 def paths(text: str, *, files: bool = True) -> Iterator[CompletionCandidate]:
-    """Yield files and directories whose names begin with what is typed."""
+    """Yield files and directories whose names begin with the typed text."""
     for name, entry in _entries(text):
         if entry.is_dir():
             yield CompletionCandidate(f"{name}/", is_whole=False)
@@ -173,7 +173,7 @@ def models(text: str) -> Iterator[CompletionCandidate]:
 def _entries(text: str) -> Iterator[tuple[str, Path]]:
     """Yield entries with the names they have on the command line, at most `MOST_ENTRIES`."""
     head, slash, begun = text.rpartition("/")
-    with suppress(OSError, RuntimeError):  # RuntimeError: the home of nobody
+    with suppress(OSError, RuntimeError):  # RuntimeError: the user does not exist
         place = Path(head + slash).expanduser()
         begins = (name for name in _names(place) if name.startswith(begun))
         for name in itertools.islice(begins, MOST_ENTRIES):
@@ -192,7 +192,7 @@ def _addresses(text: str) -> Iterator[CompletionCandidate]:
 
 
 def _installed(group: str) -> Iterator[CompletionCandidate]:
-    """Yield names that installed packages bring, without importing them."""
+    """Yield names that installed packages register, without importing them."""
     if group:
         from importlib.metadata import entry_points
 

@@ -1,6 +1,6 @@
 """Checks of what this machine can do for packager, each with its fix.
 
-Nothing is started, and nothing is sent beyond the Docker Engine's socket.
+Nothing is started, and only the Docker Engine's socket is contacted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENOUGH_DISK_BYTES = 10 * 10**9  # the embedded serving base takes 2-3 GB, twice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing looked at. `missing` limits what can be done; nothing here is fatal."""
+    """Result of one check. `missing` limits what can be done; no result is fatal."""
 
     name: str
     status: Literal["ok", "missing"]
@@ -111,7 +111,7 @@ def _device() -> Check:
 def driver_checks(driver: str) -> list[Check]:
     """Compare the driver with what each CUDA of serving images needs; [] without a driver.
 
-    `cuda-compat`, in many images, may let an older driver of a data-center GPU do.
+    `cuda-compat`, in many images, may make an older driver of a data-center GPU sufficient.
     """
     if not driver:
         return []

@@ -1,4 +1,4 @@
-"""What is installed: versions, the state of the shipped data, and which extras are there.
+"""Versions, extras and the digest of the shipped data, as installed.
 
 A report of a bug begins with it.  The digest of the data is the same in a checkout and in the
 wheel made from it, so two machines with one digest plan with the same tables.
@@ -41,7 +41,7 @@ class ShippedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """An optional extra and the packages it asks for; None: not installed."""
+    """An optional extra and the packages that it requires; None: not installed."""
 
     name: str
     packages: Mapping[str, str | None]
@@ -69,7 +69,7 @@ class Installation:
 
 
 def describe_installation() -> Installation:
-    """Return what is installed here."""
+    """Describe the installation."""
     return Installation(
         version=__version__,
         place=str(PACKAGE),
@@ -91,7 +91,7 @@ def describe_installation() -> Installation:
 
 
 def data_digest() -> str:
-    """Return the SHA-256 of all shipped files that are no code of packager's own."""
+    """Return the SHA-256 of all shipped files other than packager's own code."""
     total = hashlib.sha256()
     for name, path in sorted(_shipped()):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -184,7 +184,7 @@ def _extras() -> Iterator[Extra]:
     """Yield the extras that users may want, as the installed metadata lists them."""
     try:
         names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that pip has not seen
+    except metadata.PackageNotFoundError:  # run from a checkout without an installation by pip
         return
     for name in names:
         if name not in _FOR_DEVELOPERS:
@@ -192,7 +192,7 @@ def _extras() -> Iterator[Extra]:
 
 
 def packages_of_extra(distribution: str, extra: str) -> Iterator[tuple[str, str | None]]:
-    """Yield what an extra of a distribution asks for, with the version that is installed.
+    """Yield the requirements of an extra, each with its installed version.
 
     An extra of another package, such as docker's `ssh`, is looked up in that package.
     """

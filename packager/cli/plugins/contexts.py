@@ -1,8 +1,7 @@
-"""Contexts of plug-in factories: values and functions of the run they are made for.
+"""Contexts of plug-in factories: values and functions of the current run.
 
-`wiring` fills them in; a factory takes the fields that its implementation needs.  Functions are
-called when their result is needed: nothing is connected or opened for a plug-in that does not
-ask.
+`wiring` fills them in; a factory takes the fields that its implementation needs. A plug-in calls
+the functions that it needs, so connections and files are opened on demand.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class SourceContext:
     headers_only: bool = False  # no weights are read: enough for a plan
     is_draft: bool = False
     trust_roots: tuple[Path, ...] = ()  # that links of a directory may lead into
-    on_bytes: DownloadCallback | None = None  # is told of downloads; None: nobody listens
+    on_bytes: DownloadCallback | None = None  # called with downloaded bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +59,9 @@ class SinkContext:
 
     reader: BlobReader
     clients: Callable[[], RegistryClients]
-    state_file: Path  # what is remembered of files and of blobs in registries
+    state_file: Path  # cache of file digests and of blobs in registries
     sparse_base: bool = False
-    verify: bool = False  # nothing is believed that was not read
+    verify: bool = False  # read everything again, trust no cache
     claim_keys: Callable[[], ClaimKeys | None] = lambda: None  # raises for a key of no use
     on_warning: Callable[[str], None] = ignore
     on_event: EventSink = ignore
@@ -94,5 +93,5 @@ class ExecutorContext:
     environment: Mapping[str, str]
     load_image: Callable[[BaseImage], str]  # into the Docker Engine; returns its name there
     cluster: Callable[[], ClusterContext]  # raises where none can be used
-    find_tool: Callable[[str, Build], ToolFacts]  # for a dry run: as whoever would run it does
-    capacity: Callable[[], Mapping[str, float]]  # for a dry run: of whoever would run it
+    find_tool: Callable[[str, Build], ToolFacts]  # for a dry run: as the machine that runs it does
+    capacity: Callable[[], Mapping[str, float]]  # for a dry run: of the machine that runs it

@@ -34,10 +34,10 @@ T = TypeVar("T", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[P, T]):
-    """One implementation: what it is, in one line, and how it is made."""
+    """One implementation: its summary, and how to make it."""
 
     summary: str
-    make: Callable[P, T]  # imports the implementation, and nothing before it is called
+    make: Callable[P, T]  # imports the implementation when it is called
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +62,17 @@ else:  # their modules take long to import
 
 @dataclass(frozen=True, slots=True)
 class SinkRow(_MakesSink):
-    """A kind of output; `make` is called with the target, and what a sink may need."""
+    """A kind of output; `make` is called with the target and a `SinkContext`."""
 
     traits: SinkTraits = SinkTraits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorTraits:
-    """What is known of an executor before one is made."""
+    """Traits of an executor, known before it is made."""
 
-    is_cluster: bool = False  # takes an address; a dry run asks it for tools and capacity
-    has_own_tools: bool = False  # a dry run asks it for tools, where it can be reached
+    is_cluster: bool = False  # has an address; a dry run gets tools and capacity from it
+    has_own_tools: bool = False  # a dry run gets tools from it, where it can be reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ R = TypeVar("R", bound=Row[..., Any])
 
 
 class BrokenPlugin(UsageError):
-    """A plug-in of an installed package cannot be loaded, or is not what its port asks for."""
+    """A plug-in of an installed package cannot be loaded, or does not implement its port."""
 
     def __init__(self, kind: str, name: str, origin: str, reason: str) -> None:
         super().__init__(
@@ -130,7 +130,7 @@ class Table(Collection[str], Generic[R]):
     def __contains__(self, name: object) -> bool:
         if name in self._rows:
             return True
-        # An address, such as HOST/REPOSITORY, is no name: installed packages need not be searched.
+        # An address, such as HOST/REPOSITORY, is not a plug-in's name: skip installed packages.
         return isinstance(name, str) and "/" not in name and name in self._points()
 
     def is_outside(self, name: str) -> bool:
@@ -138,7 +138,7 @@ class Table(Collection[str], Generic[R]):
         return name not in self._rows and name in self._outside()
 
     def summaries(self) -> dict[str, str]:
-        """Return what each implementation is, in one line, without loading any."""
+        """Return the summary of each implementation, without loading any."""
         ours = {name: row.summary for name, row in self._rows.items()}
         ours |= {name: self.find(name).summary for name in self._of_addons()}
         return ours | {name: origin_of(point) for name, point in self._outside().items()}
@@ -209,12 +209,12 @@ def entry_points_of(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoin
 
 
 def is_own(point: EntryPoint) -> bool:
-    """Return whether packager's own distribution brings the entry point: an add-on's."""
+    """Return whether the entry point belongs to packager's own distribution, as add-ons do."""
     return point.dist is not None and point.dist.name == DISTRIBUTION
 
 
 def load_entry_point(kind: str, point: EntryPoint) -> object:
-    """Return what an entry point names. Raises `BrokenPlugin`, whatever goes wrong there."""
+    """Load an entry point. Raises `BrokenPlugin` for any failure in it."""
     try:
         return point.load()
     except Exception as error:
@@ -223,7 +223,7 @@ def load_entry_point(kind: str, point: EntryPoint) -> object:
 
 
 def origin_of(point: EntryPoint) -> str:
-    """Return which package brings the entry point: `from PACKAGE`."""
+    """Return the package that registers the entry point: `from PACKAGE`."""
     return f"from {point.dist.name if point.dist else 'outside'}"
 
 

@@ -352,7 +352,7 @@ TREES: Table[TreeRow] = Table(
 DEPLOYERS: Table[DeployerRow] = Table("platform", {}, port="Deployer", group="packager.deployers")
 # By the scheme of a name, such as sagemaker://NAME: the way to a deployment that is measured.
 ROUTES: Table[RouteRow] = Table("deployment", {}, group="packager.routes")
-# Lines of `packager inspect` about what was measured of an image after its build.
+# Lines of `packager inspect` with measurements of an image after its build.
 SECTIONS: Table[SectionRow] = Table("section", {}, group="packager.sections")
 # As `packager list` names them.
 TABLES: Mapping[str, Table[Any]] = {
@@ -368,7 +368,7 @@ TABLES: Mapping[str, Table[Any]] = {
 
 
 def outside_tools() -> tuple[str, ...]:
-    """Return the names of tools that installed packages bring."""
+    """Return the names of tools that installed packages register."""
     return tuple(_tools())
 
 

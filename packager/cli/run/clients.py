@@ -1,4 +1,4 @@
-"""How to ask a running server: a line for a shell, and a program for OpenAI's client.
+"""Examples of requests to a running server: a shell command, and a program for OpenAI's client.
 
 A served name may hold any character: the line is quoted for a shell, the program is written in
 ASCII with Python's own literals.
@@ -16,7 +16,7 @@ from packager.core.values import dataclass
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/invocations"]
 CHAT: Endpoint = "/v1/chat/completions"
 COMPLETIONS: Endpoint = "/v1/completions"  # for models without a chat template
-INVOCATIONS: Endpoint = "/invocations"  # for servers that do not speak as OpenAI's
+INVOCATIONS: Endpoint = "/invocations"  # for servers without OpenAI's API
 
 ENDPOINTS = (CHAT, COMPLETIONS, INVOCATIONS)
 _TOKENS = 64
@@ -25,7 +25,7 @@ _QUESTION, _BEGINNING = "What can you do?", "Once upon a time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server that answers, and what it takes."""
+    """A running server's address, endpoint and model name."""
 
     url: str  # `http://127.0.0.1:8080`
     endpoint: Endpoint
@@ -45,14 +45,14 @@ def body_for(endpoint: Endpoint, model: str, *, tokens: int = _TOKENS) -> Mappin
 
 
 def curl_line(address: Address) -> str:
-    """Return a command that asks the server, to be pasted into a shell."""
+    """Return a curl command that sends a request, to be pasted into a shell."""
     body = json.dumps(body_for(address.endpoint, address.model))
     words = (f"{address.url}{address.endpoint}", "-H", "Content-Type: application/json")
     return shlex.join(("curl", "-sS", *words, "-d", body))
 
 
 def python_lines(address: Address) -> list[str]:
-    """Return a program that asks through OpenAI's client; [] where the server is none for it."""
+    """Return a program that uses OpenAI's client; [] for a server without OpenAI's API."""
     if address.endpoint == INVOCATIONS:
         return []
     chat = address.endpoint == CHAT

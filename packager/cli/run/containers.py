@@ -1,7 +1,7 @@
-"""Containers of runs in the Docker Engine: made, found again by their label, ended.
+"""Containers of runs in the Docker Engine: created, found by label, stopped.
 
-What is running is known to Docker alone: nothing is written down here, so a run whose command
-was killed is still listed, and still ended by `packager stop`.
+Docker alone keeps the list of runs, so a run whose command was killed is still listed, and still
+ended by `packager stop`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Run:
     container: str  # its id, short
     started: str  # RFC 3339; "" of one that never started
     grace_s: int
-    out_of_memory: bool = False  # what the kernel killed it for
+    out_of_memory: bool = False  # reason of a kill by the kernel
 
 
 class NameTaken(UsageError):
@@ -152,12 +152,12 @@ class Started:
         raise PortTaken(asked, _who_has(self._engine, asked))
 
     def look(self) -> Run | None:
-        """Return how it stands; None where somebody has removed it."""
+        """Return the container's state; None where it was removed."""
         with engine_errors():
             return _inspected(self._engine, self.container.id)
 
     def remove(self) -> None:
-        """Kill and remove it; it may be gone already."""
+        """Kill and remove the container, if it still exists."""
         from docker.errors import DockerException
 
         if self._is_ours:
@@ -199,7 +199,7 @@ class Started:
                 labels={RUN_LABEL: wanted.name, MODEL_LABEL: wanted.model},
                 environment=dict(wanted.env),
                 ports=[PORT],
-                stop_timeout=wanted.grace_s,  # for whoever stops it in another way, too
+                stop_timeout=wanted.grace_s,  # for `docker stop`, too
                 host_config=api.create_host_config(port_bindings=bindings, **options),
             )
             self.container = self._engine.containers.get(made["Id"])
@@ -274,7 +274,7 @@ def engine_errors() -> Iterator[None]:
 
 
 def _inspected(engine: Any, container: str) -> Run | None:
-    """Return what Docker knows of a run; None where it is gone meanwhile, or is none of ours.
+    """Return what Docker knows of a run; None where it is gone or was not created by packager.
 
     A container has the labels of its image, too: only its name tells that we have made it.
     """
@@ -317,7 +317,7 @@ def _url_of(found: Mapping[str, Any]) -> str:
 
 
 def _who_has(engine: Any, port: int) -> str:
-    """Return who has a port: a run, another container, or a process that can be seen."""
+    """Return the owner of a port: a run, another container, or a visible process."""
     with engine_errors():
         for run in list_runs(engine):
             if run.url.endswith(f":{port}"):
@@ -334,7 +334,7 @@ def _remove(engine: Any, run: Run) -> None:
     try:
         engine.api.remove_container(run.container, force=True, v=True)
     except APIError as error:
-        if error.status_code not in (404, 409):  # gone, or about to be
+        if error.status_code not in (404, 409):  # gone, or ending
             raise
 
 

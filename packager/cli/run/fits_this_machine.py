@@ -1,4 +1,4 @@
-"""Whether what was planned for an instance can run on this machine."""
+"""Checks whether a plan made for an instance can run on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _KEPT_BACK = 0.92  # of the memory that a data sheet states, an operating system
 
 
 class NotThisMachine(UsageError):
-    """The plan is for a machine that has what this one lacks."""
+    """This machine lacks hardware that the plan needs."""
 
     def __init__(self, instance: str, reason: str, build: str) -> None:
         super().__init__(
@@ -21,7 +21,7 @@ class NotThisMachine(UsageError):
 
 
 def why_not_here(wanted: Instance, here: Instance) -> str:
-    """Return what this machine lacks of the instance that a plan is for; "" for nothing.
+    """Return the hardware that this machine lacks for a plan's instance; "" for none.
 
     A machine that has as much, or more, of the same kind runs the plan.
     """

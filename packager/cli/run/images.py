@@ -1,4 +1,4 @@
-"""Images that packager built and that a Docker Engine has: found, and what they say of themselves.
+"""Images of packager in a Docker Engine, found by their labels.
 
 Their labels are data of whoever built them: what is not as packager writes it counts as absent.
 """
@@ -62,8 +62,8 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
 def find_pinned(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]:
     """Return the image and the name it is found by.
 
-    An engine that took an image from packager may know its name or its configuration's digest
-    alone: the record of the build tells which digests belong together.
+    An engine that took an image from packager may know only its name or its configuration's digest:
+    the build record relates the digests.
     """
     name, at, digest = reference.partition("@")
     try:
@@ -83,7 +83,7 @@ def find_pinned(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]
 
 
 def _asked(labels: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the request that an image's label holds; nothing where it cannot be read."""
+    """Return the request in an image's label; {} where it cannot be read."""
     try:
         asked = parse_object(labels[_RECORD].encode()).get("request")
     except NotStrict:

@@ -23,7 +23,7 @@ def check_name(name: str) -> str:
 
 
 def run_name(served_name: str) -> str:
-    """Return the name of a run that was given none: the last part of the model's name."""
+    """Return the default name of a run: the last part of the model's name."""
     last = served_name.rstrip("/").rpartition("/")[2]
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", last).strip("-._")
     return plain[:63] or "model"
@@ -35,6 +35,6 @@ def container_name(name: str) -> str:
 
 
 def image_name(name: str) -> str:
-    """Return the image that a run's model is built into; repositories have no capitals."""
+    """Return the name of the image built for a run; in lower case, as repositories require."""
     repository = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return f"packager-run/{repository or 'model'}:latest"

@@ -16,7 +16,7 @@ _LISTENS = "0A"  # the state in /proc/net/tcp
 
 
 class PortTaken(UsageError):
-    """Something else listens at the port that was asked for."""
+    """The requested port is in use."""
 
     def __init__(self, port: int, who: str) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ def free_ports(free: Callable[[int], bool] = is_free) -> Iterator[int]:
 
 
 def process_at(port: int, proc: Path = Path("/proc")) -> str:
-    """Return the process that listens at a port, for people; "" where that is not to be seen."""
+    """Return a description of the process that listens at a port; "" where it is not visible."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port, proc)}
     for directory in proc.glob("[0-9]*/fd") if sockets else ():
         with suppress(OSError):  # another user's, or over meanwhile

@@ -1,4 +1,4 @@
-"""A started server until it ends: when it is ready, what it takes, and how it ended."""
+"""A started server until its end: readiness, the endpoint it answers, and how it ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from packager.core.values import dataclass
 _POLL_S = 1.0
 _FIRST_ANSWER_S = 600.0  # an engine may compile before its first answer
 _PING_S = 2.0
-_STOPPED = (0, 128 + 2, 128 + 15)  # how a server ends that is told to, also while it starts
+_STOPPED = (0, 128 + 2, 128 + 15)  # exit statuses after a stop signal, also during the start
 _KILLED = 128 + 9
 _ELSEWHERE = "it was stopped and removed by another command"
 
@@ -51,7 +51,7 @@ def wait_until_ready(server: Started, deadline_s: float, say: Callable[[str], No
 
 
 def answers(url: str) -> bool:
-    """Return whether a server says that it is ready; False of one without an address."""
+    """Return whether a server reports that it is ready; False without an address."""
     if not url:
         return False
     try:
@@ -64,9 +64,9 @@ def answers(url: str) -> bool:
 def wait_for_end(
     server: Started, *, sleep: Callable[[float], None] = time.sleep, poll_s: float = _POLL_S
 ) -> str:
-    """Wait until the container has ended; return how somebody ended it.
+    """Wait until the container has ended; return what stopped it.
 
-    Raises `SmokeFailed` where nobody did.
+    Raises `SmokeFailed` where it was not stopped.
     """
     while (now := server.look()) is not None and now.exit_code is None:
         sleep(poll_s)
@@ -85,7 +85,7 @@ def wait_for_end(
 
 
 def _first_answer(http: urllib3.PoolManager, url: str) -> Address:
-    """Return the first endpoint that answers, of those that the printed lines may ask."""
+    """Return the first endpoint that answers, among those of the printed examples."""
     model = Server(url).model()
     tried: tuple[Endpoint, ...] = (CHAT, COMPLETIONS, INVOCATIONS) if model else (INVOCATIONS,)
     refusals = []
@@ -111,7 +111,7 @@ def _first_answer(http: urllib3.PoolManager, url: str) -> Address:
 
 
 def _failed(error: Exception, server: Started) -> SmokeFailed:
-    """Return the error with the log and, of a server that still starts, what it does."""
+    """Return the error with the log and, for a server still starting, its state."""
     now = server.look()
     if now is None:
         return SmokeFailed(f"{_ELSEWHERE} before it answered")

@@ -1,1 +1,1 @@
-"""Clients of running servers: start, ask, read metrics."""
+"""Clients of running servers: start, send requests, read metrics."""

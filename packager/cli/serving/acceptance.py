@@ -46,7 +46,7 @@ Counts = Mapping[tuple[str, str], float]  # (name, position) → sum over engine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterReading:
-    """What one server said of itself while it was asked."""
+    """A server's counters at one time."""
 
     readings: Sequence[Sequence[Reading]]  # the first before, the last after all requests
     before: Counts
@@ -59,12 +59,12 @@ class MetricsOf:
     """How one engine tells of speculation."""
 
     source: str  # `vllm`, as reports keep it
-    words: str  # who says so, for people
+    words: str  # source, as shown to people
     read: Callable[
         [CounterReading], Acceptance | None
     ]  # None where the metrics are another engine's
     prefix: str = ""  # of all its metrics; "" where they do not tell whether there is a draft
-    drafts: str = ""  # the one that is there with a draft alone
+    drafts: str = ""  # the counter that exists only with a draft
 
 
 def speculates(text: str) -> bool | None:
@@ -89,7 +89,7 @@ def acceptance(
 
 
 def counted(texts: Sequence[str], *, requests: int) -> Acceptance | None:
-    """Return what the server's own metrics tell of `requests` answers; None where they do not."""
+    """Return acceptance over `requests` answers from the server's own metrics, if it has any."""
     readings = [_readings(text, _COUNTED) for text in texts]
     told = CounterReading(
         readings=readings,
@@ -145,7 +145,7 @@ def _at(rounds: Sequence[Acceptance], place: int, drafts: int) -> float:
 
 
 def source_words(source: str) -> str:
-    """Return who told of acceptance, for people."""
+    """Return the source of acceptance, as shown to people."""
     if source == CHUNKS:
         return "an estimate from tokens for each streamed chunk; the server does not count"
     return next((one.words for one in METRICS if one.source == source), f"by {source}")
@@ -233,7 +233,7 @@ def _readings(text: str, starts: tuple[str, ...] = ("",)) -> list[Reading]:
     try:
         return [one for one in read_metrics(text, starts) if abs(one.value) < _LARGEST]
     except ValueError:
-        return []  # another server's page; there is nothing to learn of it
+        return []  # a page of another server: it has no such metrics
 
 
 def _counts(readings: Sequence[Reading]) -> dict[tuple[str, str], float]:

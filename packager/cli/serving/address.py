@@ -14,7 +14,7 @@ from packager.core.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Where a server is asked. `base` may be shown: user, password and query are not in it."""
+    """Address of a server. `base` is safe to show: it has no user, password or query."""
 
     base: str
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)

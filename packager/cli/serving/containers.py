@@ -20,7 +20,7 @@ from packager.core.errors import NotFound, SmokeFailed, Unavailable, UsageError
 PORT = 8080
 SHARED_MEMORY = "1g"  # engines whose processes talk through /dev/shm need more than Docker's 64 MB
 _LOG_LINES = 40  # that are shown
-_LOG_BYTES = 16 * 1024  # a line has no limit
+_LOG_BYTES = 16 * 1024  # lines have no length limit
 _READ_LINES = 5000  # that are searched for the first error
 _READ_BYTES = 4 * 1024 * 1024
 _POLL_S = 0.5
@@ -128,7 +128,7 @@ def wait_for_ping(
     *,
     poll_s: float = _POLL_S,
 ) -> None:
-    """Poll until /ping says 200. An ended container fails at once, not at the deadline."""
+    """Poll /ping until it returns 200. An ended container fails at once, not at the deadline."""
     started = time.monotonic()
     said = started
     while True:
@@ -162,14 +162,14 @@ def reason_of(container: Any) -> str:
 
 
 def start_hint(reason: str) -> str:
-    """Return what to do where the engine cannot start a container for that reason."""
+    """Return a hint for the reason why the engine cannot start a container."""
     if "nvidia-container-cli" in reason or "cuda>=" in reason:
         return "`packager doctor` names the newest image that this machine's driver runs"
     return "an image built on scratch has nothing to run; give a serving base"
 
 
 def _whole_log(container: Any) -> str:
-    """Return the log as far as it is searched; "" where the engine does not give it."""
+    """Return the part of the log that is searched; "" where the engine has none."""
     with suppress(Exception):
         log: bytes = container.logs(tail=_READ_LINES)
         return log[-_READ_BYTES:].decode(errors="replace")

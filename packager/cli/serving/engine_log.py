@@ -1,4 +1,4 @@
-"""The first error of an engine's log: what went wrong before everything that it brought down.
+"""Finds the root cause in an engine's log: the first error, before its consequences.
 
 An engine is several processes.  The one that fails says why, and then each that waits for it
 says that it lost another; vLLM ends with "See root cause above".  So the first traceback counts
@@ -20,13 +20,13 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.values import dataclass
 
 _SUMMARY = 300  # characters
-_FRAMES = 4  # lines of a traceback before its error: two calls and what they call
+_FRAMES = 4  # traceback lines before the error: two calls with their source lines
 _DETAILS = 6  # lines after it
 _TRACEBACK = "Traceback (most recent call last):"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LEVELS = "DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL"
-# Each takes off what an engine, a launcher or a logger puts before a line.
+# Each pattern matches a prefix that an engine, a launcher or a logger adds to a line.
 _PREFIXES = (
     re.compile(r"(?P<source>\([\w-]+ (?:[\w=]+ )*pid=\d+\)) ?"),
     re.compile(rf"(?P<level>{_LEVELS}) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?"),
@@ -45,7 +45,7 @@ _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 )
-# What processes say whose partner failed.
+# Errors of a process whose peer failed.
 _CONSEQUENCE = re.compile(
     r"root cause above|core initialization failed|WorkerProc initialization failed"
     r"|EngineDeadError|core proc\(s\)|ShardCannotStart|sigquit from a child"
@@ -53,7 +53,7 @@ _CONSEQUENCE = re.compile(
     r"|ConnectionRefusedError|(?:asyncio\.exceptions\.)?CancelledError)\b",
     re.IGNORECASE,
 )
-# What ends a program without a traceback.
+# Errors that end a program without a traceback.
 _FATAL = re.compile(
     r"\S[^:]{0,80}: error: |error: |Fatal Python error|terminate called after"
     r"|(?:/\S*: )?(?:line \d+: )?exec: |Illegal instruction|nvidia-container-cli: "
@@ -73,8 +73,8 @@ class LogError:
 @dataclass(frozen=True, slots=True)
 class _Line:
     number: int
-    text: str  # without what stands before it
-    source: str  # the process that wrote it; "" where the line does not say
+    text: str  # without its prefix
+    source: str  # the process that wrote it; "" where unknown
     level: str
 
 
@@ -144,7 +144,7 @@ def _tracebacks(lines: Sequence[_Line]) -> Iterator[LogError]:
         if _TRACEBACK not in line.text or line.level in _HARMLESS:
             continue
         following = lines[index + 1 :]
-        # SGLang and TGI name the process in the first line alone.
+        # SGLang and TGI name the process only in the first line.
         is_bare = bool(following) and following[0].text.startswith(" ")
         source = following[0].source if is_bare else line.source
         own = [one for one in following if one.source == source]

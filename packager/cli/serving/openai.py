@@ -1,4 +1,4 @@
-"""Asks a server what it serves, and how likely its next tokens are.
+"""Requests a server's model list and the probabilities of its next tokens.
 
 Requests that are timed are sent by `packager.load`.
 """
@@ -20,17 +20,17 @@ _ANSWER_S = 600.0
 _CONNECT_S = 10.0
 _LONGEST_ANSWER = 64 * 1024 * 1024  # bytes; more cannot be the answer of some hundred tokens
 _MOST_TOKENS = 2**31  # of a prompt
-_BEST = 5  # as many as OpenAI's schema lets be asked for
+_BEST = 5  # the most that OpenAI's schema allows
 _NOWHERE = (404, b"")  # of a path to which no way leads
 _TOKEN = "token_id:"  # how vLLM names a token by its number
 
 
 class BadAnswer(Exception):
-    """The server refused, or said something that cannot be used."""
+    """The server refused the request, or its answer is invalid."""
 
 
 class Server:
-    """A running server, asked from several threads; each answer is there within `timeout_s`."""
+    """A running server, used from several threads; each request takes at most `timeout_s`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Server:
     def model(self) -> str:
         """Return the first model's name; "" for servers without a list of models.
 
-        Proxies and servers of one model answer with anything: a list is data, the rest is none.
+        Proxies and servers of one model answer with anything: only a list of data counts.
         """
         if self._route.model:
             return self._route.model
@@ -176,7 +176,7 @@ def _pieces(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _chances(data: bytes) -> dict[int, float]:
-    """Read the log-probabilities of an answer of one token; nothing from one of another form."""
+    """Read the log-probabilities of a one-token answer; empty for another format."""
     try:
         choices = field(parse_object(data), "choices", list)
         best = choices[0]["logprobs"]["top_logprobs"][0]

@@ -1,4 +1,4 @@
-"""Servers to measure: addresses are asked as they are, images are started while they are used."""
+"""Servers to measure: an address is used as it is, an image runs while it is measured."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _ENDING_S, _POLL_S = 3.0, 0.1
 class MeasuredServer:
     """An image of the Docker Engine, or an address. `env` is for the container.
 
-    With a route a server is asked on another way than at its address; `name` only names it.
+    With a route, requests take it instead of the address; `name` is then a label only.
     """
 
     name: str
     env: Mapping[str, str | None]  # None: the variable is taken away
     shown: str = ""
-    precision: str = ""  # "" where nobody tells
-    gpus: bool = False  # the container is given all of them
+    precision: str = ""  # "" where unknown
+    gpus: bool = False  # the container gets all of them
     route: Route | None = None
 
     @property
@@ -54,7 +54,7 @@ class OpenServer:
 
     @property
     def is_on_host_network(self) -> bool:
-        """Whether its container has no network of its own, so that all serve at one port."""
+        """Whether the container uses the host's network, so that all servers share one port."""
         attrs = (self.container.attrs or {}) if self.container is not None else {}
         return (attrs.get("HostConfig") or {}).get("NetworkMode") == "host"
 

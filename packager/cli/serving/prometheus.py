@@ -34,7 +34,7 @@ class Reading:
 def read_metrics(text: str, starts: tuple[str, ...] = ("",)) -> Iterator[Reading]:
     """Yield every number of the metrics whose names start with one of `starts`.
 
-    Raises `ValueError` for a line of another form; lines of other metrics are not looked at.
+    Raises `ValueError` for a line of another form; lines of other metrics are skipped.
     """
     for line in text.splitlines():
         if not line.startswith(starts) or not line.strip() or line.startswith("#"):

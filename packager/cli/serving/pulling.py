@@ -1,8 +1,8 @@
-"""Pulling an image into the Docker Engine, and when its bytes had come.
+"""Pulls an image into the Docker Engine, and measures when its bytes arrived.
 
-The engine tells of each layer when it is downloading, downloaded, unpacking and there.  It unpacks
-layers in their order while others still come: what is told apart is the time until the last byte
-had come, and the time that unpacking took after it.
+The engine reports each layer as downloading, downloaded, unpacking and complete. It unpacks layers
+in order while others still download, so two times are measured: until the last byte arrived, and
+from then until unpacking ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pulled:
 
     down_s: float  # until the last byte had come
     unpack_s: float  # from then on
-    bytes: int  # that came
+    bytes: int  # received
     known_layers: int  # that the engine had
 
 
@@ -55,7 +55,7 @@ def pull_image(
     on_progress: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Pulled:
-    """Pull an image and time it; raise `NotPulled` where the engine says why not."""
+    """Pull an image and time it; raise `NotPulled` with the engine's reason."""
     from docker.errors import APIError
 
     on_progress(f"pulling {image}")

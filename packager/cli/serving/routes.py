@@ -1,7 +1,7 @@
-"""How requests reach a server: at its own address, or through what stands before it.
+"""Routes of requests to a server: directly to its address, or through a proxy or API.
 
-What stands before a server may know other paths than it, ask for credentials that change with
-every request, and wrap answers.  Clients ask a route for all of that, and nothing else.
+A proxy may use other paths than the server, need new credentials for every request, and wrap
+answers. A route hides these differences from clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from packager.core.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """Where one request goes, and what it says beside its body. Headers may hold credentials."""
+    """Address and headers of one request. Headers may hold credentials."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
@@ -29,14 +29,14 @@ class Outgoing:
 class Connection:
     """How connections are made."""
 
-    tls: ssl.SSLContext | None = None  # None: as the client does without being told
+    tls: ssl.SSLContext | None = None  # None: the client's default
     server_name: str = ""  # in the certificate, where it is not the address
     proxy: str = field(default="", repr=False)  # may have a password
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """How the bytes of one answer are read: what they are, and what takes them out of a wrap.
+    """How to read one answer: its content type, and the function that unwraps its bytes.
 
     `unwrap` raises `BrokenStream` for an answer that says that it was broken off.
     """
@@ -46,11 +46,11 @@ class Incoming:
 
 
 class BrokenStream(Exception):
-    """What stands before the server says that the answer is not whole, and why."""
+    """The proxy reports that the answer is incomplete, and why."""
 
 
 class Route(Protocol):
-    """The way to one server. Asked from several threads, once for each request."""
+    """The route to one server, used from several threads, once for each request."""
 
     @property
     def shown(self) -> str:
@@ -64,11 +64,11 @@ class Route(Protocol):
 
     @property
     def model(self) -> str:
-        """Return the name that requests give the model; "": the server is asked."""
+        """Return the model name for requests; "": the server's model list has it."""
         ...
 
     def request(self, method: str, path: str, body: bytes, *, streams: bool) -> Outgoing | None:
-        """Return where a request to the server's `path` goes; None where no way leads there."""
+        """Return the address for the server's `path`; None where the route does not support it."""
         ...
 
     def answer(self, headers: Mapping[str, str]) -> Incoming:
@@ -77,7 +77,7 @@ class Route(Protocol):
 
 
 class AddressRoute:
-    """A server that is asked at its own address."""
+    """A server reached directly at its own address."""
 
     connection = Connection()
     model = ""

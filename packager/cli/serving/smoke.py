@@ -1,8 +1,8 @@
-"""Smoke test of an image: start it, wait for /ping, ask it, stop it.
+"""Smoke test of an image: start it, wait for /ping, send requests, stop it.
 
-The first question is as short as one can be, and for one token.  Engines choose other kernels
-for a few tokens than for many, and a kernel that another one has prepared the process for does
-not show that it fails alone.
+The first request has the shortest prompt, and asks for one token. Engines choose other kernels for
+a few tokens than for many, and a kernel that fails on a fresh process may work after another kernel
+has run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from packager.core.errors import SmokeFailed
 from packager.core.remote.pools import timely
 from packager.core.values import dataclass
 
-PROMPT = "What does loads in the json module do?"  # where nobody asks anything else
+PROMPT = "What does loads in the json module do?"  # the default prompt
 _REQUEST_TIMEOUT_S = 300.0
 _SAID = ("content", "reasoning", "reasoning_content")
-_SHORT = "a"  # one token, or two where the model begins with one of its own
+_SHORT = "a"  # one token, or two where the tokenizer adds its own first token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class SmokeAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmokeResult:
-    """Result of starting a container and asking it. Times are wall-clock seconds."""
+    """Result of starting a container and sending requests. Times are wall-clock seconds."""
 
     image: str
     model: str
@@ -51,7 +51,7 @@ class SmokeResult:
 class EndpointAnswer:
     """Answer of a server that was running already. Times are wall-clock seconds."""
 
-    model: str  # as the server names it; "" where it has no list
+    model: str  # as in the server's list; "" where it has none
     text: str
     seconds: float
 
@@ -95,7 +95,7 @@ def smoke(
 
 
 def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
-    """Ask a server that runs already, wherever it runs, through /invocations; return its answer.
+    """Send requests to a running server through /invocations; return its answer.
 
     It is asked for one token after a short prompt first, as `smoke` does.  Bodies are those of
     OpenAI's chats, which every family answers there.  Raises `SmokeFailed`.
@@ -115,7 +115,7 @@ def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
 def ask_through(
     send: Callable[[bytes], bytes], *, where: str, model: str, prompt: str, max_tokens: int
 ) -> EndpointAnswer:
-    """Ask a server that is reached by `send`, as `ask_endpoint` does; `where` is for messages.
+    """Send the requests of `ask_endpoint` by the function `send`; `where` is for messages.
 
     Raises `SmokeFailed` for an answer that is none, and what `send` raises.
     """

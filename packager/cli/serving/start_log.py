@@ -1,7 +1,7 @@
-"""How far a start has come, by the lines of an engine's log and when each was written.
+"""Progress of a server's start, from an engine's log and the time of each line.
 
-Lines are those that `data/start_logs.toml` names.  A log is a stranger's: what looks like another
-line than an engine's own changes a figure, and nothing else.
+Lines are those that `data/start_logs.toml` names. A log is untrusted text: a forged line can change
+a figure, nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from packager.core.values import dataclass
 DATA = Path(__file__).parent / "data" / "start_logs.toml"
 
 MOST_BYTES = 16 * 1024 * 1024  # of a log: a start writes some 100 kB
-LONGEST_LINE = 2000  # characters that are looked at
+LONGEST_LINE = 2000  # characters that are searched
 
 Mark = Literal["weights_begin", "weights_end", "engine_end"]
 
@@ -28,12 +28,12 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartMarks:
-    """When a start reached something, by the clock of whoever kept the log; None: not told."""
+    """Times of a start's stages, by the clock of the log's writer; None: unknown."""
 
     weights_begin: float | None = None
     weights_end: float | None = None
     engine_end: float | None = None
-    compiled: str = ""  # what the launcher says of compiled files
+    compiled: str = ""  # the launcher's report on compiled files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def parse_time(text: str) -> float | None:
 
 
 def read_marks(log: str) -> StartMarks:
-    """Return what a log with a time before each line tells."""
+    """Read the marks from a log whose lines begin with a time."""
     begins: list[float] = []
     ends: list[tuple[float, float | None]] = []
     engine: list[float] = []
@@ -95,7 +95,7 @@ def read_marks(log: str) -> StartMarks:
 
 
 def split_start(marks: StartMarks, *, started: float, ready: float) -> SplitStart:
-    """Split a start at its marks; a part that lacks one of its ends is not told.
+    """Split a start at its marks; a part that lacks one of its ends is None.
 
     A server answers after its engine's last mark, whatever two clocks say: the client's begins
     when it hears that the container runs, on a busy machine half a second late.

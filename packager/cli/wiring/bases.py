@@ -1,4 +1,4 @@
-"""Base images: serving bases that packager builds itself, and what the layers of any hold."""
+"""Base images: serving bases that packager builds itself, and the files of a base's layers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _EMBEDDED = "embedded:"
 
 
 def build_missing_base(reference: str, say: Callable[[str], None], on_event: EventSink) -> None:
-    """Build the base of an `embedded:` reference that was never built; it is kept for good.
+    """Build the base of an `embedded:` reference if it is missing; it is kept.
 
-    Without the rights to do so nothing is done: who reads the base tells how it is built.
+    Without root nothing is built: reading the base then fails with the command that builds it.
     """
     name = reference.removeprefix(_EMBEDDED)
     if name == reference or name not in BASES or find_built(name) or os.geteuid() != 0:
@@ -43,7 +43,7 @@ def layer_reader(settings: Settings, reader: BlobReader, *, unproven: bool = Fal
 
 
 def read_base(settings: Settings, reader: BlobReader, base: BaseImage) -> ImageFiles:
-    """Return the files of a base image, whose layers are read when something is asked."""
+    """Return the files of a base image; its layers are read on first use."""
     from packager.images.rootfs.tree import ImageFiles
 
     layers = layer_reader(settings, reader)
@@ -51,7 +51,7 @@ def read_base(settings: Settings, reader: BlobReader, base: BaseImage) -> ImageF
 
 
 def _of_the_base(on_event: EventSink) -> EventSink:
-    """Return a receiver of the builder's stages; a build of an image has `layers` of its own."""
+    """Return a receiver that renames the builder's stages; an image's build also has `layers`."""
 
     def tell(event: Event) -> None:
         if isinstance(event, StagesEvent):

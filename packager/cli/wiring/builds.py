@@ -82,7 +82,7 @@ def services_for(settings: Settings) -> BuildServices:
     clients = registry_clients(settings)
     rows = CatalogRows(settings)
     reader = BlobReader((RegistryBlobs(clients), HubReader(), S3Reader()))
-    index = DigestIndex(digests_file(settings))  # of one run: it asks for each file once
+    index = DigestIndex(digests_file(settings))  # for one run: each file is looked up once
     sinks = sinks_for(settings.outputs, sink_context(settings, reader, clients))
     environments = environments_for(settings)
     executor = choose_executor(settings, environments, reader)
@@ -179,7 +179,7 @@ def _read_header(file: ModelFile, reader: BlobReader) -> WeightsHeader:
     except ModelRefused:
         if isinstance(file.content, FileRange) and file.content.sha256:
             for _ in reader.chunks(Blob((file.content,))):
-                pass  # raises where it is not what was published
+                pass  # raises where it differs from the published digest
         raise
 
 
@@ -237,12 +237,12 @@ def find_model(
 
 
 def parse_model_reference(text: str) -> ModelReference:
-    """Parse where a model is; `NAME://…` is of the source that another package brings."""
+    """Parse a model reference; `NAME://…` selects the source that a plug-in registers."""
     return parse_reference(text, SOURCES.is_outside)
 
 
 def once_each(find: Callable[[ModelReference], Found]) -> Callable[[ModelReference], Found]:
-    """Return a look-up that asks once for each reference, also where it fails."""
+    """Return a look-up that runs once per reference, also where it fails."""
 
     @cache
     def attempt(reference: ModelReference) -> Found | PackagerError:

@@ -1,4 +1,4 @@
-"""The artifact cache, and what goes in and out of it."""
+"""The artifact cache: opening it, importing and exporting entries."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def cache_dir(settings: Settings) -> Path:
 def work_root(settings: Settings) -> Path:
     """Return where builds work: beside the cache, so that a hit is a link.
 
-    A cache that nobody can write to, such as one on a read-only disk, still gives hits: then the
-    work is done in the state directory, and hits are copies.
+    A read-only cache still gives hits: then the work is done in the state directory, and hits are
+    copies.
     """
     beside, elsewhere = cache_dir(settings), state_dir(settings.environment)
     return elsewhere if not can_write(beside) and can_write(elsewhere) else beside
@@ -67,7 +67,7 @@ def artifacts_dir(settings: Settings) -> Path:
 
 
 class OpenCache:
-    """The artifact cache of one run, opened when it is first asked for."""
+    """The artifact cache of one run, opened on first use."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -95,7 +95,7 @@ def artifact_cache_for(settings: Settings, *, always_hash: bool = False) -> Arti
 def open_artifact_cache(settings: Settings, *, always_hash: bool = False) -> ArtifactCache:
     """Open the artifact cache with the shared stores behind it.
 
-    With `always_hash` no file is believed to be what it was by its size and time.
+    With `always_hash`, files are hashed even if their size and time are unchanged.
     """
     from artifact_cache import Notice, open_cache
     from packager.optimize.cache.errors import explained_cache_errors
@@ -192,7 +192,7 @@ def past_runs(settings: Settings) -> tuple[PastRun, ...]:
 
 
 def entry_sink(target: ImageTarget, settings: Settings) -> ImageSink:
-    """Choose where an entry of the cache goes as an artifact."""
+    """Choose the sink that writes a cache entry as an artifact."""
     context = SinkContext(
         reader=BlobReader(),
         clients=registry_clients(settings),

@@ -1,4 +1,4 @@
-"""Steps on the nodes of a cluster, for the machine that asks."""
+"""Steps on the nodes of a cluster: the side of the submitting machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NeedsSharedCache(UsageError):
-    """Steps run on other machines, and nothing would bring their results back."""
+    """Steps run on other machines, and no shared cache would return their results."""
 
     def __init__(self, reason: str, option: str = "--cache-shared ") -> None:
         super().__init__(
@@ -35,7 +35,7 @@ class NeedsSharedCache(UsageError):
 def cluster_context(
     environments: Environments, reader: BlobReader, settings: Settings
 ) -> ClusterContext:
-    """Return what an executor on a cluster is given. Refused where results could not come back."""
+    """Return the context of an executor on a cluster; refuse a cache that loses results."""
     if why := no_way_back(settings):
         raise NeedsSharedCache(why)
     return ClusterContext(

@@ -12,14 +12,14 @@ from packager.core.references import BucketReference
 from packager.core.remote.s3 import explained, s3_client
 from packager.models.reference import parse_model_reference
 
-PATIENCE_S = 2.0  # whoever sends a document waits for its answer
+PATIENCE_S = 2.0  # the client of the document's request waits
 MAX_BYTES = 1024 * 1024
 
 
 def read_config_soon(reference: str) -> Mapping[str, Any] | None:
     """Return a model's config.json; None where it is not in a bucket, or not read soon.
 
-    Never raises: what is wrong with the model, its build says.
+    Never raises: the build reports what is wrong with the model.
     """
     try:
         place = parse_model_reference(reference)

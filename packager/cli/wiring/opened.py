@@ -12,7 +12,7 @@ from packager.images.opened import OpenImage
 
 
 def open_image(target: ImageTarget, platform: Platform, context: ReadContext) -> OpenImage:
-    """Open an image that exists, wherever its target says."""
+    """Open an existing image, in the store that its target names."""
     if target.scheme not in IMAGES:
         raise UsageError(
             f"{target.text!r} holds no image",
@@ -24,6 +24,6 @@ def open_image(target: ImageTarget, platform: Platform, context: ReadContext) ->
 def open_told(
     target: ImageTarget, platform: Platform, context: ReadContext, on_event: EventSink
 ) -> OpenImage:
-    """Open an image as a piece of work that is told of."""
+    """Open an image, and report it as an event while it is opened."""
     with working(on_event, "image", target.text):
         return open_image(target, platform, context)

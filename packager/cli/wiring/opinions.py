@@ -27,7 +27,7 @@ def opinion_executor(settings: Settings) -> Executor:
 
 
 def opinion_workspace(settings: Settings) -> Workspace:
-    """Return where the answer lies until it is read."""
+    """Return the directory for the predictor's answer."""
     from packager.optimize.steps.workspace import Workspace
 
     return Workspace(work_root(settings) / "work")

@@ -65,7 +65,7 @@ def _refuse_same_tree(outputs: Sequence[ImageTarget]) -> None:
 
 
 def sink_context(settings: Settings, reader: BlobReader, clients: Clients) -> SinkContext:
-    """Return what the sinks of one run are given."""
+    """Return the context of the sinks of one run."""
     return SinkContext(
         reader=reader,
         clients=clients,
@@ -79,7 +79,7 @@ def sink_context(settings: Settings, reader: BlobReader, clients: Clients) -> Si
 
 
 def kinds_of(outputs: Sequence[ImageTarget]) -> Literal["images", "trees", "both"]:
-    """Return what the outputs of a build are; images where there is none."""
+    """Return the kinds of a build's outputs; images where there are no outputs."""
     are_trees = {traits_of(output).holds_tree for output in outputs}
     if are_trees == {True}:
         return "trees"
@@ -97,7 +97,7 @@ def refuse_trees(outputs: Sequence[ImageTarget], command: str) -> None:
 
 
 def traits_of(output: ImageTarget) -> SinkTraits:
-    """Return what is known of an output's kind before a sink is made."""
+    """Return the traits of an output's kind, before a sink is made."""
     return SINKS.find(output.scheme).traits
 
 
@@ -114,7 +114,7 @@ def claim_keys_for(settings: Settings) -> Callable[[], ClaimKeys]:
 
 
 def check_compression(settings: Settings) -> None:
-    """Refuse what the outputs, or this installation, cannot do with compressed layers."""
+    """Refuse compressed layers where the outputs, or this installation, do not support them."""
     if settings.compression == "none":
         return
     if not all(traits_of(output).takes_compressed for output in settings.outputs):
@@ -170,7 +170,7 @@ def write_out(
     *,
     sealed: SealedImage | None = None,
 ) -> tuple[Written, Transfer]:
-    """Write an image to every sink, and say what moved."""
+    """Write an image to every sink, and report the bytes moved."""
     from packager.core.record import Transfer
     from packager.images.tee import write_image
 

@@ -1,4 +1,4 @@
-"""The stores that must hold the results of other machines, and what those learn of them."""
+"""The stores that must hold the results of other machines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def presence_for(settings: Settings, artifacts: ArtifactCache) -> Presence:
-    """Choose the stores in which results of a fleet have to be.
+    """Choose the stores in which results of a fleet must be.
 
-    `artifacts` hashes whatever it gives: what it hands on takes the place of what is there.
+    `artifacts` hashes the files that it returns, because they replace those in a store.
     """
     from packager.optimize.cache.errors import explained_cache_errors
     from packager.optimize.steps.presence import Presence

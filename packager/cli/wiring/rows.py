@@ -39,7 +39,7 @@ class CatalogRows:
         return self._find(LOCAL)
 
     def find_instance(self, name: str) -> Instance:
-        """Return an instance type with its price: the one that is asked for, else its region's."""
+        """Return an instance type with its price: the user's, else that of its region."""
         return at_price(self._priced(self._find(name)), self._settings.usd_per_hour)
 
     def instances(self) -> tuple[Instance, ...]:
@@ -76,7 +76,7 @@ class CatalogRows:
         container: ContainerFacts,
         tried: Mapping[str, str],
     ) -> KnownChoice:
-        """Return what `--draft auto` means for a model, without what was tried and failed."""
+        """Return the draft that `--draft auto` means, without those that failed."""
         known = drafts_of(model.ref.published_name, self.own.models)
         return choose_known(known, model, instance, container, rules(), tried)
 

@@ -39,7 +39,7 @@ class Settings:
     record_file: Path | None = None
     catalog_file: Path | None = None  # rows of the user's own
     region: str | None = None  # whose prices a plan shows
-    usd_per_hour: float | None = None  # what the asked instance costs; None: as the catalog says
+    usd_per_hour: float | None = None  # price of the requested instance; None: the catalog's
     runs_elsewhere: bool = False  # steps run on machines of a fleet, not on this one
     headers_only: bool = False  # read no weights: enough for a plan
     read_local: bool = False  # but those on this machine, once: keys need their digests
@@ -49,13 +49,13 @@ class Settings:
     executor: str = "local"
     trust_roots: tuple[Path, ...] = ()  # that a model's links may lead into
     address: str = ""  # of the cluster that runs steps, for the executor `ray`
-    locks: bool = True  # False: whoever ordered the step holds lock and lease of its key
+    locks: bool = True  # False: the machine that ordered the step holds lock and lease of its key
     log_dir: Path | None = None  # of steps and installers; None: in the state directory
     check_capacity: bool = True  # refuse steps that need more than this machine has
     restart: bool = False  # of steps that an earlier run did not finish
     on_miss: OnMiss = "run"  # what happens to steps whose result is not in the cache
     sparse_base: bool = False  # layouts without the base's layers
-    compression: Compression = "none"  # of the request: what that needs is looked for early
+    compression: Compression = "none"  # of the request, so that missing libraries are found early
     layer_format: LayerFormat = "plain"  # of the request
     verify: bool = False  # read every layer, whatever is known of it
     repeat: BuildRecord | None = None  # the record this build must reproduce
@@ -65,7 +65,7 @@ class Settings:
 
 
 def settings_for(request: BuildRequest) -> Settings:
-    """Return what a request itself chooses of them; nothing else is asked for."""
+    """Return the settings that a request itself decides."""
     trust_roots: tuple[Path, ...] = ()
     if request.trust_roots:
         from packager.models.trust_roots import resolve_trust_roots
@@ -82,7 +82,7 @@ def settings_for(request: BuildRequest) -> Settings:
 
 
 def parse_output(text: str) -> ImageTarget:
-    """Parse where an image goes, or where one that exists is: a row of the sinks."""
+    """Parse the target of an output, or of an existing image: one of the sinks' schemes."""
     return parse_target(text, SINKS)
 
 
@@ -118,7 +118,7 @@ def created_time(environment: Mapping[str, str]) -> str:
 
 
 def stated_time(environment: Mapping[str, str]) -> datetime | None:
-    """Return the moment that SOURCE_DATE_EPOCH states for what is made; None where it is not."""
+    """Return the creation time that SOURCE_DATE_EPOCH sets; None where it is not set."""
     epoch = environment.get("SOURCE_DATE_EPOCH")
     if not epoch:
         return None
@@ -132,7 +132,7 @@ def stated_time(environment: Mapping[str, str]) -> datetime | None:
 
 
 def user_rows(settings: Settings) -> UserCatalog:
-    """Return the user's catalog rows; nothing is loaded where there is no file."""
+    """Return the user's catalog rows; imports nothing where there is no file."""
     from packager.catalog.user_catalog import user_rows_in
 
     rows = user_rows_in(settings.catalog_file, settings.environment)

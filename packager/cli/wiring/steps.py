@@ -102,7 +102,7 @@ def check_cache_of(
 
 
 def check_jobs_executor(executor: str, address: str, environment: Mapping[str, str]) -> None:
-    """Refuse to make jobs whose steps could not run where they shall; raises `UsageError`.
+    """Refuse to make jobs whose steps could not run there; raises `UsageError`.
 
     Jobs inherit the environment, and have no options of a cache.
     """
@@ -121,7 +121,7 @@ def _check_address(address: str, *, is_cluster: bool) -> None:
 
 
 def choose_executor(settings: Settings, environments: Environments, reader: BlobReader) -> Executor:
-    """Choose who runs steps: nobody where none is to be run."""
+    """Choose the executor of steps; the one of dry runs where no step is to run."""
     row = EXECUTORS.find(settings.executor)
     _check_address(settings.address, is_cluster=row.traits.is_cluster)
     runs_nothing = settings.headers_only
@@ -133,7 +133,7 @@ def choose_executor(settings: Settings, environments: Environments, reader: Blob
     if row.traits.is_cluster:
         cluster = row.make(context)
         context = replace(context, find_tool=cluster.find_tool, capacity=cluster.capacity)
-    # Every candidate of a plan asks: nvidia-smi takes a while, and so do locks of megabytes.
+    # Cached, because every candidate of a plan needs it: nvidia-smi and large locks are slow.
     context = replace(context, find_tool=cache(context.find_tool), capacity=cache(context.capacity))
     return EXECUTORS.find("dry_run").make(context)
 
@@ -145,7 +145,7 @@ def executor_context(
     *,
     runs_nothing: bool = False,
 ) -> ExecutorContext:
-    """Return what the executor of one run is given; no cache is looked for where nothing runs."""
+    """Return the context of a run's executor; opens no cache where no step runs."""
     return ExecutorContext(
         environments=environments,
         work_dir=log_dir(settings) if runs_nothing else work_root(settings) / "runs",
@@ -170,7 +170,7 @@ def gpus_here(settings: Settings) -> Gpus:
 
 
 def _capacity_here(settings: Settings) -> Callable[[], Mapping[str, float]]:
-    """Return what asks for this machine's capacity; of the nodes of a fleet nothing is known."""
+    """Return a function that measures this machine's capacity; a fleet's nodes are unknown."""
     if settings.runs_elsewhere:
         return dict
 

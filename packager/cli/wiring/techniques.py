@@ -25,9 +25,9 @@ T = TypeVar("T")
 def find_quantizer(
     asked: str | None, on_warning: Callable[[str], None] = ignore
 ) -> Quantizer | None:
-    """Find who does `METHOD`, or is named by `QUANTIZER:METHOD`; None where nobody is needed.
+    """Find the quantizer of `METHOD` or `QUANTIZER:METHOD`; None where none is needed.
 
-    For a wrong name it is the first of all: whoever refuses it lists what there is.
+    A wrong name selects the first quantizer, whose check refuses it and lists the methods.
     """
     if asked is None or asked == NONE:
         return None
@@ -53,9 +53,9 @@ def find_compilers(
 
 
 def find_sharder(load_format: str) -> Compiler | None:
-    """Return what splits weights ahead of time for a load format; None for all that need nothing.
+    """Return the tool that splits weights for a load format; None for formats that need none.
 
-    One engine has such a format that keeps what it is given: there is no table before the second.
+    Only one engine has such a format, so there is no table of them.
     """
     if load_format != SHARDED_STATE:
         return None

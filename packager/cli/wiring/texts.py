@@ -36,7 +36,7 @@ def read_workload(reference: str) -> Workload:
 
 
 def find_samples(request: BuildRequest) -> Samples | None:
-    """Read and choose what a quantizer will look at; None where nothing is quantized."""
+    """Read and select the texts for a quantizer; None where no weights are quantized."""
     if request.quantizing in (None, NONE):
         return None
     count = request.calibration_samples or CALIBRATION_SAMPLES
