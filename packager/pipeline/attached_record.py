@@ -1,8 +1,8 @@
-"""The build record as it is attached to an image, for whoever finds the image without us.
+"""The build record attached to an image, for readers without access to the building machine.
 
-It says what the image is made of, and nothing of the machine that made it: no paths, names of other
-outputs, or times.  (Credentials in a request are refused when it is planned.)  Equal builds attach
-equal bytes, so that building again attaches nothing more.
+It describes the image's inputs, and leaves out the machine: paths, names of other outputs, times.
+(Credentials in a request are refused when it is planned.) Equal builds attach equal bytes, so that
+building again attaches nothing more.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ def record_artifact(record: BuildRecord, subject: Descriptor) -> Attached | None
 
 
 def attached_records(found: OpenImage) -> tuple[BuildRecord, ...]:
-    """Return the records that are attached to an image, as far as they can be read.
+    """Return the readable records attached to an image.
 
-    They are claims of whoever may push there: a record of another image is left out, and nothing
-    else of it is proven.
+    They are unproven claims of anybody with push access; records of another image are left out.
     """
     records = (_parse(artifact) for artifact in found.attached(MEDIA_RECORD))
     return tuple(one for one in records if one and found.image.digest in one.digests)

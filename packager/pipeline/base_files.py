@@ -20,7 +20,7 @@ from packager.pipeline.services import BuildServices
 
 
 class BaseFiles:
-    """The files of one build's base, once they were looked at."""
+    """The files of one build's base, read at most once."""
 
     def __init__(self, services: BuildServices, *, with_layers: bool) -> None:
         self._services = services
@@ -29,7 +29,7 @@ class BaseFiles:
         self._is_read = False
 
     def read(self, facts: Facts, plan: Plan) -> None:
-        """Look at the base; raise `PlanRejected` where no image could be put over its files.
+        """Read the base; raise `PlanRejected` where no image could be put over its files.
 
         Where no layer is read, for a dry run or because the request says so, it counts as empty,
         and its configuration alone is checked.
@@ -76,7 +76,7 @@ class BaseFiles:
 
 
 def _directories(plan: Plan) -> list[str]:
-    """Return the directories that will hold files of ours, as far as the plan tells."""
+    """Return the directories that the plan will fill with our files."""
     is_baked = plan.weights == "baked"
     used = {
         MODEL_DIR: is_baked,

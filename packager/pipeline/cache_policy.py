@@ -54,7 +54,7 @@ def apply_miss_policy(planned: Planned, on_miss: OnMiss) -> Planned:
 
 
 def _only_quantizer(recipe: Recipe, plan: Plan) -> str:
-    """Return the compiling step that quantizes on its way; "" where a step of its own does."""
+    """Return the step that quantizes while it compiles; "" where a separate step quantizes."""
     chosen = plan.quantization
     if chosen is None or chosen.existing or any(step.gives == "model" for step in recipe.steps):
         return ""

@@ -34,8 +34,8 @@ class PlanChoice:
 
     titles: tuple[str, ...]
     plan: Plan
-    options: str  # beyond what was asked for
-    command: str  # that builds it; "" where nothing can be built
+    options: str  # changes to the request
+    command: str  # `packager build` with these options; "" where nothing can be built
     quality: str
     is_quality_known: bool
     point: Point | None = None
@@ -55,9 +55,9 @@ def plan_choices(
     quality: QualityReport | None = None,
     shared: tuple[str, ...] = (),
 ) -> tuple[PlanChoice, ...]:
-    """Return the plan, then the best of its instance for each goal where that is another.
+    """Return the plan, then the best plans of its instance for other goals, where they differ.
 
-    `shared` are options beside the request's that a build has to be given, too.
+    `shared` are options outside the request that the build command needs, too.
     """
     last = page.outlook.points[-1] if page.outlook else None
     words, is_known = quality_words(page.plan, request, quality)
@@ -98,7 +98,7 @@ def _picked(ranking: Ranking) -> Iterator[tuple[str, RankedInstance]]:
     if priced:
         yield "Lowest bill a month", min(priced, key=_usd_of_month)
     if fast := priced or in_time:
-        # A cost ranking looks at full machines: one reader alone is another point of the same.
+        # Cost rankings assume full machines; the latency of a single request needs another point.
         quickest = [replace(one, point=_quickest(one)) for one in fast]
         least = min(option.point.tpot_s for option in quickest)
         alike = [one for one in quickest if one.point.tpot_s <= ALIKE * least]
@@ -157,7 +157,7 @@ def _merged(choices: Iterable[PlanChoice]) -> tuple[PlanChoice, ...]:
 def quality_words(
     plan: Plan, request: BuildRequest, measured: QualityReport | None = None
 ) -> tuple[str, bool]:
-    """Write what is known of the answers' quality, and whether that is all there is to know."""
+    """Describe the known effect on quality, and return whether that is complete."""
     if measured is not None:
         return f"measured, of the same weights: {quality_line(measured).partition(': ')[2]}", True
     if plan.quantization is None or plan.quantization.existing:

@@ -21,7 +21,7 @@ def market_of(services: BuildServices) -> Market:
 
 
 def with_times(planned: Planned, services: BuildServices) -> Planned:
-    """Add to what the cache said: of what has to be run how long, where and at what price."""
+    """Add to each cache miss the estimated time, machine and price of running the step."""
     steps = {step.name: step for step in planned.recipe.steps}
     found = [(forecast, steps[forecast.step]) for forecast in planned.forecasts]
     found += foreseen_evaluation(planned.facts)

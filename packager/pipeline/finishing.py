@@ -22,7 +22,7 @@ FINISHES: Mapping[Finish, Callable[[Finished, BuildServices, RunStep | None], Fi
 def finish_recipe(
     planned: Planned, artifacts: Artifacts, services: BuildServices, run_step: RunStep | None
 ) -> Finished:
-    """Run the recipe's finishes in order. Without `run_step` nothing is measured."""
+    """Run the recipe's finishes in order. Without `run_step` the evaluation is skipped."""
     finished = Finished(planned=planned, artifacts=artifacts)
     for name in planned.recipe.finishes:
         finished = FINISHES[name](finished, services, run_step)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def plan(request: BuildRequest, services: BuildServices, *, with_base: bool = False) -> Planned:
-    """Decide what would be built. No base image is needed for that, but for compilers' keys."""
+    """Decide what would be built. A base image is only read for compilers' keys."""
     planned = make_planned(make_decided(request, services), services, with_base=with_base)
     forecasts = tuple(map(services.check_cache, planned.recipe.steps))
     return with_times(replace(planned, forecasts=forecasts), services)
@@ -46,9 +46,9 @@ def assemble(
 ) -> Assembled:
     """Run the line up to the image without writing it. Without `run_step` no step runs.
 
-    Outputs and the base are asked when the plan is known to work, before anything is downloaded.
+    Outputs and the base are checked after the plan, before anything is downloaded.
     """
-    from packager.pipeline.record import make_labels  # plans wait for no reports, nor for trees
+    from packager.pipeline.record import make_labels  # not imported for a plan
     from packager.pipeline.tree import make_tree, plan_of_tree
 
     decided = make_decided(request, services)
@@ -68,7 +68,7 @@ def assemble(
     finished = finish_recipe(planned, results, services, run_step)
     planned, artifacts, facts = finished.planned, finished.artifacts, planned.facts
     plan = with_effective_shape(planned.plan, artifacts)
-    planned = replace(planned, plan=plan)  # the record says what is served
+    planned = replace(planned, plan=plan)  # the record states what is served
     serving = services.family(facts.container.family).render(plan, artifacts)
     assert facts.base is not None
     placed = PlacedFiles()

@@ -1,4 +1,4 @@
-"""Conversion of a request into facts, plan and recipe: nothing is run or written."""
+"""Converts a request into facts, plan and recipe, without running or writing anything."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from packager.pipeline.stages import Decided, Planned
 def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
     """Pin every name but the base's, and decide by the model's headers.
 
-    Nothing is downloaded, and of everything that is elsewhere only models are asked for: what is
-    wrong with the request or the model is said before a registry has to answer.  Raises
-    `PlanRejected` where nothing can be built.
+    Nothing is downloaded, and only models are looked up over the network: errors of the request or
+    the model are reported before a registry is contacted. Raises `PlanRejected` where nothing can
+    be built.
     """
     refuse_missing_gpus(request.gpus, services)
-    if services.outputs == "trees":  # whoever serves a tree mounts it
+    if services.outputs == "trees":  # an engine mounts a tree
         request = request.model_copy(update={"weights": "mounted"})
     reference = services.parse_model_reference(request.model)
     headers = services.peek_model(reference)
@@ -81,10 +81,10 @@ def make_planned(
     with_base: bool,
     look: Callable[[Facts, Plan], None] = ignore,
 ) -> Planned:
-    """Look at the base where it is wanted, take the model's files, and order the work.
+    """Read the base if requested, get the model's files, and order the steps.
 
-    What they say may reject the plan: raises `PlanRejected`.  `look` is called with the base,
-    before anything is downloaded.
+    Raises `PlanRejected` where the base or the files rule the plan out. `look` is called with the
+    base, before anything is downloaded.
     """
     facts, plan = decided.facts, decided.plan
     decide = _decider(facts, decided.reference, services)
@@ -92,7 +92,7 @@ def make_planned(
         facts = replace(facts, base=_base_of(facts, plan, services))
         plan = decide(facts)
         look(facts, plan)
-    taken = _with_files(decided, facts, services)  # what is refused by now has cost no download
+    taken = _with_files(decided, facts, services)  # the checks above need no download
     if taken is not facts:
         facts, plan = taken, decide(taken)
     if plan.needs_base and facts.base is None:
@@ -131,7 +131,7 @@ def _gather(
     services: BuildServices,
     headers: ModelFiles | None,
 ) -> Facts:
-    """Pin every name; the model by its headers where they were found alone."""
+    """Pin every name; the model by its headers, if only those were read."""
     return resolve(
         request,
         reference,
@@ -156,16 +156,15 @@ def _draft_finder(services: BuildServices) -> Callable[[ModelReference], ModelFi
 
 
 def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildServices) -> Facts:
-    """Choose the first published draft that can be had and that a plan works with.
+    """Choose the first published draft that is available and passes planning.
 
-    Drafts that are not there, or not shown, or broken, and those that a plan is refused for are
-    passed over, and the finding says why.  Where no plan works without a draft either, the first
-    one's says why.  Raises `Unavailable` where a hub does not answer: what the image holds must
-    not depend on that.
+    Missing, private, broken and rejected drafts are skipped, with the reason in a finding. Where a
+    plan without a draft fails, too, the first draft's rejection is raised. Raises `Unavailable`
+    where a hub does not answer: what the image holds must not depend on that.
     """
     if services.known_draft is None:
         return facts
-    alone = replace(services, instances=None)  # nothing is suggested in place of what is tried
+    alone = replace(services, instances=None)  # no suggestions while candidates are tried
     decide = _decider(facts, reference, alone)
     tried: dict[str, str] = {}
     works = False  # a plan without a draft
@@ -223,8 +222,8 @@ def _with_method(
     services: BuildServices,
     headers: ModelFiles | None,
 ) -> tuple[BuildRequest, tuple[Finding, ...]]:
-    """Choose the method that `--quantize auto` stands for; `none` where no method works."""
-    alone = replace(services, instances=())  # no other instance is suggested for what is tried
+    """Choose the method for `--quantize auto`; `none` where no method works."""
+    alone = replace(services, instances=())  # no suggested instances while candidates are tried
     plain = request.model_copy(update={"quantize": NONE})
     facts = _gather(plain, reference, alone, headers)
     plans: dict[str, Plan] = {}
@@ -303,4 +302,4 @@ def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:
     try:
         return services.find_base(facts.request.base or facts.container.default_base, Platform())
     except PackagerError:
-        return None  # the plan says that nothing can be told of the step
+        return None  # the plan reports that the step's cache status is unknown

@@ -18,7 +18,7 @@ from packager.pipeline.stages import Finished
 def evaluated(finished: Finished, services: BuildServices, run_step: RunStep | None) -> Finished:
     """Measure the model's loss of quality; raises where it exceeds the request's limits.
 
-    The step can only be described here: what it compares has no digests before the others ran.
+    The step is described here, after the others ran: before that, its inputs have no digests.
     """
     if run_step is None:
         return finished
@@ -64,7 +64,7 @@ def evaluated(finished: Finished, services: BuildServices, run_step: RunStep | N
 
 
 def foreseen_evaluation(facts: Facts) -> list[tuple[CacheStatus, Step]]:
-    """Return the evaluation's inputs as far as they are known before it runs."""
+    """Return the evaluation's inputs that are known before it runs."""
     texts, request = facts.evaluation, facts.request
     if texts is None:
         return []

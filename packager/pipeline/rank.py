@@ -54,7 +54,7 @@ class _Refusal:
     """Reason why a candidate cannot be used on an instance."""
 
     reason: str
-    fits: bool = False  # and nothing but figures of its devices is missing
+    fits: bool = False  # and only figures of its devices are missing
     needed_bytes: float | None = None  # of a device; None where another thing than memory lacks
 
 
@@ -70,8 +70,8 @@ def rank_instances(
 ) -> Ranking:
     """Plan the model on every instance and order what works by the goal.
 
-    The goal is the request's where none is given, and cost where it has none.  What was
-    `measured` of the model corrects each plan that it tells of; the others say why it does not.
+    The goal defaults to the request's, then to cost. Measurements in `measured` correct the plans
+    that they apply to; the others say why they do not apply.
 
     A model that cannot be found ends it; an instance that cannot serve the
     model is left out with its reason.
@@ -80,12 +80,12 @@ def rank_instances(
         services.parse_model_reference
     )  # for every candidate
     find_model: Callable[[ModelReference], ModelFiles] = cache(services.find_model)
-    # Nothing is suggested for an instance that is refused: its row has the reason only.
+    # A refused instance gets no suggestions: its row has only the reason.
     once = replace(
         services,
         parse_model_reference=parse,
         find_model=find_model,
-        peek_model=lambda _: None,  # it is found above: every plan takes what was found
+        peek_model=lambda _: None,  # looked up once above: every plan uses the result
         find_draft=cache(services.find_draft),
         instances=None,
         check_cache=_unasked,
@@ -129,7 +129,7 @@ def rank_instances(
 
 
 def _check_used(measured: Sequence[MeasuredRun], options: Iterable[RankedInstance]) -> None:
-    """Raise `UsageError` where nothing that was measured tells of any of the plans."""
+    """Raise `UsageError` where no measurement applies to any of the plans."""
     plans = tuple(options)
     if measured and plans and not any(one.prediction.fit for one in plans):
         told = (line for line in plans[0].prediction.assumptions if NOT_CORRECTED in line)
@@ -169,10 +169,10 @@ def predict_plan(
     measured: Sequence[MeasuredRun] = (),
     known_as: Iterable[str] = (),
 ) -> Prediction | None:
-    """Predict a plan at every concurrency its shape holds; None where nothing tells of the device.
+    """Predict a plan at every concurrency of its shape; None without figures of the device.
 
-    The formula is fitted to what was `measured` of this plan, whose model may also be
-    `known_as` other names; without figures, what was measured is all that is told.
+    The formula is fitted to what was `measured` of this plan, whose model may also be `known_as`
+    other names; without figures, the result is the measurements alone.
     """
     setup = setup_of(plan, accelerator, acceptance_length=measured_acceptance(plan, measured))
     points = measured_points(plan, setup, workload, measured, known_as=known_as)
@@ -189,7 +189,7 @@ def _try(
     requests_per_day: int,
     measured: Sequence[MeasuredRun] = (),
 ) -> RankedInstance | None:
-    asked = candidate.request  # several machines are compared only where they are asked for
+    asked = candidate.request  # several machines are compared only on request
     request = asked.model_copy(update={"nodes": asked.nodes or 1})
     plan = pipeline.plan(request, services).plan
     accelerator = services.accelerator_of(plan.instance)
@@ -215,7 +215,7 @@ def _try(
 
 
 def _unasked(step: Step) -> CacheStatus:
-    """Return an unknown status without asking the cache, which a ranking does not need."""
+    """Return an unknown status without a look-up in the cache, which a ranking does not need."""
     return CacheStatus(step=step.name, tool=step.tool, state="unknown")
 
 

@@ -33,7 +33,7 @@ from packager.images.pull_hints import PulledLayer, packed_of
 from packager.pipeline.planning.health import start_period_s
 from packager.pipeline.stages import Assembled, Planned
 
-# Fields of a request that decide whether there is an image, and nothing in it.
+# Fields of a request that decide whether an image is made, and do not change its content.
 MEASURING = frozenset(
     ("evaluate", "evaluate_samples", "evaluate_tokens", "evaluate_seed")
     + ("max_kld", "min_top1", "max_ppl_increase")
@@ -50,7 +50,7 @@ _UNLABELLED |= {"base_files", *MEASURING, *RUNNING}
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
-    """Describe the build in image labels: no paths, no times, nothing of the machine."""
+    """Describe the build in image labels, without paths, times or traits of the machine."""
     assert facts.base is not None
     asked = facts.request.model_dump(mode="json", exclude_none=True, exclude=_UNLABELLED)
     record: dict[str, object] = {
@@ -85,7 +85,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
 def make_record(
     assembled: Assembled, written: Written, transfer: Transfer, *, seconds: float
 ) -> BuildRecord:
-    """Record everything that is needed to repeat the build, and what it did."""
+    """Record the inputs needed to repeat the build, and its results."""
     facts, plan = assembled.planned.facts, assembled.planned.plan
     base = assembled.image.base
     return BuildRecord(
@@ -139,7 +139,7 @@ def make_record(
 
 
 def repeatable_request(assembled: Assembled) -> BuildRequest:
-    """Return the request with what was chosen for it: devices, and limits of quality."""
+    """Return the request with resolved choices: devices, and limits of quality."""
     changes: dict[str, Any] = dict.fromkeys(PLACES)
     if assembled.quality is not None:  # another version may have other defaults
         limits = limits_of(assembled.planned.facts.request)
@@ -217,7 +217,7 @@ def _startup_of(plan: Plan, base: BaseImage, written: Written) -> StartupPredict
 
 
 def runtime_of(plan: Plan) -> RecordedRuntime:
-    """Record what a deployment has to give the container."""
+    """Record the settings that a deployment must pass to the container."""
     container, stopping = plan.container, plan.stopping
     health_path = container.traits.health_path
     return RecordedRuntime(

@@ -18,7 +18,7 @@ from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupReport
 from packager.core.text import hide_secrets
 
-_LATER = ("speculation", "bench", "starts", "smoke")  # what is measured after a build
+_LATER = ("speculation", "bench", "starts", "smoke")  # measured after a build
 MAX_RECORD_BYTES = 64 * 1024 * 1024  # it may list thousands of layers and answers
 
 
@@ -49,7 +49,7 @@ def save_record(
 
 
 def find_record(state_dir: Path, digests: Collection[str]) -> Path | None:
-    """Find the record of an image on this machine, by any digest that an engine knows it by."""
+    """Find the record of an image on this machine, by any digest that an engine shows for it."""
     wanted = [digest.encode() for digest in digests]
     for place in sorted((state_dir / "records").glob("*.json")):
         with suppress(OSError, PackagerError):
@@ -90,7 +90,7 @@ def put_bench(place: Path, report: BenchReport) -> None:
 
 
 def put_measured(place: Path, report: BenchReport | None, quality: QualityReport | None) -> None:
-    """Add what a job measured at its end to its record; what was not measured stays as it is."""
+    """Add a job's measurements to its record; other measurements stay as they are."""
     found = {"bench": report, "quality": quality}
     _put(place, {name: figures for name, figures in found.items() if figures is not None})
 
@@ -142,7 +142,7 @@ def _write(place: Path, data: bytes) -> None:
 
 
 def load_record(path: Path) -> BuildRecord:
-    """Read a record, refusing what this version would misunderstand."""
+    """Read a record, refusing versions that this one cannot interpret."""
     data = read_user_file(
         path,
         what="the record",
@@ -153,7 +153,7 @@ def load_record(path: Path) -> BuildRecord:
 
 
 def parse_record(data: bytes, name: str) -> BuildRecord:
-    """Parse a record, refusing what this version would misunderstand; `name` is for messages."""
+    """Parse a record, refusing versions that this one cannot interpret; `name` is for messages."""
     try:
         record = parse_model(BuildRecord, data, max_bytes=MAX_RECORD_BYTES)
     except NotStrict as error:

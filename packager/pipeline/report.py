@@ -42,7 +42,7 @@ def summary_lines(record: BuildRecord) -> list[str]:
 
 
 def brief_lines(record: BuildRecord) -> list[str]:
-    """Return the warnings, what is left out, the bytes read and sent, and the time it took."""
+    """Return the warnings, files left out, bytes read and sent, and duration."""
     return [*_warning_lines(record), _moved_line(record)]
 
 
@@ -73,7 +73,7 @@ def _moved_line(record: BuildRecord) -> str:
 
 
 def _tree_lines(record: BuildRecord) -> list[str]:
-    """Return what to mount where, for each output that is a tree."""
+    """Return the mounts of each output that is a tree."""
     rows = []
     for tree in record.trees:
         first, *more = tree.mounts or {MOUNTED_MODEL_DIR: "."}
@@ -170,7 +170,7 @@ def _file_texts(assembled: Assembled, *, for_mount: bool) -> dict[str, str]:
 
 
 def _mounted(assembled: Assembled) -> list[tuple[str, str]]:
-    """Return what must be mounted where when the container starts, and each file's source."""
+    """Return the mounts that the container needs at its start, with each file's source."""
     if assembled.planned.plan.weights == "baked" or assembled.image.tree is not None:
         return []
     facts, serving = assembled.planned.facts, assembled.serving

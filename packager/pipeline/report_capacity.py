@@ -25,7 +25,7 @@ def capacity_sentence(plan: Plan) -> str:
 
 
 def capacity_document(plan: Plan) -> dict[str, Any]:
-    """Return the same as JSON; null for what is not known."""
+    """Return the capacity as JSON; null for unknown figures."""
     is_known = not plan.profile.unknown_cache
     return {
         "copies": plan.replicas,
@@ -49,7 +49,7 @@ def room_words(plan: Plan) -> str:
 
 
 def tokens_left(plan: Plan) -> int | None:
-    """Count the tokens of requests of the longest length that fit; None where nobody knows."""
+    """Count the tokens of requests of the longest length that fit; None where unknown."""
     if plan.profile.unknown_cache:
         return None
     return plan.budget.tokens_left(plan.shape.max_total_tokens)

@@ -50,7 +50,7 @@ from packager.pipeline.report_plan import (
 )
 from packager.pipeline.trace import Trace, changed_command
 
-# What a buyer may take each formula for.
+# The meaning of each formula for a buyer.
 MEANINGS: dict[Formula, str] = {
     "F1": "as if prompts took no time; the lowest figure, seen in announcements",
     "F2": "what one client sees, its waiting included; seen in announcements",
@@ -61,7 +61,7 @@ MEANINGS: dict[Formula, str] = {
 def plan_html(
     page: PlanPage, *, trace: Trace | None = None, choices: tuple[PlanChoice, ...] = ()
 ) -> str:
-    """The plan as a page: what the text shows, with the bar and the chart drawn."""
+    """Return the plan as a page: the content of the text, with the bar and the chart drawn."""
     plan, outlook, budget = page.plan, page.outlook, page.plan.budget
     free, usable = free_bytes(plan), max(1, page.plan.budget.usable_bytes)
     findings = sorted(findings_to_show(plan), key=lambda found: SEVERITIES.index(found.severity))
@@ -155,7 +155,7 @@ def _nearest(change: str, request: BuildRequest) -> dict[str, str]:
 
 
 def _decision(plan: Plan) -> str:
-    """Write what to run, in one sentence."""
+    """Describe the deployment in one sentence."""
     instance = plan.instance
     nodes = f"{plan.nodes} machines of " if plan.nodes > 1 else ""
     engine = f"{engine_name(plan.container.engine)} {plan.container.engine_version}".strip()

@@ -1,4 +1,4 @@
-"""What the pages of a plan and of a ranking have in common, as values for their templates."""
+"""Parts shared by the pages of a plan and of a ranking, as values for their templates."""
 
 from __future__ import annotations
 

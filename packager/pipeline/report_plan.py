@@ -38,7 +38,7 @@ NO_STEPS = Recipe()
 
 _BAR, _BESIDE_BAR = 48, 13
 
-# What proposes tokens where it has no files of its own.
+# Proposers of tokens that need no files.
 PROPOSERS = {
     "mtp": "the model's own MTP head",
     "ngram": "the prompt's own words",
@@ -58,19 +58,19 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPage:
-    """A plan with what a reader wants to know besides."""
+    """A plan with the other content of its page."""
 
     plan: Plan
     recipe: Recipe = NO_STEPS
     forecasts: tuple[CacheStatus, ...] = ()
-    outlook: Outlook | None = None  # None: nobody published figures of the device
-    menu: Menu | None = None  # of goals; None: nobody asked for it
-    opinion: Opinion | None = None  # None: nobody else was asked
+    outlook: Outlook | None = None  # None: no published figures of the device
+    menu: Menu | None = None  # of goals; None: not requested
+    opinion: Opinion | None = None  # None: not requested
     startup: StartupPrediction | None = None  # None: of a ranking's plans
 
     @property
     def monthly_words(self) -> str:
-        """What a month costs at the stated load; "" where nobody says what the instance does."""
+        """Return a month's cost at the stated load; "" where the throughput is unknown."""
         if self.outlook is None or self.outlook.monthly is None:
             return ""
         return monthly_sentence(self.outlook.monthly, self.outlook.prediction)
@@ -89,13 +89,13 @@ def page_document(page: PlanPage) -> dict[str, Any]:
         "predicted": outlook_document(page.outlook) if page.outlook else None,
         "second_opinion": opinion_document(page.opinion, page.prediction) if page.opinion else None,
         "startup": startup_document(page.startup) if page.startup else None,
-        # null: nobody asked for it; []: no figures of the device are published
+        # null: not requested; []: no published figures of the device
         "to_try": None if page.menu is None else menu_document(page.menu),
     }
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan alone as JSON."""
+    """Return the plan alone as JSON."""
     budget = plan.budget
     return {
         "model": asdict(plan.model),
@@ -185,7 +185,7 @@ def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
 def rejection_lines(error: PlanRejected) -> list[str]:
     """Return why there is no plan, and suggested alternatives.
 
-    What stays out of an image is of no interest where there is none; JSON has it.
+    Notes on files left out are omitted, as no image is made; JSON has them.
     """
     lines = finding_lines(found for found in error.findings if found.code != FILES_LEFT_OUT)
     if error.nearest:
@@ -205,7 +205,7 @@ def container_words(container: ContainerFacts) -> str:
 
 
 def spread_words(plan: Plan) -> str:
-    """Write how the model lies on the devices: `8 devices: TP 2 x 4 copies (data parallel)`."""
+    """Describe the spread over devices: `8 devices: TP 2 x 4 copies (data parallel)`."""
     split = plan.split
     if split.devices == 1:
         return "tensor parallel 1, 1 copy"
@@ -217,7 +217,7 @@ def spread_words(plan: Plan) -> str:
 
 
 def price_words(plan: Plan) -> str:
-    """Write the price of an hour of all machines and its source; empty when nobody says."""
+    """Format the price of an hour of all machines with its source; "" where unknown."""
     if not plan.usd_hour:
         return ""
     words = plan.instance.price_basis.partition("[")[0]  # `published[F]` names its table
@@ -270,7 +270,7 @@ def _stopping_document(plan: Plan) -> dict[str, Any] | None:
 
 
 def host_sentence(container: ContainerFacts) -> str:
-    """Write what the machine below the container must have; "" where nobody says."""
+    """Describe the requirements on the container's host; "" where unknown."""
     if not container.least_driver:
         return ""
     words = f"NVIDIA driver {container.least_driver} or later, for CUDA {container.cuda}"
@@ -297,7 +297,7 @@ def stopping_sentence(plan: Plan) -> str:
 
 
 def detail_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield what production needs to know, with a label each; nothing where nobody says."""
+    """Yield labelled details for production; nothing where none are known."""
     for label, chosen in (("tool calls", plan.tool_parser), ("reasoning", plan.reasoning_parser)):
         if chosen is not None:
             yield label, f"{chosen.name}: {chosen.reason}"
@@ -312,7 +312,7 @@ def detail_sentences(plan: Plan) -> Iterator[tuple[str, str]]:
 def work_sentences(
     plan: Plan, recipe: Recipe, forecasts: tuple[CacheStatus, ...] = ()
 ) -> Iterator[str]:
-    """Describe what a build would run, and what it would not have to."""
+    """Describe the steps that a build would run, and those that it would skip."""
     if forecasts:
         yield from forecast_sentences(forecasts)
     elif recipe.steps:
@@ -333,7 +333,7 @@ def work_sentences(
 
 
 def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
-    """Describe what the instance and its tokens cost."""
+    """Describe the cost of the instance and of its tokens."""
     hour = price_words(plan)
     if not hour:
         _, none, reason = plan.instance.price_basis.partition("none: ")
@@ -398,7 +398,7 @@ def _decision_lines(plan: Plan) -> list[str]:
 
 
 def _answered(plan: Plan) -> str:
-    """Return what answers say where the server cannot be told a name."""
+    """Return the model name in answers, for servers that cannot be configured with one."""
     if plan.answers_as == plan.served_name:
         return ""
     return f" (answers say {plan.answers_as!r})" if plan.answers_as else " (answers name no model)"

@@ -36,13 +36,13 @@ def resolve(
     read_workload: Callable[[str], Workload] | None = None,
     writes_tree: bool = False,
 ) -> Facts:
-    """Pin the model, the instance and the container. The base image is looked at after the plan.
+    """Pin the model, the instance and the container. The base image is resolved after the plan.
 
     Cheap and local look-ups go first, so that a typing error costs no download.
     What `--draft auto` means is left open: that is found by planning.
     """
     instance = with_ranks(find_instance(request.instance), request.tp_degree)
-    # `g5.xlarge` and `8xh100` are recorded as what they mean: the record is part of the image.
+    # Names such as `g5.xlarge` and `8xh100` are recorded resolved: the record is part of the image.
     request = request.model_copy(update={"instance": instance.name})
     container = find_container(request, instance)
     workload = find_workload(request.workload, read_workload)
@@ -102,7 +102,7 @@ def find_asked_draft(
     asked: DraftRequest | Finding | None,
     find_draft: Callable[[ModelReference], ModelFiles],
 ) -> ModelFiles | None:
-    """Return the draft's files, where it has any; the planner refuses what is not a draft."""
+    """Return the draft's files, if any; the planner refuses files that are not a draft."""
     if not isinstance(asked, DraftRequest) or asked.model is None:
         return None
     return find_draft(asked.model)

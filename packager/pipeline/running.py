@@ -17,10 +17,10 @@ from packager.pipeline.stages import Planned
 
 
 def with_tools_installed(planned: Planned, services: BuildServices) -> Planned:
-    """Install what will have to run.
+    """Install the tools of the steps that will run.
 
-    An environment may have other versions than its tool declares.  They are
-    in the keys, so the recipe is made again: nothing is filed under a wrong key.
+    An environment may have other versions than its tool declares. Versions are in the keys, so the
+    recipe is made again: else results get a wrong key.
     """
     missed = {one.step: one.tool for one in planned.forecasts if one.state != "hit"}
     for step in planned.recipe.steps:
@@ -41,7 +41,7 @@ def with_tools_installed(planned: Planned, services: BuildServices) -> Planned:
 
 
 def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifacts:
-    """Run the steps in order; what no step gives is served as it is."""
+    """Run the steps in order; files that no step replaces are served unchanged."""
     outcomes: dict[str, StepOutcome] = {}
     files = {
         "model": facts.model.files,
@@ -79,7 +79,7 @@ def with_results(step: Step, outcomes: Mapping[str, StepOutcome]) -> Step:
 def with_effective_shape(plan: Plan, artifacts: Artifacts) -> Plan:
     """Return the plan with the shape of artifacts that are larger than requested.
 
-    What is compiled decides: an engine told otherwise would compile again or refuse.
+    The compiled shape decides: with another one, the engine would compile again or refuse.
     """
     given = {
         pointer.removeprefix("/shape/"): value

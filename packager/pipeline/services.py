@@ -53,23 +53,23 @@ class BuildServices(StepServices):
     save: Callable[[BuildRecord], None]
     # Attach the record to the image wherever outputs keep such things; a failure is a warning.
     attach: Callable[[BuildRecord, SealedImage], None] = lambda _record, _image: None
-    created: str  # RFC 3339 time that goes into the image
+    created: str  # creation time in the image, RFC 3339
     accelerator_of: Callable[[Instance], Accelerator]
     read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are
     known_draft: KnownDraftOf | None = None  # what `--draft auto` means
-    # That may be suggested when nothing fits; None: nothing is suggested, not even another shape.
+    # Instances to suggest when nothing fits; None: no suggestions, not even of another shape.
     instances: tuple[Instance, ...] | None = ()
     smaller_checkpoints: Callable[[str], tuple[QuantizedCheckpoint, ...]] = lambda _: ()
-    rules: tuple[Rule, ...] = ()  # what goes together and what does not
-    this_machine: Callable[[], Instance] | None = None  # where steps run; None: nobody says
+    rules: tuple[Rule, ...] = ()  # which techniques can be combined
+    this_machine: Callable[[], Instance] | None = None  # where steps run; None: unknown
     past: Callable[[], tuple[PastRun, ...]] = tuple  # steps that were run, with their times
     containers: Callable[[], tuple[ContainerFacts, ...]] = lambda: ()  # that may be suggested
     read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None  # of packed weights
     # A model by its headers where `find_model` would download it; None elsewhere. Drafts likewise.
     peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
     peek_draft: Callable[[ModelReference], ModelFiles | None] = lambda _: None
-    # Figures of the training that a head comes from; None where nobody has them.
+    # Figures of the training of a head; None where there are none.
     read_training: Callable[[ModelFiles], TrainingReport | None] = lambda _: None
     read_workload: Callable[[str], Workload] | None = None  # of a file of requests
-    # What the outputs are; `trees`: no image is written, so that no base is needed.
+    # The kinds of the outputs; `trees`: no image is written, so that no base is needed.
     outputs: Literal["images", "trees", "both"] = "images"

@@ -15,13 +15,13 @@ from packager.core.references import ModelReference
 from packager.core.serving import ServingConfig
 from packager.core.values import dataclass
 
-# Before the plan nobody knows which steps will run.
+# Stages known before the plan; the plan adds the steps.
 FIRST_STAGES = StagesEvent(stages=("model", "plan", "base", "layers", "publish"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The line up to the plan: of what is elsewhere, models alone were asked for."""
+    """The line up to the plan; only models were looked up over the network."""
 
     reference: ModelReference  # the model's, as the request has it
     facts: Facts  # without a base
@@ -32,7 +32,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The line up to the recipe: nothing has been run or written."""
+    """The line up to the recipe; no step has run."""
 
     reference: ModelReference  # the model's, as the request has it
     facts: Facts

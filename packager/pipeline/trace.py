@@ -25,10 +25,10 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What a page was made of, so that another reader can make it again."""
+    """Inputs of a page, so that another reader can make it again."""
 
     model: str  # at the revision that was found; of an absolute path the last part
-    identity: str  # what tells these very weights; "" where nothing was read
+    identity: str  # revision or digest of the model; "" where the model was not read
     instance: str
     made: datetime
     packager: str
@@ -89,7 +89,7 @@ def changed_command(request: BuildRequest, options: str) -> str:
 
 
 def name_of(request: BuildRequest, reference: ModelReference) -> str:
-    """Return what a page calls a model that was not read: never the directory that it lies in."""
+    """Return the name of an unread model for a page, without its parent directories."""
     if request.served_name:
         return request.served_name
     if isinstance(reference, HubReference):
@@ -102,7 +102,7 @@ def build_command(
 ) -> str:
     """Write the command that builds a plan's image; "" where no single image can serve it.
 
-    The image goes where the request says, else to a place of its own on this machine.
+    The output is the request's, else one named after the model.
     """
     if plan.nodes > 1:
         return ""
@@ -125,9 +125,9 @@ def _slug(name: str) -> str:
 
 
 def model_identity(model: ModelFiles) -> str:
-    """Write what tells a model from another of its name: a hub's commit, or a digest.
+    """Return what identifies the model's content: a hub's commit, or a digest.
 
-    A plan reads no weights: the digest is of what it does read, config.json and the headers.
+    A plan reads no weights: the digest covers config.json and the headers.
     """
     if model.ref.revision:
         return f"revision {model.ref.revision}"

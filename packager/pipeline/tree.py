@@ -1,4 +1,4 @@
-"""A build's files as one tree, for engines that are given a directory instead of an image."""
+"""A build's files as one tree, for engines that mount a directory instead of an image."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ DIRECTORIES = {MOUNTED_MODEL_DIR: ".", COMPILED_DIR: "compiled", SERVING_DIR: "s
 
 
 def plan_of_tree(plan: Plan, services: BuildServices) -> Plan:
-    """Return the plan of whoever mounts the tree: the image's own, where it mounts it, too.
+    """Return the plan for an engine that mounts the tree; the image's own, if that mounts it, too.
 
-    Raises where the image's compiled files would be of no use in the tree, and `PlanRejected`
-    where the engine takes what is baked and not what is mounted.
+    Raises where the image's compiled files would not work in the tree, and `PlanRejected` where the
+    engine cannot serve mounted files.
     """
     if plan.one_mount:
         return plan
@@ -63,7 +63,7 @@ def make_tree(
     *,
     plan: Plan,
 ) -> ModelTree:
-    """Return the tree of finished steps, with what its container is told.
+    """Return the tree of finished steps, with its container's settings.
 
     `artifacts` are the recipe's results before they are finished for an image.
     """
@@ -106,7 +106,7 @@ def make_tree(
 
 
 def _build(planned: Planned, plan: Plan) -> dict[str, Any]:
-    """Return the record of the build, without what decides about images alone."""
+    """Return the record of the build, without the options that only affect images."""
     facts = planned.facts
     unused = {"weights": "mounted", "compression": None, "layer_order": None, "base_files": None}
     base = facts.base if plan.needs_base else scratch(Platform())
@@ -162,7 +162,7 @@ def _medusa(planned: Planned, serving: ServingConfig) -> Iterator[TreeFile]:
 
 
 def _evaluation(trained: TrainingReport, serving: ServingConfig) -> TreeFile:
-    """Return what the head was measured with, as a file beside it."""
+    """Return the head's evaluation, as a file beside it."""
     data = f"{json.dumps(trained.model_dump(mode='json'), indent=1)}\n".encode()
     place = _in_tree(f"{serving.draft_dir}/{TRAINING_RESULT}")
     return TreeFile(path=place, role="draft", content=Inline(data))

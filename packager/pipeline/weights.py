@@ -16,7 +16,7 @@ def with_split_weights(
     services: BuildServices,
     run_step: RunStep | None,  # noqa: ARG001
 ) -> Finished:
-    """Describe weights files that are too large for a layer as shards. Nothing is copied."""
+    """Describe weights files above the layer size limit as shards, without copying."""
     artifacts, limit = finished.artifacts, finished.planned.facts.request.max_layer_size
     read_header = services.read_header
     shards = replace(
@@ -32,7 +32,7 @@ def with_draft_laid_out(
     services: BuildServices,
     run_step: RunStep | None,  # noqa: ARG001
 ) -> Finished:
-    """Describe the draft's files as the engine reads them. Nothing is copied."""
+    """Describe the draft's files in the engine's layout, without copying."""
     artifacts, planned = finished.artifacts, finished.planned
     assert planned.facts.draft is not None
     config = planned.facts.draft.config

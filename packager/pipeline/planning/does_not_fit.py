@@ -60,7 +60,7 @@ def explain_misfit(
 
 
 def _explain_lack(instance: Instance, shape: Shape, budget: MemoryBudget) -> Finding:
-    """Explain that the engine's share leaves too little for what lies outside of it."""
+    """Explain that the engine's memory share leaves too little for memory outside it."""
     message = (
         f"the engine may take {gib(budget.usable_bytes)} of a device of {instance.name}, and "
         f"lacks {gib(budget.lacking_bytes)} beside that for CUDA's context and graphs: it would "

@@ -1,4 +1,4 @@
-"""The shape and the split that go together: reserved for where shapes are static, else chosen.
+"""Chooses a shape and a split that fit: reserved for static shapes, else predicted.
 
 On processors, on Neuron and on `local` every slot of the batch is reserved at full length and
 the first split that fits is taken; on `local` the building machine must not decide what is in
@@ -47,7 +47,7 @@ SetupAt = Callable[[Split, MemoryBudget], Setup | None]
 
 @dataclass(frozen=True, slots=True)
 class PlanFit:
-    """A shape and a split that go together, or the closest miss, and what to say of it."""
+    """A shape and a split that fit, or the closest miss, with findings."""
 
     shape: Shape
     split: Split
@@ -69,12 +69,12 @@ class Room:
 
     @property
     def first_shape(self) -> Shape:
-        """Return the shape asked for, completed by defaults."""
+        """Return the requested shape, completed by defaults."""
         kind, longest = self.instance.kind, self.workload.longest_tokens
         return first_shape(self.request, self.profile.max_positions, kind, longest)
 
     def budget(self, split: Split, shape: Shape) -> MemoryBudget:
-        """Add up what one device needs for a shape at a split."""
+        """Compute the memory that one device needs for a shape at a split."""
         return make_budget(
             self.profile,
             self.instance,
@@ -100,7 +100,7 @@ def room_of(facts: Facts, profile: ModelProfile, demand: MemoryInputs) -> Room:
 
 
 def reserves(instance: Instance) -> bool:
-    """Decide whether every slot is planned at full length, and nothing by prediction."""
+    """Return whether every slot is reserved at full length instead of predicted."""
     return instance.name == LOCAL or not DEFAULTS[instance.kind].paged
 
 
@@ -128,7 +128,7 @@ def find_fit(
             batch=request.max_batch,
             budget_at=room.budget,
             setup_at=setup_at,
-            # Whoever states both says how many devices are meant.
+            # A request that states both decides how many devices are used.
             few_stages=request.tp_degree is not None and request.dp_degree is not None,
         ),
         target,
@@ -145,7 +145,7 @@ def find_fit(
 
 
 def notes_of(rejected: tuple[Rejected, ...]) -> tuple[Finding, ...]:
-    """Return what was passed over as notes."""
+    """Return the rejected candidates as notes."""
     return tuple(Finding("note", one.code, one.reason) for one in rejected)
 
 
@@ -269,7 +269,7 @@ def _explain_slots(
 ) -> Iterator[Finding]:
     """Warn of requests that do not fit a plan whose slots are reserved: too long or too slow.
 
-    Limits are looked at where they were asked for: no slot is given up for them.
+    Limits of the request are only checked: they do not reduce the number of slots.
     """
     yield from _explain_workload(request, fit.shape, target.workload)
     asked = request.tpot_limit_ms is not None or request.ttft_limit_ms is not None

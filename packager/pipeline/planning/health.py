@@ -1,4 +1,4 @@
-"""How a container engine asks whether the server in an image still answers.
+"""The health check of an image: the command by which a container engine probes the server.
 
 The command is Python's, which every image with such a path has to have: each of these servers
 is started by it.  It imports nothing but sockets, since it runs every quarter of a minute beside
@@ -14,7 +14,7 @@ from packager.estimate.performance.startup import slowest_start_s
 _INTERVAL_S = 15
 _TIMEOUT_S = 10  # a busy server answers late; three in a row are too many
 _RETRIES = 3
-_START_INTERVAL_S = 3  # while it starts, so that the first answer is soon seen
+_START_INTERVAL_S = 3  # during the start, so that readiness is noticed soon
 
 _PROGRAM = (
     "import socket;"

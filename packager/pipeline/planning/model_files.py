@@ -1,4 +1,4 @@
-"""Checks of a model's files: what stays out of the image, and what the engine does not read."""
+"""Checks of a model's files: those left out of the image, and those the engine cannot read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAME = "get 'config.json' and 'model-*.safetensors' of the same repository"
 
 
 def check_left_out(model: ModelFiles) -> Iterator[Finding]:
-    """Report which files stay out of the image, by reason; hidden ones are no part of a model."""
+    """Report which files stay out of the image, by reason; hidden files are not listed."""
     by_reason: dict[str, list[str]] = {}
     for path, reason in model.left_out.items():
         if reason != "hidden":
@@ -31,7 +31,7 @@ def check_left_out(model: ModelFiles) -> Iterator[Finding]:
 def format_options(
     model: ModelFiles, traits: EngineTraits, options: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the engine's options that the model's files need, without those asked for."""
+    """Return the engine options that the model's files need, without those already requested."""
     asked = {name for name, _ in spelled(options)}
     return tuple(one for one in _needed(model, traits) or () if one[0] not in asked)
 
@@ -39,7 +39,7 @@ def format_options(
 def check_files_read(
     model: ModelFiles, traits: EngineTraits, request: BuildRequest
 ) -> Iterator[Finding]:
-    """Refuse files that the engine does not read, or not as it is asked to; note what they need."""
+    """Refuse files that the engine cannot read as requested; note what they need."""
     needed = _needed(model, traits)
     if needed is None:
         return

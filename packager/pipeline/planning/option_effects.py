@@ -1,4 +1,4 @@
-"""What a request's engine options mean for a plan: the longest sequence, and memory."""
+"""Effects of engine options on a plan: the longest sequence, and memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def derive_limit(facts: Facts, profile: ModelProfile) -> LengthLimit:
 
 
 def check_length(facts: Facts, limit: LengthLimit) -> tuple[Finding, ...]:
-    """Find that a length which was asked for is beyond the engine's limit."""
+    """Report a requested length beyond the engine's limit."""
     total = facts.request.max_total_tokens or 0
     return tuple(check_limit(facts.container.traits.who, limit, total, "max_total_tokens"))
 
@@ -46,7 +46,7 @@ def make_room(
     quantization: Quantization | None,
     draft: Draft | None,
 ) -> Room:
-    """Return the inputs of memory budgets; `counted` is what the options change of them."""
+    """Return the inputs of memory budgets; `counted` has the options' changes to them."""
     request, instance, container = facts.request, facts.instance, facts.container
     kv_dtype = choose_kv_dtype(request.kv_dtype, quantization, instance)
     demand = MemoryInputs(

@@ -24,7 +24,7 @@ FILE_NOT_PACKAGED = "file-not-packaged"
 PATH = "path"  # in the data of a finding
 OURS = posixpath.dirname(MODEL_DIR)
 _PATH = re.compile(r"(?:file://)?(/[^\s{}<>'\"]+)")
-# Words in names of options whose place is written to, or is no file's.
+# Words in names of options that name an output path, or no path at all.
 _WRITTEN = {"allowed", "cache", "dir", "download", "dump", "export", "offload", "root", "save"}
 _WRITTEN |= {"socket", "storage", "trace", "uds"}
 _MADE_AT_START = ("/dev", "/proc", "/sys", "/tmp")
@@ -61,7 +61,7 @@ def _texts(value: str) -> Iterator[str]:
     if value[:1] in "{[":
         try:
             yield from _leaves(parse_json(value.encode()))
-        except ValueError:  # also a template, which is no path
+        except ValueError:  # also a template instead of a path
             return
     elif not any(char in value for char in "{}<>"):
         yield from re.split(r"[\s,=]+", value)
@@ -76,7 +76,7 @@ def _leaves(found: Any) -> Iterator[str]:
 
 
 def _held(facts: Facts, plan: Plan) -> frozenset[str]:
-    """Return the files that layers hold or mounts bring, and the directories above them."""
+    """Return the files that layers or mounts provide, and their parent directories."""
     held = {model_dir(plan)}
     for files, place in ((facts.model, model_dir(plan)), (facts.draft, draft_dir(plan))):
         for file in files.files if files is not None else ():

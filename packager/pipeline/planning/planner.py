@@ -91,11 +91,11 @@ def make_plan(
 ) -> Plan:
     """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
 
-    `instances` are those that may be suggested instead; None: nobody reads suggestions.
-    `rules` say which techniques go together; of `compilers` the request names one, or none.
-    `find_sharder` gives what splits weights ahead of time for a load format.
-    `accelerator_of` gives figures of devices: without them nothing is predicted.
-    `smaller` are published checkpoints of the model with fewer bits.
+    `instances` are those that may be suggested instead; None: no suggestions are made. `rules` say
+    which techniques go together; of `compilers` the request names one, or none. `find_sharder`
+    returns the tool that splits weights for a load format. `accelerator_of` gives figures of
+    devices: without them nothing is predicted. `smaller` are published checkpoints of the model
+    with fewer bits.
     """
     container = replace(facts.container, traits=family.traits(facts.container))
     facts = replace(facts, container=container)
@@ -167,7 +167,7 @@ class _Chosen:
     parsers: Parsers
     layouts: Splits
     room: Room
-    step_tokens: int | None  # that the plan gives the engine; None where it chooses, or was told
+    step_tokens: int | None  # that the plan sets; None where the engine or an option decides
     findings: tuple[Finding, ...]
 
 
@@ -190,7 +190,7 @@ def _decide(
     that no conflict hides behind another.
     """
     limit = derive_limit(facts, profile)
-    asked_tokens = facts.request.max_total_tokens or 0  # beyond what is known, if it is lifted
+    asked_tokens = facts.request.max_total_tokens or 0  # may exceed the known maximum
     longest = limit.tokens or max(profile.max_positions, asked_tokens)
     profile = replace(profile, max_positions=longest)
     chosen = _choose(facts, profile, limit, read, quantizer, compilers)
@@ -367,7 +367,7 @@ def _lay_out(
 
 
 def _sketch(room: Room, splits: tuple[Split, ...]) -> PlanFit:
-    """Sketch what a plan would be about that is rejected anyway: for rules, never to be shown."""
+    """Sketch the plan of a rejected request, only to check rules."""
     request = room.request
     degree = min(request.tp_degree or 1, room.instance.devices)
     alone = Split(tp_degree=degree, pp_degree=min(request.pp_degree or 1, 64))
@@ -383,7 +383,7 @@ def _find_served(
 ) -> PlanFit:
     """Find the best fit that the server takes; where it takes none, the best of all.
 
-    What a server refuses of one split, such as heads that do not divide, need not hold of others.
+    A server may refuse one split, such as heads that do not divide, and take another.
     """
     if len(splits) < 2 or reserves(plan.instance):
         return find(splits)
@@ -430,10 +430,10 @@ def _with_split(plan: Plan, split: Split, budget: MemoryBudget) -> Plan:
 def _setup_at(
     plan: Plan, accelerator: Accelerator, split: Split, budget: MemoryBudget
 ) -> Setup | None:
-    """Return what the prediction needs of a split; None without figures of the device."""
+    """Return the prediction's inputs for a split; None without figures of the device."""
     setup = setup_of(_with_split(plan, split, budget), accelerator)
     return setup if can_predict(setup) else None
 
 
 def _unpredicted(split: Split, budget: MemoryBudget) -> None:
-    """Predict nothing."""
+    """Return no prediction."""

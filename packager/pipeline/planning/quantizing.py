@@ -49,9 +49,9 @@ def choose_schemes(
 
 
 def check_parts(plan: Plan, check: Callable[[Plan], Iterable[Finding]]) -> tuple[Finding, ...]:
-    """Return what a check finds of the plan, and of one with the scheme of each part alone.
+    """Return the findings of a check for the plan, and for each part with its own scheme.
 
-    A rule for one scheme holds of every part that has it; what several parts share is said once.
+    A rule for a scheme applies to every part that has it; equal findings are reported once.
     """
     parts = plan.quantization.parts if plan.quantization else ()
     plans = [plan, *(replace(plan, quantization=part) for part in parts if len(parts) > 1)]
@@ -59,6 +59,6 @@ def check_parts(plan: Plan, check: Callable[[Plan], Iterable[Finding]]) -> tuple
 
 
 def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:
-    """Whether the table of architectures speaks of what will quantize."""
-    by_compiler = isinstance(compiler, QuantizesItself)  # of whose architectures nothing is known
+    """Whether the table of architectures covers the quantizer of this plan."""
+    by_compiler = isinstance(compiler, QuantizesItself)  # its architectures are unknown
     return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler

@@ -73,7 +73,7 @@ def _working_in_image(
     family: ContainerFamily,
     earlier: tuple[Step, ...],
 ) -> Step:
-    """Describe a compiler's work on exactly what the image will be told to serve."""
+    """Describe a compiler's work on the exact configuration that the image will serve."""
     files = {"model": facts.model.files, "draft": facts.draft.files if facts.draft else ()}
     inputs = {role: StepInput(files=given) for role, given in files.items() if given}
     for step in earlier:
@@ -92,7 +92,7 @@ def _is_used(step: Step, last: Step) -> bool:
 
 
 def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
-    """Yield what follows the steps: weights that are mounted as they are need nothing."""
+    """Yield the finishes after the steps; mounted weights need none."""
     written = plan.weights == "baked" or plan.one_mount
     if facts.evaluation is not None:
         yield "evaluate"

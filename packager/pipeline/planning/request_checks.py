@@ -36,7 +36,7 @@ def check_facts(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_layer_format(facts: Facts) -> Iterator[Finding]:
-    """Report what file systems beside the plain layers cost, and refuse what they cannot be."""
+    """Report the cost of extra file-system layers, and refuse unsupported combinations."""
     request = facts.request
     if request.layer_format != "erofs":
         return
@@ -110,7 +110,7 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_cores(instance: Instance) -> Iterator[Finding]:
-    """Refuse NeuronCores of a version that the catalog does not know."""
+    """Refuse NeuronCore versions that the catalog lacks."""
     if instance.cores_per_device is None:
         message = (
             f"{instance.name} has {instance.device_name} devices, of which the catalog does not "

@@ -1,9 +1,8 @@
 """Conflicts between techniques, from the catalog's rules.
 
-The rules are data and handed in; what a rule may ask is in
-`packager.core.catalog.SITUATION_KEYS`.  Every conflict is reported at once,
-because removing one technique after the other until a build passes is what
-users complain about elsewhere.
+The rules are data and passed in; their conditions use `packager.core.catalog.SITUATION_KEYS`. Every
+conflict is reported at once, because removing one technique after the other until a build passes is
+what users complain about elsewhere.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> t
 def situation_of(
     plan: Plan, *, compiler: str | None = None, tool: str = "", base: str | None = None
 ) -> Situation:
-    """Describe a plan in the words of the rules. What is not known is left out."""
+    """Describe a plan by the keys of the rules. Unknown values are left out."""
     instance, container = plan.instance, plan.container
     situation: Situation = {
         "target": "image",

@@ -20,10 +20,10 @@ from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 
-MOST_ON_THE_SAME = 4  # suggestions for the instance that was asked for
+MOST_ON_THE_SAME = 4  # suggestions for the requested instance
 MOST_BARE = 8  # devices of a machine that is suggested by its devices
 
-# Whose machines are suggested to somebody who asked for one of these.
+# Requested cloud → the clouds whose instances are suggested.
 OFFERED: Mapping[Cloud | None, tuple[Cloud | None, ...]] = MappingProxyType(
     {
         None: ("sagemaker", None),
@@ -61,9 +61,9 @@ def find_nearest(
     plan: Planner,
     token_cost: TokenCost = lambda _: None,
 ) -> tuple[str, ...]:
-    """List changes that make a plan, as one would type them; empty when none was found.
+    """List changes to the request that make a plan, as options; empty when there are none.
 
-    What follows a `#` is for the reader: what another instance costs.
+    The comment after `#` is another instance's price.
     """
     same = _on_the_same_instance(facts, plan)
     elsewhere = _elsewhere(facts, instances, plan, token_cost, may_split=not same)
@@ -178,7 +178,7 @@ def _elsewhere(
     *,
     may_split: bool,
 ) -> tuple[RequestChange, ...]:
-    """Find the instances to move to; with another split only where nothing else helps."""
+    """Find other instances that fit; with another split only where the same one does not help."""
     asked_split = _asks_split(facts.request)
     offered = (*_more_devices(facts.instance), *sorted(instances, key=_price))
     for change in (
@@ -215,7 +215,7 @@ def _cheapest(fitting: list[tuple[Plan, float | None]]) -> list[tuple[Plan, floa
 
 
 def _moved(facts: Facts, found: Plan, usd: float | None, *, named_split: bool) -> RequestChange:
-    """Return the instance, and behind a `#` what it costs."""
+    """Return the instance option, with the price after `#`."""
     moved = RequestChange((f"--instance {found.instance.name}",))
     if named_split:
         moved = moved + _named_split(facts, found)
