@@ -40,8 +40,8 @@ def check_capability(
 ) -> Iterator[Finding]:
     """Find attention, types of cache and experts that no kernel of a version computes on NVIDIA.
 
-    `options` are by the engine's own names; `facts` are those of rules.  What is not known is not
-    judged: a version older than the table, a model or a device that nobody named.
+    `options` are by the engine's own names; `facts` are those of rules.  Unknown inputs are not
+    checked: a version older than the table, an unspecified model or device.
     """
     row = _row(engine, version)
     if facts.get("device", "nvidia") != "nvidia":
@@ -77,7 +77,7 @@ def check_capability(
 def _no_attention(
     who: str, kind: str, named: str, here: Mapping[str, Any], facts: Facts
 ) -> Finding:
-    """Return why no backend computes a model's attention on a device, or not the one asked for."""
+    """Return why no backend, or not the requested one, computes a model's attention on a device."""
     capability = facts.get("compute_capability")
     device = f" on a device of compute capability {capability:g}" if capability else ""
     what = f"{named} of {BACKEND!r}" if named else "no attention backend"

@@ -1,8 +1,8 @@
-"""What options of an engine do to the memory and the speed that a plan states.
+"""Effects of an engine's options on the memory and the speed that a plan states.
 
 `data/engines/option_effects.toml` classes every option of every version whose table is shipped,
-LMI's own keys and fields of NxD Inference's among them.  What a plan does not count is said, and so
-is an option that nobody has classed.
+LMI's own keys and fields of NxD Inference's among them.  A finding names each option whose effect a
+plan does not count, and each unclassified option.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ NAMED = ("vllm", "sglang", "tgi")  # engines whose own names are in tables of ve
 VLLM_NXDI, NXDI, ADDITIONAL = "vllm-nxdi", "nxdi", "additional-config"
 OVERRIDES = "override_neuron_config"
 
-MOST = 2.0**40  # of any number here: what is larger is no setting
+MOST = 2.0**40  # limit of every number here
 
 Texts = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What asked options change of a memory budget; 0 and "" leave it as it is planned."""
+    """Changes of a memory budget by requested options; 0 and "" keep the planned value."""
 
     cache_dtype: str = ""  # as the engine calls it
     cache_element_bytes: int = 0
@@ -85,7 +85,7 @@ def asked_options(container: ContainerFacts, options: Texts | None) -> dict[str,
 
 
 def effect_of(container: ContainerFacts, name: str) -> Effect | None:
-    """Return what an option of an engine does to a plan's figures; None where nobody knows.
+    """Return the effect of an engine's option on a plan's figures; None if unknown.
 
     A field of NxD Inference's is named as it stands in the JSON: `override_neuron_config.buckets`.
     """
@@ -116,9 +116,9 @@ def tables_of(container: ContainerFacts) -> list[Mapping[str, Any]]:
 
 
 def count_options(engine: str, options: Texts) -> Counted:
-    """Return what options, by the engine's own names, change of a memory budget.
+    """Return the changes of a memory budget by options under the engine's own names.
 
-    What is no number is refused where the engine's options are.
+    Values that are not numbers are refused by the check of the engine's options.
     """
     cache = options.get(CACHE.get(engine, ""), "")
     slots = rank = 0

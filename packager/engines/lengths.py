@@ -1,11 +1,11 @@
-"""The longest sequence that an engine takes of a model, as its version derives it.
+"""Longest sequence that a version of an engine accepts for a model.
 
 Engines read it from config.json, count some kinds of rotary scaling and not others, and change
 their mind between versions: `data/engines/lengths.toml`.  Options override what config.json says,
-and a variable of the environment lifts the limit.  Plans and `check` ask here, nowhere else.
+and an environment variable lifts the limit.  Plans and `check` both use this module.
 
-A tokenizer's `model_max_length` counts for none of them: vLLM asks it for pooling models with
-absolute positions alone.
+No engine reads a tokenizer's `model_max_length`, except vLLM for pooling models with absolute
+positions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LengthLimit:
     stretched_tokens: int = 0  # that the model's rotary scaling reaches, where it is not counted
     scaling: str = ""  # the type of that scaling: `yarn`
     hint: str = ""  # the option that raises the limit, as `--engine-option` takes it
-    refusal: str = ""  # why the engine does not start, whatever is asked for
+    refusal: str = ""  # why the engine does not start with any option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,9 @@ def length_limit(
     options: Texts | None = None,
     environment: Texts | None = None,
 ) -> LengthLimit:
-    """Return the longest sequence that a version of an engine takes of a model.
+    """Return the longest sequence that a version of an engine accepts for a model.
 
-    `config` is config.json as it stands; {} where nobody knows the model.  `assumed_tokens` is
+    `config` is config.json, {} if the model is unknown.  `assumed_tokens` is
     what its class assumes where nothing is stated; `options` are by the engine's own names,
     without dashes before them.  An engine that is not in the table takes `assumed_tokens`.
     """
@@ -130,11 +130,10 @@ def judge_length(
     environment: Texts | None = None,
     spelled: str = "",
 ) -> JudgedLength:
-    """Judge the length that a configuration asks for, by its options and its environment.
+    """Check the length that a configuration requests in its options and its environment.
 
-    `facts` has config.json as text under `CONFIG`, where the model is known.  What the rules
-    across options say of it, they say themselves.  `spelled` is the option of the length as the
-    file writes it.
+    `facts` has config.json as text under `CONFIG`, where the model is known.  The rules across
+    options report their own findings.  `spelled` is the option of the length as the file writes it.
     """
     law, read = _law(engine, version), facts.get(CONFIG)
     config = json.loads(read) if isinstance(read, str) else {}
@@ -274,7 +273,7 @@ def _scaled(length: int, scaling: Config, law: _Law, model_type: str) -> LengthL
 
 
 def _is_nested(scaling: Config) -> bool:
-    """Report whether scaling is told of each kind of layer apart."""
+    """Report whether scaling is stated for each kind of layer separately."""
     maps = any(_is_map(value) for value in scaling.values())
     return maps and scaling.keys().isdisjoint(PARAMETERS)
 

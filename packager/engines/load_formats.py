@@ -1,7 +1,7 @@
-"""Ways of loading weights: which an engine has, which is chosen, and what it is told.
+"""Load formats of weights: which an engine supports, which is chosen, and its options.
 
 The table is `data/load_formats.toml`.  A format becomes options of the engine by its own
-names, so that every family renders and checks it like an option that was asked for by name.
+names, so that every family renders and checks it like an option that the user set.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Toolchain and architecture that graphs for NeuronCores are compiled with.
 
-Inf2 and Trn1 run the same code.  Nothing is compiled for a size of instance: only for
-the number of cores that work together.
+Inf2 and Trn1 run the same code.  Graphs depend on the number of cores that work together, not on
+the instance size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXPORTED = "neuron_config.json"  # tells optimum-neuron's server that a model is
 
 
 def compiled_by(container: ContainerFacts) -> str:
-    """Return the toolchain of an image; "" where nothing can be baked for it."""
+    """Return the toolchain of an image; "" if no compiled graphs can be baked into it."""
     return container.traits.neuron_toolchain
 
 
@@ -36,7 +36,8 @@ def logical_core_size(instance: str) -> int:
 def serves_only_exported(container: ContainerFacts) -> bool:
     """Return whether the server can only load exported models.
 
-    For another it asks Hugging Face's hub for graphs, which our images do not reach, and ends.
+    For any other model it downloads graphs from Hugging Face's hub, which our images cannot reach,
+    and exits.
     """
     return compiled_by(container) == "optimum"
 

@@ -1,8 +1,8 @@
 """Choice of the engine's parsers for a model's tool calls and reasoning: `catalog.parsers`.
 
-The chat template shows how the model writes them.  It comes from a stranger: marks are searched
-in it, it is never run.  A parser is chosen where the version has it, and where the tokenizer
-has the tokens without which it does not start; else the plan says why there is none.
+The chat template shows how the model writes them.  It is untrusted: only marks are searched in it,
+it is never executed.  A parser is chosen where the version has it, and where the tokenizer has the
+tokens without which it does not start; else the plan states the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checkpoints that arrive quantized, against what the engine's version loads.
 
 The list of methods is the engine's own, from its parser (`data/engines/vllm-*.json`);
-what no parser tells is in `data/engines/quantization.toml`.
+the rest is in `data/engines/quantization.toml`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ OTHERWISE = {
 
 
 def check_arrived(who: str, plan: Plan) -> Iterator[Finding]:
-    """Find what the engine's version does not load of a checkpoint that arrives quantized.
+    """Find parts of a quantized checkpoint that the engine's version cannot load.
 
-    `who` is the engine as messages call it.  Engines without a table are not asked.
+    `who` is the engine's name in messages.  Engines without a table are not checked.
     """
     arrived, engine = plan.arrived, plan.container.engine
     if arrived is None or engine not in _table():

@@ -11,9 +11,9 @@ SPECULATION = "speculative-config"  # of vLLM
 
 
 def asked_config(options: Mapping[str, str] | None) -> Mapping[str, Any] | None:
-    """Return vLLM's speculative configuration among the engine's options; None without a sound one.
+    """Return vLLM's speculative configuration from the options; None if missing or invalid.
 
-    What is no JSON object is refused where the engine's options are.
+    A value that is not a JSON object is refused by the check of the engine's options.
     """
     text = next((value for name, value in spelled(options) if name == SPECULATION), None)
     if text is None:

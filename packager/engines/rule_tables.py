@@ -67,7 +67,7 @@ class RuleReference:
     option: str = ""
     path: tuple[str, ...] = ()  # into the option's JSON
     fact: str = ""
-    default: Operand | None = None  # what the engine assumes where the option is not given
+    default: Operand | None = None  # the engine's default of the option
     plus: int = 0  # added to a number
 
     @property
@@ -131,7 +131,7 @@ def rules_of(engine: str, version: str) -> tuple[EngineRule, ...]:
 
 @cache
 def rules(engine: str) -> tuple[EngineRule, ...]:
-    """List every rule of an engine, in the table's order; none where nobody wrote a table."""
+    """List every rule of an engine, in the table's order; empty if it has no table."""
     path = TABLES / f"{engine}.toml"
     if not path.is_file():
         return ()
@@ -275,7 +275,7 @@ def _names(references: Mapping[str, RuleReference]) -> set[str]:
 
 
 def _needed(condition: Condition) -> frozenset[str]:
-    """List the options that must be given for a condition to hold."""
+    """List the options that must be set for a condition to hold."""
     if isinstance(condition, AnyOf):
         return frozenset.intersection(*(_needed(one) for one in condition.conditions))
     if condition.op == "given":

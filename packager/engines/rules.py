@@ -4,9 +4,8 @@ A parser judges one option at a time; the engine then looks at several together,
 model and the device.  `data/engines/rules/ENGINE.toml` has one row a check, with the versions
 that make it and the source where it was read; docs/adding-a-family.md has the vocabulary.
 
-A rule holds only on what is known: a condition on an option that was not given, or on a fact that
-nobody has, does not hold unless the row says what the engine assumes.  So the same rows judge a
-plan, and a configuration file without a model.
+A condition on an unset option or an unknown fact is false unless the row states the engine's
+default.  So the same rows check a plan, and a configuration file without a model.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ def check_rules(
 ) -> Iterator[Finding]:
     """Find what this version of an engine refuses, drops or changes of settings taken together.
 
-    `settings` are by the names of the rules, `spelled` says how messages write them where that
-    differs.  `options` tell sizes (`8k`, `auto`) from numbers.
+    `settings` use the names of the rules; `spelled` maps those that messages write differently.
+    `options` tell sizes (`8k`, `auto`) from numbers.
     """
     case = _Case(settings=settings, facts=facts, options=options)
     for rule in rules_of(engine, version):
@@ -202,7 +201,7 @@ def _value(operand: Operand, case: _Case) -> Any:
 
 
 def _found(reference: RuleReference, case: _Case) -> Any:
-    """Return what was given, or is a fact; None where it was not, or cannot be read."""
+    """Return the setting or fact; None if it is missing or unreadable."""
     if reference.fact:
         return case.facts.get(reference.fact)
     given = case.settings.get(reference.option)
@@ -246,7 +245,7 @@ def _read_json(text: str) -> Any:
     try:
         return parse_json(text.encode())
     except NotStrict:
-        return None  # said where the option's type is checked
+        return None  # reported by the check of the option's type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """SageMaker's limits on a container's environment, from the service's own model.
 
-They bind when the environment is given at deployment, which is when the
-weights are mounted; what is baked into an image has no such limit.
+They apply to an environment set at deployment, as with mounted weights; variables baked into an
+image have no such limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BAKE = "bake the weights with --weights baked: baked settings are not limited"
 
 
 def check_environment(plan: Plan, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Find what CreateModel would refuse of an environment that is given to it."""
+    """Find the variables that CreateModel would refuse."""
     if plan.weights != "baked" and plan.instance.name.startswith("ml."):
         yield from check_limits(env)
 

@@ -1,8 +1,8 @@
 """Options of an engine's version, with types and choices, read from shipped data.
 
-`data/engines/vllm-*.json` and `sglang-*.json` come from each engine's own argument parser
-by `scripts/engine-options`; what no parser gave is in `facts.toml`, and says so.
-Nothing is read before it is asked for.
+`data/engines/vllm-*.json` and `sglang-*.json` come from each engine's own argument parser by
+`scripts/engine-options`; facts that no parser states are in `facts.toml`.  Files are read at first
+use.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class EngineSchema:
     engine: str
     version: str
     options: Mapping[str, Option]
-    fields: frozenset[str] = frozenset()  # of EngineArgs: what LMI hands on
+    fields: frozenset[str] = frozenset()  # of EngineArgs: those that LMI passes on
     draft_methods: frozenset[str] = frozenset()
     draft_keys: frozenset[str] = frozenset()
     # Of an image for SageMaker, whose script starts the engine: the engine's variable → the one
@@ -111,7 +111,7 @@ class EngineSchema:
         return next((o for o in self.options.values() if wanted in o.inverses), None)
 
 
-@lru_cache(maxsize=256)  # a ranking asks hundreds of times; versions may be a user's
+@lru_cache(maxsize=256)  # called hundreds of times by a ranking; users add versions
 def find_schema(engine: str, version: str) -> EngineSchema:
     """Return the schema of a version, or of the nearest one there is, marked as unproven.
 
@@ -181,7 +181,7 @@ def facts() -> Mapping[str, Any]:
 
 
 def facts_schema(name: str) -> EngineSchema:
-    """Return a schema that was written down by hand: `tgi`, `lmi-neuronx`, …"""
+    """Return a handwritten schema: `tgi`, `lmi-neuronx`, …"""
     table = facts()[name]
     options: dict[str, Option] = {}
     for key, row in table["options"].items():
@@ -334,7 +334,7 @@ def _shipped(engine: str) -> dict[str, Path]:
 
 
 def _apply_facts(schema: EngineSchema, engine: str, version: str) -> EngineSchema:
-    """Add what a version is known to have, and take out what is gone from it.
+    """Add options that a version is known to have, and remove those that it dropped.
 
     Whichever schema stands in for the version: patches of one minor version may differ.
     """

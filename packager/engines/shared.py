@@ -146,9 +146,9 @@ def medusa_dirs(plan: Plan) -> tuple[str, str]:
 def check_layout_options(
     spelled: Mapping[str, str], layout: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Refuse options that would lay the model out otherwise than it is planned.
+    """Refuse options that contradict the planned split.
 
-    `spelled` gives each asked name as the engine writes it, `layout` what to use instead.
+    `spelled` maps each requested name to the engine's, `layout` to the option to use instead.
     """
     for asked, name in spelled.items():
         instead = layout.get(name)
@@ -171,9 +171,9 @@ def check_engine_options(
     *,
     numbers: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Refuse options asked for by name that are no names, or that the plan itself sets.
+    """Refuse invalid option names, and options that the plan itself sets.
 
-    `spelled` gives each asked name as the engine writes it.  `numbers` are the engine's options
+    `spelled` maps each requested name to the engine's.  `numbers` are the engine's options
     that take numbers alone: they hold no credential, whatever they are called.
     """
     seen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Options that a version of an engine does not have and another one has, and what stands for them.
+"""Options that a version of an engine lacks and another one has, with their replacements.
 
 When an option came and went is read from the shipped tables of all versions; what took its place is
 in `data/successors.toml`.
@@ -56,7 +56,7 @@ def find_missing(schema: EngineSchema, name: str, version: str = "") -> Missing 
 def hint_for(schema: EngineSchema, name: str, version: str = "") -> str:
     """Return what to do about an option that this version lacks.
 
-    A name that some version has is never taken for the misspelling of another one.
+    A name that any version has is never reported as a misspelling.
     """
     missing = find_missing(schema, name, version)
     if missing is not None:

@@ -34,7 +34,7 @@ FALLS_BACK_SINCE: Mapping[str, str] = {"vllm": "0.7.0", "sglang": "0.4.6"}
 def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
     """Find that the engine's version does not have the class, or does not read its type.
 
-    `who` is the engine as messages call it.  Without a list of the engine nothing is found.
+    `who` is the engine's name in messages.  Engines without a list are not checked.
     """
     container, architecture = plan.container, plan.profile.architecture
     if container.engine == "tgi":

@@ -21,7 +21,7 @@ DATA = Path(__file__).parent / "data" / "trtllm_options.toml"
 ENGINE = "tensorrt-llm"
 COMPILER = "tensorrt_llm"
 LEAST_BATCHED_TOKENS = 8192  # trtllm-build's own; a prompt must fit in one step beside others
-TOKENS_PER_BLOCK = 32  # of the KV cache, where not asked for by name: PluginConfig, 0.21 to 1.2
+TOKENS_PER_BLOCK = 32  # default of the KV cache: PluginConfig, 0.21 to 1.2
 
 _DIGITS = 10
 
@@ -46,11 +46,10 @@ def is_legacy(container: ContainerFacts) -> bool:
 def batched_tokens(plan: Plan) -> int:
     """Return `max_num_tokens`, the tokens of one step, as the builder stores it.
 
-    An engine refuses a longer prompt.  The builder (`builder.py: _init_max_seq_len`,
-    `_common.py: check_max_num_tokens`) and the PyTorch backend clip what they are told to
-    full slots; the builder then raises it to a whole prompt where attention in the context
-    is not fused, else to one block of the cache.  An engine that stored another number than
-    the one asked for would be refused after the hour that it took.
+    An engine refuses a longer prompt.  The builder (`builder.py: _init_max_seq_len`, `_common.py:
+    check_max_num_tokens`) and the PyTorch backend limit the value to full slots; the builder then
+    raises it to a whole prompt where attention in the context is not fused, else to one block of
+    the cache.  A plan with another number would refuse the engine after an hour of compiling.
     """
     shape, asked = plan.shape, plan.max_prefill_tokens
     if asked is None:

@@ -84,7 +84,7 @@ class EngineConfig:
     name: str
     fields: Mapping[str, ConfigField] = field(default_factory=dict)
     closed: bool = True  # another key is refused, or dropped; else it is handed on
-    lax: bool = False  # text that spells a number or a truth value is taken for one
+    lax: bool = False  # text that spells a number or a truth value is parsed as one
 
 
 def read_configs(

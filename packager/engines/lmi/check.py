@@ -26,7 +26,7 @@ from packager.engines.schema import check_value, find_schema
 from packager.engines.shared import check_unnamed, draft_dir, draft_unsupported
 from packager.engines.successors import find_missing
 
-EAGLE_SINCE = 16  # vllm/config.py of 0.8.4 sets the method by the path, whatever was asked for
+EAGLE_SINCE = 16  # vllm/config.py of 0.8.4 sets the method by the path and ignores the option
 
 LMI_DIST_UNTIL = 15  # the first without lmi-dist, which was the default
 
@@ -80,7 +80,7 @@ def check_settings(
 ) -> Iterator[Finding]:
     """Find keys that LMI does not read, values that it does not take, and combinations.
 
-    The rules of vLLM are asked where its version is given.
+    The rules of vLLM apply where its version is known.
     """
     other = _other_handler(meant, int(options.container))
     if other is not None:
@@ -129,7 +129,7 @@ def check_settings(
 
 
 def _other_handler(meant: Mapping[str, str], release: int) -> Finding | None:
-    """Return what to say where LMI serves the model without vLLM, or by rules that nobody read."""
+    """Return a finding where LMI serves the model without vLLM, or by unknown rules."""
     batch = meant.get(ROLLING_BATCH, "auto")
     if release < LMI_DIST_UNTIL and batch in {"auto", "lmi-dist", "scheduler"}:
         message = (

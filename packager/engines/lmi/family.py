@@ -53,7 +53,7 @@ from packager.engines.vllm.check import check_asked_draft, check_draft, check_pr
 from packager.engines.vllm.options import draft_files, schema_of
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_of
 
-# DJL Serving closes every connection when it is told to stop, running requests and all.
+# DJL Serving closes every connection on SIGTERM, those of running requests included.
 STOPPING = Stopping(
     drain_s=0,
     source="deepjavalibrary/djl-serving 0.36.0-lmi27-dlc: ServerGroups.closeAllChannels",
@@ -151,7 +151,7 @@ class LmiFamily:
 
 
 def _parsers(container: ContainerFacts, option: str) -> tuple[str, ...] | None:
-    """Return the parsers of vLLM that this version of LMI hands answers to; () where none."""
+    """Return the parsers of vLLM that this version of LMI applies to responses; () if none."""
     schema = find_schema("vllm", container.engine_version)
     if (
         container.engine != "vllm"

@@ -2,7 +2,7 @@
 
 Takes serving.properties, or the environment of a container (`OPTION_*`, LMI's own
 and the names of TGI that LMI understands), of LMI 10 and later for vLLM, lmi-dist
-and their predecessors.  What has no successor is left out and said.
+and their predecessors.  Keys without a successor are left out and reported.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class LmiOptions:
     aliases: Mapping[str, str] = field(default_factory=dict)  # key → the one that it overrides
     stays_on: frozenset[str] = frozenset()  # switches whose `false` is left out
     negates: bool = False  # `false` becomes `--no-…`
-    defaults: Mapping[str, str] = field(default_factory=dict)  # that LMI hands on unasked
+    defaults: Mapping[str, str] = field(default_factory=dict)  # that LMI passes on by default
     handlers: Mapping[str, str] = field(default_factory=dict)  # keys that one handler reads → which
 
 
@@ -61,7 +61,7 @@ def lmi_table() -> Mapping[str, Mapping[str, OptionType]]:
 
 @dataclass(frozen=True, slots=True)
 class _SameSchema:
-    """A schema compared by identity: nothing in it changes, and it has hundreds of options."""
+    """Schema compared by identity: it is immutable and has hundreds of options."""
 
     schema: EngineSchema
 
@@ -75,7 +75,7 @@ class _SameSchema:
 def lmi_options(schema: EngineSchema, release: int) -> LmiOptions:
     """Return the options that a release's server and classes read, and those passed to vLLM.
 
-    A plan asks for them several times, and for each of its candidates.
+    Cached: a plan reads them several times for each candidate.
     """
     return _lmi_options(_SameSchema(schema), release)
 
@@ -116,7 +116,7 @@ def _own_option(key: str, row: Mapping[str, Any], schema: EngineSchema) -> Optio
 
 @cache
 def _class_of(release: int) -> Mapping[str, Any]:
-    """Read the table of a release's own classes; the newest below it stands in for another."""
+    """Read the table of a release's own classes; if missing, that of the newest earlier one."""
     known = sorted(int(path.stem) for path in CLASSES.glob("*.json"))
     nearest_below = max((one for one in known if one <= release), default=known[0])
     path = CLASSES / f"{nearest_below}.json"

@@ -43,7 +43,7 @@ def check_overrides(options: Mapping[str, str | bool]) -> Iterator[Finding]:
     try:
         given = parse_object(str(options.get(ADDITIONAL, "{}")).encode())
     except NotStrict:
-        return  # said where the option's type is checked
+        return  # reported by the check of the option's type
     overrides = given.get(OVERRIDES)
     for name in overrides if isinstance(overrides, dict) else ():
         if owner := owner_of_field(name):

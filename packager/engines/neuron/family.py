@@ -62,7 +62,7 @@ from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_
 
 VARIANTS = (*BY_COMMAND, HF_VLLM, "tgi-neuronx", "lmi-neuronx")
 
-# What images that cannot be told a name say in its place.
+# Model name in responses of images that have no option for it.
 ANSWERS_AS: Mapping[str, AnswersAs] = {"tgi-neuronx": "directory", "lmi-neuronx": "nothing"}
 
 # Images whose graphs can be baked.  TGI's looks for an exported model of its own making;

@@ -1,7 +1,7 @@
-"""Hugging Face's vLLM for Neuron devices: optimum-neuron's `serve`, which hands the rest to vLLM.
+"""Hugging Face's vLLM for Neuron devices: optimum-neuron's `serve`, which passes the rest to vLLM.
 
-The image's script makes an option of each SM_ON_* variable, and a flag of one whose value is
-empty.  `serve` takes a few options, decides some of vLLM's from them, and gives vLLM what is left.
+The image's script makes an option of each SM_ON_* variable, and a flag of one whose value is empty.
+`serve` consumes a few options, derives some of vLLM's from them, and passes the rest to vLLM.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECIDED_BY = {
     "dtype": "the model's config.json",
 }
 
-# Set by optimum/neuron/vllm/platform.py check_and_update_config of 0.4.5, whatever is given.
+# Set by optimum/neuron/vllm/platform.py check_and_update_config of 0.4.5; options have no effect.
 WITHOUT_EFFECT = {
     "enable-prefix-caching": "it keeps no prefixes",
     "block-size": "each request is one block",

@@ -1,7 +1,6 @@
-"""The template environment: whatever is printed goes through a filter of the target format.
+"""The template environment: every printed value passes a filter of the target format.
 
-The filters here are the only ones there are.  A value that is printed bare is
-refused, so a template cannot forget one.
+No other filters exist.  A value printed without a filter is refused.
 """
 
 from __future__ import annotations

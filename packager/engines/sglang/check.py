@@ -35,8 +35,8 @@ def check_options(
 ) -> Iterator[Finding]:
     """Find options that this version does not have, values and combinations that it refuses.
 
-    `one_word`: the image's entrypoint hands every value on as one word.  `judged` names options
-    whose own values were checked before.
+    `one_word`: the image's entrypoint passes every value as one word.  `judged` names options whose
+    values are already checked.
     """
     for name, value in meant.items():
         if name in judged:

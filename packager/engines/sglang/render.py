@@ -21,7 +21,7 @@ PREFIX = "SM_SGLANG_"
 HOST = "0.0.0.0"
 BY_COMMAND = ("upstream",)
 
-ROUNDING = 1e-6  # a share of whole bytes lies just below the one that was asked for
+ROUNDING = 1e-6  # a share rounded to whole bytes is this much smaller
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 KV_DTYPES = {"fp8": "fp8_e4m3"}
@@ -55,7 +55,7 @@ def _parsers(plan: Plan) -> dict[str, str]:
 
 
 def server_address() -> dict[str, str]:
-    """Return where the server listens; SageMaker asks there."""
+    """Return the address that the server listens on; SageMaker sends requests there."""
     return {"host": HOST, "port": str(PORT)}
 
 
@@ -125,7 +125,7 @@ def _draft(plan: Plan) -> dict[str, str]:
 
 
 def _arguments(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return each option's words; a switch that is on unless told otherwise has a negation."""
+    """Return each option's words; a switch that is on by default has a negation."""
     schema = schema_of(plan)
     arguments: dict[str, tuple[str, ...]] = {}
     for name, value in options(plan).items():

@@ -30,7 +30,7 @@ def check_cache(
     medusa: bool = False,
     option: str = "kv_dtype",
 ) -> Iterator[Finding]:
-    """Refuse an FP8 cache, which `option` asks for, where the shards' attention would keep none."""
+    """Refuse an FP8 cache, set by `option`, where the shards' attention does not support it."""
     attention, because = choose_attention(env, facts, medusa=medusa)
     if "KV_CACHE_DTYPE" not in env or attention in FP8_CACHE_ATTENTION:
         return

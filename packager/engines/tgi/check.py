@@ -29,8 +29,8 @@ def check_settings(
 ) -> Iterator[Finding]:
     """Find what this version of TGI refuses, drops or changes of an environment.
 
-    `by_script` says that SageMaker's script starts the launcher; it has names of its own.
-    `drafts`: something proposes tokens that no variable tells of, such as Medusa heads.
+    `by_script`: SageMaker's script, which has its own variable names, starts the launcher.
+    `drafts`: tokens are proposed by a draft that no variable states, such as Medusa heads.
     """
     schema = find_schema("tgi", version)
     yield from check_names(env, schema, by_script=by_script)
@@ -45,7 +45,7 @@ def check_settings(
 def check_names(
     env: Mapping[str, str], schema: EngineSchema, *, by_script: bool = False
 ) -> Iterator[Finding]:
-    """Find variables that nothing in TGI reads, and values that it does not take."""
+    """Find variables that TGI does not read, and values that it does not accept."""
     exported = {theirs: ours for ours, theirs in schema.exports.items()}
     known = (*schema.options, *(exported if by_script else ()))
     for name, value in env.items():

@@ -32,7 +32,7 @@ def check_options(
 ) -> Iterator[Finding]:
     """Find options that this version does not have, values and combinations that it refuses.
 
-    `version` is the engine's, where the schema is of another one that stands in for it.
+    `version` is the engine's; the schema may be that of a similar version.
     """
     judged = dict(options)
     for name, value in options.items():
@@ -45,7 +45,7 @@ def check_options(
             found = list(check_value(who, option, name, value, options))
             yield from found
             if found and option.bounds is not UNBOUNDED:
-                del judged[name]  # a number that is refused by itself is told of once
+                del judged[name]  # a number that is refused by itself is reported once
     of_version = version or schema.version
     yield from check_rules(
         who, schema.engine, of_version, judged, facts=facts, options=schema.options

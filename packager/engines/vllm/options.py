@@ -65,7 +65,7 @@ def planned_options(plan: Plan) -> Options:
 
 
 def default_options(plan: Plan, schema: EngineSchema) -> Options:
-    """Return what the server gets unless an option of the same name was asked for."""
+    """Return the server's default options, without those that the user set."""
     stopping = stopping_of(plan.container, schema)
     ending: Options = {stopping.option: str(stopping.drain_s)} if stopping.option else {}
     quiet: Options = {QUIET: PROBED} if QUIET in schema.options else {}

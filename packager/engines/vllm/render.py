@@ -1,11 +1,10 @@
 """The vLLM family: vLLM's own OpenAI-compatible server.
 
-Two kinds of image.  AWS's and Hugging Face's for SageMaker are configured by
-`SM_VLLM_*` variables alone; their entrypoint makes a command line of them.
-Upstream's image and the one for processors get the command line itself: it is
-data, in `command.json` beside `launch.py`, which takes the container's arguments
-after it (SageMaker's `serve` is swallowed) and lets the container's environment
-win over the environment given here.
+Two kinds of image.  AWS's and Hugging Face's for SageMaker are configured by `SM_VLLM_*` variables
+alone; their entrypoint makes a command line of them.  Upstream's image and the one for processors
+get the command line itself: it is data, in `command.json` beside `launch.py`, which takes the
+container's arguments after it (SageMaker's `serve` is dropped); the container's environment
+overrides the environment set here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from packager.engines.vllm.options import (
     schema_of,
 )
 
-PORT = 8080  # what SageMaker asks on /ping and /invocations
+PORT = 8080  # serves SageMaker's /ping and /invocations
 
 SHIPPED = ("launch.py", "inputs_adapter.py")  # from containers/serving/vllm
 COMPILED = "compiled_cache.py"  # beside them, where something is compiled ahead of time
@@ -93,7 +92,7 @@ def by_environment(plan: Plan) -> bool:
 
 
 def options(plan: Plan) -> Options:
-    """Return every option: the plan's, those asked for by name, and defaults of neither."""
+    """Return every option: the plan's, the user's, and defaults for the rest."""
     schema = schema_of(plan)
     own, asked = own_options(plan), asked_options(plan, schema)
     return {**own, **default_options(plan, schema), **asked}
@@ -125,7 +124,7 @@ def sagemaker_env(
     env: dict[str, str] = {}
     for name, value in options.items():
         if name == "port":
-            continue  # given by the entrypoint
+            continue  # set by the entrypoint
         variable = name.upper().replace("-", "_")
         if isinstance(value, bool):
             env[f"{PREFIX}{variable}" if value else f"{PREFIX}NO_{variable}"] = "true"

@@ -14,7 +14,7 @@ from packager.engines.schema import EngineSchema
 from packager.engines.vllm.plain_modules import plain_modules
 from packager.engines.vllm.processors import processor_kernels
 
-# What lets running requests end after SIGTERM; by itself vLLM's server aborts them at once.
+# Lets running requests end after SIGTERM; by default vLLM's server aborts them at once.
 # The option came with 0.18.0.
 SHUTDOWN_OPTION = "shutdown-timeout"
 SHUTDOWN_S = DRAIN_S
