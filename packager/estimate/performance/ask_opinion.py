@@ -1,4 +1,4 @@
-"""Asking for a second opinion of a plan, in the tool's own environment."""
+"""Request for a second opinion of a plan, in the tool's own environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from packager.estimate.performance.opinion import TOOL, Opinion, ask, read_opini
 
 
 class ToolNotInstalled(Unavailable):
-    """The tool would have to be installed first, and a plan installs nothing."""
+    """The tool is not installed, and a plan installs no tools."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -2,7 +2,7 @@
 
 A band is never narrower than what it rests on: errors on unseen curves where the very model was
 measured, on unseen models of the engine where it was not, and on published servers with such
-devices where the device was not.  What no measurement tells has bands of ours (`*_BAND`).
+devices where the device was not.  Figures without any measurement have assumed bands (`*_BAND`).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from packager.estimate.performance.speed_table import (
     speed_table,
 )
 
-# Relative errors that are promised at least, where nothing of the kind was measured.
+# Smallest relative errors of figures without measurements.
 UNMEASURED_BAND = 0.6  # the engine; a device of whose kind few models were published
-OTHER_KIND_BAND = 0.8  # a kind of device of which nothing was
+OTHER_KIND_BAND = 0.8  # a kind of device without measurements
 # The architecture: the one published server of such a model, Llama-3.2-90B with layers that look
 # at images, takes 2.2 times as long as predicted.
 UNKNOWN_BAND = 1.25
 ASSUMED_BAND = 0.4  # how many tokens a draft yields
-FEW_MODELS = 3  # below which published servers do not tell of other devices
+FEW_MODELS = 3  # fewer published servers say nothing about other devices
 MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not shown
 
 # Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
@@ -146,7 +146,7 @@ def _sources(correction: Correction) -> str:
 
 
 def _least(setup: Setup) -> float:
-    """Return the relative error that is promised at least, for what no measurement tells."""
+    """Return the smallest relative error of a figure without measurements."""
     cell, model, least = cell_of(setup), setup.model, 0.0
     if not correction_of(setup).is_here or (cell and is_in(cell, setup)):
         if cell is None:
@@ -169,7 +169,7 @@ def _least(setup: Setup) -> float:
 
 
 def _tells_of_devices(setup: Setup) -> bool:
-    """Return whether published servers tell of a device that has no curves, and of its link."""
+    """Return whether published servers cover a device without curves, and its link."""
     row = published_table().elsewhere.get((setup.accelerator.kind, kind_of(setup)))
     has_link = setup.tp_degree == 1 or is_measured(setup.accelerator)
     is_told = row is not None and row.models >= FEW_MODELS
@@ -186,7 +186,7 @@ def _both(share: float) -> Errors:
 
 
 def _first_token_band(setup: Setup, least: float, wider: float) -> Band | None:
-    """Return the band of the time to first token; None where published servers tell none."""
+    """Return the band of the time to first token; None without published servers."""
     known, model = first_token_known(setup), setup.model
     if known is None or not model.known or setup.accelerator.kind == "neuron":
         return None

@@ -1,7 +1,7 @@
 """Predictions fitted to what a user measured.
 
 The formula stays as it is; groups of its terms are multiplied (`Scale`).  Each factor is
-pulled towards 1, so that figures that say nothing of a term leave it alone:
+pulled towards 1, so that figures without information on a term leave it alone:
 
     1 or 2 concurrencies   one factor on everything
     3                      one on the step, one on prompts
@@ -12,8 +12,7 @@ error that is left, at a measured point or at one that was left out of the fit. 
 with points of another layout or device, it is what points of other models were still off by once
 one of theirs was given (`published.Remaining`).  Elsewhere nothing is wider than that, and the
 general band stays where it is narrower and every measurement lies inside it.  Where one does not,
-nothing is promised below `UNPROVEN_BAND`: it shows that the prediction was wrong, and not that
-the corrected one is right.
+the band is at least `UNPROVEN_BAND`: the prediction was wrong, and the corrected one is unproven.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Measured:
     tpot_s: float  # time per output token after the first
     ttft_s: float | None = None  # time to first token, with its queue
     output_tokens_s: float | None = None  # of the whole instance
-    source: str = ""  # the file, or the words that told it
+    source: str = ""  # the file, or the text that states it
 
 
 class ImplausibleTime(UsageError):
@@ -132,7 +131,7 @@ def predict_measured(
 
 
 def check_units(measured: Iterable[Measured]) -> None:
-    """Raise `ImplausibleTime` for a time that nothing but a wrong unit explains."""
+    """Raise `ImplausibleTime` for a time that only a wrong unit explains."""
     for point in measured:
         predicted_s = _predicted(point, UNSCALED).tpot_s
         if not 1 / TOO_FAST < point.tpot_s / predicted_s < TOO_SLOW:

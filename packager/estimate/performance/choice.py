@@ -1,11 +1,11 @@
 """The choice among the ways to serve a model on one instance.
 
-Every split of the model over the devices is given the longest requests and the most requests at
-once that fit its memory and are in time, and is predicted with them; what holds a request of the
-workload and is the best for the goal is taken, and each that is passed over says why.  Every
-choice is the best of a set that only grows with memory, so that more memory never makes a plan
-worse.  Where two are alike, or nothing is predicted for want of published figures, fewer stages
-win, then longer requests, then more devices, then the order given.
+Every split of the model over the devices is predicted with the longest requests, and the most at
+once, that fit its memory and latency limits; the best for the goal that holds a request of the
+workload is chosen, and each rejected split states the reason.  Every choice is the best of a set
+that only grows with memory, so that more memory never makes a plan worse.  Ties, and splits without
+a prediction, are decided by fewer stages, then longer requests, then more devices, then input
+order.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Candidates:
     """Candidates to choose from, with their memory and speed."""
 
     splits: tuple[Split, ...]  # the preferred first
-    shapes: tuple[Shape, ...]  # the longest first; each with the batch asked for, else of 1
+    shapes: tuple[Shape, ...]  # the longest first; each with the requested batch, else 1
     most: int  # requests at once that the engine computes, of one copy
-    batch: int | None  # that was asked for: it is kept
+    batch: int | None  # requested: it is kept
     budget_at: Callable[[Split, Shape], MemoryBudget]
-    setup_at: Callable[[Split, MemoryBudget], Setup | None]  # None: nothing can be predicted
+    setup_at: Callable[[Split, MemoryBudget], Setup | None]  # None: no prediction
     few_stages: bool = False  # a pipeline only where fewer stages hold no request of the workload
 
 

@@ -6,7 +6,7 @@
 
 Amounts are those of `amounts`; rates are data (`data/effort.toml`) for processors and shares
 of the data sheet for GPUs.  The sum is compared with whole runs of the real tools; runs of the
-past correct it.  What has no amounts and no past is not known, and nobody guesses.
+past correct it.  Without amounts and past runs the time is unknown.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def stage_seconds(work: Work, machine: Machine) -> float:
 
 
 def estimated_seconds(step: Step, machine: Machine | None) -> float:
-    """Return how long the step takes by its amounts; 0.0 where nobody knows."""
+    """Return the step's seconds by its amounts; 0.0 if unknown."""
     if step.needs.seconds:
         return step.needs.seconds
     if machine is None or not step.needs.work:
@@ -143,7 +143,7 @@ def estimated_seconds(step: Step, machine: Machine | None) -> float:
 def timing_of(step: Step, machine: Machine | None, past: Iterable[PastRun] = ()) -> Timing:
     """Estimate a step's time; past runs of the method on such a device correct it by size.
 
-    Without amounts the past alone tells, for models of about the same size.
+    Without amounts, only past runs on models of about the same size count.
     """
     seconds = estimated_seconds(step, machine)
     alike = [run for run in past if machine is not None and _is_alike(run, step, machine)]
@@ -210,7 +210,7 @@ def label_of_run(step: Step, machine: Machine | None) -> dict[str, str]:
 
 
 def past_run(label: str, seconds: float) -> PastRun | None:
-    """Read the label of a result; None where it is not one of ours, whoever wrote it."""
+    """Read the label of a result; None where packager did not write it."""
     try:
         told = parse_object(label.encode("utf-8", "replace"), max_bytes=LABEL_BYTES)
         estimated = told.get("estimated_s")

@@ -25,7 +25,7 @@ from packager.estimate.performance.devices import (
 
 TABLE = Path(__file__).parent / "data" / "exchange.csv"
 
-# Devices that nobody measured → one with the same kind of link.
+# Unmeasured device → one with the same kind of link.
 ALIKE: Mapping[str, str] = MappingProxyType(
     {
         "A10G": "L40S",

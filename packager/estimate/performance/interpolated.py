@@ -1,7 +1,7 @@
 """Predictions from measurements alone, where no figures of the device are published.
 
-Between two measured concurrencies times follow the straight line of their logarithms; nothing is
-said outside of them, nor of requests of other lengths.  The band is the largest error at a
+Between two measured concurrencies times follow the straight line of their logarithms; there is no
+prediction outside of them, or for requests of other lengths.  The band is the largest error at a
 measured concurrency that the line leaves out, and no narrower than benchmarks repeat.
 """
 

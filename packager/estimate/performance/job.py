@@ -74,7 +74,7 @@ def with_effort(forecast: CacheStatus, step: Step, market: Market) -> CacheStatu
 
 
 def time_here(step: Step, market: Market) -> Timing:
-    """Return how long the step takes on this machine; nothing where it has not the GPUs."""
+    """Return the step's time on this machine; an empty timing if it lacks the GPUs."""
     here = market.here
     if here is None or step.gpus > (here.devices if here.kind == "nvidia" else 0):
         return Timing()
@@ -82,7 +82,7 @@ def time_here(step: Step, market: Market) -> Timing:
 
 
 def cheapest_place(step: Step, market: Market) -> MachineOffer | None:
-    """Return where the whole job costs the least; None where nothing is known to hold it.
+    """Return the machines on which the job costs least; None if none is known to fit.
 
     A step without GPUs runs on a machine without accelerators: on another they would idle
     and be paid for.  One with GPUs needs as many of NVIDIA, and of one model where its result
@@ -102,7 +102,7 @@ def cheapest_place(step: Step, market: Market) -> MachineOffer | None:
 
 
 def label_run(step: Step, market: Market) -> dict[str, str]:
-    """Write down what a run of the step on this machine is compared by later."""
+    """Return the label that later estimates compare a run of the step on this machine by."""
     here = market.here
     if here is None:
         return {}

@@ -1,9 +1,9 @@
 """Selection of measurements that apply to a plan.
 
-A file that names another model, quantization or draft is refused: what times differ by there has
-little to do with the plan.  Points of another instance or degree are predicted as they were
-measured; what they differ by carries over, with a wider band.  A file that names nothing is
-believed to be of the plan.  Requests of other lengths are predicted with their own lengths.
+A file that names another model, quantization or draft is refused: its times say little about the
+plan.  Points of another instance or degree are predicted as they were measured; what they differ by
+carries over, with a wider band.  A file without names counts as measured for the plan.  Requests
+of other lengths are predicted with their own lengths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from packager.estimate.performance.calibration import Measured
 from packager.estimate.performance.predict import Setup
 
 NONE = "none"
-NOT_CORRECTED = "not corrected: "  # begins the sentence about a file that tells of another plan
+NOT_CORRECTED = "not corrected: "  # begins the message about a file of another plan
 
 
 class MeasuredElsewhere(UsageError):
@@ -60,14 +60,14 @@ def measured_points(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
-    """The files of several that tell of one plan, and why the others do not."""
+    """The files that apply to one plan, and the reasons against the others."""
 
     runs: tuple[MeasuredRun, ...] = ()
     others: tuple[str, ...] = ()  # sentences
 
 
 def check_places(runs: Iterable[MeasuredRun]) -> None:
-    """Raise `UsageError` for what was measured nobody says where: several machines are planned."""
+    """Raise `UsageError` for measurements without an instance: several machines are planned."""
     for run in runs:
         if not run.setup.instance:
             raise UsageError(
@@ -85,7 +85,7 @@ def telling(
     known_as: Iterable[str],
     other_format: bool,
 ) -> Telling:
-    """Choose the files that tell of a plan, of several plans of one model.
+    """Choose the files that apply to one of several plans of a model.
 
     `other_format`: the plan quantizes though the request does not.  A file that does not say
     which weights it measured is of the model as it was requested.
@@ -154,7 +154,7 @@ def measured_starts(
 ) -> tuple[StartedVariant, ...]:
     """Return the cold starts of files about this plan; raise `MeasuredElsewhere` for another's.
 
-    How long another instance took tells nothing of this one's start.
+    Start times of another instance do not apply.
     """
     names = {plan.served_name, plan.model.name, *known_as}
     found = []

@@ -36,12 +36,12 @@ class UnreadablePoint(UsageError):
 
 
 def is_told(text: str) -> bool:
-    """Return whether a text tells a point, and names no file."""
+    """Return whether a text states a point instead of a file."""
     return STARTS.match(text) is not None
 
 
 def parse_point(text: str) -> MeasuredRun:
-    """Return the point that a text tells; raise `UnreadablePoint` where it has another form."""
+    """Return the point that a text states; raise `UnreadablePoint` for other forms."""
     first, *rest = (part.strip() for part in text.split(","))
     point = POINT.fullmatch(first)
     if point is None:
@@ -75,7 +75,7 @@ def parse_point(text: str) -> MeasuredRun:
 
 
 def _part(text: str, part: str) -> tuple[str, str]:
-    """Return what a further part tells, and its value."""
+    """Return the field and the value of a further part."""
     if (degree := DEGREE.fullmatch(part)) and int(degree[1]):
         return "degree", degree[1]
     if (lengths := LENGTHS.fullmatch(part)) and int(lengths[1]) and int(lengths[2]):

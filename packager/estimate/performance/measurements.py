@@ -1,7 +1,7 @@
 """Benchmark results from files, as predictions are fitted to them.
 
-A text such as `TPOT 17.9 ms at 16, 8xB200` tells one point (`measured_text`).  Of files seven
-forms are read, told apart by their keys:
+A text such as `TPOT 17.9 ms at 16, 8xB200` states one point (`measured_text`).  Files have one of
+seven forms, recognized by their keys:
 
     variants              `packager bench --output`
     startups              `packager bench --startup --output`
@@ -60,7 +60,7 @@ PER_SECOND = frozenset({"tokens/sec", "tokens/s", "tok/s"})
 
 
 class NoMeasurements(UsageError):
-    """A file holds nothing that a prediction can be fitted to."""
+    """A file without measurements to fit a prediction to."""
 
     def __init__(self, path: Path, reason: str, hint: str = HINT) -> None:
         super().__init__(f"{shorten(str(path), 200)} holds no measurements: {reason}", hint=hint)
@@ -221,7 +221,7 @@ def _of_variant(path: Path, variant: BenchVariant, setup: MeasuredSetup | None) 
 def _of_startups(
     path: Path, document: Mapping[str, Any], setup: MeasuredSetup | None = None
 ) -> MeasuredRun:
-    """Read a report of `bench --startup`; an image that never started tells nothing."""
+    """Read a report of `bench --startup`; skip images that never started."""
     report = StartupReport.model_validate(document)
     runs = [
         MeasuredRun(source=str(path), setup=setup or _setup_of(one.setup), loads=(), started=one)

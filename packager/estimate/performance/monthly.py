@@ -21,7 +21,7 @@ from packager.estimate.performance.predict import Point, Prediction
 from packager.estimate.performance.presets import TPOT_LIMIT_S
 from packager.estimate.performance.pricing import MONTH_H, price_per_month
 
-REQUESTS_PER_DAY = 100_000  # where nobody states another load; ours, and said wherever it is used
+REQUESTS_PER_DAY = 100_000  # default load; assumed, and stated wherever it is used
 MOST_REQUESTS_PER_DAY = 10**12
 DAY_S = 86_400
 
@@ -47,7 +47,7 @@ def monthly_cost(
     tpot_limit_s: float = TPOT_LIMIT_S,
     discount: float = 0.0,
 ) -> MonthlyCost | None:
-    """Compute a month at a load; None where nobody says what the machine costs."""
+    """Compute a month at a load; None if the machine's price is unknown."""
     if plan.usd_hour is None:
         return None
     point = busiest_point(prediction.points, tpot_limit_s)

@@ -1,8 +1,8 @@
-"""A second opinion of a plan's speed: what to ask aiconfigurator, and what it answered.
+"""A second opinion of a plan's speed: the request to aiconfigurator, and its answer.
 
-It is asked for the very set-up that is planned: GPU, engine, split, number formats, lengths of
-requests and concurrencies.  What it has no name for is not asked; the reason is the opinion.
-It never changes a plan.
+The request describes the planned set-up: GPU, engine, split, number formats, lengths of requests
+and concurrencies.  Where aiconfigurator lacks a name for a part, the opinion is that reason.  It
+never changes a plan.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Opinion:
     points: tuple[OpinionPoint, ...] = ()
     engine: str = ""  # whose tables it has: `vllm 0.24.0`
     formats: str = ""  # that it computed with
-    reason: str = ""  # why nothing was asked, or nothing answered
+    reason: str = ""  # why there is no request, or no answer
 
 
 def ask(

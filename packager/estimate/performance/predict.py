@@ -1,9 +1,9 @@
 """Predicted speed of a plan: time per token, time to first token, tokens a second.
 
 Times are sums of terms (`speed_terms`) with coefficients fitted to measurements of one engine on
-one device (`speed_table`).  A device without measured curves is given the coefficients of all
-measured ones, corrected by what its memory, arithmetic and all-reduces were measured to reach.
-How far off they may be is in `bands`.
+one device (`speed_table`).  A device without measured curves gets the coefficients of all measured
+ones, corrected by the measured speed of its memory, arithmetic and all-reduces.  How far off they
+may be is in `bands`.
 
 A first token takes what its prompt takes of the steps of others, one step, and what published
 servers show beside that work: measured curves have none whose prompt did not wait for others'.
@@ -137,7 +137,7 @@ def predict_point(
 ) -> Point:
     """Predict one concurrency. Requests are spread evenly over the copies.
 
-    `factor` multiplies the times of the model; by default what curves and published speeds tell.
+    `factor` multiplies the times of the model; by default from curves and published speeds.
     """
     known = coefficients_of(setup)
     factor = factor_of(setup) if factor is None else factor

@@ -1,7 +1,6 @@
-"""Ready-made configurations by goal: requests worth planning where the user left room.
+"""Ready-made configurations by goal: requests that fill in what the user left open.
 
-What the user asked for stays.  A preset only fills fields that are None, and
-says which, so that its plan can be had again with plain options.
+A preset only fills fields that are None, and lists them, so that plain options give the same plan.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def candidates(
     quantized: bool,
     brings_draft: bool = False,
 ) -> tuple[Candidate, ...]:
-    """List what is worth planning on an instance, the request as it is first.
+    """List requests worth planning on an instance, beginning with the unchanged one.
 
     `quantized` says that the checkpoint is already quantized, so that it cannot be again;
     `brings_draft` that it has an MTP head of its own, which costs a reader nothing to try.

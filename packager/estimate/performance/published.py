@@ -11,7 +11,7 @@ engine, the kind of model, the vendor of the devices, and whether attention keep
 factor is the same on all devices of a vendor, in every layout and at every load, so that it turns
 no two of them around; how far it carries is said by the band.
 
-First tokens that waited for nobody's prompt are known from published servers alone.  They take
+First tokens that wait for no other prompt are known from published servers only.  They take
 longer than the prompt's work by what a class has in common (`FirstToken`): tokenizing, scheduling,
 launching what no graph has recorded.
 """
@@ -105,7 +105,7 @@ class Correction:
     """What times are multiplied by, and the errors that were then still seen."""
 
     times: float = 1.0
-    errors: Errors | None = None  # None where no published server tells
+    errors: Errors | None = None  # None without published servers
     spread: Errors | None = None  # of the own points themselves
     own: tuple[PublishedSet, ...] = ()  # of the very model, the nearest; () for its class
     is_here: bool = False  # `own` are of this device
@@ -135,12 +135,12 @@ class PublishedQuery:
 
 
 def class_of(vendor: str, engine: str, kind: str) -> Group:
-    """Return which sets tell of each other."""
+    """Return which sets apply to each other."""
     return (vendor, "", "") if vendor == ONE_CLASS else (vendor, engine, kind)
 
 
 def log_factor(sets: Iterable[PublishedSet], asked: PublishedQuery) -> float:
-    """Return the logarithm of what times are multiplied by, as these sets tell."""
+    """Return the logarithm of the factor on times, from these sets."""
     every = tuple(sets)
     usual = 0.0 if asked.has_curves else _log_of_class(every, asked)
     own = own_sets(every, asked)
@@ -276,7 +276,7 @@ def usual_once_s(vendor: str, kind: Kind) -> float:
 
 
 def once_ms(sets: Iterable[PublishedSet], group: Group, left_out: Form | None = None) -> float:
-    """Return what first tokens of a class take beside their work, as its models tell."""
+    """Return the time that first tokens of a class add to their work, from its models."""
     models: dict[Form, list[float]] = {}
     for one in sets:
         if one.known and one.group == group and one.form != left_out:
@@ -325,7 +325,7 @@ def correction_for(asked: PublishedQuery, device: str, layout: tuple[int, bool, 
 
 
 def correction_sentence(correction: Correction) -> str:
-    """Describe a correction and the points it rests on; "" where nothing is corrected."""
+    """Describe a correction and the points it rests on; "" without one."""
     if correction.times == 1.0:
         return ""
     done = f"times x {correction.times:.2f}"

@@ -23,7 +23,7 @@ class RankedInstance:
     plan: Plan
     prediction: Prediction
     point: Point
-    prices: TokenPrices | None  # None: nobody published what the instance costs
+    prices: TokenPrices | None  # None: price unknown
     in_time: bool  # each token comes within the limit
     monthly: MonthlyCost | None = None  # likewise
 

@@ -40,7 +40,7 @@ def opinion_lines(opinion: Opinion, prediction: Prediction | None) -> list[str]:
 
 
 def opinion_sentence(opinion: Opinion) -> str:
-    """Describe who was asked and what the answer rests on."""
+    """Describe the tool and what its answer rests on."""
     if opinion.reason:
         return f"{opinion.source} has none: {opinion.reason}"
     return f"{opinion.source}, from its tables of {opinion.engine}; {opinion.formats}"

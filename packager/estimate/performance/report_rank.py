@@ -40,7 +40,7 @@ class OptionCells:
     output: str
     hour: str
     band: str
-    options: str  # of the command line, beyond what was asked for
+    options: str  # of the command line, beyond the request's own
     in_time: bool
 
 
@@ -116,7 +116,7 @@ def ranking_text(ranking: Ranking) -> str:
 
 
 def lowest_month(ranking: Ranking) -> str:
-    """Write the lowest bill of a month at the stated load; "" where nothing has a price."""
+    """Write the lowest monthly bill at the stated load; "" without prices."""
     found = [(one.monthly, one) for one in ranking.options if one.monthly and one.in_time]
     if not found:
         return ""

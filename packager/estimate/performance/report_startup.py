@@ -138,7 +138,7 @@ def _cells(start: PredictedStart) -> list[str]:
 
 
 def _joined(phases: list[PredictedPhase | None]) -> str:
-    """Write several phases as one; one of them that nobody knows makes all unknown."""
+    """Write several phases as one; if one is unknown, so is the sum."""
     there = [one for one in phases if one is not None]
     if not there:
         return "–"

@@ -7,7 +7,7 @@ from packager.core.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Factors on the groups of terms that a prediction is the sum of; 1 where nothing is known.
+    """Factors on the groups of terms of a prediction; 1 by default.
 
     Each is positive and multiplies every time of its group, whatever the formula of that time is.
     """

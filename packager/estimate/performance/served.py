@@ -230,7 +230,7 @@ def expert_share_of(profile: ModelProfile) -> float:
 
 
 def _unread_bytes(profile: ModelProfile) -> int:
-    """Return the bytes outside the layers that a step leaves alone: all but one matrix of words.
+    """Return the bytes outside the layers that a step does not read: all but one matrix of words.
 
     A step reads the head; of the embedding it reads a row a token, of a vision tower nothing.
     """

@@ -1,6 +1,6 @@
-"""What the speed tables have of a set-up: its cell, its coefficients, its model's factors.
+"""Entries of the speed tables for a set-up: its cell, coefficients and model factors.
 
-An engine that nobody measured is looked up as `STAND_IN`.
+An unmeasured engine is looked up as `STAND_IN`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from packager.estimate.performance.speed_table import (
     speed_table,
 )
 
-STAND_IN = "vllm"  # for engines that nobody measured
+STAND_IN = "vllm"  # for unmeasured engines
 
 
 def kind_of(setup: Setup) -> Kind:
@@ -41,7 +41,7 @@ def form_of(setup: Setup) -> Form:
 
 
 def engine_of(setup: Setup) -> str:
-    """Return the engine whose measurements speak for a set-up."""
+    """Return the engine whose measurements apply to a set-up."""
     return setup.engine if setup.engine in measured_engines() else STAND_IN
 
 
@@ -75,12 +75,12 @@ def coefficients_of(setup: Setup) -> Coefficients:
 
 
 def curve_factor(setup: Setup) -> float:
-    """Return what the times of the very model are multiplied by, as its curves tell; else 1."""
+    """Return the factor on times from the model's own curves; else 1."""
     return speed_table().models.get((setup.engine or STAND_IN, form_of(setup)), 1.0)
 
 
 def factor_of(setup: Setup) -> float:
-    """Return what times are multiplied by, as curves of the model and published speeds tell."""
+    """Return the factor on times from the model's curves and published speeds."""
     return curve_factor(setup) * correction_of(setup).times
 
 
@@ -91,7 +91,7 @@ def correction_of(setup: Setup) -> Correction:
 
 
 def first_token_known(setup: Setup) -> FirstToken | None:
-    """Return what published servers add to the work of a first token; None where none tells."""
+    """Return the time that published servers add to the work of a first token; None without any."""
     return first_token_of(asked_of(setup).group)
 
 

@@ -1,4 +1,4 @@
-"""Predicted cold starts: from a node that has nothing of an image to its first token.
+"""Predicted cold starts: from a node without the image to the first token.
 
     pull       bytes / what the node gets over its connections        `images.pull_hints`
     unpack     what unpacking and the disk take beyond that           the same
@@ -40,7 +40,7 @@ from packager.images.pull_hints import DISKS, Disk, Packed, PulledLayer, pull_pa
 DATA = Path(__file__).parent / "data" / "startup.toml"
 
 BANDWIDTH_BYTES_S = 1_250_000_000.0  # 10 Gbit/s, of instances that do not say what they always have
-LARGEST_LAYER = 4 * GIB  # of weights, where nobody counted the layers
+LARGEST_LAYER = 4 * GIB  # of weights, where the layers are not counted
 _BASE_LAYERS = 3  # that take the time, of an engine's image: a guess
 _LONGEST_S = 7 * 24 * 3600.0
 _ENGINE_PHASES: tuple[PhaseName, ...] = ("container", "import", "compile", "ready", "first_token")
@@ -53,7 +53,7 @@ class StartedImage:
     kind: DeviceKind
     engine: str
     layers: tuple[PulledLayer, ...]
-    is_base_guessed: bool = False  # it is in `layers`, with a size that nobody looked up
+    is_base_guessed: bool = False  # it is in `layers`, with an unknown size
     weights_bytes: int  # that the engine reads
     stored_bytes: int  # of the model as it is stored: what platforms wait by
     mounted: bool = False  # the weights are not in `layers`
@@ -254,7 +254,7 @@ def _weight_layers(size: int) -> tuple[PulledLayer, ...]:
 
 
 def _is_eager(plan: Plan) -> bool:
-    """Return whether the engine compiles nothing when it starts: asked, or on processors."""
+    """Return whether the engine skips compiling at its start: by option, or on processors."""
     asked = {
         name.lower().replace("_", "-").strip("-"): value for name, value in plan.engine_options
     }

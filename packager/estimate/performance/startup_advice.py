@@ -24,7 +24,7 @@ class ImageTraits:
 
 
 def advise(phases: Mapping[PhaseName, float], image: ImageTraits) -> Advice | None:
-    """Return what to change: the remedy of the longest phase; None where nothing is known."""
+    """Return the remedy of the longest phase; None if phases are unknown."""
     total = sum(phases.values())
     if total <= 0:
         return None

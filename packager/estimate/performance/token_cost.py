@@ -10,9 +10,9 @@ from packager.estimate.performance.ranking import choose_point, prices_at
 
 
 def token_cost(plan: Plan, accelerator: Accelerator, target: Objective) -> float | None:
-    """Return US dollars per million output tokens (F3), at the requests that the target asks for.
+    """Return US dollars per million output tokens (F3), at the target's number of requests.
 
-    None where the instance has no price, or nobody published figures of its devices.
+    None without a price or published figures of the devices.
     """
     setup = setup_of(plan, accelerator)
     if plan.instance.price_usd_hour is None or not can_predict(setup):

@@ -17,7 +17,7 @@ class MemoryRules:
     usable_share: float  # of the device's memory
     overhead_bytes: int  # processes, context; of GPUs the engine's own table says it
     parallel_overhead_bytes: int  # communication buffers, once there is more than one device
-    least_reserve_bytes: int  # overhead and activations together are never taken for less
+    least_reserve_bytes: int  # lower limit of overhead and activations together
     kv_block_tokens: int  # the cache is handed out in blocks; 0: a whole sequence at once
     kv_granule_bytes: int  # and reserved in multiples of this
     copy_share: float = 0.0  # of the weights, more for each further device: padding and copies

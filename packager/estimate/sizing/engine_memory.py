@@ -32,8 +32,8 @@ class EngineMemory:
     sampler_bytes: float  # of one entry of the vocabulary, for each sequence sampled at once
     step_bytes: int  # held while sampling
     non_torch_bytes: int  # inside the share that the engine may take
-    static_share: bool  # a share that is asked for is that of weights and cache alone
-    least_reserve_bytes: int  # all but weights and cache is never taken for less
+    static_share: bool  # a requested share is that of weights and cache alone
+    least_reserve_bytes: int  # lower limit of all but weights and cache
     context_bytes: int  # outside the share, as all below but the graphs of some versions
     context_experts_bytes: int  # more for a mixture of experts
     loose_sequence_bytes: int  # reserved and unallocated for each sequence, of some formats
@@ -111,7 +111,7 @@ def visible_bytes(instance: Instance) -> int:
 
 
 def extra_weights(architecture: str) -> ExtraWeights:
-    """Return what loading adds to an architecture's weights; nothing where no log says so."""
+    """Return the bytes that loading adds to an architecture's weights; 0 unless logs state them."""
     row = _rows("weights").get(architecture, {})
     return ExtraWeights(
         share=row.get("share", 0.0), extra_bytes=int(row.get("extra_gib", 0.0) * GIB)

@@ -215,7 +215,7 @@ def _on_device(
 
 
 def _plain_layout(kinds: Sequence[_Kind], paging: Paging) -> KvLayout:
-    """Add up layers that are given out one by one, and keep every token.
+    """Add up layers that are allocated one by one, and keep every token.
 
     Windows of latents are freed by every engine that has compressed attention.
     """
@@ -275,7 +275,7 @@ def _paged_layout(kinds: Sequence[_Kind], paging: Paging) -> KvLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bucket:
-    """Layers that are given blocks of the same tokens, in pages of several sizes."""
+    """Layers with blocks of the same tokens, in pages of several sizes."""
 
     block_tokens: int
     window_tokens: int

@@ -1,6 +1,6 @@
-"""What of a model stays whole when the rest is quantized, by the names on an ignore list.
+"""Modules that stay unquantized, by the names on an ignore list.
 
-An ignore list that cannot be used leaves nothing out here: the plan is refused anyway.
+An invalid ignore list selects no module here: the plan is refused anyway.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def with_left_out(
 
 
 def check_entries(model: ModelFiles, ignore: tuple[str, ...] | None) -> Iterator[Finding]:
-    """Refuse entries of `--quantize-ignore` that are no patterns, or could take long to match."""
+    """Refuse entries of `--quantize-ignore` that are invalid, or could take long to match."""
     broken = False
     for entry in ignore or ():
         try:

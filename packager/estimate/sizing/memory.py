@@ -211,10 +211,10 @@ def _usable_bytes(setting: _Setting, reserve: int, overhead: int) -> int:
 
 
 def _lacking_bytes(setting: _Setting, usable: int) -> int:
-    """Return what is missing beside the share that the engine may take.
+    """Return the bytes missing outside the engine's share of memory.
 
-    Context, and graphs in versions that do not count them, lie outside of the share: an
-    engine that is given more of the GPU fills its cache, and then runs out of memory.
+    Context, and graphs in versions that do not count them, lie outside of the share: an engine with
+    a larger share fills its cache, and then runs out of memory.
     """
     engine = setting.engine
     if engine is None:
@@ -398,7 +398,7 @@ def _activations_bytes(setting: _Setting) -> int:
     sampling = int(entries * setting.engine.sampler_bytes) + setting.engine.step_bytes
     sampling += hidden * ELEMENT_BYTES
     if setting.split.pp_degree > 1:
-        sampling += 2 * hidden * ELEMENT_BYTES  # what one stage hands to the next
+        sampling += 2 * hidden * ELEMENT_BYTES  # sent from one stage to the next
     return max(held + max(layer, sampling), _tower_activations_bytes(setting))
 
 

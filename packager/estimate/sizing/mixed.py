@@ -1,7 +1,7 @@
 """Models whose parts get schemes of their own: `--quantize-layer`, in order, the first match wins.
 
-Targets are matched with the names of the headers, and everything is asked here that engines find
-out when they load: a matrix that an engine makes of several has one scheme.
+Targets are matched with the names of the headers, and the engines' load-time checks are made here:
+a matrix that an engine merges from several has one scheme.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def choose_mixed(
 def _choose_each(
     layers: tuple[str, ...], base: QuantizationChoice, choose: Choose, mixable: Collection[str]
 ) -> tuple[dict[str, QuantizationChoice], list[Finding]]:
-    """Return what each value stands for, and the values that stand for nothing here."""
+    """Return the meaning of each value, and the unknown values."""
     chosen: dict[str, QuantizationChoice] = {}
     findings: list[Finding] = []
     methods = ", ".join(sorted(mixable))
@@ -127,7 +127,7 @@ def select_layers(
     return _select_layers(tuple(layers), SameModel(model), ignore)
 
 
-@lru_cache(maxsize=2)  # a plan asks for each way to split the model
+@lru_cache(maxsize=2)  # called for each split of the model
 def _select_layers(
     layers: tuple[str, ...], same: SameModel, ignore: tuple[str, ...] | None
 ) -> tuple[Mapping[str, int], Modules]:

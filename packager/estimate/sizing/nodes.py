@@ -23,7 +23,7 @@ def plan_on_nodes(
 ) -> Plan | None:
     """Return a plan over as few machines as hold the model, at most four; None where none do.
 
-    Only where the request says nothing of machines, and they have a fast network.
+    Only if the request leaves the number of machines open, and they have a fast network.
     """
     # Any error but for lack of devices would stay on more machines.
     curable = all(LACKS in finding.data for finding in errors_in(rejected.findings))
@@ -39,7 +39,7 @@ def plan_on_nodes(
 
 
 def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Iterator[Finding]:
-    """Describe what several machines need of whoever starts them."""
+    """Describe how several machines have to be started."""
     if split.nodes == 1:
         return
     message = (
@@ -61,9 +61,9 @@ def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Itera
 
 
 def refuse_unasked_nodes(plan: Plan, asked: int | None) -> None:
-    """Refuse to build for several machines that nobody asked for; raise `PlanRejected`.
+    """Raise `PlanRejected` for a build over several machines that the user did not request.
 
-    Only a cluster starts such an image, and an hour of work may stand before it.
+    Only a cluster starts such an image, and its build may take an hour.
     """
     if plan.nodes == 1 or asked is not None:
         return

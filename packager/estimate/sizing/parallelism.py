@@ -41,13 +41,13 @@ def find_degrees(
     copies_kv_heads: bool = True,
     blocked: BlockedModel = UNBLOCKED,
 ) -> tuple[tuple[int, ...], tuple[Rejected, ...], tuple[Finding, ...]]:
-    """List the degrees that may be tried, best first; only `asked` when it is given.
+    """List the degrees to try, best first; only `asked` if it is set.
 
-    Divisors of the device count are considered, so that copies of the model
-    use all devices.  A forbidden degree is an error only when it was asked for.
-    Neuron servers run one copy: there all cores come first.  `whole_experts` says that
-    the engine can spread experts instead of cutting them, `copies_kv_heads` that it gives
-    several devices a copy of one key-value head.  `blocked` has the weights that share scales.
+    Divisors of the device count are considered, so that copies of the model use all devices.  A
+    forbidden degree is an error only if the user requested it.  Neuron servers run one copy: there
+    all cores come first.  `whole_experts`: the engine can spread experts instead of cutting them;
+    `copies_kv_heads`: it copies one key-value head to several devices.  `blocked` has the weights
+    that share scales.
     """
 
     def refused(degree: int) -> str:
@@ -151,7 +151,7 @@ def explain_cut(split: Split, budget: MemoryBudget) -> Rejected:
 def find_pipelines(
     request: BuildRequest, profile: ModelProfile, instance: Instance, traits: EngineTraits
 ) -> tuple[tuple[int, ...], tuple[Finding, ...]]:
-    """List the depths of pipeline that may be tried, 1 first; only the one asked for, if any."""
+    """List the pipeline depths to try, 1 first; only the requested one, if any."""
     asked = request.pp_degree
     if asked is None:
         if not traits.pipeline or instance.kind not in GPUS:

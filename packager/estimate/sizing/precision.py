@@ -117,7 +117,7 @@ def quantized_dtype(
 def _refuse_dtype(
     profile: ModelProfile, instance: Instance, asked: str | None, *, has_bf16: bool
 ) -> tuple[Finding, ...]:
-    """Find a type that was asked for and that the device or the model cannot compute with."""
+    """Find a requested type that the device or the model cannot compute with."""
     if asked == "bfloat16" and not has_bf16:
         message = f"{instance.device_name} has no bf16, which was requested"
         hint = "leave dtype out, or choose an instance with compute capability 8.0 or later"
@@ -183,7 +183,7 @@ def check_kv_dtype(
 ) -> tuple[Finding, ...]:
     """Find that no engine keeps a cache of 8 bits on the device.
 
-    Which engine does, and for which models, is asked of the rules: `fp8-kv-…`.
+    The rules `fp8-kv-…` state which engine does, and for which models.
     """
     if asked != "fp8" or (instance.kind in GPUS and "fp8_w8a8" in instance.formats):
         return ()

@@ -34,7 +34,7 @@ def may_compute(wanted: str, instance: Instance, traits: EngineTraits) -> bool:
 def check_kernel(
     wanted: str, instance: Instance, traits: EngineTraits, instead: str = ""
 ) -> tuple[Finding, ...]:
-    """Find that the engine's build lacks the kernel of a format there, or that nobody knows.
+    """Find that the engine's build lacks the kernel of a format there, or may lack it.
 
     Formats that no build has a kernel for are other checks'.  `instead` is what works there.
     """
@@ -44,7 +44,7 @@ def check_kernel(
     if wanted in kernels.formats_on(instance):
         return ()
     if any(one.code == "processor-too-old" for one in check_processor(instance, traits)):
-        return ()  # nothing runs there, which is said once
+        return ()  # no engine runs there, which is reported once
     name = FORMAT_NAMES.get(wanted, wanted)
     if not known_flags(instance):
         message = (

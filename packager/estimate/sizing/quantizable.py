@@ -5,7 +5,7 @@ with a warning: every matrix of a decoder may be rounded, wherever it stands.  M
 texts through the model, or move scales between modules, wait for `--try-untested`; so do those that
 a row does not name among what was `tried`.
 
-What no name tells, config.json and the headers do: whether transformers has a class that loads
+config.json and the headers decide the rest: whether transformers has a class that loads
 the model whole, and whether all experts of a layer are one tensor.
 """
 
@@ -123,7 +123,7 @@ def support_of(
 ) -> Support:
     """Return what a method needs for a model, by the table, config.json and the headers.
 
-    `container` is what will serve the result; None: nobody says.
+    `container` will serve the result; None if unknown.
     """
     architecture = profile.architecture
     support = find_support(architecture, model.config, method, options, untested=untested)
@@ -168,7 +168,7 @@ def _reader(container: ContainerFacts | None, architecture: str) -> str:
 
 
 def why_not(support: Support, method: str, architecture: str) -> str:
-    """Describe why a method is not planned: it does not work, or nobody tried it."""
+    """Describe why a method is not planned: it fails, or is untested."""
     said = "does not work for" if support.tried else "was not tried with"
     return f"{method} {said} {architecture}: {support.refused}"
 

@@ -90,11 +90,11 @@ def choose_quantization(
     ignore: tuple[str, ...] | None = None,
     untested: bool = False,
 ) -> QuantizationChoice:
-    """Decide the scheme for the method that was asked for. Nobody is quantized unasked.
+    """Decide the scheme for the requested method. Without a request nothing is quantized.
 
-    `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.
-    With `model` and what of it is left out, the model has a say, and the table of architectures
-    (`quantizable.py`); `untested` allows what it has no row for.
+    `methods` are those of the quantizer that will do it; `QUANTIZER:METHOD` has named it.  With
+    `model` and its unquantized modules, the model and the table of architectures (`quantizable.py`)
+    count; `untested` allows methods without a row.
     """
     wanted = parse_quantize(asked) if asked else None
     methods = {**METHODS, **methods}
@@ -165,7 +165,7 @@ def _others(
 
 
 def _note_kernel(scheme: Scheme, instance: Instance, traits: EngineTraits) -> tuple[Finding, ...]:
-    """Note that weights are unpacked before each product, or that nobody knows of a kernel."""
+    """Note that weights are unpacked before each product, or that the kernel is unknown."""
     if scheme.name != W8A16_FP8.name:
         return check_kernel(scheme.needs, instance, traits)
     message = (

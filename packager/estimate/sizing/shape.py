@@ -1,8 +1,8 @@
-"""The serving shape: what was asked for, completed by defaults, made smaller to fit.
+"""The serving shape: the request, completed by defaults, reduced to fit.
 
 Defaults depend on the model and the kind of device alone.  Only on an instance
 from the catalog, whose memory is the same everywhere, may they shrink or grow:
-on `local` that would let the building machine decide what is in the image.
+on `local` the image would depend on the building machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEFAULTS: dict[DeviceKind, ShapeDefaults] = {
 ANSWER_TOKENS = 1024  # kept for the answer where the shape is ours to choose
 COMFORTABLE_TOKENS = 4096  # prefer fewer sequences at once to shorter ones than this
 LEAST_TOKENS = 512
-LENGTH_STEP = 1024  # lengths that a workload asks for are multiples of this
+LENGTH_STEP = 1024  # lengths of a workload are rounded up to multiples
 
 
 def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...]:
@@ -89,7 +89,7 @@ def note_step(request: BuildRequest, step_tokens: int | None) -> Iterator[Findin
 
 
 def check_utilization(request: BuildRequest, instance: Instance) -> tuple[Finding, ...]:
-    """Find a share of GPU memory that is asked for where no engine takes one."""
+    """Find a requested share of GPU memory where no engine has the option."""
     share = request.gpu_memory_utilization
     if share is None or instance.kind in GPUS:
         return ()
@@ -139,7 +139,7 @@ def smaller_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
 
 
 def shorter_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
-    """Yield ever shorter shapes, beginning with `shape`; a length that was asked for stays."""
+    """Yield ever shorter shapes, beginning with `shape`; a requested length stays."""
     yield shape
     may_shorten = request.max_total_tokens is None and request.max_input_tokens is None
     while may_shorten and shape.max_total_tokens // 2 >= LEAST_TOKENS:

@@ -2,7 +2,7 @@
 
 Layouts come best first.  All devices are used where the engine has a way: larger tensor
 parallelism, copies inside one server, a server on each group of devices, experts spread over
-all of them.  Devices stay idle only where none applies, and the reason is said.
+all of them.  Devices stay idle only where none applies, with the reason as a finding.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from packager.core.values import dataclass
 from packager.estimate.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.estimate.sizing.parallelism import find_degrees, find_pipelines, refuse_experts
 
-# Between machines every token's hidden state crosses the network once a stage.  AWS sells EFA
-# with remote memory access from 400 Gbit/s on; below, nobody serves one model on two machines.
+# Between machines every token's hidden state crosses the network once a stage.  AWS sells EFA with
+# remote memory access from 400 Gbit/s on; a slower link is too slow to serve one model on two
+# machines.
 LEAST_NETWORK_GBPS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Splits:
-    """Layouts that may be tried, best first, and what was said of the others."""
+    """Layouts to try, best first, and findings about the others."""
 
     splits: tuple[Split, ...]
     rejected: tuple[Rejected, ...] = ()
@@ -158,7 +159,7 @@ def _with_experts(
 def _faults(
     profile: ModelProfile, instance: Instance, traits: EngineTraits, request: BuildRequest
 ) -> Iterator[Finding]:
-    """Yield an error for each degree that is asked for and cannot be honoured."""
+    """Yield an error for each requested degree that is impossible."""
     copies = request.dp_degree or 1
     if copies > 1 and traits.workers:
         message = f"{traits.who} starts a server on each group of devices, not copies in one"
