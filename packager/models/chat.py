@@ -1,7 +1,7 @@
 """The chat template of a model, and the tokens that were added to its vocabulary.
 
-Both are a stranger's text: what is too long or broken counts as not there, since an engine says
-more about it than we could, and nothing of it is ever run.
+Both are untrusted text and are never executed.  Too long or broken text counts as missing: the
+engine reports it better.
 """
 
 from __future__ import annotations

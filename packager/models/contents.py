@@ -188,7 +188,7 @@ def read_shard(found: Found) -> tuple[TensorInfo, ...]:
 
 
 def refuse_pickle(file: str, stream: BinaryIO) -> None:
-    """Refuse weights that are something else than a safetensors file at their beginning.
+    """Refuse weights whose first bytes are not those of a safetensors file.
 
     The length of a header may read like the start of a pickle or of compressed data: with a
     `{` in its place, only what would run when it is loaded is refused, as far as the header goes.

@@ -1,7 +1,7 @@
 """Values of a draft head's own vocabulary: `d2t`, `t2d` and `token_map`.
 
-They are no weights but indices, a few hundred kilobytes, and engines index with them unchecked.
-So they are read for a plan, too, and by ranges where the head is elsewhere.
+They are indices of a few hundred kilobytes, which engines use unchecked.  So a plan reads them,
+too, by ranges if the head is remote.
 """
 
 from __future__ import annotations
@@ -80,5 +80,5 @@ def _generation(file: ModelFile, read: Read) -> Mapping[str, Any]:
     try:
         parsed = parse_json(read(whole))
     except NotStrict:
-        return {}  # the model's own checks speak of it
+        return {}  # reported by the model's own checks
     return parsed if isinstance(parsed, Mapping) else {}

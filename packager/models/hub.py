@@ -244,7 +244,7 @@ def _fetch(
         try:
             check_bytes(found, entry)
         except WrongBytes as wrong:
-            # Damaged once, in the cache or on the way: the hub is asked once more.
+            # Damaged once, in the cache or on the way: download it once more.
             try:
                 once_more = told_after(on_bytes, before) if on_bytes else None
                 _download(api, cache, name, commit, {path: entry}, once_more, again=True)
@@ -312,7 +312,7 @@ def _download(
 
 
 def _refuse_missing(cache: RepositoryCache, name: str, commit: str, paths: list[str]) -> None:
-    """Without a hub, its client hands out a snapshot that lacks files, and says nothing."""
+    """Without a hub, its client returns a snapshot that lacks files, without an error."""
     for path in paths:
         if not cache.path(commit, path).exists():
             raise Unavailable(

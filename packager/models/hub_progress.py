@@ -1,4 +1,4 @@
-"""Bytes of a download by huggingface-hub, told instead of drawn."""
+"""Progress of a download by huggingface-hub, as events instead of a bar."""
 
 from __future__ import annotations
 

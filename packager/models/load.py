@@ -1,6 +1,6 @@
-"""The way every model source goes: names, small files, weights.
+"""Loading a model from any source: names, small files, weights.
 
-Each stage refuses what it can before the next one costs anything; for a hub,
+Each stage refuses what it can before the next, more costly one; for a hub,
 `fetch` is a download, and with `Headers` in its place weights are not fetched at all:
 they are only planned with, or read where they are while the image is written.
 """
@@ -157,7 +157,7 @@ def _contents(
 
 
 def _not_served(choice: FileSelection, shards: Shards) -> Mapping[str, str]:
-    """Explain the safetensors files that are no part of the model."""
+    """Explain the safetensors files outside the model."""
     reason = (
         "weights that the model's index does not name"
         if shards.weight_map

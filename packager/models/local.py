@@ -39,7 +39,7 @@ class LocalSource:
         self._is_linked = is_linked  # the files are those of cache entries, which others link too
 
     def facts(self, reference: ModelReference) -> ModelFiles:
-        """Check the directory and read headers; nothing is copied and nothing hashed."""
+        """Check the directory and read headers, without copying or hashing."""
         directory = directory_of(reference).path
         walked = walk(_directory(directory), self._trust_roots)
         found = {file.path: replace(file, is_linked=self._is_linked) for file in walked}

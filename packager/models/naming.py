@@ -31,7 +31,7 @@ def name_of_prefix(bucket: str, prefix: str) -> str:
 
 
 def usable_name(text: str) -> str:
-    """Return a name that clients can be told: letters, digits, `.`, `_` and `-` alone.
+    """Return a name for clients, of letters, digits, `.`, `_` and `-` only.
 
     Accents are dropped, a run of other characters becomes one `-`.
     """

@@ -67,9 +67,9 @@ _FROM_MARK = frozenset(("TUPLE", "LIST", "DICT", "FROZENSET"))
 
 
 def runs_code(stream: BinaryIO, most: int | None = None) -> bool:
-    """Check whether a file, read as a pickle from its start, gets as far as running code.
+    """Check whether a file, read as a pickle from its start, runs code.
 
-    True too for one of more than `MAX_INSTRUCTIONS`, which nothing harmless has.  With
+    Also true for more than `MAX_INSTRUCTIONS`, which no harmless file has.  With
     `most`, no more bytes are read: a line of zeros in weights has gigabytes.
     """
     stream.seek(0)
@@ -81,7 +81,7 @@ class _Ended(Exception):
 
 
 class _RunsOn(Exception):
-    """No harmless file goes on like this."""
+    """Content that no harmless file has."""
 
 
 class _Readable(Protocol):
@@ -141,7 +141,7 @@ class _Machine:
         if name in _CALLS:
             imported = stack[-_CALLS[name]] == _IMPORTED
             if not imported and name in ("REDUCE", "BUILD", "NEWOBJ", "NEWOBJ_EX"):
-                raise _Ended  # nothing else can be called
+                raise _Ended  # no other value can be called
             del stack[1 - _CALLS[name] :]
             return imported
         if name in _FILLS:

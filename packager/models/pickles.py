@@ -1,10 +1,9 @@
 """Detection, by content, of files that can run code when they are loaded.
 
-A suffix proves nothing: loaders look at the bytes, and so do we.  A pickle is a program for a
-small machine with a stack, followed as far as a loader would get (`pickle_machine`).
+A suffix proves nothing: loaders decide by the bytes, and so does this check.  A pickle is a program
+for a small machine with a stack, followed as far as a loader would get (`pickle_machine`).
 
-Compressed data is unpacked as far as that takes.  Archives are refused unopened: a file that is
-served is never one.
+Compressed data is unpacked as far as needed.  Archives are refused unopened: no served file is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Digests of a model's files: what a key says went into a step."""
+"""Digests of a model's files, for cache keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packager.core.model import ModelFile, ModelFiles
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex, fingerprint_of
 
-_SMALL_BYTES = 16_000_000  # read at once, nearly: nobody is told
+_SMALL_BYTES = 16_000_000  # read within moments: no progress is reported
 
 
 def pin_files(
@@ -23,7 +23,7 @@ def pin_files(
 ) -> ModelFiles:
     """Return the files with sha256: from their source, from the index, or by reading them once.
 
-    Without a reader nothing is read: files that nobody has read stay without.
+    Without a reader, unread files stay without a digest.
     """
     files = tuple(_known(file, index) for file in model.files)
     unread = [file for file in files if not file.sha256]

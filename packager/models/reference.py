@@ -2,7 +2,7 @@
 
 A JumpStart id that the catalog has stands for the hub id of its model.
 
-The only place that knows this grammar.
+The only module that parses this grammar.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def parse_model_reference(
 ) -> ModelReference:
     """Parse the reference of a model; raises `UsageError` for an invalid one.
 
-    A path that exists wins over a hub id of the same form, and so does one whose directory is
-    here: a misspelt directory is never looked for on a hub.  With a revision it is a hub id.
-    `is_outside` tells the names of sources that other packages bring: they take `NAME://…`.
+    A path that exists wins over a hub id of the same form, and so does a path whose parent
+    directory exists: a misspelt path is never requested from a hub.  With a revision it is a hub
+    id. `is_outside` recognizes sources of plug-ins, which accept `NAME://…`.
     """
     scheme, colon, _ = text.partition("://")
     if colon and is_outside(scheme):

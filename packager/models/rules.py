@@ -113,7 +113,7 @@ def choose_files(listing: Mapping[str, ListedModelFile]) -> FileSelection:
 
 
 def _superseded(found: FileSelection) -> Iterator[tuple[str, str]]:
-    """Yield what another file stands for: an index of other weights, a second tokenizer."""
+    """Yield files that another file replaces: an index of other weights, a second tokenizer."""
     for path in {INDEX, mistral_format.INDEX} - {found.index}:
         if path in found.small:
             yield path, "index of weights that are not packaged"
@@ -177,7 +177,7 @@ def role_of(path: str) -> FileRole:
 
 
 def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
-    """Refuse what names alone show to be no servable model: nothing need be downloaded.
+    """Refuse files whose names alone show that the model cannot be served, before a download.
 
     A draft shares the tokenizer of the model it drafts for.
     """
@@ -220,7 +220,7 @@ def find_unlisted(candidates: tuple[str, ...]) -> tuple[str, ...]:
         shard, numbered = _SHARD.fullmatch(name), _NUMBERED.fullmatch(name)
         if shard:
             sets.setdefault((shard["set"], shard["count"]), set()).add(int(shard["number"]))
-        elif numbered:  # from 0 on, and their count is not told
+        elif numbered:  # from 0 on; their count is unknown
             sets.setdefault((numbered["set"], ""), set()).add(int(numbered["number"]) + 1)
         else:
             sets.setdefault((name, ""), set()).add(1)
@@ -242,7 +242,7 @@ def find_unlisted(candidates: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def kind_of_directory(choice: FileSelection, *, is_draft: bool = False) -> tuple[str, str] | None:
-    """Return what a directory is where it is no model of an engine's loader, and what to do."""
+    """Describe a directory that engines cannot load as a model, and the remedy."""
     names = frozenset((*choice.small, *choice.candidates, *choice.left_out))
     is_model = CONFIG in names
     if "model_index.json" in names:

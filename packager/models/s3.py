@@ -52,7 +52,7 @@ class S3Source:
             root = Path(os.path.realpath(scratch))
 
             def fetch(paths: tuple[str, ...]) -> Mapping[str, Found]:
-                # Numbers for names: nothing in a bucket decides where we write.
+                # Numbers for names: the names in a bucket must not decide local paths.
                 places = {path: root / str(number) for number, path in enumerate(paths)}
                 for path, place in places.items():
                     with place.open("wb") as stream:

@@ -253,7 +253,7 @@ def _spans(header: bytes, file: str) -> Found:
                 else:
                     spans.append(_span(name, value, file))
             except BrokenSafetensors as error:
-                wrong = wrong or error  # what is no JSON further on says more
+                wrong = wrong or error  # invalid JSON further on is the better message
     except UnicodeDecodeError as error:
         what = f"byte {error.start} is not UTF-8"
         raise BrokenSafetensors(file, f"its header is refused: {what}") from None
@@ -290,7 +290,7 @@ def _end(text: str, at: int) -> None:
 
 
 def _metadata(text: str, at: int) -> tuple[Mapping[str, Any], int]:
-    """Read the object at `at`; values that are no strings are given as None."""
+    """Read the object at `at`; values other than strings become None."""
     found: dict[str, Any] = {}
     at = _skip(text, at + 1)
     if text.startswith("}", at):

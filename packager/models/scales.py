@@ -1,7 +1,7 @@
-"""Values of the scales of packed weights: whether they are numbers, and not 0.
+"""Check of the scales of packed weights: they must be numbers other than 0.
 
-Only that is asked, so nothing is converted: bytes that cannot be part of such a value are
-counted by the interpreter's own loops, and the few that may be are looked at one by one.
+Nothing is converted for it: fast built-in loops count the bytes that cannot be part of a wrong
+value, and only the few others are checked one by one.
 """
 
 from __future__ import annotations

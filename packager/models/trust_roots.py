@@ -1,8 +1,8 @@
 """Directories that links of a model's directory may lead into, because the user named them.
 
-Whoever fills a model's directory chooses where its links lead: a root opens all files below it
-that this process may read.  So places that hold a system's or a person's own files are refused, a
-root is resolved once, and a request file names one only where nobody else could have written it.
+Whoever fills a model's directory chooses where its links lead: a root opens all files below it that
+this process may read.  So system and home directories are refused, a root is resolved once, and
+only a request file that no other user can write may name one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NARROWER = "name the directory of the files alone, such as the `blobs` of a dow
 
 
 def resolve_trust_roots(named: Iterable[str]) -> tuple[Path, ...]:
-    """Return absolute paths without links; raise `NotFound` or `UsageError` for what is no root."""
+    """Return absolute paths without links; raise `NotFound` or `UsageError` for invalid roots."""
     return tuple(map(_resolve, named))
 
 
@@ -51,7 +51,7 @@ def _resolve(text: str) -> Path:
 
 
 def refuse_foreign_trust(request_file: Path) -> None:
-    """Raise `UsageError` where somebody else may have written a file that names trusted roots."""
+    """Raise `UsageError` if another user may have written a file that names trusted roots."""
     try:
         is_own = _is_own_file(request_file.lstat(), request_file.absolute().parent.stat())
     except OSError:

@@ -209,7 +209,7 @@ def _zstd() -> Decompressor | None:
 
 
 def _is_skippable(head: bytes) -> bool:
-    """A frame of zstd or lz4 that holds nothing, which may come before others."""
+    """An empty frame of zstd or lz4, which may precede others."""
     return len(head) >= 8 and head[0] >> 4 == 5 and head[1:4] == b"\x2a\x4d\x18"
 
 

@@ -1,4 +1,4 @@
-"""Walks a directory that a stranger may have filled: only plain files, only inside it."""
+"""Walk over an untrusted directory: only plain files, only inside it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Found:
     path: str  # relative to the directory, POSIX
     real: Path  # absolute, without a link in it
     size: int
-    identity: Identity = ()  # of what is there; nothing else is read later
+    identity: Identity = ()  # of the opened file, for later comparison
     is_linked: bool = False  # from elsewhere too: links come and go, and with them its change time
     fault: ModelRefused | None = None  # of a link that cannot be followed: it matters where needed
 
@@ -49,7 +49,7 @@ class Found:
 
 
 def walk(root: Path, trust_roots: tuple[Path, ...] = ()) -> Iterator[Found]:
-    """Yield every file below `root`. What is hidden is yielded unopened, whatever it is.
+    """Yield every file below `root`. Hidden entries are yielded unopened.
 
     Links to files are followed as long as they stay in `link_roots` or in `trust_roots`, whose
     paths have no link; others are yielded with their fault, which counts where the file is needed.
@@ -92,8 +92,8 @@ def _linked(link: Path, path: str, allowed: tuple[Path, ...]) -> Found:
 def link_roots(root: Path) -> tuple[Path, ...]:
     """Return the directories that links below `root` may lead into.
 
-    In the cache of huggingface-hub a snapshot is nothing but links, to the
-    blobs of its repository or to those that all repositories share.
+    In the cache of huggingface-hub a snapshot consists of links to the blobs of its repository, or
+    to those that all repositories share.
     """
     roots = [root]
     repository = root.parent.parent

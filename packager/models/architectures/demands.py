@@ -121,7 +121,7 @@ def stated_quantization(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def config_groups(stated: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the groups of layers that compressed-tensors tells apart."""
+    """Yield the groups of layers that compressed-tensors distinguishes."""
     groups = stated.get("config_groups")
     values = list(groups.values())[:MAX_GROUPS] if isinstance(groups, Mapping) else []
     return (group for group in values if isinstance(group, Mapping))
@@ -170,7 +170,7 @@ def _compressed_features(
 
 
 def _feature(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
-    """Return what a group needs beyond the kernels that every version has; "" for nothing."""
+    """Return the kernels that a group needs and not every version has; "" if none."""
     bits, kind = weights.get("num_bits"), weights.get("type")
     strategy, size = weights.get("strategy"), weights.get("group_size")
     if kind == "float" and bits == 4:
@@ -189,7 +189,7 @@ def _feature(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
 
 
 def _orders_groups(stated: Mapping[str, Any]) -> bool:
-    """Whether GPTQ ordered its groups by activation: with one group for all it makes nothing."""
+    """Whether GPTQ ordered its groups by activation; without effect on a single group."""
     return stated.get("desc_act") is True and stated.get("group_size") != -1
 
 
@@ -202,7 +202,7 @@ def _shows_quantized_head(tensor: TensorInfo) -> bool:
 
 
 def _declares_head(method: str, stated: Mapping[str, Any]) -> bool:
-    """Whether engines that leave a head plain by default are told that it is quantized."""
+    """Whether the configuration states a quantized head to engines that default to a plain one."""
     if method in ("awq", "gptq"):
         return stated.get("lm_head") is True
     if method == "auto-round":

@@ -38,9 +38,9 @@ class Experts:
 
 
 def read_experts(config: Config, row: Architecture, *, has_weights: bool) -> Experts:
-    """Read a mixture of experts; what the class assumes counts only beside weights of experts.
+    """Read a mixture of experts; defaults of the class count only if there are weights of experts.
 
-    A family may have dense members whose config.json says nothing of experts: Nemotron-H.
+    A family may have dense members whose config.json has no field of experts: Nemotron-H.
     """
     keys = row.experts or ANY
     if row.experts is None and not config.has(*keys.count) and not has_weights:

@@ -1,7 +1,7 @@
 """Tasks of models, and the refusal of models that generate no text.
 
-Engines serve most of them, through other interfaces than the one that packager plans for:
-figures of tokens written would be about nothing.
+Engines serve most of them through other interfaces than packager plans for, where figures of
+generated tokens have no meaning.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def bytes_of(group: KvGroup) -> int:
 
 
 def layer_kinds(config: Config, row: Architecture, layers: int) -> list[LayerKind]:
-    """Read the kind of each layer, by the first key that tells of it."""
+    """Read the kind of each layer, by the first key that states it."""
     if layers > MOST_LAYERS:
         return []
     pattern = config.word("hybrid_override_pattern")

@@ -1,8 +1,8 @@
 """Multi-token-prediction (MTP) heads inside a checkpoint: declared layers and their tensors.
 
-Both come from strangers, and libraries silently drop the tensors while config.json keeps
-declaring them.  Layouts are data, `data/mtp.toml`; an unlisted model type is matched against
-every layout, so that nothing that looks like a head is missed.
+Both are untrusted, and libraries silently drop the tensors while config.json keeps declaring them.
+Layouts are data, `data/mtp.toml`; an unlisted model type is matched against every layout, so that
+every head is found.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class MtpHead:
 
     declared: int = 0  # layers by config.json; 0: it declares none, or an impossible number
     key: str = ""  # that declares them, such as `text_config.mtp_num_hidden_layers`
-    problem: str = ""  # why the stated number cannot be used; "" when there is nothing wrong
+    problem: str = ""  # why the stated number is invalid; "" if valid
     assumed: int = 0  # layers that engines take for granted where config.json declares none
     tensors: tuple[TensorInfo, ...] = ()  # of the head, in the order given
-    layout: str = ""  # of the tensors, or of the model type; "" when neither tells
+    layout: str = ""  # of the tensors, or of the model type; "" if unknown
     missing: tuple[str, ...] = ()  # declared layers without a tensor, as messages show them
     separate: str = ""  # model type of the checkpoint that holds the head; "" when inside
 

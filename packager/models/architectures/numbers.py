@@ -11,7 +11,7 @@ from packager.models.architectures.spellings import Architecture
 
 NEEDED = ("hidden_size", "layers", "heads", "vocab_size", "max_positions")
 OPTIONAL = ("kv_heads", "head_dim")
-MOST_LAYERS = 4096  # more than any model has: a stranger's number must not cost memory
+MOST_LAYERS = 4096  # more than any model has: untrusted numbers must not cost memory
 UNLIMITED = 1 << 20  # positions of a model that keeps states alone
 
 # Where a mixture of experts has no layer without experts: what a token meets in every layer.

@@ -1,7 +1,7 @@
 """The numbers of a model, from config.json and the headers of its weights.
 
-Both come from strangers.  A wrong value becomes a finding, never an exception
-and never a guess: a plan that is built on a guess fails an hour later.
+Both are untrusted.  A wrong value becomes a finding, never an exception and never a guess: a plan
+built on a guess fails an hour later.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SameModel:
-    """A model compared by identity: nothing in it changes, and hashing it would cost a reading."""
+    """Model compared by identity: it is immutable, and hashing it would read every field."""
 
     model: ModelFiles
 
@@ -210,7 +210,7 @@ def _unknown(name: str) -> tuple[Finding, ...]:
 
 
 def _unknown_cache(cache: Cache, types: tuple[str, ...]) -> tuple[Finding, ...]:
-    """Find that nobody knows what the layers keep: no figure of another kind stands for it."""
+    """Find layers whose cache is unknown: no figure of another kind is assumed."""
     if not cache.unknown:
         return ()
     named = ", ".join(map(shown, cache.unknown[:MOST_NAMED]))

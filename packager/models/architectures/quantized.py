@@ -106,7 +106,7 @@ def read_quantization(config: Mapping[str, Any]) -> tuple[Quantized, list[Findin
 
 
 def parameters_in(tensor: TensorInfo, quantization: Quantized) -> int | None:
-    """Count the weights in a tensor; None when packed words do not tell how many they hold."""
+    """Count the weights in a tensor; None if packed words hold an unknown number."""
     elements = math.prod(tensor.shape)
     if not quantization.method:
         return elements
@@ -179,7 +179,7 @@ def _in_words(stated: Mapping[str, Any], group: Mapping[str, Any]) -> bool:
 
 
 def _compressed_format(layout: object, bits: int, group: object) -> str:
-    """Return the kernels that a group needs; "" for those that instances do not tell apart."""
+    """Return the kernels that a group needs; "" if they do not depend on the instance."""
     inputs = group.get("input_activations") if isinstance(group, Mapping) else None
     if layout == "pack-quantized":
         return "w4a16" if bits == 4 and not inputs else ""

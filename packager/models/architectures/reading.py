@@ -1,7 +1,7 @@
-"""Reading numbers of config.json, which comes from strangers, by whatever names they have.
+"""Reading numbers of config.json, which is untrusted, under all of their names.
 
-A wrong value becomes a finding, never an exception.  What is left out is what the class of
-transformers assumes (`model_types`), or a row of the table of architectures.
+A wrong value becomes a finding, never an exception.  Missing values are the defaults of
+transformers' class (`model_types`) or of a row of the table of architectures.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Config:
         return assumed if isinstance(assumed, bool) else default
 
     def word(self, key: str) -> str:
-        """Return what is stated as text; "" where nothing is."""
+        """Return the stated text; "" if missing."""
         stated = next((value for _, value in self._stated((key,))), None)
         return stated if isinstance(stated, str) else ""
 

@@ -1,6 +1,6 @@
 """Spelling of sizes in each architecture's config.json: `data/architectures.toml`.
 
-What is not in the table is planned as a Llama, and the user is told so.
+An unknown architecture is planned as a Llama, with a finding.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Architecture:
 
 
 def find_architecture(name: str) -> Architecture:
-    """Find a row; for an unknown name give that of a Llama under the name asked for."""
+    """Find a row; for an unknown name return that of a Llama under that name."""
     return _table().get(name) or Architecture(name=name, source="", fields=_default_fields())
 
 

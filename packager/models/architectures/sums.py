@@ -33,7 +33,7 @@ _Layer = tuple[str, str, bool]  # what stands before its number, the number, whe
 class Sums:
     """Totals over a checkpoint's headers."""
 
-    parameters: int | None = 0  # None: packed words do not tell how many they hold
+    parameters: int | None = 0  # None: packed words hold an unknown number
     expert_parameters: int = 0
     linear_parameters: int = 0
     outside_bytes: int = 0
@@ -63,7 +63,7 @@ def add_up(
     """
     sums = Sums()
     parts: dict[str, _Layer | None] = {}  # by the beginning of names
-    # Layers and experts repeat each other: what is asked of a tensor is asked once of those alike.
+    # Layers and experts repeat each other: equal tensors are checked once.
     kinds: dict[tuple[object, ...], _Alike] = {}
     at, prefix, layer = 0, "", None  # most tensors have those of the one before
     for tensor in tensors:

@@ -12,7 +12,7 @@ from typing import Any
 from packager.core.values import dataclass
 
 ELEMENT_BYTES = 2
-MOST = 1 << 20  # a stranger's number must not cost memory
+MOST = 1 << 20  # an untrusted number must not cost memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,9 +130,9 @@ def _packed_below(same: SameModel, paths: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def check_head(model: ModelFiles, *, drafts: bool) -> Iterator[Finding]:
-    """Check an MTP head that config.json declares; `drafts` when the engine shall speculate by it.
+    """Check an MTP head that config.json declares; `drafts` if the engine speculates with it.
 
-    A head that is not there is refused with the draft, so nothing is said of it twice.
+    A missing head is refused with the draft, so it is not reported twice.
     """
     head = read_head(model)
     if head.declared and head.missing and not drafts:
@@ -157,7 +157,7 @@ def _method(stated: Mapping[str, Any]) -> str:
 
 
 def _check_undeclared(model: ModelFiles) -> Iterator[Finding]:
-    """Find packed weights that config.json says nothing of."""
+    """Find packed weights that config.json does not mention."""
     if {tensor.dtype for tensor in model.tensors} <= PLAIN_DTYPES:
         return
     if any(file.path in BESIDE for file in model.files):

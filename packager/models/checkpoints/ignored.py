@@ -1,7 +1,7 @@
 """Modules that quantization_config leaves unquantized, by the lists that quantizers write.
 
-Patterns come from strangers: only plain ones are matched, with a pattern of our own that
-cannot take long; anything else is reported as undecidable.
+Patterns are untrusted: only plain ones are matched, with a pattern of our own that cannot take
+long; others are reported as undecidable.
 """
 
 from __future__ import annotations

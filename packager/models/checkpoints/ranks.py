@@ -1,8 +1,7 @@
 """Weights that were split before they are loaded: one set of files for each rank.
 
-vLLM's names (`sharded_state_loader.py`, 0.10.2 to 0.33.0).  A rank reads its own files and
-no other, and takes every tensor as it is: nothing in the files says for how many ranks they
-were made, or that one is missing.
+vLLM's names (`sharded_state_loader.py`, 0.10.2 to 0.33.0).  A rank reads only its own files, and
+every tensor unchanged: the files state neither the number of ranks nor that one is missing.
 """
 
 from __future__ import annotations

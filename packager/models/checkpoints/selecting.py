@@ -1,8 +1,8 @@
 """Modules that the entries of `--quantize-ignore` select, as compressed-tensors selects them.
 
 An entry is the whole name of a module, or `re:PATTERN`, which `re.match` tries at its beginning.
-Patterns come from requests, which may be hostile, and names from strangers' headers: what could
-take long is refused before anything is matched.
+Patterns come from requests and names from headers, both untrusted: slow patterns are refused before
+matching.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Entry:
 
 
 def compile_entry(text: str) -> Entry:
-    """Compile an entry; raise `BadEntry` where it is no pattern, or one that may take long."""
+    """Compile an entry; raise `BadEntry` if it is invalid, or may take long to match."""
     if len(text) > LONGEST:
         raise BadEntry(f"it has {len(text)} characters; at most {LONGEST} are allowed")
     if not text.startswith(MARK):

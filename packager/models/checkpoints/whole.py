@@ -29,7 +29,7 @@ HEADS = ("lm_head.weight", "embed_out.weight", "output.weight")
 EMBEDDINGS = ("embed_tokens.weight", "embed_in.weight", "wte.weight", "tok_embeddings.weight")
 EXPERTS = ".experts"
 ENDS = ("weight", "weight_packed", "qweight")
-FUSED = {  # the last part of a tensor of all experts → what stands for it, one by one
+FUSED = {  # last part of a tensor of all experts → the parts of single experts
     "gate_up_proj": ("gate_proj", "up_proj"),
     "up_proj": ("up_proj",),
     "down_proj": ("down_proj",),
@@ -57,7 +57,7 @@ class _Format:
 def lost_tensors(
     source: Iterable[TensorInfo], result: Iterable[TensorInfo], config: Mapping[str, Any]
 ) -> tuple[Lost, ...]:
-    """Compare headers; `config` is the result's config.json. Nothing lost gives nothing."""
+    """Compare headers; `config` is the result's config.json. Return nothing if nothing is lost."""
     made = {tensor.name: tensor for tensor in result}
     stated = config.get("quantization_config")
     form = _read_format(stated if isinstance(stated, Mapping) else {})
@@ -91,7 +91,7 @@ def _read_format(stated: Mapping[str, Any]) -> _Format:
 def _difference(
     tensor: TensorInfo, made: Mapping[str, TensorInfo], modules: set[str], form: _Format
 ) -> str:
-    """Return what is wrong with a tensor of the source in the result; "" for nothing."""
+    """Return the fault of a source's tensor in the result; "" if none."""
     module = tensor.name.removesuffix(WEIGHT)
     same = made.get(tensor.name)
     if same is None:

@@ -39,7 +39,7 @@ class TooMuchData(UsageError):
 
 
 def is_bucket_data(reference: str) -> bool:
-    """Check that a reference of data is to a bucket."""
+    """Check whether a reference of data points to a bucket."""
     return parse_bucket_place(reference.removeprefix(MANIFEST)) is not None
 
 
@@ -69,7 +69,7 @@ def fetched(
     with TemporaryDirectory(prefix="packager-data-") as scratch:
         files = []
         for number, (name, one) in enumerate(sorted(chosen.items())):
-            # A number for a name: nothing in a bucket decides where we write.
+            # A number for a name: the names in a bucket must not decide local paths.
             path = Path(scratch, f"{number}{_suffix(name) if _suffix(name) in suffixes else ''}")
             with path.open("wb") as stream:
                 stream.writelines(reader.read(whole_object(one)))

@@ -47,7 +47,7 @@ _ROLES = {
 
 
 class NotASample(ValueError):
-    """A row that cannot be used; the text says why, and quotes nothing of it."""
+    """An unusable row; the text states the reason without quoting the row."""
 
 
 def read_row(row: object) -> tuple[str, Sample]:

@@ -40,8 +40,8 @@ def load_workload(
 ) -> Workload:
     """Read the requests of a file and return their mean and 95th percentile.
 
-    Rows that are no requests are passed over; where nothing else is there, `BrokenSamples`
-    says so.  Where no row has an answer, answers are taken as those of the default workload.
+    Rows that are not requests are skipped; raises `BrokenSamples` if no others exist.  If no row
+    has an answer, answers have the length of the default workload.
     """
     found = _read(reference, download)
     prompts = [prompt for prompt, _ in found.lengths]

@@ -28,7 +28,7 @@ _HUB = re.compile(
     r"hf://datasets/(?P<name>[\w.-]+/[\w.-]+)@(?P<revision>[\w.-]+)(/(?P<file>.+))?", re.ASCII
 )
 Policy = Literal["skip", "refuse"]
-Row = tuple[str, object]  # where it stands, and what it is; an exception when it cannot be read
+Row = tuple[str, object]  # its place and its value; an exception if it is unreadable
 
 
 class BrokenSamples(ModelRefused):
@@ -53,9 +53,9 @@ def load_samples(
     """Read every sample of `reference`, once each.
 
     `reference` is a file, a directory of such files, `s3://BUCKET/PREFIX` or a manifest of it (see
-    `buckets`), `hf://datasets/ORG/NAME@REVISION[/FILE]`, or `default`.  Rows that are no samples
-    are counted and, with `broken="refuse"`, refused.
-    `download(name, revision, file)` fetches a dataset and gives its place on disk.
+    `buckets`), `hf://datasets/ORG/NAME@REVISION[/FILE]`, or `default`.  Rows that are not samples
+    are counted and, with `broken="refuse"`, refused. `download(name, revision, file)` fetches a
+    dataset and gives its place on disk.
     """
     rows = read_rows(reference, download)
     taken: dict[Sample, None] = {}
@@ -230,7 +230,7 @@ def _table(name: str, path: Path) -> Iterator[Row]:
 
 
 def _without_gaps(row: dict[str, Any]) -> dict[str, Any]:
-    """A table has every column in every row; what is null was not given."""
+    """A table has every column in every row; null means missing."""
     return {key: value for key, value in row.items() if value is not None}
 
 
