@@ -55,8 +55,8 @@ def assemble_image(
 
     Order the layers of base, weights, compiled artifacts, draft and configuration.
 
-    What changes most comes last.  With `weights-first` the model and its draft
-    lie below the base: a node that has them keeps them when the base changes.
+    The layers that change most come last.  With `weights-first` the model and its draft are below
+    the base: a node keeps them when the base changes.
 
     A file of the model that our configuration also writes is left out, so
     that layers stay disjoint and their order cannot matter.  With mounted
@@ -164,7 +164,7 @@ def _without(files: Iterable[ModelFile], directory: str, ours: set[str]) -> tupl
 
 
 def check_layers(image: ImageSpec, limit: int) -> Iterable[Finding]:
-    """Warn of our layers that are larger than was asked for: a registry may refuse them."""
+    """Warn of our layers above the requested size: a registry may refuse them."""
     for layer in image.layers:
         if layer.role != "base" and layer.blob.size > limit:
             yield Finding(
@@ -189,7 +189,7 @@ def _packed(layers: Iterable[Layer], compression: Compression) -> tuple[Layer, .
 def _refuse_covered(base: BaseImage) -> None:
     """Refuse a base that holds files where ours go: above our layers, its own would win.
 
-    Only packager puts files there, and only its label tells without reading layers.
+    Only packager puts files there, and its label shows that without reading layers.
     """
     labels = (base.config.get("config") or {}).get("Labels") or {}
     if _RECORD in labels:

@@ -1,8 +1,8 @@
 """Artifacts attached to an image: manifests of OCI 1.1 whose `subject` is the image.
 
 The build record travels so, with the image and apart from its bytes: attaching changes no digest.
-Whoever may push beside an image may attach to it.  What is read here is bounded, its digests are
-compared, and it stays what somebody says about the image.
+Anyone with push access may attach documents.  They are read up to a limit, their digests are
+compared, and their content stays an unproven claim.
 """
 
 from __future__ import annotations

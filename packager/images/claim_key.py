@@ -1,10 +1,10 @@
-"""The key that authenticates claims: from the environment, or a file that only its owner may read.
+"""The key that authenticates claims: from the environment or a file readable by its owner only.
 
     PACKAGER_CLAIM_KEY         the key itself, for CI; `off` neither believes nor writes claims
     PACKAGER_CLAIM_KEY_FILE    a file that holds it
     ~/.config/packager/claim-key   made when a build first has something to claim
 
-A key that others can read proves nothing, so it is refused and not used.  No message repeats one.
+A key that others can read proves nothing, so it is refused.  No message contains a key.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def install_key(path: Path, key: ClaimKey, *, replace: bool = False) -> bool:
 
 
 class ClaimKeys:
-    """The key of one run, looked up once. Where none can be kept, nothing is claimed."""
+    """The key of one run, looked up once. Without a place to store a key, no claims are written."""
 
     def __init__(self, environment: Mapping[str, str], on_warning: Callable[[str], None]) -> None:
         self._environment = environment
@@ -166,7 +166,7 @@ class ClaimKeys:
 
 
 def _read(place: KeyPlace, path: Path) -> ClaimKey | None:
-    """Read a key file. Its state is that of the opened file, so that nothing changes between."""
+    """Read a key file. The opened file is checked, so that it cannot change in between."""
     # A secret that a cluster mounts is a link; our own place never is one.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if place.is_own else 0)
     try:

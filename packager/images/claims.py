@@ -1,9 +1,9 @@
 """Claims: which blob a layer of known content is, authenticated with a key of the user or team.
 
-A claim that is proven saves reading the weights; a false one makes a build name
-somebody else's.  So the document says for which repository it was written, and
-an HMAC-SHA256 over all of it is compared before one of its claims counts.
-Without the key, claims are hints: they decide what is worth hashing first.
+A proven claim saves reading the weights; with a false one an image gets wrong weights.  So the
+document names the repository that it was written for, and an HMAC-SHA256 over all of it is compared
+before one of its claims counts. Without the key, claims are hints: they decide what is worth
+hashing first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ClaimKey:
 
     @property
     def id(self) -> str:
-        """A name that tells keys apart and nothing about the secret."""
+        """An identifier of a key that reveals nothing of the secret."""
         return hmac.new(self.secret, _ID_DOMAIN, hashlib.sha256).hexdigest()[:16]
 
     def spelled(self) -> str:
@@ -62,7 +62,7 @@ def parse_key(text: str) -> ClaimKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimDocument:
-    """Claims as somebody wrote them; `judge` decides what they are worth."""
+    """Unproven claims; `judge` decides which are proven."""
 
     key_id: str
     mac: str
@@ -98,7 +98,7 @@ def write_claims(key: ClaimKey, repository: str, claims: Sequence[Claim]) -> byt
 
 
 def read_claims(document: bytes) -> ClaimDocument:
-    """Parse a document of anybody's; raise `NotStrict`. Nothing in it is proven yet."""
+    """Parse an untrusted document into unproven claims; raise `NotStrict`."""
     parsed = parse_object(document, max_bytes=MAX_DOCUMENT, max_depth=4)
     if parsed.keys() != {"claims", "key", "mac", "repository", "schema"}:
         raise NotStrict("it has other fields than a document of claims")

@@ -16,7 +16,7 @@ from packager.images.writers import feed, open_writers
 class TwinStream:
     """Takes a layer's chunks on their way; feeds the writers of its twin, and hashes it.
 
-    Without writers, and where its digest is known already, nothing is done.
+    Does nothing without writers, or if its digest is known.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TwinStream:
 
 
 def with_twin_digest(layer: Layer, digest: str) -> Layer:
-    """Return the layer whose twin has a digest; as it is where none is told."""
+    """Return the layer with its twin's digest; unchanged without one."""
     if layer.twin is None or not digest:
         return layer
     return replace(layer, twin=replace(layer.twin, digest=digest, believed=""))

@@ -32,7 +32,7 @@ class ComparedLayer:
 
     layer: StoredLayer
     state: State  # `moved`: the node has the bytes, above other layers
-    cause: str = ""  # why it is not `shared`, as far as the documents tell
+    cause: str = ""  # why it is not `shared`, as far as the documents show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,6 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
     for name, value in record.items():
         if isinstance(value, dict):
             flat.update(_flat(value, f"{prefix}{name}."))
-        elif f"{prefix}{name}" not in ("base", "packager"):  # said by other lines
+        elif f"{prefix}{name}" not in ("base", "packager"):  # shown by other lines
             flat[f"{prefix}{name}"] = value
     return flat

@@ -111,7 +111,7 @@ def _part(segment: Segment, first: int, count: int) -> Segment:
         return Inline(segment.data[first : first + count])
     changed: dict[str, Any] = {"offset": segment.offset + first, "length": count}
     if isinstance(segment, RemoteRange):
-        changed["in_order"] = False  # a look at it, which proves nothing and need not
+        changed["in_order"] = False  # a quick test, without proof
     return replace(segment, **changed)
 
 

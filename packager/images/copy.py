@@ -63,7 +63,7 @@ def copy_attached(source: OpenImage, written: Written, attach: Attach, warn: War
 
 
 def _described(source: OpenImage, image: StoredImage) -> ImageSpec:
-    """The image for sinks, which want to know sizes and platform beforehand."""
+    """The image for sinks, which need sizes and platform in advance."""
     base = BaseImage(
         reference=image.reference,
         digest=image.digest,

@@ -1,18 +1,17 @@
 """Digests of blobs that were read before, so that they need not be read again.
 
-A blob is recognised by what it is made of: the bytes of inline segments and
-(device, inode, size, mtime, ctime, range) of file ranges.  ctime catches
-edits that restore mtime.  Files out of the artifact cache count by their digest, which is
-compared whenever they are read: each use links them, which changes ctime.  What the index says
-of them is the digest of the right bytes, and nothing of those on the disk.  Remote ranges count
-by their addresses, where those say which content they mean.  An entry whose files changed less
-than two seconds before they were read is kept as a hint only: a later edit could carry the
-same timestamps (git calls this the racy index), so it is hashed again first.
+A blob is recognised by what it is made of: the bytes of inline segments and (device, inode, size,
+mtime, ctime, range) of file ranges.  ctime catches edits that restore mtime.  Files out of the
+artifact cache count by their digest, which every read compares: each use links them, which changes
+ctime.  For them the index has the digest of the right bytes, which those on the disk may differ
+from.  Remote ranges count by their addresses, where those say which content they mean.  An entry
+whose files changed less than two seconds before they were read is kept as a hint only: a later edit
+could carry the same timestamps (git calls this the racy index), so it is hashed again first.
 
-The index is a convenience: when it cannot be used, blobs are read.  Each note is in the file
-before an output has the layer, so that a process that is killed has lost none.  None is forced to
-the disk by itself: syncing each waited for the weights that the registry beside us was writing.
-A machine that loses its power loses the last notes, and those blobs are read again.
+The index is a convenience: when it cannot be used, blobs are read.  Each entry is in the file
+before an output has the layer, so that a killed process loses none.  Entries are not synced one by
+one: each sync waited for weights that a registry on the same disk was writing.  A power failure
+loses the last entries, and those blobs are read again.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class DigestIndex:
         fingerprint = fingerprint_of(blob)
         if fingerprint is None:
             return None
-        if fingerprint.text in self._asked:  # a plan asks for each file many times
+        if fingerprint.text in self._asked:  # a plan looks each file up many times
             return self._asked[fingerprint.text]
 
         def look_up(database: sqlite3.Connection) -> KnownDigest | None:
@@ -131,7 +130,7 @@ class DigestIndex:
 class StateDatabase:
     """Tables in the state directory's file; opened at the first use and kept open.
 
-    Threads take turns.  Where the file cannot be used nothing is in it, and nothing is kept.
+    A lock serializes threads.  An unusable file counts as empty, and keeps no entries.
     """
 
     def __init__(self, path: Path, *schemas: str) -> None:
@@ -150,7 +149,7 @@ class StateDatabase:
                 self._connection.commit()
                 return result
             except BaseException:
-                self._drop()  # nothing is half written, and the next call may find it in order
+                self._drop()  # nothing is half written, and the next call may succeed
                 raise
         return otherwise
 
@@ -192,7 +191,7 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
                 except OSError:
                     return None
                 if checked and not is_same_file(status, checked):
-                    return None  # whoever reads it will say so
+                    return None  # its reader reports it
                 newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
                 identity = (status.st_dev, status.st_ino, status.st_size)
                 parts.append(["file", *identity, status.st_mtime_ns, status.st_ctime_ns])

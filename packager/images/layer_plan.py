@@ -83,7 +83,7 @@ def _by_size(files: Sequence[ModelFile]) -> tuple[list[ModelFile], list[ModelFil
 
 
 def config_layer(files: Sequence[RenderedFile], placement: Placement = AS_NAMED) -> Layer:
-    """The layer that changes most, and therefore goes last."""
+    """The layer that changes most, and therefore comes last."""
     entries = [
         TarEntry(
             path=placement.path(file.path), content=Inline(file.data), executable=file.executable

@@ -10,7 +10,7 @@ from packager.core.image import Descriptor, ImageSpec, Layer
 from packager.core.registry import RegistryTraits
 from packager.core.units import MIB, decimal
 
-SURE_MANIFEST = 4 * MIB  # what the distribution specification asks every registry to take
+SURE_MANIFEST = 4 * MIB  # that the distribution specification requires every registry to accept
 ASSUMED_BYTES_S = 12.5e6  # a link of 100 Mbit/s, which all uploads share
 UPLOADS_AT_ONCE = 4
 
@@ -21,7 +21,7 @@ _NO_DIGEST = "sha256:" + 64 * "0"
 def check_limits(image: ImageSpec, host: str, known: RegistryTraits) -> Iterator[Finding]:
     """Yield a finding for each limit of the registry at `host` that `image` exceeds or may exceed.
 
-    Layers that the registry has already, of a base in it, are no concern.
+    Layers of a base in the same registry are not checked.
     """
     both = [one for layer in image.layers for one in (layer, layer.twin) if one is not None]
     ours = [layer for layer in both if layer.mount_from.partition("/")[0] != host]

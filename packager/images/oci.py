@@ -44,7 +44,7 @@ LAYER_TYPES = {
 DOCKER_LAYERS = {ours: docker for docker, ours in LAYER_TYPES.items()}
 MANIFEST_TYPES = (MEDIA_MANIFEST, DOCKER_MANIFEST)
 INDEX_TYPES = (MEDIA_INDEX, DOCKER_INDEX)
-OWN = "dev.packager."  # labels and annotations of this name are ours to write, nobody else's
+OWN = "dev.packager."  # prefix of labels and annotations that only packager writes
 OWN_HISTORY = "packager: "  # how the history entry of a layer of ours begins
 LONGEST_DOCUMENT = 8 * 1024 * 1024  # bytes: configurations that carry a software bill
 LARGEST_BLOB = 2**63 - 1  # what the specification's int64 holds
@@ -250,7 +250,7 @@ def merge_runtime(base: Mapping[str, Any], ours: RuntimeConfig) -> dict[str, Any
     if ours.health is not None:
         merged["Healthcheck"] = _healthcheck(ours.health)
     elif ours.entrypoint:
-        merged.pop("Healthcheck", None)  # it asks a server that is not started
+        merged.pop("Healthcheck", None)  # it queries a server that is not started
     return merged
 
 
@@ -354,7 +354,7 @@ def _check_runtime(what: str, runtime: Mapping[str, Any]) -> None:
 
 
 def parse_descriptor(entry: object) -> Descriptor:
-    """Parse a descriptor of a stranger's document; annotations that are not text are left out."""
+    """Parse a descriptor of an untrusted document; annotations that are not text are left out."""
     if not isinstance(entry, dict):
         raise _broken("descriptor", "it", entry)
     digest, size = entry.get("digest"), entry.get("size")
@@ -389,7 +389,7 @@ def parse_object(document: bytes, what: str) -> dict[str, Any]:
 
 
 def shorten_list(texts: Sequence[str], most: int = 20) -> str:
-    """Join a stranger's words for a message, each short and none more than `most` times."""
+    """Join at most `most` untrusted words for a message, each shortened."""
     shown = [shorten(text)[1:-1] for text in texts[:most]]
     return ", ".join([*shown, "…"] if len(texts) > most else shown)
 

@@ -17,7 +17,7 @@ from packager.images.oci import LAYER_TYPES
 from packager.images.stored import StoredImage, parse_stored
 
 Warn = Callable[[str], None]
-ReadAttached = Callable[[str, Warn], tuple[Attached, ...]]  # of a type; "" stands for all
+ReadAttached = Callable[[str, Warn], tuple[Attached, ...]]  # of a type; "" means all
 
 if TYPE_CHECKING:
     from packager.images.registry.clients import RegistryClients
@@ -30,7 +30,7 @@ class OpenImage:
     image: StoredImage
     locate: Callable[[Descriptor], Blob]  # raises `NotFound` for a layer that is not there
     mount_from: str = ""  # `HOST/REPOSITORY` whose registry can take layers over by itself
-    offered: tuple[str, ...] = ()  # platforms, where the reference stands for several images
+    offered: tuple[str, ...] = ()  # platforms, if the reference is to several images
     claims: tuple[Claim, ...] = ()  # about its layers, proven with the key at hand
     read_attached: ReadAttached = lambda _type, _warn: ()
 
@@ -52,7 +52,7 @@ class OpenImage:
     def attached(self, artifact_type: str = "", on_warning: Warn = ignore) -> tuple[Attached, ...]:
         """Read what is attached to the image, all of it or of one type; never raises.
 
-        Anybody who may push there may attach: it is what somebody says.
+        Anyone with push access may attach: the content is an unproven claim.
         """
         return self.read_attached(artifact_type, on_warning)
 

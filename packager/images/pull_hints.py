@@ -63,7 +63,7 @@ class Disk:
 
 
 DISKS = (
-    Disk(name="gp3, 125 MiB/s", bytes_s=125 * MIB),  # what a volume has that nobody configures
+    Disk(name="gp3, 125 MiB/s", bytes_s=125 * MIB),  # of a volume with default settings
     Disk(name="gp3, 1000 MiB/s", bytes_s=1000 * MIB),
     Disk(name="local NVMe, 3 GB/s", bytes_s=3e9),
 )
@@ -92,12 +92,12 @@ class PullSetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullHints:
-    """What to tell nodes that are to pull an image."""
+    """Hints for nodes that will pull an image."""
 
     layers: int  # each digest once
     down_bytes: int
     out_bytes: int
-    estimated: bool  # some layers are compressed: nobody says what they unpack to
+    estimated: bool  # some layers are compressed, with an unknown unpacked size
     bandwidth_bytes_s: float
     connections: int
     unpacks: int
@@ -174,7 +174,7 @@ def pull_parts(
 def pulled_bytes_s(disk: Disk = DISKS[0]) -> float:
     """Return how many bytes of an uncompressed image a node pulls and unpacks in a second.
 
-    That is where the disk is what it waits for, as one is that nobody configures.
+    Valid where the disk is the bottleneck, as a volume with default settings is.
     """
     return disk.bytes_s * DISK_SHARE / 3
 

@@ -72,7 +72,7 @@ def _last(name: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Write a predicted time: it is good to a third, so two digits tell all of it."""
+    """Write a predicted time with two digits: its error is up to a third."""
     if seconds >= _FINEST_S:
         return f"{seconds / 60:.0f} min"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

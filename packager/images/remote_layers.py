@@ -1,12 +1,12 @@
-"""Layers that need not be read, because it is proven what an earlier image's layers hold.
+"""Layers that need not be read, because the content of an earlier image's layers is proven.
 
 A layer is a pure function of its files' paths, modes and contents.  Where the
 source names every content by sha256 (a hub does, for Git LFS files), their
 digest stands for the layer's bytes.  A claim that a key of ours authenticates
 (`claims.py`) gives the blob of such a layer to a machine that never read it.
 
-Everything else that a registry says is a hint: it decides whether hashing a
-layer before it is sent is likely to spare the sending, and nothing else.
+All other answers of a registry are hints: they only decide whether hashing a layer first is likely
+to save its upload.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class RemoteLayerIndex:
         return self.digests.get((layer.role, layer.content, layer.size), "")
 
     def has_similar(self, layer: Layer) -> bool:
-        """Return whether the layer may well be there: worth hashing before sending.
+        """Return whether the registry probably has the layer: worth hashing before sending.
 
-        One of its role and length is, and it is not said to hold something else.
+        It has one of the same role and length, without a claim of other content.
         """
         return any(
             not layer.content or layer.content in self.contents.get(digest, (layer.content,))

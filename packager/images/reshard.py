@@ -1,9 +1,8 @@
 """Weights files that are too large for one layer, described anew as several shards.
 
-A shard is a header of our own and one range of the original's bytes: nothing is
-read for it but the original's header, and nothing is written.  Tensors are never
-split and keep the order of their bytes, so the same file gives the same shards
-everywhere.
+A shard is a header of our own and one range of the original's bytes: only the original's header is
+read, and no file is written.  Tensors are never split and keep the order of their bytes, so the
+same file gives the same shards everywhere.
 
 A layer of 1 to 4 GiB is what registries store, and engines fetch, without trouble:
 S3 copies at most 5 GB at once, and some registries refuse more than 10.
@@ -33,7 +32,7 @@ Piece = tuple[ModelFile, tuple[TensorInfo, ...]]
 def split_large(
     files: Sequence[ModelFile], read_header: ReadHeader, *, limit: int | None = None
 ) -> tuple[ModelFile, ...]:
-    """Split the weights files that are larger than `limit`; without such, change nothing.
+    """Split the weights files that are larger than `limit`, if any.
 
     All weights are then named `model-00001-of-0000N.safetensors` in the order
     they had, and an index of our own says what is where; those of Mistral's own format
@@ -116,7 +115,7 @@ def part_of_weights(
 
 
 def _header(metadata: Mapping[str, str], tensors: Sequence[TensorInfo], data_offset: int) -> bytes:
-    """Write a safetensors header, with blanks up to where the data shall begin.
+    """Write a safetensors header, padded with blanks to the start of the data.
 
     Its format wants a multiple of 8.  Where the original's data is so aligned,
     we go to the same place in a page: file systems can then share the extents.

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS seen_v1 (
 
 
 class SeenBlobs:
-    """A table beside the digest index. Where it cannot be used, nothing was ever seen."""
+    """A table beside the digest index. An unusable table counts as empty."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._database = StateDatabase(path, _SCHEMA)

@@ -1,9 +1,8 @@
 """Bytes that two files hold and the disk holds once.
 
-Shared extents (reflinks) are copies that the file system makes of nothing but
-a note: whichever file is written to later gets blocks of its own.  XFS and
-btrfs have them, ext4 has not.  Hard links are one file with two names, so they
-are for content that nobody changes: blobs named after their digest.
+Shared extents (reflinks) are copies without copied blocks: a file that is written to later gets
+blocks of its own.  XFS and btrfs have them, ext4 has not.  Hard links are one file with two names,
+so they are for immutable content: blobs named after their digest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The label of a slim base, which builds read: what machines it was made for.
+"""The label of a slim base, which names the machines that it was made for.
 
-Its word is taken only to refuse: whoever says that kernels are missing is believed.
+It is untrusted, so it can only refuse a build: a label that states missing kernels is believed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def slim_words(label: str) -> str:
 
 
 def _lacking(label: str, instance: Instance) -> str | None:
-    """Return what a base lacks for an instance; None where it says nothing of the kind."""
+    """Return what a base lacks for an instance; None without such a label."""
     if not label:
         return None
     try:

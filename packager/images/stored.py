@@ -36,7 +36,7 @@ class StoredLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredImage:
-    """An image as someone wrote it: its documents byte for byte, and what they say."""
+    """An image as stored: its documents byte for byte, and their content."""
 
     reference: str
     sealed: SealedImage
@@ -139,5 +139,5 @@ def _role(layer: Descriptor, created_by: str) -> str:
 
 
 def _mapping(found: object) -> Mapping[str, Any]:
-    """An object of a stranger's document; empty where it is something else."""
+    """An object of an untrusted document; empty if it has another type."""
     return found if isinstance(found, dict) else {}

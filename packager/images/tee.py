@@ -1,14 +1,13 @@
 """Writing an image: each layer is read at most once, whatever the number of sinks.
 
 Layers go out in parallel, largest first.  While an output stores a layer whose last byte it has,
-the next one goes out: a registry that syncs four layers at once would be sent nothing meanwhile.
-A layer whose digest is already known is offered by digest, so that sinks which have it take no
-bytes.  The others are hashed while they are sent, or before, where an output is likely to have
-them.  When a transfer breaks off, only that layer is sent again, and only to the sink that lost
-it.  Layers that shall be compressed are so on the way, and those that have a twin feed both blobs
-from one read.
+the next one goes out: a registry that syncs four layers at once would be sent nothing meanwhile. A
+layer whose digest is already known is offered by digest, so that sinks which have it take no bytes.
+The others are hashed while they are sent, or before, if an output is likely to have them.  When a
+transfer breaks off, only that layer is sent again, and only to the sink that lost it.  Layers are
+compressed while they are sent, and those with a twin feed both blobs from one read.
 
-Nothing is named before everything is there.
+Names are written after all content.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ class _Transfer:
         self._verify = verify
         self._look_ups = look_ups
         self._stop = threading.Event()
-        self._sleep = sleep or self._stop.wait  # nobody sleeps on when all is over
+        self._sleep = sleep or self._stop.wait  # wake all waiting threads at the end
         self._turns = threading.Semaphore(WORKERS)
         self._feeding_lock = threading.Lock()
         self._feeding: list[Interruptible] = []
@@ -191,8 +190,8 @@ class _Transfer:
     def _break_off(self, futures: Sequence[Future[list[tuple[int, Layer]]]]) -> None:
         """Stop the workers, also those that wait for a silent peer.
 
-        One that waits where nothing can end it is left behind: it brings no more
-        bytes anywhere, and ends with its time-out, or with the process.
+        A worker in an uninterruptible wait is left behind: it writes no more bytes, and ends with
+        its time-out or the process.
         """
         self._stop.set()
         self._turns.release(2 * WORKERS)  # who waits for a turn shall see that all is over
@@ -326,7 +325,7 @@ class _Transfer:
     def _is_whole(self, layer: Layer, writers: Mapping[ImageSink, BlobWriter]) -> bool:
         """Return whether the writers share all bytes with files whose digest is proven.
 
-        The proof is asked for after the bytes were shared: it holds for files that
+        The proof is checked after the bytes were shared: it holds for files that
         have not been touched since they were hashed.  Files out of the artifact
         cache have no such proof, since the index knows them by their digest: they are
         read, to be compared with it.

@@ -41,8 +41,8 @@ OS_FEATURES, EROFS = "os.features", "erofs"
 def choose_platform(index: bytes, platform: Platform) -> Descriptor:
     """Return the manifest for `platform` from an index; the first match wins.
 
-    Attestation manifests (`unknown/unknown`) never match, and neither do images of file systems:
-    whoever asks here unpacks layers.
+    Attestation manifests (`unknown/unknown`) and images of file systems never match: callers unpack
+    layers.
     """
     entries = parse_index(index)
     offered = []
@@ -53,7 +53,7 @@ def choose_platform(index: bytes, platform: Platform) -> Descriptor:
         offered.append(f"{found.get('os')}/{found.get('architecture')}")
         if (found.get("os"), found.get("architecture")) == (platform.os, platform.architecture):
             return parse_descriptor(entry)
-    if len(entries) == 1 and not entries[0].get("platform"):  # nobody says what it is for
+    if len(entries) == 1 and not entries[0].get("platform"):  # its platform is unknown
         return parse_descriptor(entries[0])
     raise NotFound(
         f"the image has no manifest for {platform}",
@@ -110,9 +110,9 @@ def seal_forms(image: ImageSpec) -> SealedImage:
 
 
 def forms_of(index: bytes) -> tuple[str, ...]:
-    """Return the manifests of an index that packager wrote, the plain one first; else nothing.
+    """Return the manifests of an index that packager wrote, the plain one first; else none.
 
-    Others may hold images of many platforms, of which none is more ours than another.
+    Other indexes may hold images of many platforms, with no preferred one.
     """
     entries = parse_index(index)
     if [needs_erofs(entry) for entry in entries] != [False, True]:

@@ -1,11 +1,10 @@
-"""Other images from the same layers: no byte of them is read, made or stored again.
+"""Other images from the same layers, which are not read or stored again.
 
-`weights` is a plain image of the model's and the draft's files, for Kubernetes
-image volumes.  `modelpack` is the model as a CNCF ModelPack artifact.  `kserve`
-is `weights` with one layer more, a link at the place where KServe looks.  The
-three say nothing of instance, engine, base or time: images that serve the same
-weights have the same views, byte for byte.  `modelcar` is the whole image with
-that link: KServe's sidecar runs a shell of it.  `docker` is the whole image with
+`weights` is a plain image of the model's and the draft's files, for Kubernetes image volumes.
+`modelpack` is the model as a CNCF ModelPack artifact.  `kserve` is `weights` with one layer more, a
+link at the place where KServe looks.  The three do not depend on instance, engine, base or time:
+images that serve the same weights have the same views, byte for byte.  `modelcar` is the whole
+image with that link: KServe's sidecar runs a shell of it.  `docker` is the whole image with
 Docker's media types, for services that take no other.
 
 The link is relative: KServe reads it below the root of a mounted image, and
@@ -169,7 +168,7 @@ OWN_LAYERS: Mapping[str, Blob] = {_LINK.descriptor.digest: _LINK_BLOB}  # what v
 
 
 def _plain(image: StoredImage, layers: Sequence[StoredLayer], view: str) -> StoredImage:
-    """An image of these layers that says nothing but which model they hold."""
+    """An image of these layers that states only the model."""
     labels = {"dev.packager.view": view}
     name = _model(image).get("name")
     if name:

@@ -131,7 +131,7 @@ class ArchiveUpload:
 
 
 class ArchiveFile:
-    """The file of an archive whose turn it is. Its header goes out with the first byte."""
+    """The archive's current file. Its header is sent with the first byte."""
 
     def __init__(self, archive: ArchiveUpload, name: str, size: int) -> None:
         self._archive = archive

@@ -65,12 +65,11 @@ def find_built(name: str) -> Path | None:
 def build_base(
     name: str, *, on_event: EventSink = ignore, say: Callable[[str], None] = ignore
 ) -> str:
-    """Build the base when it is not there; give its manifest digest.
+    """Build the base if it is missing; return its manifest digest.
 
-    What the builder writes on stderr is passed on to `say`, but for the times of its stages.
-    It is asked to end, once, when we are interrupted, and by the kernel when we are killed.
-    Killed itself, it leaves half a root file system and its children, which the next builder
-    removes.
+    The builder's stderr, without the times of its stages, goes to `say`.  It gets SIGTERM once when
+    we are interrupted, and from the kernel when we are killed.  A killed builder leaves half a root
+    file system and its children, which the next builder removes.
     """
     told = _Stages(harmless(on_event), say)
     with subprocess.Popen(

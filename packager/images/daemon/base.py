@@ -40,7 +40,7 @@ from packager.images.oci import LONGEST_DOCUMENT, diff_ids_of, is_digest
 
 _CHUNK = 1024 * 1024
 _MAGIC = {b"\x1f\x8b": "+gzip", b"\x28\xb5\x2f\xfd": "+zstd"}
-_LEGACY_FILES = frozenset({"VERSION", "json", "repositories"})  # said again in manifest.json
+_LEGACY_FILES = frozenset({"VERSION", "json", "repositories"})  # repeated in manifest.json
 
 
 class DockerBase:
@@ -106,7 +106,7 @@ class _Saved:
 
 
 def _received(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Convert a broken connection to `_EngineLost`, so that it is not taken for a disk error."""
+    """Convert a broken connection to `_EngineLost`, to distinguish it from a disk error."""
     try:
         yield from chunks
     except OSError as error:

@@ -1,12 +1,11 @@
 """Loading an image into a Docker Engine: `docker:NAME[:TAG]`.
 
-`docker load` would move every byte every time.  An engine on this machine
-pulls instead, from a registry that we run on loopback for as long as it takes:
-it asks only for the layers that it lacks, and checks the digest that the image
-has everywhere else.
+`docker load` would move every byte every time.  An engine on this machine pulls instead, from a
+registry that we run on loopback for as long as it takes: it requests only the layers that it lacks,
+and checks the same digest that the image has everywhere.
 
-An engine elsewhere cannot reach our loopback interface.  It gets an archive,
-made while it is sent: every layer, each time, read once.
+An engine elsewhere cannot reach our loopback interface.  It gets an archive, streamed with every
+layer each time, each read once.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
 
 _NOT_OURS = "update the Docker Engine, or write an oci: or registry output"
-_LOAD_TIMEOUT_S = 600.0  # an engine says nothing while it unpacks a large layer
+_LOAD_TIMEOUT_S = 600.0  # an engine sends nothing while it unpacks a large layer
 
 
 class DockerSink:
@@ -84,7 +83,7 @@ class DockerSink:
 
     @property
     def bytes_sent(self) -> int:
-        """Return the bytes that went to the engine."""
+        """Return the bytes sent to the engine."""
         return self._pulled_bytes + (self._archive.bytes_sent if self._archive else 0)
 
     def preflight(self) -> None:
@@ -139,7 +138,7 @@ class DockerSink:
         return ImageRef(target=self.target, name=f"{self._name}:{self._tag}", digest=image.digest)
 
     def abandon(self) -> None:
-        """Break off what is under way: a name is given at the very end only."""
+        """Abort the transfer: the image is named only at the end."""
         if self._archive is not None:
             self._archive.cancel()
 
@@ -180,7 +179,7 @@ class DockerSink:
             stream=True,
             decode=True,
             platform=str(self._platform),
-            auth_config={},  # else docker-py asks the user's credential helpers
+            auth_config={},  # else docker-py calls the user's credential helpers
         )
         for event in events:
             if not isinstance(event, dict):
@@ -310,7 +309,7 @@ class _EngineProgress:
 
 @dataclass(slots=True)
 class _EngineLayer:
-    """One layer on its way into an engine; shares that are told again never fall."""
+    """Progress of one layer into an engine; repeated reports never lower it."""
 
     size: int
     pulled: float = 0.0

@@ -1,4 +1,4 @@
-"""A layer's entries in their order, to the tree that an engine would have unpacked.
+"""Conversion of a layer's entries, in order, to the tree that an engine would unpack.
 
 A later entry replaces an earlier one of its name.  `.wh.NAME` becomes overlayfs' own mark for a
 removed file, and `.wh..wh..opq` that of a directory which hides what lies below it.
@@ -57,7 +57,7 @@ class TreeBuilder:
             self._put(path, number)
 
     def build(self, tar_size: int) -> LayerTree:
-        """Return the tree. Nothing may be added after it."""
+        """Return the tree. No entries may be added afterwards."""
         for directory in self._removed.keys() & self._directories.keys():
             names = self._directories[directory]
             for gone in sorted(self._removed[directory]):

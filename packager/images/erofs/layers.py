@@ -1,8 +1,8 @@
 """Layers of an image as EROFS file systems beside the plain ones, from the same read.
 
-All headers of our own layers are inline, so what surrounds a tar in its file system is known
-before a byte of the weights is read.  The base's layers have no twin: containerd converts them,
-and a second copy of them would be of use to nobody who has the first.
+All headers of our own layers are inline, so what surrounds a tar in its file system is known before
+a byte of the weights is read.  The base's layers have no twin: containerd converts them, and a node
+with the layer has no use for a second copy.
 """
 
 from __future__ import annotations

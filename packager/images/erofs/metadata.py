@@ -5,9 +5,9 @@ Two forms, of the same inodes and directories:
     blob    [4 KiB: superblock] [tar, padded to 4 KiB] [inodes, directories]    one file
     index   [4 KiB: superblock, device table] [inodes, directories]             beside the tar
 
-A blob can be written in one pass over the tar, since what is known last lies last, but for the
-superblock: a builder knows it before, others write it in the end.  An index makes the unchanged
-layer mountable, with the tar as a second device (`-o device=`).
+A blob can be written in one pass over the tar, since metadata comes last, but for the superblock: a
+builder knows it in advance, others write it at the end.  An index makes the unchanged layer
+mountable, with the tar as a second device (`-o device=`).
 
 Blocks have 4096 bytes where all data are aligned to that, else 512.  Nothing depends on the
 machine, the time or the order of entries with other names.  Changing a byte here changes the
@@ -84,7 +84,7 @@ def make_blob(tree: LayerTree) -> ErofsBlob:
 def make_index(tree: LayerTree, tag: str = "") -> bytes:
     """Make the form beside the unchanged tar, which is the file system's only other device.
 
-    `tag` names that device, in ASCII and 64 bytes at most: for people, nothing reads it.
+    `tag` names that device for people, in at most 64 bytes of ASCII; no program reads it.
     """
     laid = _lay_out(tree, _block_size(tree, tree.tar_size))
     mapped = _round_up(HEAD + laid.size, ALIGNMENT)  # the tar's addresses begin behind the index
@@ -291,7 +291,7 @@ def _put_superblock(
 ) -> None:
     """Write the superblock of a file system of `size` bytes whose inodes begin at byte `at`."""
     _check_blocks(size // laid.block)
-    # Overlays of several file systems tell them apart by it.
+    # Overlays of several file systems distinguish them by it.
     uuid = hashlib.sha256(metadata).digest()[:16]
     struct.pack_into(
         "<IIIBBHQQIIII16s16sIHHH",

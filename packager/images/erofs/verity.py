@@ -39,7 +39,7 @@ class VerityTree:
     hash_offset: int  # of its superblock: the bytes that it proves
 
     def sidecar(self) -> bytes:
-        """Return what containerd wants to find in `NAME.erofs.dmverity`."""
+        """Return the content of `NAME.erofs.dmverity` that containerd expects."""
         stated = {"roothash": self.root_hash, "hashoffset": self.hash_offset}
         return json.dumps(stated, indent=2).encode()
 

@@ -61,7 +61,7 @@ class LayoutImage:
     root: Path
     manifest: bytes
     config: bytes
-    offered: tuple[str, ...] = ()  # platforms, where the name stands for several images
+    offered: tuple[str, ...] = ()  # platforms, if the name refers to several images
     base_from: str = ""  # where the base's layers are, in a layout written without them
     named: tuple[str, ...] = ()  # manifests that may be of artifacts attached to the image
 
@@ -154,7 +154,7 @@ def _artifacts_in(entries: Sequence[Mapping[str, Any]], image: Mapping[str, Any]
 
 
 def _is_artifact(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is of something attached, and nothing that a name stands for."""
+    """Whether an entry is an attached artifact, not an image that a name refers to."""
     named = (entry.get("annotations") or {}).get(REF_NAME)
     return not named and isinstance(entry.get("artifactType"), str)
 

@@ -34,7 +34,7 @@ class BlobFile:
     def __init__(self, directory: Path, blob: Blob | None, on_commit: Committed) -> None:
         self._directory = directory
         self._blob = blob or Blob(())
-        self._size = blob.size if blob else None  # None: only the writing tells
+        self._size = blob.size if blob else None  # None: known only after writing
         self._on_commit = on_commit
         self._position = 0
         self._shared: deque[tuple[int, int]] = deque()  # from, to; ascending
@@ -115,7 +115,7 @@ class BlobFile:
         try:
             file = open_range(segment)
         except (ModelRefused, NotFound):
-            return  # whoever reads the file will say what is wrong with it
+            return  # the file's reader reports the error
         with file:
             source = file.fileno()
             stamp = _stamp_of(source)

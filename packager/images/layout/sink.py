@@ -256,7 +256,7 @@ class LayoutSink:
         return {f"sha256:{path.name}" for path in self._blobs.iterdir()}
 
     def _orphans(self) -> set[str]:
-        """Return the blobs of killed builds, else nothing: other programs may be writing here."""
+        """Return only the blobs of killed builds: other programs may be writing here."""
         return self._here() - self._before if self._was_killed else set()
 
     def _remove(self, digests: Set[str]) -> None:

@@ -1,8 +1,7 @@
-"""A lineage as a drawing: columns from what went in to what came out, in SVG.
+"""A lineage as an SVG drawing: columns from inputs to results.
 
-It is read without colour: each box says its kind in words, what is claimed has a dashed border and
-what nobody recorded a dotted one, and both say so.  Programs that read pages aloud get the same
-relations as text.
+It is readable without colour: each box has its kind in words, claims have a dashed border and
+unrecorded inputs a dotted one, each with a label.  Screen readers get the same relations as text.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from packager.core.values import dataclass
 from packager.images.lineage.graph import LineageGraph, LineageNode, layers_of
 from packager.images.lineage.report import described
 
-MOST_DRAWN = 300  # boxes; a larger drawing is read by nobody
+MOST_DRAWN = 300  # boxes; a larger drawing is unreadable
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 210, 54, 60, 18, 16
 _LETTERS = 30  # that fit into a box
 _INK, _PAPER = "#1a1a1a", "#ffffff"
@@ -63,7 +62,7 @@ def lineage_svg(graph: LineageGraph) -> str:
 
 
 def _places(graph: LineageGraph, columns: list[list[str]]) -> tuple[dict[str, _Place], int]:
-    """Place the nodes, those nearest to what was asked for first; return how many are left out."""
+    """Place the nodes, those nearest to the subjects first; return how many are left out."""
     drawn = set(list(dict.fromkeys((*graph.subjects, *graph.nodes)))[:MOST_DRAWN])
     places: dict[str, _Place] = {}
     for at, column in enumerate(columns):
@@ -76,7 +75,7 @@ def _places(graph: LineageGraph, columns: list[list[str]]) -> tuple[dict[str, _P
 
 
 def _height_of(graph: LineageGraph, node: str, places: Mapping[str, _Place]) -> float:
-    """Return the mean height of what went into a node: fewer lines cross."""
+    """Return the mean height of a node's inputs: fewer lines cross."""
     above = [places[edge.source].y for edge in graph.edges
              if edge.target == node and edge.source in places]  # fmt: skip
     return sum(above) / len(above) if above else 0.0
@@ -127,5 +126,5 @@ def _short(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape a stranger's text for XML; a line feed stays only between our own lines."""
+    """Escape untrusted text for XML; a line feed stays only between our own lines."""
     return escape_markup("\n".join(map(escape, text.split("\n"))), quote=True)

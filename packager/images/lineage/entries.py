@@ -1,4 +1,4 @@
-"""What an entry of the artifact cache says: its key document names all that went into it."""
+"""Lineage of an entry of the artifact cache: its key document names all of its inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What came from what, as a directed graph without cycles; pure values.
+"""Lineage as a directed graph without cycles, from inputs to results; pure values.
 
-A node is known by its contents where somebody hashed them: two directories of one name are two
-models.  What nobody recorded is a node that says so; nothing is guessed.
+A node is identified by the digest of its contents, if known: two directories of one name are two
+models.  Unrecorded inputs are nodes marked so; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class LineageNode:
     kind: NodeKind
     label: str  # a few words for people
     facts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    claimed: bool = False  # somebody who may push beside the image says so
-    known: bool = True  # False: a place for something that nobody recorded
+    claimed: bool = False  # claimed by a document attached to the image
+    known: bool = True  # False: a placeholder for an unrecorded input
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edge:
-    """`source` went into `target`."""
+    """`source` is an input of `target`."""
 
     source: str
     target: str
@@ -52,19 +52,19 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageGraph:
-    """All that went into some nodes, and all that they went into."""
+    """All inputs of some nodes, and all results made from them."""
 
-    subjects: tuple[str, ...]  # ids of what was asked for
+    subjects: tuple[str, ...]  # ids of the requested nodes
     nodes: Mapping[str, LineageNode]
     edges: tuple[Edge, ...]
     left_out: int = 0  # nodes beyond `MOST_NODES`, at least
 
     def before(self, node: str) -> tuple[LineageNode, ...]:
-        """Return what went into a node directly."""
+        """Return a node's direct inputs."""
         return self._sorted(edge.source for edge in self.edges if edge.target == node)
 
     def after(self, node: str) -> tuple[LineageNode, ...]:
-        """Return what a node went into directly."""
+        """Return a node's direct results."""
         return self._sorted(edge.target for edge in self.edges if edge.source == node)
 
     def _sorted(self, ids: Iterable[str]) -> tuple[LineageNode, ...]:
@@ -100,9 +100,9 @@ def merged(one: LineageNode, other: LineageNode) -> LineageNode:
 
 
 def layers_of(graph: LineageGraph) -> list[list[str]]:
-    """Return the nodes in columns: each one right of all that went into it.
+    """Return the nodes in columns: each one right of all of its inputs.
 
-    Hostile documents may say that two things came from each other: such edges end the search.
+    Hostile documents may contain cycles: their edges end the search.
     """
     into: dict[str, list[str]] = {node: [] for node in graph.nodes}
     for edge in graph.edges:

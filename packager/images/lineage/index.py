@@ -1,6 +1,6 @@
-"""An index over the documents of this machine, so that ten thousand records are asked in a moment.
+"""An index of the documents of this machine, for fast queries over ten thousand records.
 
-It holds nothing that the documents do not say, and is made again when it is damaged.  Records that
+It holds only what the documents state, and is rebuilt when it is damaged.  Records that
 are deleted are forgotten; entries that left the artifact cache are remembered, as they still say
 how an image came to be.
 """
@@ -84,7 +84,7 @@ class LineageIndex:
             return tuple(f"{place}: {fault}" for place, fault in faults if place in listed)
 
     def find(self, name: str) -> tuple[str, ...]:
-        """Return the nodes that a name, a digest or the beginning of one stands for."""
+        """Return the nodes of a name, a digest or the beginning of a digest."""
         bare = name.removeprefix("sha256:")
         is_prefix = len(bare) >= _SHORTEST_PREFIX and all(one in "0123456789abcdef" for one in bare)
         with self._opened() as base:
@@ -115,9 +115,9 @@ class LineageIndex:
     def graph(
         self, subjects: Sequence[str], more: Sequence[Fragment] = (), most: int = MOST_NODES
     ) -> LineageGraph:
-        """Return all that went into the subjects and all that they went into.
+        """Return all inputs of the subjects and all results made from them.
 
-        `more` are fragments that are not of this machine, such as records attached to images.
+        `more` are fragments from elsewhere, such as records attached to images.
         """
         with self._opened() as base:
             same = _same(base, more)
@@ -222,7 +222,7 @@ def _edges(base: sqlite3.Connection, more: Sequence[Fragment]) -> Iterator[tuple
 def _same(base: sqlite3.Connection, more: Sequence[Fragment]) -> dict[str, str]:
     """Return which nodes are another one: what an earlier step left, an image by its name.
 
-    A name that was given to several images stands for none of them.
+    A name of several images identifies none of them.
     """
     rows = base.execute(
         "SELECT name, MIN(node), MIN(node) = MAX(node) FROM aliases "

@@ -11,7 +11,7 @@ from packager.images.lineage.report import described
 
 
 def lineage_html(graph: LineageGraph) -> str:
-    """Return a page that loads nothing; what strangers wrote is escaped."""
+    """Return a self-contained page; untrusted text is escaped."""
     order = sorted(
         graph.nodes.values(), key=lambda node: (KINDS.index(node.kind), node.label, node.id)
     )

@@ -1,7 +1,7 @@
-"""What a build record says of where an image came from.
+"""Lineage of an image by its build record.
 
-Records are read as documents, not as values of this version: one of an older or newer packager
-tells what it can.  `NotStrict` is raised for what is no record.
+Records are read as documents, not as values of this version: those of an older or newer packager
+are read as far as possible.  Raises `NotStrict` for other documents.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _base(record: Mapping[str, Any], parts: _Parts) -> str:
     base = _object(record.get("base"))
     reference, digest = _text(base.get("reference")), _text(base.get("digest"))
     if not digest:
-        return ""  # `scratch` is nothing
+        return ""  # `scratch` is empty
     return parts.add("base", digest, reference, {"digest": digest, "reference": reference})
 
 

@@ -15,7 +15,7 @@ _LONGEST = 100
 
 
 def lineage_document(graph: LineageGraph) -> dict[str, Any]:
-    """Return the graph for programs: nodes by id, edges from what went in to what came out."""
+    """Return the graph for programs: nodes by id, edges from inputs to results."""
     return {
         "schema": SCHEMA,
         "subjects": list(graph.subjects),
@@ -36,7 +36,7 @@ def lineage_document(graph: LineageGraph) -> dict[str, Any]:
 
 
 def lineage_lines(graph: LineageGraph) -> list[str]:
-    """Return two trees for each subject: what it was made from, and what it went into."""
+    """Return two trees for each subject: its inputs, and the results made from it."""
     lines: list[str] = []
     for subject in graph.subjects:
         node = graph.nodes[subject]
@@ -71,7 +71,7 @@ def _half(
 def _tree(
     start: LineageNode, neighbours: Callable[[str], tuple[LineageNode, ...]]
 ) -> Iterator[str]:
-    """Yield the lines of a tree; what stood in it before is named, and not spelt out again."""
+    """Yield the lines of a tree; repeated nodes are named without their subtree."""
     seen = {start.id}
     waiting = [(one, "", is_last) for one, is_last in _with_last(neighbours(start.id))][::-1]
     while waiting:

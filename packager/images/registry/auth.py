@@ -1,8 +1,7 @@
 """Authorization at one registry: Basic, and Bearer tokens from its token service.
 
-Nothing is sent before the registry asks for it, and then to its own origin
-and its token service only.  Tokens are cached by what they allow and renewed
-before they expire.  Safe to use from several threads.
+Credentials are sent only after a 401, to the registry's own origin and its token service.  Tokens
+are cached by scope and renewed before they expire.  Safe to use from several threads.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ class _Token:
 def parse_challenges(header: str) -> list[Challenge]:
     """Parse a `WWW-Authenticate` header, which may hold several challenges (RFC 9110, 11.6.1).
 
-    Time is linear in the header's length: each step consumes what it looked at.  Where the
-    header breaks the grammar, what stands before counts and the rest does not.
+    Time is linear in the header's length: each step consumes what it looked at.  The part before a
+    syntax error counts, the rest is ignored.
     """
     if len(header) > _LONGEST_CHALLENGE:
         return []
@@ -140,12 +139,12 @@ class Authenticator:
 
     @property
     def scheme(self) -> str:
-        """`basic`, `bearer`, or nothing when the registry has not asked yet."""
+        """`basic`, `bearer`, or "" before the registry's first challenge."""
         return self._challenge.scheme if self._challenge else ""
 
     @property
     def service(self) -> str:
-        """The name that the registry has at its token service; "" before it has asked."""
+        """The registry's name at its token service; "" before its first challenge."""
         return self._challenge.service if self._challenge else ""
 
     def basic(self, access: Access) -> str:
@@ -155,7 +154,7 @@ class Authenticator:
         return _basic(known) if known and known.user else ""
 
     def header(self, access: Access, *, for_body: bool = False) -> str:
-        """Return the `Authorization` value for `access`; empty when none is wanted.
+        """Return the `Authorization` value for `access`; empty if none is required.
 
         A body cannot be sent again when its token is refused.  After that has
         happened once, each body gets a token that no other request uses up.
@@ -285,7 +284,7 @@ class Authenticator:
             document = {}
         value = document.get("token") or document.get("access_token")
         if not _is_sendable(value):
-            # No word of the answer goes into the message: any of it may be the token.
+            # The message quotes nothing of the answer: any part of it may be the token.
             raise UnexpectedAnswer(
                 service, "a request for a token", f"{answer.status} without a token"
             )
@@ -342,7 +341,7 @@ def _is_sendable(token: object) -> bool:
 
 
 def _lifetime_s(stated: object) -> float:
-    """Return for how long a token is said to hold; the specification's default for nonsense."""
+    """Return a token's stated lifetime in seconds; the specification's default if it is invalid."""
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
         return _DEFAULT_LIFETIME_S
     return min(float(stated), _LONGEST_LIFETIME_S)

@@ -51,7 +51,7 @@ class RegistryImage:
 
     manifest: bytes
     config: bytes
-    offered: tuple[str, ...] = ()  # platforms, where the name stands for several images
+    offered: tuple[str, ...] = ()  # platforms, if the name refers to several images
 
 
 def read_documents(

@@ -73,7 +73,7 @@ class BodyRequest:
             raise
 
     def send(self, chunk: memoryview) -> None:
-        """Send the next bytes; nothing is copied."""
+        """Send the next bytes without copying them."""
         if _has_answered(self.connection):
             raise EarlyAnswer
         parts = (b"%x\r\n" % len(chunk), chunk, b"\r\n") if self._in_chunks else (chunk,)
@@ -154,7 +154,7 @@ def _send_together(
     started = time.monotonic()
     try:
         sent = sock.sendmsg(parts)
-    except BlockingIOError as error:  # the time that the system was given is over
+    except BlockingIOError as error:  # the system's time limit is over
         raise TimeoutError from error
     left = [part for part in _after(parts, sent) if part]
     if not left:

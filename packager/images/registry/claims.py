@@ -1,7 +1,7 @@
 """Claims in a registry: documents attached to the image whose layers they are about.
 
-Whoever may push there may attach, change and remove them.  Reading is bounded
-and never raises: what cannot be used is as good as missing.
+Anyone with push access may attach, change and remove them.  Reading is bounded and never raises:
+unusable claims count as missing.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class RegistryClient(RegistryExchange):
         raise self._failure(answer, body, NOTHING, what)
 
     def head_manifest(self, repository: str, pointer: str) -> Descriptor | None:
-        """Return what a tag or digest points to; None when there is nothing."""
+        """Return the manifest that a tag or digest points to; None if missing."""
         answer = self._call(
             "HEAD", self._manifest_url(repository, pointer), pull(repository), headers=_ACCEPT
         )
@@ -106,7 +106,7 @@ class RegistryClient(RegistryExchange):
         says_all = is_digest(digest) and told in TYPES and length is not None
         if answer.status == 200 and says_all and (":" not in pointer or pointer == digest):
             return Descriptor(media_type=told, digest=digest, size=length or 0)
-        # What a HEAD leaves out, or does not get, the manifest itself tells.
+        # The manifest itself has what a HEAD leaves out or is refused.
         try:
             found = self.get_manifest(repository, pointer)
         except NotInRegistry:
@@ -216,7 +216,7 @@ class RegistryClient(RegistryExchange):
     ) -> list[dict[str, Any]] | None:
         """Return the referrers of a digest; None when the registry keeps no such list.
 
-        A registry may list things of other types than the one asked for.
+        A registry may list other types than the requested one.
         """
         what = f"the list of referrers of {digest}"
         asked = f"?{urlencode({'artifactType': artifact_type})}" if artifact_type else ""
@@ -254,8 +254,8 @@ class RegistryClient(RegistryExchange):
     def head_blob(self, repository: str, digest: str) -> int | None:
         """Return the size of a blob, or `UNKNOWN_SIZE`; None when the repository does not have it.
 
-        What a HEAD does not tell, the answer to a GET of the first byte does: storage that a
-        registry sends to may take a signature for GET only, and a HEAD tells no reasons.
+        A failed HEAD is repeated as a GET of the first byte: storage that a registry redirects to
+        may accept a signature for GET only, and a HEAD states no reasons.
         """
         answer = self._call("HEAD", self._blob_url(repository, digest), pull(repository))
         answer.read(LONGEST_ERROR)
@@ -270,7 +270,7 @@ class RegistryClient(RegistryExchange):
         """Whether the repository has a blob; raises `SizeMismatch` where it has another size."""
         found = self.head_blob(repository, digest)
         if found not in (None, UNKNOWN_SIZE, size):
-            found = self._probe_blob(repository, digest)  # proxies tell other lengths in a HEAD
+            found = self._probe_blob(repository, digest)  # proxies report other lengths in a HEAD
         if found not in (None, UNKNOWN_SIZE, size):
             raise SizeMismatch(self.host, digest, found or 0, size)
         return found is not None
@@ -365,8 +365,8 @@ class RegistryClient(RegistryExchange):
     def mount_blob(self, repository: str, digest: str, source: str) -> str | None:
         """Mount a blob from the repository `source` of the same registry.
 
-        None when it is there now.  Where the registry cannot do it, or does not
-        want to, an upload is opened and its address is given.
+        Return None if it is mounted.  A registry that cannot or will not mount it opens an upload,
+        whose address is returned.
         """
         query = urlencode({"mount": digest, "from": source})
         try:
@@ -409,7 +409,7 @@ class RegistryClient(RegistryExchange):
             return
         if not self.await_blob(repository, digest, size):
             raise RegistryBusy(self.authority, status, ", and does not have the blob")
-        if is_digest(stored) and stored != digest:  # only the bytes tell who is right
+        if is_digest(stored) and stored != digest:  # only the bytes show which is right
             for _ in self.read_blob(repository, digest, offset=0, length=size):
                 pass
 

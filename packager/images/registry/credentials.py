@@ -1,10 +1,10 @@
-"""Credentials that `docker login` and `podman login` have left on this machine, or AWS gives.
+"""Credentials that `docker login` and `podman login` stored on this machine, or from AWS.
 
 The first file that knows the repository wins: REGISTRY_AUTH_FILE, DOCKER_AUTH_CONFIG, the docker
 configuration (DOCKER_CONFIG), then podman's files, then docker's old one.  In a file the longest
 name wins: `HOST/TEAM/MODEL` before `HOST/TEAM` before `HOST`, as containers/image has it
-(pkg/docker/config); Docker itself writes hosts alone.  What a file names and is not there, or means
-nothing, is passed over with a word, as its own readers do.  Secrets are in no repr.
+(pkg/docker/config); Docker itself writes hosts alone.  Missing or invalid entries of a file are
+skipped with a warning, as its own readers do.  Secrets are in no repr.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ Ask: TypeAlias = Callable[[], Credentials | None]
 
 
 class Answers:
-    """What helpers and AWS have said: each is asked once for a host, whatever is in it.
+    """Answers of helpers and AWS: each is called once per host, whatever the repository.
 
-    A repository that asks again was refused, or its answer runs out: then they are asked anew.
+    A second request for a repository means that its answer was refused or expires: then they are
+    called again.
     """
 
     def __init__(self) -> None:
@@ -87,7 +88,7 @@ def find_credentials(
 ) -> Credentials | None:
     """Return credentials for `HOST` or `HOST/REPOSITORY`: from files, for ECR from AWS.
 
-    `answers` keeps those that were asked for.  Raises `BadCredentialsFile`,
+    `answers` caches those already fetched.  Raises `BadCredentialsFile`,
     `CredentialHelperFailed` and what AWS's do.
     """
     known = os.environ if environment is None else environment
@@ -101,7 +102,7 @@ def find_credentials(
 
 
 def listed_logins(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names that files hold credentials or helpers for; nothing is asked of a helper.
+    """Yield the names that files hold credentials or helpers for, without calling a helper.
 
     Raises `BadCredentialsFile`.
     """
@@ -124,7 +125,7 @@ def _documents(environment: Mapping[str, str]) -> Iterator[tuple[str, Mapping[st
             raise BadCredentialsFile(_IN_VARIABLE, str(error)) from None
     for path in _files(environment):
         if document := _read(path):
-            is_old = path.name == ".dockercfg"  # a table of hosts and nothing else
+            is_old = path.name == ".dockercfg"  # only a table of hosts
             yield repr(str(path)), {"auths": document} if is_old else document
 
 
@@ -234,13 +235,13 @@ def _from_entry(
 
 
 class _TooLong(Exception):
-    """A helper goes on writing."""
+    """A helper writes more than the limit."""
 
 
 def _from_helper(name: str, key: str) -> Credentials | None:
-    """Ask `docker-credential-NAME get`, as docker does; returns None for an unknown name.
+    """Call `docker-credential-NAME get`, as docker does; return None for an unknown name.
 
-    Raises `HelperMissing` where there is no such program.
+    Raises `HelperMissing` if there is no such program.
     """
     helper = f"docker-credential-{name}"
     server = _HUB_SERVER if key == DOCKER_HUB else key

@@ -1,8 +1,7 @@
 """Credentials for Amazon ECR, from the AWS credentials of this machine.
 
-boto3 asks for them; it is an optional extra, imported when a host of ECR wants
-credentials that no file and no helper has.  What it gives holds for twelve
-hours, and is asked for again before that is over.
+boto3 requests them; it is an optional extra, imported when a host of ECR requires credentials that
+no file and no helper has.  They are valid for twelve hours, and renewed before they expire.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def is_ecr(host: str) -> bool:
 def ecr_credentials(host: str) -> Credentials | None:
     """Return ECR credentials for `host` from AWS.
 
-    None for ECR Public when AWS gives none: it serves strangers, too.
+    None for ECR Public without AWS credentials: it allows anonymous access.
     """
     private = _PRIVATE.fullmatch(host)
     try:

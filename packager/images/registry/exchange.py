@@ -62,11 +62,11 @@ class RegistryExchange:
 
     @property
     def authority(self) -> str:
-        """`HOST[:PORT]` that is really spoken to."""
+        """`HOST[:PORT]` of the actual connection."""
         return self._origin.authority
 
     def authorization(self, url: str, access: Access, *, for_body: bool = False) -> str:
-        """The `Authorization` value for `url`; nothing for an address on another host."""
+        """The `Authorization` value for `url`; empty for an address on another host."""
         ours = origin_of(url) == self._origin
         return self.auth.header(access, for_body=for_body) if ours else ""
 

@@ -106,7 +106,7 @@ class StorageRefused(AccessDenied):
 
 
 class CredentialsMissing(AccessDenied):
-    """The registry wants credentials and we know none."""
+    """The registry requires credentials and none were found."""
 
     def __init__(self, host: str, what: str) -> None:
         super().__init__(

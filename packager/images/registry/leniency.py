@@ -1,11 +1,11 @@
 """How lenient a push is: which answers count, and which leave a doubt.
 
-A digest closes every upload and names every manifest, so it decides, and nothing else fails a push
-whose bytes have arrived.  A status that the specification gives is taken at its word.  Another one
-that registries have been seen to give leaves a doubt, as a wrong or missing header does, and the
-caller settles it by reading back: `RegistryClient.has_blob`, `RegistryClient.get_manifest`.
-Statuses are as lenient as those of containerd (core/remotes/docker/pusher.go),
-go-containerregistry (pkg/v1/remote/write.go) and containers/image (docker/docker_image_dest.go).
+A digest closes every upload and names every manifest, so only a wrong digest fails a push whose
+bytes have arrived.  A status of the specification is believed.  Another status that registries are
+known to send leaves a doubt, as a wrong or missing header does, which the caller resolves by
+reading back: `RegistryClient.has_blob`, `RegistryClient.get_manifest`. Statuses are as lenient as
+those of containerd (core/remotes/docker/pusher.go), go-containerregistry (pkg/v1/remote/write.go)
+and containers/image (docker/docker_image_dest.go).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Uploads whose bytes a registry wants at another address: 307 and 308 to a PATCH or PUT.
+"""Uploads that a registry redirects to another address: 307 and 308 to a PATCH or PUT.
 
 go-containerregistry and containerd send the body again to where such an answer leads (Go's
 `http.Client` with a `GetBody`), without credentials on another origin.  A layer here is read once,
@@ -26,7 +26,7 @@ class MovedUploads:
         self._addresses: dict[tuple[str, str], list[str]] = defaultdict(list)
 
     def add(self, asked: str) -> None:
-        """Record that a body sent to an address was wanted elsewhere."""
+        """Record that a body sent to an address was redirected."""
         with self._lock:
             self._origins.add(origin_of(asked))
 

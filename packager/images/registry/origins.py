@@ -42,7 +42,7 @@ def join_address(base: str, location: str) -> str:
 
 
 def split_address(url: str) -> SplitResult | None:
-    """Split a URL that a stranger may have written; None for one that cannot be requested."""
+    """Split an untrusted URL; None for one that cannot be requested."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises where it is not a number up to 65535

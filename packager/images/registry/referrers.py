@@ -81,7 +81,7 @@ def referrers(
 
 
 def _add_to_tag(client: RegistryClient, repository: str, subject: str, ours: Referrer) -> None:
-    """Read, add, write, and look again: somebody else may have written at the same time."""
+    """Read, add, write, and read again: another client may have written at the same time."""
     for attempt in range(1, ATTEMPTS + 1):
         entries = _tagged(client, repository, subject)
         if any(entry.get("digest") == ours.digest for entry in entries):
@@ -122,7 +122,7 @@ def _parse(entry: Mapping[str, Any]) -> Referrer | None:
     try:
         described = parse_descriptor(entry)
     except ProtocolFailed:
-        return None  # what a stranger wrote there is no reason to find nothing
+        return None  # invalid entries must not hide valid ones
     kind = entry.get("artifactType")
     return Referrer(
         media_type=described.media_type,

@@ -14,9 +14,9 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)", re.ASCII
 def read_whole(
     ask: Callable[[int], Response], limit: int, pause: Callable[[int], None], host: str
 ) -> tuple[Response, bytes]:
-    """Return the last answer and a small document; `ask` gets how many bytes are here.
+    """Return the last answer and a small document; `ask` gets the number of bytes received.
 
-    An answer of 206 goes on there; one of 200 begins again.  Raises `RegistryUnreachable` after
+    An answer of 206 continues there; one of 200 begins again.  Raises `RegistryUnreachable` after
     `ATTEMPTS` bodies that broke off, and `UnexpectedAnswer` for another range or above `limit`.
     """
     data = bytearray()
@@ -38,7 +38,7 @@ def read_whole(
 
 
 def whole_size(answer: Response) -> int | None:
-    """Return the size of all of what an answer holds a part of; None where it does not tell."""
+    """Return the whole size of the document that an answer is a part of; None if not stated."""
     if answer.status == 200:
         return header_number(answer.headers.get("Content-Length", ""))
     return header_number(answer.headers.get("Content-Range", "").rpartition("/")[2])

@@ -1,9 +1,8 @@
 """A read-only registry on loopback that serves one image from its segments.
 
-It lets a Docker Engine pull an image that exists nowhere: layers are sent
-straight out of the model's files, by the kernel where they are file ranges.
-The repository's name is random, so that other users of the machine cannot
-guess what to ask for.
+It lets a Docker Engine pull an image that exists nowhere: layers are sent straight out of the
+model's files, by the kernel where they are file ranges. The repository's name is random, so that
+other users of the machine cannot guess it.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class EmbeddedRegistry:
             return self._failure
 
     def find(self, path: str) -> tuple[Blob, str, str] | None:
-        """Blob, media type and digest at a path; None when there is nothing."""
+        """Blob, media type and digest at a path; None if missing."""
         match = _PATH.fullmatch(path)
         if not match or match["repository"] != self.repository:
             return None

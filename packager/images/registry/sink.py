@@ -1,10 +1,9 @@
 """Pushing an image straight into a registry: `HOST/REPOSITORY[:TAG]`.
 
-A layer whose digest is known costs one request when the registry has it, or
-can mount it from a repository where it is, or was when we last looked.  The
-manifest is stored by digest, everything it names is looked for, and only then
-is the tag moved.  Where the registry has an API that says whether an existing tag
-can be moved, it is asked before the first byte of a layer is sent.
+A layer whose digest is known costs one request if the registry has it, or can mount it from a
+repository that had it when last seen.  The manifest is stored by digest, all of its blobs are
+checked, and only then is the tag moved.  If the registry has an API that states whether an existing
+tag can be moved, it is called before the first byte of a layer is sent.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class RegistrySink:
     def preflight(self) -> None:
         """Check that the registry is there and lets us push, by opening an upload.
 
-        Behind proxies `/v2/` alone may answer otherwise: then the upload decides.
+        Behind proxies only `/v2/` may answer otherwise: then the upload decides.
         """
         repository, doubt = self._reference.repository, None
         try:
@@ -144,14 +143,14 @@ class RegistrySink:
         self._fixed = self._find_fixed_tag()
 
     def _find_fixed_tag(self) -> _FixedTag | None:
-        """Return what an immutable tag points to; None where it may be moved, or nobody says."""
+        """Return what an immutable tag points to; None if it may be moved, or this is unknown."""
         repository = self._reference.repository
         if not is_immutable(self._client, repository, self._tag):
             return None
         try:
             found = self._client.get_manifest(repository, self._tag)
         except PackagerError:
-            return None  # it is not there yet, or what is wrong will be said when it shall be
+            return None  # it is missing yet, or the upload will report the error
         documents = [found.data]
         with suppress(PackagerError):
             if is_index(self.target, found.data):
@@ -256,7 +255,7 @@ class RegistrySink:
             )
 
     def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:  # noqa: ARG002
-        """Attach artifacts to the image, for whoever finds it; a failure is a warning."""
+        """Attach artifacts to the image; a failure is a warning."""
         try:
             put_attached(self._client, self._reference.repository, artifacts, on_sent=self._count)
         except PackagerError as error:

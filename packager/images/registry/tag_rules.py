@@ -1,8 +1,8 @@
-"""Whether a tag that exists may be moved, as a registry's own read-only API says.
+"""Whether an existing tag may be moved, by a registry's own read-only API.
 
-Nothing is written to find it out: a tag's own manifest, stored under it again, would put back what
-another builder has just replaced.  Where no API says so, the registry's answer to the last request
-of a push does: the layers are there by then, and are not sent again for another tag.
+A trial write would be wrong: storing a tag's own manifest again would undo another builder's
+update.  Without an API, the registry's answer to the last request of a push decides: the layers are
+stored by then, and are not sent again for another tag.
 
 Harbor: `listTags` of API v2.0 (goharbor/harbor api/v2.0/swagger.yaml), `immutable` of a tag.
 Amazon ECR: `DescribeRepositories`, in `ecr`.  Docker Hub, Quay and Google's have such a setting,
@@ -28,9 +28,9 @@ _ASKING_S = 10.0
 
 
 def is_immutable(client: RegistryClient, repository: str, tag: str) -> bool:
-    """Whether the registry says that a tag may not be moved, once it exists; at most one request.
+    """Whether the registry states that an existing tag is immutable; at most one request.
 
-    False where it may be moved, and where nobody says: an answer that refuses is no error.
+    False if it may be moved, or this is unknown: a refused request is not an error.
     """
     if client.auth.service == _HARBOR:
         return _is_immutable_at_harbor(client, repository, tag)

@@ -56,7 +56,7 @@ _POOL_CONNECTIONS = 8
 
 _LONGEST_BUNDLE = 64 * 1024 * 1024  # bytes of certificates
 LONGEST_ERROR = 64 * 1024  # bytes of an answer that refuses
-_LONGEST_SHOWN = 80  # characters of a stranger's word in a message
+_LONGEST_SHOWN = 80  # characters of an untrusted word in a message
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE"]
 
@@ -66,7 +66,7 @@ class Response:
 
     def __init__(self, raw: urllib3.BaseHTTPResponse, method: str, url: str) -> None:
         self._raw = raw
-        self._kept: bytes | None = None  # the body, where it was looked at before it was asked for
+        self._kept: bytes | None = None  # the body, if it was read in advance
         self.method = method
         self.url = url  # after redirects
         self.origin: Kind = "registry"  # or storage that it was redirected to
@@ -146,9 +146,9 @@ class Transport:
         return f"{'http' if self.may_be_plain(host) else 'https'}://{host}"
 
     def may_be_plain(self, authority: str) -> bool:
-        """Whether `HOST[:PORT]` may be spoken to without TLS.
+        """Whether `HOST[:PORT]` may be reached without TLS.
 
-        Loopback may, unless somebody has said whose certificates are used there.
+        Loopback may, unless certificates are configured for it.
         """
         host = urlsplit(f"//{authority}").hostname or ""
         if {authority, host} & self._insecure_hosts:

@@ -1,10 +1,9 @@
 """Upload of one blob to a registry, pushed piece by piece while it is read.
 
-The bytes go out in a single streaming PATCH wherever that works: the digest is
-wanted in the closing PUT only, so it can be computed while they travel, and no
-registry needs ranges for it.  Nothing is buffered or copied then.  Like docker's
-it is in HTTP's own chunks, because such a body can be ended in order when the
-push is given up, and docker-registry cancels no upload that was cut off.
+The bytes go out in a single streaming PATCH wherever that works: only the closing PUT needs the
+digest, so it is computed while they are sent, without ranges, buffers or copies.  As docker does,
+it uses chunked encoding: such a body can be ended in order when the push is aborted, and
+docker-registry cancels no upload that was cut off.
 
 Other registries get several PATCHes that name their ranges, or one PUT of all
 of it, which needs the digest beforehand: `forms` chooses.
@@ -40,7 +39,7 @@ STALL_TIMEOUT_S = 120.0  # for one piece to leave
 ANSWER_TIMEOUT_S = 300.0  # for the registry to store the last of it
 _SESSION_LOST = frozenset({404, 409, 416})
 _MEDIA_BLOB = "application/octet-stream"
-_LONGEST_HELD = 16 * MIB  # of a range, when only holding it back can tell how long it is
+_LONGEST_HELD = 16 * MIB  # of a range, if it must be buffered to know its length
 
 
 class UploadInterrupted(Unavailable):
@@ -57,7 +56,7 @@ class UploadInterrupted(Unavailable):
 class BlobUpload:
     """A `BlobWriter` for one upload that the registry has opened.
 
-    `size` None means that only the last byte tells it.  With a `digest` the
+    `size` None: unknown until the last byte.  With a `digest` the
     blob can also go out in the closing PUT.  `digest_first` sends nothing before it is known.
     """
 
@@ -149,7 +148,7 @@ class BlobUpload:
             request.interrupt()
 
     def _waits_for_digest(self) -> bool:
-        """Whether nothing can be sent yet: the next try, which knows the digest, will."""
+        """Whether sending has to wait for the next try, which knows the digest."""
         return self._form == "put" and not self._digest
 
     def _send_in_ranges(self, chunk: memoryview) -> None:
@@ -200,7 +199,7 @@ class BlobUpload:
         raise UnexpectedAnswer(self._client.host, "an upload", f"more than {MOST_MOVES} redirects")
 
     def _start(self, length: int | None) -> BodyRequest:
-        """Send the head of a request. Its token is asked for now: later it cannot be renewed."""
+        """Send the head of a request. Its token is requested now: it cannot be renewed later."""
         url = self._address
         if self._form == "put":
             url = commit_address(url, self._digest)
@@ -310,7 +309,7 @@ class BlobUpload:
             raise
 
     def _explained(self, request: BodyRequest, error: Exception | None = None) -> PackagerError:
-        """The registry takes no more. It may have said why before it closed."""
+        """The registry stopped reading. It may have sent the reason before it closed."""
         try:
             return self._failure(request.farewell())
         except Failures as silence:
@@ -363,7 +362,7 @@ class BlobUpload:
         return self._interrupted("the registry wants its bytes at another address")
 
     def _broken(self, error: Exception) -> UploadInterrupted:
-        """The connection broke while a body was under way, and nothing came that says why."""
+        """The connection broke while a body was sent, without a reason."""
         if not isinstance(error, TimeoutError):
             self._client.auth.doubt()
         return self._interrupted(_reason(error))

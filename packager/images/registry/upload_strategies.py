@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from packager.core.registry import RegistryTraits, UploadForm
 from packager.core.units import MIB
 
-DEFAULT_CHUNK = 100 * MIB  # of one range, where nobody says
-# Tried one after the other below a limit that nobody states: that of common proxies is 100 MB.
+DEFAULT_CHUNK = 100 * MIB  # of one range, by default
+# Tried one after the other below an unknown limit: that of common proxies is 100 MB.
 _SHORTER = (64 * MIB, 8 * MIB)
 
-# Codes of the specification that speak of the upload or its bytes, not of the form.
+# Codes of the specification about the upload or its bytes, not about the form.
 _ABOUT_THE_UPLOAD = (
     "BLOB_UPLOAD_UNKNOWN",
     "BLOB_UPLOAD_INVALID",
@@ -43,7 +43,7 @@ class UploadForms:
         self._longest_body = 0  # found out
 
     def choose(self, size: int | None) -> UploadForm:
-        """The form for a blob of `size` bytes; None: nobody knows its size yet."""
+        """The form for a blob of `size` bytes; None: size unknown."""
         with self._lock:
             limit = self._body_limit()
             too_long = limit and (size is None or size > limit)

@@ -87,8 +87,8 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
 def xattrs_of(pax: Mapping[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
     """Return a file's extended attributes, sorted.
 
-    Those of `trusted.` are left out: engines set none that a stranger's tar names, since they
-    steer overlay file systems.
+    Those of `trusted.` are left out: engines set none from an untrusted tar, since they control
+    overlay file systems.
     """
     named = {
         name.removeprefix(_XATTR): value for name, value in pax.items() if name.startswith(_XATTR)

@@ -1,8 +1,8 @@
 """What one layer holds, by its tar's headers: the entries in their order, and as a document.
 
 Marks of removed files are entries like others here; `tree.py` applies them.  Of the files that say
-who users are, the content is kept, too; attributes of a file that nobody asks for later (device
-numbers, nanoseconds) are not.
+who users are, the content is kept, too; unused attributes of a file (device numbers, nanoseconds)
+are not.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ListingWriter:
         self._write([*row, node.mtime, *more])
 
     def keeps(self, path: Path, node: FileNode) -> bool:
-        """Whether the content of a file that was just added is wanted."""
+        """Whether to keep the content of the file just added."""
         return path in KEPT and node.kind == "file" and node.size <= MAX_KEPT
 
     def content(self, path: Path, data: bytes) -> None:
@@ -71,7 +71,7 @@ class ListingWriter:
         self._write([_text(b"/".join(path)), _HARD_LINK, _text(b"/".join(target))])
 
     def document(self) -> bytes:
-        """Return the compressed document, with its checksum. Nothing may be added after it."""
+        """Return the compressed document, with its checksum. No entries may be added afterwards."""
         return b"".join((*self._pieces, self._packing.flush()))
 
     def _write(self, row: list[Any]) -> None:

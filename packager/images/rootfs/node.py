@@ -1,6 +1,6 @@
 """A file of any kind as a layer's entry describes it.
 
-Names are bytes, as in the tar: nothing says that a stranger's are UTF-8.
+Names are bytes, as in the tar: they may not be UTF-8.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ AS_NAMED = Placement()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedFiles:
-    """A placement, with what there is to say of it; an error among it forbids the image."""
+    """A placement with its findings; an error among them refuses the image."""
 
     placement: Placement = AS_NAMED
     findings: tuple[Finding, ...] = ()
@@ -174,7 +174,7 @@ def _check_user(
         return
     passwd, group = _content(tree, "/etc/passwd"), _content(tree, "/etc/group")
     if not tree.root.names:
-        return  # nothing was read of it
+        return  # no layer of it was read
     try:
         who = find_identity(user, passwd, group)
     except NoSuchUser as error:
@@ -229,7 +229,7 @@ def _check_own(
         try:
             place = tree.locate(parts_of(directory))
         except PathBlocked:
-            continue  # told already
+            continue  # reported already
         if not isinstance(place.found, Directory):
             continue
         first = next((path for path in tree.files_below(place.path) if path not in ours), None)

@@ -1,9 +1,8 @@
 """Reading what layers hold: known listings, indexes that layers carry, or the layers themselves.
 
-A layer is read as a stream and nothing of it is kept but its headers: both of its digests are
-compared, so what is known of it once holds for every image that has it.  Of a plain tar on this
-machine the headers alone are read, each time; of a large one elsewhere too, for whoever asks what
-an image holds and puts nothing over it.
+A layer is read as a stream and only its headers are kept: both of its digests are compared, so its
+listing is valid for every image that has it.  Of a plain tar on this machine only the headers are
+read, each time; so it is for a large remote one, if the image is only listed.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class LayerOfNoEngine(LayerBroken):
 
 
 class _Cancelled(Exception):
-    """Another layer failed, or somebody interrupts."""
+    """Another layer failed, or the build was interrupted."""
 
 
 class LayerReader:
@@ -76,7 +75,7 @@ class LayerReader:
         self._done = self._size = 0
 
     def tree_of(self, reference: str, layers: Sequence[Layer], wanted: Subtrees = None) -> FileTree:
-        """Return the files of an image; raise `LayerBroken` where a layer is not what it says.
+        """Return the files of an image; raise `LayerBroken` for a layer with a wrong digest.
 
         With `wanted` the tree holds what is at these paths, above and below them.
         """
@@ -147,7 +146,7 @@ class LayerReader:
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            self._stop.set()  # where one failed, or somebody interrupts; else all have ended
+            self._stop.set()  # after a failure or an interrupt; else all have ended
             pool.shutdown(wait=False, cancel_futures=True)
         ended = [one for one in futures if one.done() and not one.cancelled()]
         failures = [error for one in ended if (error := one.exception())]

@@ -17,7 +17,7 @@ from packager.images.rootfs.node import FileNode, NodeKind, Path
 MAX_EXTENSION = 1024 * 1024  # bytes of a PAX header, a long name or a map of a sparse file
 MAX_NAME = 255  # bytes between two slashes: Linux' limit
 MAX_PATH = 4096  # bytes of a name or of a link's target: Linux' limit
-MAX_ID = 2**32 - 2  # the number above is nobody: a mount shows it as the overflow id
+MAX_ID = 2**32 - 2  # the id above is invalid: a mount shows it as the overflow id
 MAX_MAJOR, MAX_MINOR = 2**12 - 1, 2**20 - 1  # of a device, in Linux
 MAX_SECONDS = 2**63 - 1
 _EXTENSIONS = (
@@ -53,7 +53,7 @@ class ContentReceiver(Protocol):
     """Receives the content of some files, after their entries."""
 
     def keeps(self, path: Path, node: FileNode) -> bool:
-        """Whether the content of a file that was just added is wanted."""
+        """Whether to keep the content of the file just added."""
         ...
 
     def content(self, path: Path, data: bytes) -> None:
@@ -84,7 +84,7 @@ class TarReader:
         self._zeros = 0  # blocks of zeros in a row: two end the tar
         self._receiver = receiver
         self._takes_sparse = sparse
-        self._map: TarHeader | None = None  # of a sparse file, whose map goes on
+        self._map: TarHeader | None = None  # of a sparse file, whose map continues
         self._map_blocks = 0
         self._contents = contents
         self._kept: tuple[Path, int] | None = None  # the file whose content is collected, its size
@@ -192,7 +192,7 @@ class TarReader:
             self._pax = headers.parse_pax(body)
 
     def _take_map(self, header: TarHeader, *, goes_on: bool) -> None:
-        """Pass over the map of GNU's old sparse format, which goes on behind its header."""
+        """Skip the map of GNU's old sparse format, which continues after its header."""
         self._map = header if goes_on else None
         self._map_blocks = self._map_blocks + 1 if goes_on else 0
         if self._map_blocks * BLOCK > MAX_EXTENSION:
@@ -258,7 +258,7 @@ def path_of(name: bytes) -> Path:
 
 
 def target_of(target: bytes) -> bytes:
-    """Return where a symbolic link leads; raise where that is nothing."""
+    """Return a symbolic link's target; raise if it is empty."""
     if not target or b"\0" in target or len(target) >= MAX_PATH:
         raise ValueError("a symbolic link in it leads nowhere")
     return target

@@ -24,7 +24,7 @@ MAX_TEXT = 192 * MIB  # bytes of names of an image
 MAX_DETOUR = 32 * MIB  # bytes of links that are followed while an image is put together
 MAX_LINKS = 40  # that are followed in one path: Linux' limit
 _MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
-_USUAL: Path = (b"opt", b"packager")  # where our files go: mostly nothing else is asked for
+_USUAL: Path = (b"opt", b"packager")  # where our files go: mostly the only paths needed
 _NO_ENTRY = FileNode(kind="directory", mode=0o755)  # as engines make a directory without an entry
 
 
@@ -46,7 +46,7 @@ class TreePlace:
     """Where a path leads to, links followed."""
 
     path: Path  # without links and `..`
-    found: Found  # None: nothing is there
+    found: Found  # None: missing
     above: tuple[tuple[Path, Found], ...]  # the directories on the way, from the root on
 
 
@@ -55,7 +55,7 @@ class PathBlocked(ValueError):
 
 
 class OutsideTree(Exception):
-    """Something was asked of a path that the tree was made without."""
+    """A lookup of a path that the tree was made without."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -224,7 +224,7 @@ class FileTree:
         if self._count > MAX_FILES:
             raise ValueError(f"the image holds more than {MAX_FILES:,} files")
         if name in parent.names:
-            self._last = (), self.root  # it may lie below what goes
+            self._last = (), self.root  # it may be below a removed path
         parent.names[name] = what
         return what
 

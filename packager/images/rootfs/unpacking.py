@@ -42,7 +42,7 @@ def is_compressed(media_type: str) -> bool:
 def unpack(chunks: Chunks, media_type: str, digest: str, stated_size: int) -> Chunks:
     """Yield a layer's uncompressed bytes; raise `LayerBroken` for what cannot be unpacked.
 
-    A chunk is valid until the next one is asked for.
+    A chunk is valid until the next one is requested.
     """
     if not is_compressed(media_type):
         return chunks

@@ -1,9 +1,9 @@
 """A tree in a bucket: `s3://BUCKET/PREFIX`, whose manifest is the last object written.
 
-Objects have the names that engines want, so a tree that is replaced is not complete meanwhile:
-its manifest is removed before the first object changes.  What belongs to packager, and what its
-objects held, is in a note beside them until the new tree is complete.  Objects of the tree
-before are removed after that.  One build writes to a prefix at a time.
+Objects have the names that engines read, so a tree is incomplete while it is replaced: its manifest
+is removed before the first object changes.  A note beside them lists packager's objects and their
+contents until the new tree is complete.  Objects of the tree before are removed after that.  One
+build writes to a prefix at a time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Held:
 
 
 class TreeBucket:
-    """A prefix that holds one tree and nothing else."""
+    """A prefix that holds exactly one tree."""
 
     def __init__(self, bucket: WritableBucket, place: BucketPlace, journal: TreeJournal) -> None:
         self._bucket = bucket
@@ -147,7 +147,7 @@ class TreeBucket:
         return f"{self._prefix}{path}"
 
     def _look(self) -> None:
-        """List the prefix; refuse one with objects of somebody else."""
+        """List the prefix; refuse one with foreign objects."""
         self._objects = dict(self._listed())
         self._held, self._owned, self._manifest = {}, set(), b""
         try:

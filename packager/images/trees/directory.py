@@ -43,7 +43,7 @@ _MARGIN = 4 * 1024 * 1024  # room for manifest and directory blocks
 
 
 class TreeDirectory:
-    """A directory that holds one tree and nothing else."""
+    """A directory that holds exactly one tree."""
 
     def __init__(self, root: Path, index: DigestIndex) -> None:
         self._root = Path(os.path.realpath(root))

@@ -1,7 +1,7 @@
 """What was sent to a bucket, on this machine: whole objects, and parts of unfinished ones.
 
-A convenience: what it does not know is sent again.  ETags tell whether an object or a part is
-still the one that was sent.
+Optional: unknown objects are sent again.  ETags show whether an object or a part is still the one
+that was sent.
 """
 
 from __future__ import annotations

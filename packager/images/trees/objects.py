@@ -27,7 +27,7 @@ PART_BYTES = 5 * MIB  # the least that S3 takes: memory grows with it
 _MOST_PARTS = 10_000
 _AT_ONCE = 4  # parts on their way, of all files together
 _BUFFERS = _AT_ONCE + 1  # more than layers that are read at once: each may hold one half filled
-_READ_BYTES = 64 * 1024  # boto3 asks for a mebibyte at a time, which each thread's heap would keep
+_READ_BYTES = 64 * 1024  # boto3 reads a mebibyte at a time, which each thread's heap would keep
 
 Done = Callable[[str, str], None]  # sha256 and ETag of a complete object
 
@@ -80,7 +80,7 @@ class ObjectUploads:
 
 
 class ObjectUpload:
-    """One object on its way; nothing is visible before `commit`."""
+    """Upload of one object, which is invisible before `commit`."""
 
     def __init__(
         self, uploads: ObjectUploads, file: TreeFile, key: str, sha256: str, on_done: Done
@@ -262,7 +262,7 @@ class _ViewFile(RawIOBase):
         return count
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, fewer than are asked for where those are many."""
+        """Return at most the next `_READ_BYTES` bytes."""
         most = len(self._view) if size < 0 else min(size, _READ_BYTES)
         data = bytes(self._view[self._position : self._position + most])
         self._position += len(data)

@@ -1,8 +1,8 @@
-"""Sinks of trees: files cut out of what passes by, handed to whatever keeps them.
+"""Sinks of trees: files cut out of passing layers and stored one by one.
 
 A layer that holds files of the tree passes as a tar; the places of the files in it are known
-beforehand.  A file by itself is a layer, too.  What is there already under its path, size and
-sha256 is not asked for.
+beforehand.  A file by itself is a layer, too.  A file that is stored already under its path, size
+and sha256 is not requested.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class TreeStore(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what to give to whoever reads the tree."""
+        """Return the address of the tree for its readers."""
         ...
 
     def preflight(self) -> None:
-        """Raise where nothing could be written, before hours of work."""
+        """Raise if the place is not writable, before hours of work."""
         ...
 
     def prepare(self, tree: ModelTree) -> None:
@@ -77,7 +77,7 @@ class TreeStore(Protocol):
 
 
 class TreeSink:
-    """Writes a tree as an image sink: asks for the layers that hold files it lacks."""
+    """Writes a tree as an image sink: requests the layers that hold missing files."""
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class TreeSink:
         self._store.abandon()
 
     def known_digest(self, part: TreePart) -> str:
-        """Return the sha256 that the file is known to have; "" where nobody read it as it is.
+        """Return the file's known sha256; "" if its present content is unread.
 
-        A file of this machine is read where that may spare the sending.
+        A local file is read if that may save its upload.
         """
         file = part.file
         if file.sha256:
