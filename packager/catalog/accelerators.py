@@ -1,7 +1,7 @@
 """Accelerators: memory, bandwidth, arithmetic and links of one device, for budgets and predictions.
 
 Figures, links and names come from `data/accelerators.toml`; an instance brings its memory.  On
-Neuron a device is a core: the chip's figures are divided evenly.  What nobody published is 0.
+Neuron a device is a core: the chip's figures are divided evenly.  Unpublished figures are 0.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AcceleratorRow:
     aliases: tuple[str, ...]  # beginnings of the names that drivers give it
     names: tuple[str, ...]  # such names as a whole
     compute_capability: float | None
-    memory_bytes: int  # 0: said by the instance
+    memory_bytes: int  # 0: stated by the instance
     visible_bytes: int  # what drivers show of the memory, where less; 0: not known
     bandwidth_bytes_s: float
     tflops: Mapping[str, float]

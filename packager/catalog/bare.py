@@ -1,8 +1,7 @@
 """Machines named by their devices: `8xH100-80`, `4xL40S`, `2xMI300X`.
 
-The number and the device say all that a plan needs: what is not said (the host's memory and
-processor, the price) is not known, and nothing is refused for it.  The name is made canonical,
-since it stands in plans, image labels and rankings.
+A plan needs no more than number and device: the host's memory, processor and price are unknown,
+which refuses no plan.  The name is made canonical for plans, image labels and rankings.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class AmbiguousDevice(UsageError):
 
 
 class DeviceCount(UsageError):
-    """A machine is said to have no device, or more than one machine has."""
+    """A machine with no device, or with more than one machine holds."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -103,7 +102,7 @@ def find_device(name: str, device: str) -> AcceleratorRow:
 
 
 def words_of(device: str) -> frozenset[str]:
-    """Split a device's name into what tells it apart: `NVIDIA H100 80GB` gives h100 and 80."""
+    """Split a device's name into its distinctive parts: `NVIDIA H100 80GB` gives h100 and 80."""
     parts = re.split(r"[^a-z0-9]+", JOINED.sub(" ", device.casefold()))
     words = {SOCKET.sub("sxm", SIZE.sub(r"\1", part)) for part in parts if part}
     return frozenset(words - VENDORS)

@@ -162,7 +162,7 @@ def families_by_preference(extra: tuple[ContainerFacts, ...] = ()) -> tuple[str,
 
 
 def serves(image: ContainerFacts, kind: DeviceKind, instance_name: str = "") -> bool:
-    """Return whether an image is for that kind of device, and for that instance if given."""
+    """Return whether an image is for that kind of device, and for that instance, if any."""
     if image.kind != kind:
         return False
     if not image.targets or not instance_name:

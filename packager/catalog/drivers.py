@@ -58,7 +58,7 @@ def cuda_in(tag: str) -> str:
 
 
 def cuda_of(image: ContainerFacts) -> int | None:
-    """Return the major version of the CUDA in an image; None where nobody says."""
+    """Return the major version of CUDA in an image; None if unknown."""
     major = image.cuda.partition(".")[0]
     return int(major) if major.isdecimal() else None
 

@@ -1,7 +1,7 @@
 """How engines build the matrices of a class: which become one, and along which side each is cut.
 
-`data/engine_layers.json` is read from vLLM by scripts/engine-layers, and taken for other engines
-too.  A class that it does not list is taken to be built as most are.
+`data/engine_layers.json` is read from vLLM by scripts/engine-layers, and used for other engines
+too.  A class that it does not list is assumed to be built like most.
 """
 
 from __future__ import annotations

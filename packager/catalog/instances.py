@@ -70,7 +70,7 @@ class NotHosted(UsageError):
 
 
 class LeftOutInstance(UsageError):
-    """Nothing that the catalog has can serve on an instance type."""
+    """No image of the catalog can serve on an instance type."""
 
     def __init__(self, name: str, reason: str, instead: str) -> None:
         super().__init__(

@@ -38,7 +38,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which rows are wanted. None: all of them."""
+    """Filters on rows. None: all rows."""
 
     family: str | None = None  # serving family
     device: str | None = None  # `nvidia`, `amd`, `neuron`, `cpu`
@@ -48,7 +48,7 @@ class Filter:
 
 
 def list_instances(own: UserCatalog, wanted: Filter) -> list[Record]:
-    """Return one record per instance type, with its price in the wanted region."""
+    """Return one record per instance type, with its price in the requested region."""
     served = None
     if wanted.family is not None:
         served = [image for image in containers(own.containers) if image.family == wanted.family]
@@ -172,7 +172,7 @@ def list_techniques(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: 
 
 
 def list_compatibility(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
-    """Return one record per rule that may concern the wanted family and device."""
+    """Return one record per rule that may concern the requested family and device."""
     return [
         {
             "code": rule.id,
@@ -342,7 +342,7 @@ def _general(text: str) -> str:
 
 
 def _concerns(condition: RuleValue | None, wanted: str | None) -> bool:
-    """Return whether a rule's condition allows the wanted value."""
+    """Return whether a rule's condition allows the requested value."""
     if condition is None or wanted is None:
         return True
     words = condition if isinstance(condition, tuple) else (str(condition),)

@@ -92,7 +92,7 @@ def memory_bytes(proc: Path, cgroups: Path) -> int:
 
 
 def available_bytes(proc: Path = Path("/proc")) -> int | None:
-    """Return the memory that can be taken without swapping; None where the kernel does not tell."""
+    """Return the memory available without swapping; None if the kernel does not state it."""
     try:
         lines = (proc / "meminfo").read_text().splitlines()
         return next(int(one.split()[1]) * 1024 for one in lines if one.startswith("MemAvailable:"))
@@ -139,7 +139,7 @@ def _answer(query: tuple[str, ...]) -> list[str]:
 
 def _gpus() -> list[tuple[str, int, float]]:
     gpus = []
-    for line in _answer(GPU_QUERY):  # none without a driver: nothing could be served on a GPU here
+    for line in _answer(GPU_QUERY):  # none without a driver: no GPU is usable here
         fields = [field.strip() for field in line.rsplit(",", 2)]
         try:
             gpus.append((fields[0], int(fields[1]) * MIB, float(fields[2])))

@@ -1,7 +1,7 @@
 """Models that have been optimized before, read from `data/models.csv` and `data/drafts.toml`.
 
-The table has one row for each statement of a source; rows about the same model
-are merged here.  A row without a model speaks of an architecture.
+The table has one row for each statement of a source; rows about the same model are merged here.  A
+row without a model describes an architecture.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "neuron.toml"
 
-COMMON_DEGREES = (1, 2, 8)  # of a version whose guides nobody read
+COMMON_DEGREES = (1, 2, 8)  # of a version whose guides are unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,9 @@
 """AWS's public offer files: the price list that needs no account.
 
-The file of one region is JSON of tens of megabytes.  It is read member by
-member, so that memory stays small whatever its size, and a file that ends too
-early is an error, never a shorter list.
+The file of one region is JSON of tens of megabytes.  It is read member by member, so that memory
+stays small for any size; a truncated file is an error, never a shorter list.
 
-`products` comes before `terms`: a price is only taken for a product that was
-seen before it.
+`products` comes before `terms`: only prices of products already read count.
 """
 
 from __future__ import annotations
@@ -119,7 +117,7 @@ def members(
 
 
 class _Text:
-    """JSON text that is read in chunks and given out in marks and values."""
+    """Reader of JSON text in chunks, which returns tokens and values."""
 
     def __init__(self, read: ReadText, source: str) -> None:
         self._read = read

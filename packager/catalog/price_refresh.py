@@ -140,7 +140,7 @@ def _check_url(url: str) -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Redirect handler that follows nothing, so that no other host can supply the prices."""
+    """Redirect handler that follows no redirect, so that no other host can supply prices."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

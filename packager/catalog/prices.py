@@ -1,7 +1,7 @@
 """Hourly prices of instances: shipped, refreshed, or the user's own.
 
-A price belongs to a region and a date.  Where the asked region has none, the
-price of another region is better than nothing, and says which region it is of.
+A price belongs to a region and a date.  If the requested region has none, the price of another
+region is used, with that region's name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def price_of(
 ) -> Price | None:
     """Return an instance's price in a region, or the closest known one; None when there is none.
 
-    The user's own price wins, then the asked region, then the newest date.
+    The user's own price wins, then the requested region, then the newest date.
     """
     own = tuple(price for price in extra if price.instance == instance.name)
     known = _first_own(own, _prices_by_instance().get(instance.name, ()))

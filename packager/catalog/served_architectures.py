@@ -79,9 +79,9 @@ def kind_of(architecture: str) -> Kind:
 
 
 def nearest_read(engine: str, version: str) -> str:
-    """Return the version whose list stands for this one: itself, or the next that was read.
+    """Return the version whose list applies to this one: itself, or the next one with a list.
 
-    Between two lists nobody knows which release brought a class: it is not refused there.
+    The release between two lists that added a class is unknown: the class is not refused there.
     """
     key = version_key(version)
     if key is None:

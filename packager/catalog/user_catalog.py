@@ -37,9 +37,8 @@
     source = "nginx.conf"
     date = 2026-11-20
 
-A row replaces the shipped one of the same name.  Rows of `--catalog` win over
-those of the standing file.  Nothing is guessed: what a row leaves out is not
-known, and an unknown field is an error.
+A row replaces the shipped one of the same name.  Rows of `--catalog` win over those of the standing
+file.  Nothing is guessed: a missing field means unknown, and an unknown field is an error.
 """
 
 from __future__ import annotations
@@ -235,7 +234,7 @@ def user_rows_in(path: Path | None, environment: Mapping[str, str]) -> UserCatal
 def load_user_catalog(path: Path | None, environment: Mapping[str, str]) -> UserCatalog:
     """Read the user's rows: those of `path`, then those of the standing file that it does not name.
 
-    The standing file need not exist; a file that was asked for must.
+    The standing file may be missing; `path` must exist.
     """
     standing = user_catalog_file(environment)
     files = [_read(path)] if path else []
