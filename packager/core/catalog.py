@@ -3,8 +3,8 @@
 Every row says where it is from and when that was true.  A number that nobody
 published is 0 and means "not known", never "none".
 
-Rules are data and the situation they are asked about is a flat mapping, so
-that a new engine version is a new row and no new code.
+Rules are data, and the situation that they are applied to is a flat mapping, so that a new engine
+version needs a row and no code.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class KnownDraft:
 
     kind: str  # a `DraftKind`, or one that is known and not rendered: `eagle2`
     reference: str  # hub id
-    license: str = ""  # as its model card states it; "" when nobody looked
+    license: str = ""  # as its model card states it; "" if unknown
     weights: str = ""  # `pickle` where that is the only form; "" otherwise, or not known
     note: str = ""
     source: str
@@ -163,7 +163,7 @@ def matching(rules: Iterable[Rule], situation: Mapping[str, object]) -> tuple[Ru
     none, `!x` for anything but x, `>=0.33,<0.40` for a range of versions or
     numbers, `>$other` for a comparison with another key, `~x` for a regular
     expression found anywhere.  With a set, `x` means that it is in it, `!x`
-    that it is not.  What the situation does not know fulfils nothing.
+    that it is not.  A key missing from the situation fulfils no condition.
     """
     unknown = set(situation) - set(SITUATION_KEYS)
     if unknown:

@@ -1,4 +1,4 @@
-"""Quantized checkpoints that somebody published of a model."""
+"""Published quantized checkpoints of a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Requests as the command line that asks for them, ready to be pasted into a shell.
+"""Requests as a command line, ready to paste into a shell.
 
-Only what a request states is written: what is left open stays the planner's to choose.  Spellings
-are those of the request's own fields, of which the options are made, too.
+Only fields that a request sets are written; the planner chooses the rest.  Spellings come from the
+request's fields, as those of the options do.
 """
 
 from __future__ import annotations

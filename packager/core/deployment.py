@@ -1,4 +1,4 @@
-"""A serving image as a platform has to run it, and what a platform is given or answers.
+"""A serving image as a platform runs it, with the platform's requests and answers.
 
 Values alone: `packager.addons.deploy.source` reads them from a record or an image, deployers of a
 platform turn them into files and requests.
@@ -23,7 +23,7 @@ class DeployedWeights:
     """Where a container finds its weights: in its image, or in a tree that is mounted."""
 
     kind: Literal["baked", "mounted"] = "baked"
-    uri: str = ""  # s3://BUCKET/PREFIX/ of the mounted tree; "" where nobody knows
+    uri: str = ""  # s3://BUCKET/PREFIX/ of the mounted tree; "" if unknown
     draft_uri: str = ""  # of a draft in a tree of its own
 
 
@@ -40,7 +40,7 @@ class Deployment:
     name: str  # a DNS label
     image: str  # as a node pulls it: HOST/REPOSITORY:TAG, HOST/REPOSITORY@sha256:…
     digest: str = ""  # of its manifest
-    media_type: str = ""  # of its manifest; "" where nobody read it
+    media_type: str = ""  # of its manifest; "" if unread
     platform: str = "linux/amd64"
     family: str = ""
     engine: str = ""
@@ -94,7 +94,7 @@ class RenderedFiles:
     """Files of one deployment, and what was found while they were made."""
 
     files: tuple[DeployFile, ...]
-    findings: tuple[Finding, ...] = ()  # errors among them: nothing may be applied
+    findings: tuple[Finding, ...] = ()  # an error among them forbids `apply`
 
 
 ChangeKind = Literal["create", "update", "replace", "delete", "same"]
@@ -115,7 +115,7 @@ class Applied:
     """What was done, in order; `same` for what was there already."""
 
     changes: tuple[Change, ...]
-    address: str = ""  # where it can be asked, once it serves
+    address: str = ""  # its address, once it serves
 
 
 DeployState = Literal["absent", "creating", "updating", "ready", "rolling-back", "failed", "ending"]
@@ -127,8 +127,8 @@ class DeployStatus:
 
     state: DeployState
     said: str  # the platform's own word
-    image: str = ""  # that serves now, where the platform tells
-    ready: int | None = None  # replicas that answer; None where nobody tells
+    image: str = ""  # that serves now, where the platform states it
+    ready: int | None = None  # replicas that answer; None if unknown
     wanted: int | None = None
     reason: str = ""  # of a failure, in the platform's words
     address: str = ""

@@ -28,7 +28,7 @@ class GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
-    """The GPUs of whoever runs steps."""
+    """The GPUs of the executor of steps."""
 
     count: int
     bytes: int = 0  # memory of the smallest; 0: not known

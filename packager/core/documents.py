@@ -1,4 +1,4 @@
-"""Documents that somebody else wrote: strict, bounded JSON and TOML, and typed access to fields.
+"""Untrusted documents: strict, bounded JSON and TOML, and typed access to fields.
 
 Registries, hubs, stores, layouts, models and users' files all come through here.  A value of the
 wrong type raises `NotStrict`, which the caller turns into a refusal that names the document.
@@ -98,7 +98,7 @@ def parse_model(
 def field(document: object, name: str, kind: type[_Value], where: str = "") -> _Value:
     """Return `document[name]`, which must be there and of this type; `where` names the document.
 
-    A `bool` is no `int`: JSON's true is not the number 1.
+    A `bool` is not an `int`: JSON's true is not the number 1.
     """
     if not isinstance(document, dict):
         raise NotStrict(f"{where or 'it'} is not an object")

@@ -34,7 +34,7 @@ class StepEvent:
     detail: str = ""
     done: int = 0  # bytes; 0 of 0 where they are not counted
     size: int = 0
-    kept: int = 0  # of the bytes done: they were there already, and are no speed
+    kept: int = 0  # of the bytes done: present before, so not counted in the speed
     stage: str = ""  # a tool's own word for what it does now
     units_done: float = 0.0  # of the stage: layers, texts, steps
     units: float = 0.0  # 0 where they are not counted
@@ -72,7 +72,7 @@ EventSink = Callable[[Event], None]
 
 
 def followed_by(on_event: EventSink, *stages: str) -> EventSink:
-    """Return a receiver that is told of these stages, too, after those of a part of a command."""
+    """Return a receiver that appends these stages to those of a part of a command."""
 
     def tell(event: Event) -> None:
         if isinstance(event, StagesEvent):

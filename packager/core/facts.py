@@ -36,9 +36,9 @@ class ContainerFacts:
     release: str = ""  # short name of the version, where people use one: `28` of LMI
     targets: tuple[str, ...] = ()  # instance families it serves: `inf2`; () all of its kind
     repository: str = ""  # in the AWS accounts of `accounts.toml`; "" when not there
-    cuda: str = ""  # NVIDIA only: `13.0`; "" where nobody says
+    cuda: str = ""  # NVIDIA only: `13.0`; "" if unknown
     least_driver: str = ""  # of NVIDIA, for that CUDA
-    inference_ami: str = ""  # what SageMaker must be told to boot for it
+    inference_ami: str = ""  # the AMI version that SageMaker must boot for it
     traits: EngineTraits = UNKNOWN_ENGINE  # as its family describes them; the catalog knows none
 
 
@@ -63,7 +63,7 @@ class Facts:
     gpus: int = 0  # that quantizing gets; chosen with the tools
     threads: int = 1  # of the processor, likewise
     samples: Samples | None = None  # to calibrate with, chosen; None where nothing is quantized
-    evaluation: Samples | None = None  # to measure quality with; None where nobody asks
+    evaluation: Samples | None = None  # to measure quality with; None if not requested
     scales: ScaleValues | None = None  # of quantized weights; None where they were not read
     containers: tuple[ContainerFacts, ...] = ()  # of the catalog, for hints; newest first
     workload: Workload = QUESTIONS  # the requests that are planned for

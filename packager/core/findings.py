@@ -26,8 +26,8 @@ class Finding:
     code: str  # kebab-case, stable: documentation and scripts refer to it
     message: str
     hint: str = ""
-    # What the message says, for code and scripts: sizes in bytes, names as they were given.
-    # Nothing that decides reads the message.
+    # The message's values for code and scripts: sizes in bytes, names as the user wrote them. #
+    # Code never parses the message.
     data: Mapping[str, int | float | str] = field(
         default_factory=lambda: MappingProxyType({}), compare=False
     )

@@ -102,7 +102,7 @@ class TreeFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTree:
-    """The files of a model as engines want to find them, and what their manifest says beside."""
+    """The files of a model under the paths that engines read, with the manifest's other fields."""
 
     files: tuple[TreeFile, ...]
     about: Mapping[str, Any]  # mounts, container and build, as the manifest spells them
@@ -142,7 +142,7 @@ class Layer:
     """One layer of an image. Digests are empty until the bytes have been seen."""
 
     role: LayerRole
-    blob: Blob  # uncompressed, where `compression` asks for our own
+    blob: Blob  # uncompressed, if `compression` is to be our own
     media_type: str = MEDIA_LAYER
     compression: Compression = "none"
     compressed_size: int | None = None  # of the blob as it travels, where we compress it
@@ -194,7 +194,7 @@ class BaseImage:
 class HealthCheck:
     """A command that a container engine runs inside a container; status 0 means healthy."""
 
-    path: str  # what the command asks the server for
+    path: str  # path that the command requests
     command: tuple[str, ...]
     interval_s: int
     timeout_s: int

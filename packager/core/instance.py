@@ -46,7 +46,7 @@ class Instance:
     # Neuron only: physical cores that make one logical core; None: not known, and not planned.
     cores_per_device: int | None = 1
     machine: str | None = None  # its architecture, `x86_64`; None: not known
-    isa: tuple[str, ...] = ()  # instruction sets of its processor; () when nobody says
+    isa: tuple[str, ...] = ()  # instruction sets of its processor; () if unknown
     flags: tuple[str, ...] = ()  # some of these, that machines of this type are known to have
     cloud: Cloud | None = None  # who rents it out; None for the user's own rows and this machine
     network_gbps: int | None = None  # to other machines, Gbit/s that it always has; None: not known

@@ -18,7 +18,7 @@ OptionClass = Literal["compiled", "left_out", "credentials", "unknown"]
 def keyed_options(options: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the options that go into a key, by their plain names.
 
-    One that nobody has classified goes in: a false miss costs minutes.
+    Unclassified options go in: a false miss costs only minutes.
     """
     for asked, value in options:
         name = plain_name(asked)
@@ -32,7 +32,7 @@ def plain_name(name: str) -> str:
 
 
 def option_class(name: str) -> OptionClass:
-    """Return the list that an option stands in; a switch's negation stands where it does."""
+    """Return the list that has an option; a switch's negation is in the switch's list."""
     known = classes()
     found = known.get(name) or known.get(name.removeprefix("no-"))
     if found is None:
@@ -41,7 +41,7 @@ def option_class(name: str) -> OptionClass:
 
 
 def credential_option(name: str, value: str) -> bool:
-    """Return whether an option asked for by name would put a credential where many can read it."""
+    """Return whether a requested option would put a credential where others can read it."""
     plain = plain_name(name)
     known = classes().get(plain)
     if known is None or known == "credentials":

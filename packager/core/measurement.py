@@ -22,7 +22,7 @@ class MeasuredLoad:
 class MeasuredSetup:
     """Setup that a results file states. Unstated values are "" or None."""
 
-    model: str = ""  # as the benchmark asked for it
+    model: str = ""  # as the benchmark requested it
     instance: str = ""
     tp_degree: int | None = None
     quantization: str | None = None  # a method, a scheme or a precision; "none" for none

@@ -141,7 +141,7 @@ class ModelProfile:
     """The numbers that decide memory and parallelism. Sizes in bytes."""
 
     architecture: str  # `LlamaForCausalLM`
-    parameters: int  # 0 when the quantized layout does not tell
+    parameters: int  # 0 if the quantized layout does not state it
     weight_bytes: int
     dtype: str  # dominant 16- or 32-bit element type of the weights: `bf16`
     hidden_size: int
@@ -174,7 +174,7 @@ class ModelProfile:
     outside_bytes: int = 0  # weights outside the layers: embeddings, head, vision
     tower_bytes: int = 0  # of them, what reads images or sound
     tower_patch_bytes: int = 0  # of activations, for a patch of an image at the tower's peak
-    tower_patches: int = 0  # of an image that become one token; 0: nobody knows
+    tower_patches: int = 0  # of an image that become one token; 0: unknown
     expert_bytes: int = 0  # weights of the routed experts, scales included
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
     model_type: str = ""  # of config.json: the class that reads it

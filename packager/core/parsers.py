@@ -10,7 +10,7 @@ class ChatTemplate:
     """A model's chat template, as text that is searched and never run."""
 
     text: str
-    tokens: frozenset[str] | None = None  # added to the vocabulary; None where nobody read them
+    tokens: frozenset[str] | None = None  # added to the vocabulary; None if unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,4 +19,4 @@ class ChosenParser:
 
     name: str
     reason: str  # `the chat template writes <tool_call>`
-    source: str = ""  # of the table's row; "" where it was asked for
+    source: str = ""  # of the table's row; "" if the user requested it

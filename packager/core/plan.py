@@ -153,7 +153,7 @@ class Plan:
     workload: Workload = QUESTIONS  # the requests that are planned for
     tool_parser: ChosenParser | None = None  # None: the engine reads no tool calls
     reasoning_parser: ChosenParser | None = None
-    stopping: Stopping | None = None  # None where nobody looked what the server does
+    stopping: Stopping | None = None  # None if the server's behaviour is unknown
 
     @property
     def answers_as(self) -> str:
@@ -164,7 +164,7 @@ class Plan:
 
     @property
     def rank_threads(self) -> int:
-        """Return the threads that each rank has of a processor; 0: nobody says."""
+        """Return each rank's threads of a processor; 0: unknown."""
         threads = self.instance.vcpus or 0
         return max(1, threads // self.tp_degree) if threads else 0
 
@@ -212,7 +212,7 @@ class Plan:
 
     @property
     def usd_hour(self) -> float | None:
-        """Return the price of an hour of all machines; None where nobody says."""
+        """Return the hourly price of all machines in US dollars; None if unknown."""
         price = self.instance.price_usd_hour
         return None if price is None else price * self.nodes
 

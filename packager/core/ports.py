@@ -2,8 +2,8 @@
 
 Implementations inherit nothing.  `Quantizer`, `Compiler`, `ContainerFamily` and `Deployer` are
 pure; all others perform I/O.  `check` yields findings and never raises; no finding means yes.
-What an implementation need not have is a protocol of its own (`UsesGpus`, `Preflight`, …):
-callers ask with `isinstance`.
+Optional abilities are separate protocols (`UsesGpus`, `Preflight`, …), which callers test with
+`isinstance`.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class Quantizer(Protocol):
     def step(self, facts: Facts, plan: Plan) -> Step:
         """Describe the work. Only called when `check` reported no error.
 
-        Files of the model have no sha256 while only a plan is asked for and
-        nobody has read them: the step then has no key.
+        In a plan alone, unread files of the model have no sha256: the step then has no key.
         """
         ...
 
@@ -98,10 +97,9 @@ class Compiler(Protocol):
     ) -> Step:
         """Describe the work. Only called when `check` reported no error.
 
-        `serving` is what the image will be told; `inputs` are what it will serve: `model`,
-        and `draft` where there is one.  Results of earlier steps among them have no files
-        yet.  The base is None while only a plan is asked for and it is not at hand: the
-        step then has no key where the key names it.
+        `serving` is the image's configuration; `inputs` are what it will serve: `model`, and
+        `draft` where there is one.  Results of earlier steps among them have no files yet.  In a
+        plan alone, the base is None if it is not local: a step whose key names it then has no key.
         """
         ...
 
@@ -110,10 +108,10 @@ class TreeReader(Protocol):
     """Reads directories in which another tool keeps what it has compiled."""
 
     name: str  # as entries say where they come from
-    holds: str  # what such a directory has in it, for whoever names another one
+    holds: str  # contents of such a directory, for messages about a wrong one
 
     def read(self, root: Path, stated: Stated) -> Tree:
-        """Return the artifacts that have a key; raise where nothing tells a value of one."""
+        """Return the artifacts that have a key; raise if one of its values is unknown."""
         ...
 
 
@@ -130,7 +128,7 @@ class ContainerFamily(Protocol):
     name: str
 
     def traits(self, container: ContainerFacts) -> EngineTraits:
-        """Return what this version of the container can start, read and tell."""
+        """Return what this version of the container can start, read and report."""
         ...
 
     def check(self, plan: Plan) -> Iterable[Finding]:
@@ -186,7 +184,7 @@ class Executor(Protocol):
         ...
 
     def admit(self, step: Step) -> None:
-        """Raise when the step needs more than there is here. Asked before anything is installed."""
+        """Raise if the step needs more than this machine has. Called before any installation."""
         ...
 
     def run(self, step: Step, into: Path) -> StepResult:
@@ -251,7 +249,7 @@ class ImageSink(Protocol):
 
 @runtime_checkable
 class ChecksBase(Protocol):
-    """A sink that cannot take every base's layers; asked before there is an image."""
+    """A sink that cannot take every base's layers; checked before there is an image."""
 
     def check_base(self, base: BaseImage) -> None:
         """Raise where the sink's engine does not unpack a layer of the base."""
@@ -387,7 +385,7 @@ Wanted = TypeVar("Wanted", contravariant=True)  # a platform's own options, a fr
 
 
 class Deployer(Protocol[Wanted]):
-    """Describes a deployment in the documents of one platform. Pure: nothing is sent."""
+    """Describes a deployment in the documents of one platform. Pure: sends no request."""
 
     name: str
 
@@ -411,7 +409,7 @@ class DeploysLive(Protocol[LiveWanted]):
     """A deployer that can reach its platform.  It is connected when it is first used."""
 
     def diff(self, deployment: Deployment, wanted: LiveWanted) -> tuple[Change, ...]:
-        """Return what `apply` would do. Changes nothing."""
+        """Return what `apply` would do, without doing it."""
         ...
 
     def apply(self, deployment: Deployment, wanted: LiveWanted) -> Applied:

@@ -18,7 +18,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a part of a word's text stands: from an index of the text up to the next span."""
+    """Position of a part of a word's text: from an index of the text up to the next span."""
 
     index: int
     place: Place

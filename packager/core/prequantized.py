@@ -15,4 +15,4 @@ class CheckpointRequirements:
     keys: frozenset[str] = frozenset()  # of compressed-tensors' quantization arguments
     writer: str = ""  # version of compressed-tensors that wrote it; "" when it is not stated
     head: str = ""  # a tensor that only a quantized lm_head has; "" when the head is plain
-    head_declared: bool = True  # False: config.json does not tell the engine of it
+    head_declared: bool = True  # False: config.json does not state it for the engine

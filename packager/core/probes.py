@@ -15,12 +15,12 @@ class ProbeResponse:
 
     text: str = ""
     tokens: int = 0
-    token_ids: tuple[int, ...] = ()  # empty where the server does not tell
+    token_ids: tuple[int, ...] = ()  # empty if the server does not report it
     prompt_token_ids: tuple[int, ...] = ()  # the same
     chunks: int = 0  # that held text
     first_s: float  # until the first of them
     last_s: float
-    error: str = ""  # why there is no answer
+    error: str = ""  # reason of a missing answer
 
     @property
     def tpot_s(self) -> float | None:

@@ -23,7 +23,7 @@ class Extension:
     machine: str  # architecture: `x86_64`
     name: str  # `_C_AVX2`
     chosen_by: frozenset[str]  # flags with which the engine loads it
-    needs: frozenset[str]  # flags that its code uses without asking
+    needs: frozenset[str]  # flags that its code uses without a check
     operators: frozenset[str]
 
 
@@ -109,5 +109,5 @@ class ProcessorKernels:
 
 
 def known_flags(instance: Instance) -> frozenset[str]:
-    """Return the flags that an instance's processor is known to have; empty: nobody says."""
+    """Return the flags that an instance's processor is known to have; empty if unknown."""
     return frozenset(instance.isa) | frozenset(instance.flags)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 
-# Where the request says nothing: some minutes for a small model on a CPU, errors of a few percent.
+# Defaults: some minutes for a small model on a CPU, errors of a few percent.
 EVALUATION_SAMPLES, EVALUATION_TOKENS = 64, 512
 # Limits where the request gives none.  Sound models are within them by every scheme: MXFP4 costs
 # tiny-llama the most, a KLD of 0.147 and 22 % of its first choices (tests/live/test_quantize.py).
@@ -105,7 +105,7 @@ class QualityLimits:
     max_kld: float | None = None  # nats, of the mean
     min_top1: float | None = None  # a share
     max_ppl_increase: float | None = None  # a share
-    defaults: frozenset[str] = frozenset()  # names of the limits that nobody gave
+    defaults: frozenset[str] = frozenset()  # names of the limits that are defaults
 
     @property
     def words(self) -> str:

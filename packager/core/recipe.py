@@ -63,8 +63,8 @@ class Estimate:
     least_memory_bytes: int = 0  # where the tool can do with less, slower; 0: it cannot
     disk_bytes: int = 0  # of its results and what it writes on the way, without its inputs
     spilled_bytes: int = 0  # of disk besides, where there is less than `memory_bytes`
-    seconds: float = 0.0  # known of the step itself; 0: `work` says, or nobody
-    work: tuple[Work, ...] = ()  # in order; () means that nobody knows how long it takes
+    seconds: float = 0.0  # of the step itself; 0: stated by `work`, or unknown
+    work: tuple[Work, ...] = ()  # in order; () if the time is unknown
     method: str = ""  # what was done before by the same method says how long it takes: `awq`
     size_bytes: int = 0  # of the model that it works on
     only_here: bool = False  # its result is for the machine that makes it
@@ -145,7 +145,7 @@ class StepOutcome:
     """A finished step: its files, ready for the image, and how they came."""
 
     files: tuple[ModelFile, ...]
-    reused: bool = False  # from the cache; nothing was run
+    reused: bool = False  # from the cache; no tool was run
     key: str = ""  # "" when the result cannot be cached
     effective: Mapping[str, Any] = field(default_factory=lambda: NOTHING)  # see `CacheStatus`
     result: StepResult = StepResult()
@@ -158,7 +158,7 @@ class CacheStatus:
     step: str
     tool: str
     state: Literal["hit", "miss", "unknown"]
-    reason: str = ""  # why nothing can be told
+    reason: str = ""  # reason of missing figures
     key: str = ""
     seconds: float = 0.0  # that a hit saves, or a miss is estimated to take; 0: not known
     seconds_from: Literal["past", "estimate", ""] = ""  # runs of the past correct an estimate
@@ -170,4 +170,4 @@ class CacheStatus:
     effective: Mapping[str, Any] = field(default_factory=dict)  # of a larger artifact:
     # JSON pointers into the key document, and the values it makes the configuration have
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in the key:
-    # a change of one of these, and nothing else, makes the artifact anew
+    # only a change of one of these rebuilds the artifact

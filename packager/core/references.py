@@ -166,7 +166,7 @@ class BucketPlace:
 
 
 def parse_bucket_place(text: str) -> BucketPlace | None:
-    """Return the place that a text names; None where it is no `s3://`."""
+    """Return the place that a text names; None unless it begins with `s3://`."""
     if not text.startswith("s3://"):
         return None
     bucket, key = split_place(text)

@@ -32,7 +32,7 @@ class RegistryTraits:
     chunk_bytes: int = 0  # of one PATCH that names its range
     forms: tuple[UploadForm, ...] = UPLOAD_FORMS  # that work, the preferred first
     mounts: str = ""  # in words: `yes`, `yes, from is required`, `account setting`
-    referrers: str = ""  # in words; asked anew each time
+    referrers: str = ""  # in words; computed on each call
     create: str = ""  # the command that makes a missing repository, with {repository} and {host}
     note: str = ""
     source: str = ""

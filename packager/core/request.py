@@ -20,7 +20,7 @@ LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing err
 
 MOST_GPUS, MOST_THREADS = 64, 1024  # of one machine
 MOST_NAMED = 20  # unknown fields in one message
-MOST_NODES = 4  # that serve one copy together; beyond it nothing was ever tried
+MOST_NODES = 4  # that serve one copy together; more is untested
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -355,7 +355,7 @@ def refuse_unknown(fields: Iterable[str], where: str = "the request") -> None:
 
 
 def trusting_nothing(request: BuildRequest) -> BuildRequest:
-    """Return a request that somebody else may have written, without the roots that it trusts."""
+    """Return an untrusted request without its trusted roots."""
     return request.model_copy(update={"trust_roots": None}) if request.trust_roots else request
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from packager.core.values import dataclass
 
 DEFAULT = "default"  # the set that is shipped
-CALIBRATION_SAMPLES, CALIBRATION_TOKENS = 256, 2048  # where the request says nothing
+CALIBRATION_SAMPLES, CALIBRATION_TOKENS = 256, 2048  # default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Samples:
     formats: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     skipped: tuple[Skipped, ...] = ()  # the first of them; `skipped_count` counts all
     skipped_count: int = 0
-    repeated: int = 0  # samples that stood twice, and were taken once
+    repeated: int = 0  # duplicate samples that were dropped
 
     @property
     def complaint(self) -> str:

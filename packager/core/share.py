@@ -1,7 +1,7 @@
 """Shipped text files: `templates/` and `containers/`, and tables beside the code.
 
-In a wheel the two are inside the package (`packager/_share/`); in a checkout
-they stand at the root of the repository.  Nobody else may guess.
+In a wheel the two are inside the package (`packager/_share/`); in a checkout they are at the root
+of the repository.  Only this module decides which.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from packager.core.fields import CommandOption
 from packager.core.values import dataclass
 
-MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # where the command says nothing
+MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # default
 CONCURRENCY = (1, 2, 4)
 
 CHUNKS = "chunks"  # source of an estimate: the server does not count
-Verdict = Literal["tie", "difference", "unknown"]  # `unknown` where the server does not tell
+Verdict = Literal["tie", "difference", "unknown"]  # `unknown` if the server does not state it
 Identity = Literal["any", "ties", "strict"]  # which answers may differ: all, those at a tie, none
 
 # How far apart two log-probabilities may be, in nats, that the same mathematics may order either
@@ -81,7 +81,7 @@ class Difference(_Figures):
     sample: int  # of those that were taken, from 1
     prompt: str  # its end
     character: int  # of the answer
-    token: int | None  # None where the servers do not tell tokens
+    token: int | None  # None if the servers do not report tokens
     speculative: str  # from there on
     plain: str
     verdict: Verdict = "unknown"
@@ -114,14 +114,14 @@ class SpeculationReport(_Figures):
     """The whole result, as it stands in a build record."""
 
     server: str  # image or address, without anything secret
-    plain: str = ""  # what it was compared with; "" for nothing
+    plain: str = ""  # what it was compared with; "" without a comparison
     measured: str  # when, in UTC
     data: str
     data_digest: str
     samples: int
     seed: int
     max_tokens: int  # of an answer
-    acceptance: Acceptance | None  # None where nothing tells of it
+    acceptance: Acceptance | None  # None if unknown
     speeds: tuple[Speed, ...]
     sameness: Sameness | None
     failures: tuple[str, ...] = ()  # the first reasons of requests that failed
@@ -177,7 +177,7 @@ class Demands:
 
 
 def _answered_once(report: SpeculationReport, same: Sameness) -> int:
-    """Count what cannot be compared although one answered it, of those asked one at a time."""
+    """Count answers to questions sent one at a time that have no answer to compare with."""
     alone = next(speed for speed in report.speeds if speed.concurrency == 1)
     loads = [load for load in (alone.speculative, alone.plain) if load]
     return sum(load.requests - load.failed - same.compared for load in loads)

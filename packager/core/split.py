@@ -18,7 +18,7 @@ class Split:
     dp_degree: int = 1  # copies of attention and of the cache inside one server
     workers: int = 1  # servers that the container starts, each with its own weights
     nodes: int = 1  # machines that one server spans
-    expert_parallel: bool = False  # experts are kept whole and given out, not cut
+    expert_parallel: bool = False  # whole experts are distributed, not cut
     dp_attention: bool = False  # the copies of one server hold one set of experts together
 
     @property

@@ -1,4 +1,4 @@
-"""Cold starts: the phases from a node that has nothing to the first token, predicted or measured.
+"""Cold starts: the phases from an empty node to the first token, predicted or measured.
 
 Phases follow one another.  Layers are unpacked while others still come: `pull` lasts until the
 last byte has come, and `unpack` is what the image needs after that.

@@ -1,10 +1,10 @@
-"""Behaviour of a server that is told to stop while requests are running."""
+"""Behaviour of a server at SIGTERM while requests are running."""
 
 from __future__ import annotations
 
 from packager.core.values import dataclass
 
-DRAIN_S = 25  # that running requests get where nobody says otherwise
+DRAIN_S = 25  # that running requests get by default
 PLATFORM_GRACE_S = 30  # Kubernetes and SageMaker kill a container so long after SIGTERM
 
 

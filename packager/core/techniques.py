@@ -29,7 +29,7 @@ class Scheme:
     scale_bytes: int = 2
     zero_bits: int = 0  # zero points beside each scale
     capabilities: tuple[float, float] | None = None  # first and last of GPUs; None: any has it
-    option: str = ""  # of the method, that asks for it; "": it is what the method gives alone
+    option: str = ""  # of the method, that selects it; "": the method's only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Quantization:
     bits: int  # of a weight
     group_size: int = 0  # weights that share a scale; 0: a whole channel or tensor
     checkpoint_format: str = ""  # `compressed-tensors`, `awq`, `gptq`, `fp8`
-    existing: bool = False  # the checkpoint is already quantized: nothing is to be done
+    existing: bool = False  # the checkpoint is already quantized
     layout: Scheme | None = None  # what a weight will cost; None for an existing checkpoint
     options: tuple[tuple[str, str], ...] = ()  # of the method, as requested, sorted
     parameters_left_out: int = 0  # of matrices that our ignore list keeps whole

@@ -14,7 +14,7 @@ Build = Literal["cpu", "cuda"]  # of torch, in a tool's environment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFacts:
-    """Identity of a tool: everything beside its parameters that decides its results.
+    """Identity of a tool: all that decides its results, apart from its parameters.
 
     `packages` are the versions that its environment has, local part included,
     and where there is no environment yet those that its `tool.toml` declares.

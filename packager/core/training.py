@@ -21,7 +21,7 @@ ANSWER, TRAIN = "answers", "train"  # the steps
 RESULT = "training.json"
 TEXTS = ("train.jsonl", "held-out.jsonl")
 
-# Where the request says nothing.  EAGLE-3 is trained on as many tokens ahead as vLLM's examples
+# Defaults.  EAGLE-3 is trained on as many tokens ahead as vLLM's examples
 # propose; Medusa's authors train up to five heads.
 TOKENS: dict[Method, int] = {"eagle3": 3, "medusa": 3}
 LAYERS: dict[Method, int] = {"eagle3": 1, "medusa": 1}

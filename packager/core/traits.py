@@ -45,11 +45,11 @@ class QuantizedDtypes:
     """The element type that an engine computes quantized weights with, where it decides that."""
 
     half: frozenset[str]  # formats computed in float16, whatever the model is
-    asked: frozenset[str]  # formats beside which it computes in the type that it is given
+    asked: frozenset[str]  # formats beside which it computes in the configured type
     wide: frozenset[str]  # models, by type, computed in bfloat16 in every other format
 
     def of(self, weight_format: str, model_type: str) -> str:
-        """Return `fp16` or `bf16`; "" where the type that is asked for is taken."""
+        """Return `fp16` or `bf16`; "" if the requested type is used."""
         if not weight_format or weight_format in self.asked:
             return ""
         is_wide = model_type in self.wide and weight_format not in self.half
@@ -87,7 +87,7 @@ class EngineTraits:
     dp_attention: bool = False  # such copies of a mixture may share one set of experts
     dp_attention_drafts: frozenset[str] | None = None  # that work with it; None: all
     expert_parallel: bool = False
-    workers: bool = False  # starts a server on each group of devices, asked or not
+    workers: bool = False  # always starts a server on each group of devices
     copies_kv_heads: bool = True  # more devices than key-value heads are possible
     most_nodes: int = 1
     node_options: str = ""  # that every one of several machines is started with
@@ -98,15 +98,15 @@ class EngineTraits:
     parses_by_token: bool = False  # looks parsers' marks up in the vocabulary; others search text
     # Requests.
     answers_as: AnswersAs = "name"  # the model in answers; not "name": it cannot be told one
-    stopping: Stopping | None = None  # None where nobody looked
+    stopping: Stopping | None = None  # None if unknown
     takes_port: bool = False  # images take `--host` and `--port` as their command
     # Options by which it reads Mistral's `tekken.json` alone, and models in Mistral's own format.
     tekken_options: tuple[tuple[str, str], ...] = ()
     native_options: tuple[tuple[str, str], ...] = ()
-    health_path: str = ""  # answers 200 while it serves, asked with Python; "" not in its images
+    health_path: str = ""  # answers 200 while it serves, requested by Python; "" without it
     when_full: str = MORE_WAIT  # what happens to requests beyond those computed at once
     # Quantized weights.
-    quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the type that is asked
+    quantized_dtypes: QuantizedDtypes | None = None  # None: it computes in the requested type
     awq_format: str = "compressed-tensors"  # checkpoint format in which AWQ's results are read
     # Architectures, each with the end of a module's path that it builds without quantization.
     plain_modules: frozenset[tuple[str, str]] = frozenset()

@@ -1,4 +1,4 @@
-"""The manifest of a model's tree: every file, and how a container is given them.
+"""The manifest of a model's tree: every file, and how a container mounts them.
 
 It is the last file that is written: a tree without it is not complete.  Its bytes depend on the
 files and the build alone, so that their sha256 names the tree.
@@ -66,7 +66,7 @@ class TreeManifest(_Document):
 
     schema_version: Literal[1] = 1
     files: tuple[ListedFile, ...]  # by path
-    mounts: tuple[TreeMount, ...]  # the first is the only one where the image is told by `env`
+    mounts: tuple[TreeMount, ...]  # exactly one, if the image is configured by `env`
     container: TreeContainer
     build: dict[str, Any]  # as the label `dev.packager.record` of an image
 

@@ -29,7 +29,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def usd(amount: float) -> str:
-    """Write an amount of US dollars without its sign, with as many digits as tell something."""
+    """Write an amount of US dollars without its sign, with its significant digits."""
     return f"{amount:,.2f}" if amount >= 0.1 else f"{amount:.4f}"
 
 

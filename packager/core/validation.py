@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def first_fault(error: ValidationError, whole: str = "the document") -> str:
-    """Describe the first thing that is wrong, and where; `whole` is what no field is to blame for.
+    """Describe the first error and its place; `whole` names the place of errors without a field.
 
-    Names of fields may be a stranger's: they are escaped and cut.
+    Names of fields are untrusted: they are escaped and cut.
     """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(_part(part) for part in first["loc"])

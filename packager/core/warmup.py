@@ -20,7 +20,7 @@ from packager.core.values import dataclass
 # of 2 no `trust_roots` and no `base_files`
 PLAN_SCHEMA: Final = 3
 
-# How `packager warm one` ends: sysexits(3), as schedulers are told them.
+# Exit codes of `packager warm one`, for schedulers: sysexits(3).
 RETRIABLE = 75
 PERMANENT = tuple(code for code in range(64, 79) if code != RETRIABLE)
 
@@ -57,7 +57,7 @@ class Resources(_Document):
     """Resources of a machine that a job needs."""
 
     cpus: PositiveInt = 1
-    memory_bytes: NonNegativeInt = 0  # 0: nobody knows
+    memory_bytes: NonNegativeInt = 0  # 0: unknown
     disk_bytes: NonNegativeInt = 0
     accelerator: DeviceKind = "cpu"
     device: str = ""  # `A10G`, `NeuronCore-v2`; "" without an accelerator
@@ -123,7 +123,7 @@ class WarmPlan(_Document):
     schema_version: Literal[1, 2, 3] = Field(default=PLAN_SCHEMA, alias="schema")
     packager: str  # version: another one may ask for other keys
     requests: NonNegativeInt  # of the grid
-    duplicates: NonNegativeInt = 0  # steps that another request asks for, too
+    duplicates: NonNegativeInt = 0  # steps that another request needs, too
     idle: NonNegativeInt = 0  # requests that are served as they are
     jobs: tuple[Job, ...] = ()
     hits: tuple[Hit, ...] = ()
@@ -131,7 +131,7 @@ class WarmPlan(_Document):
     notes: tuple[str, ...] = ()
 
 
-PATIENCE_S = 10.0  # for jobs that are asked to end
+PATIENCE_S = 10.0  # for jobs after SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class Outcome:
     reason: str = ""
     began_s: float = 0.0  # first handed out, counted from the beginning of the run
     ended_s: float = 0.0
-    work_s: float = 0.0  # of the process that ended well
+    work_s: float = 0.0  # of the process that succeeded
 
 
 FIRST_PAUSE_S = 1.0
@@ -188,7 +188,7 @@ def pause_before(tries: int) -> float:
 class Fleet(Protocol):
     """Machines that run `packager warm one`. A job may run more than once; that is harmless."""
 
-    is_shared: bool  # every job sees the cache directory of whoever submits
+    is_shared: bool  # every job mounts the submitter's cache directory
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the machines that are available now."""

@@ -89,14 +89,14 @@ WORKLOADS: Mapping[str, Workload] = MappingProxyType(
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text that nobody counted."""
+    """Estimate the tokens of an uncounted text."""
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
 
 
 def parse_workload(text: str | None) -> Workload | None:
-    """Return the workload that a name or `IN:OUT[:CONCURRENCY]` stands for; None for a file.
+    """Return the workload named or written as `IN:OUT[:CONCURRENCY]`; None for a file.
 
-    Raise `UsageError` where the counts cannot be.
+    Raise `UsageError` for impossible counts.
     """
     if text is None:
         return QUESTIONS

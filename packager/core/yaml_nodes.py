@@ -1,4 +1,4 @@
-"""YAML of strangers as nodes with places: bounded in depth and count, aliases included.
+"""Untrusted YAML as nodes with places: bounded in depth and count, aliases included.
 
 The parser's events are put together here, one after another: its own composer recurses, and
 an alias to an alias to an alias would stand for more values than a machine has memory.
@@ -18,7 +18,7 @@ from packager.core.documents import NotStrict, shorten
 from packager.core.positions import Place, Span, spans_of
 
 MAX_DEPTH = 64
-MAX_NODES = 100_000  # with every alias counted as what it stands for
+MAX_NODES = 100_000  # with every alias counted as its value
 MERGE = "<<"
 TYPES = {
     "tag:yaml.org,2002:null": "null",

@@ -31,7 +31,7 @@ class Full(Exception):
 
 @dataclass(frozen=True)
 class CaptureLimits:
-    """When files are complete, and when nothing more is written."""
+    """Limits after which a file is complete, and after which writing ends."""
 
     file_bytes: int = 64 * 1024 * 1024
     file_s: float = 600.0

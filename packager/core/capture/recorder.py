@@ -89,7 +89,7 @@ class Recorder:
         return is_taken or self.lose("queue-full")
 
     def lose(self, reason: str, told: str = "") -> bool:
-        """Count a row that is lost, and return False; tell of the first, the second, the fourth."""
+        """Count a lost row and return False; report the first, second, fourth, eighth."""
         with self._lock:
             self._counts[f"dropped-{reason}"] += 1
             count = self._counts[f"dropped-{reason}"]
@@ -113,7 +113,7 @@ class Recorder:
         return dict(self._counts)
 
     def close(self, wait_s: float = 10.0) -> None:
-        """Write what waits, complete all files, and take nothing more."""
+        """Write waiting rows, complete all files, and accept no more rows."""
         with self._lock:
             self._is_closed = True
             thread = self._thread
@@ -166,7 +166,7 @@ class Recorder:
             self.lose("full", str(error))
         except OSError as error:
             self.lose("not-written", f"{offered.place.root}: {error.strerror or error}")
-        except Exception as error:  # a row that nobody foresaw ends no thread
+        except Exception as error:  # an unexpected row must not end the thread
             self.lose("not-made", repr(error))
         else:
             self._counts["rows"] += 1

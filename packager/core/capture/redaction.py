@@ -1,7 +1,7 @@
-"""Redaction: shapes of what identifies people or opens doors, and a command of the user's.
+"""Redaction of personal data and secrets: by patterns, and by a command of the user.
 
-A shape that is too wide costs a word of a text; one that is too narrow keeps a secret, so shapes
-are wide.  Card numbers are told from others by their check digit (ISO/IEC 7812-1).
+A pattern that is too wide costs a word of a text; one that is too narrow keeps a secret, so
+patterns are wide.  Card numbers are recognized by their check digit (ISO/IEC 7812-1).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def redact_text(text: str) -> str:
 
 
 def _may_hold_key(text: str) -> bool:
-    """Return False only for a text that `_KEY` finds nothing in; most are told at a glance."""
+    """Return False only for a text without a match of `_KEY`; a quick test decides most texts."""
     if any(mark in text for mark in _MARKS):
         return True
     folded = text.casefold()  # as (?i) compares: a long s is an s
@@ -84,7 +84,7 @@ class CommandFailed(Exception):
 class RedactCommand:
     """A program that reads a row on each line and writes one for each; an empty line drops it.
 
-    It is started once and goes on; used by one thread.
+    It is started once and keeps running; used by one thread.
     """
 
     def __init__(self, command: Sequence[str], *, patience_s: float = 10.0) -> None:
@@ -94,7 +94,7 @@ class RedactCommand:
         self._unread = b""
 
     def redact(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the row as the command gives it; None where it is to be dropped.
+        """Return the row that the command writes; None if it drops the row.
 
         Raises `CommandFailed`; the next row finds a new process then.
         """

@@ -19,7 +19,7 @@ _LARGEST_PLAIN = 10**12  # no number below it is that of a card
 
 
 class UnreadableRow(ValueError):
-    """A body that has to be redacted is no text."""
+    """A body to redact that is not text."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        # Asked for all that may be, a read would make room for it first.
+        # A read of the limit itself would allocate that much first.
         return file.read(min(max_bytes, status.st_size) + 1)[: max_bytes + 1]
 
 
@@ -102,7 +102,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _write_into(path: Path, data: bytes) -> None:
-    """Write to a pipe or a device; raise `OSError` for a pipe that nobody reads."""
+    """Write to a pipe or a device; raise `OSError` for a pipe without a reader."""
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     with os.fdopen(os.open(path, flags), "wb", buffering=0) as file:
         os.set_blocking(file.fileno(), True)
@@ -115,11 +115,11 @@ def _open_locked(temporary: Path) -> BinaryIO:
     """Create a file with a lock that shows that its process is alive."""
     while True:
         file = temporary.open("wb")
-        with suppress(OSError):  # some file systems have no locks; nothing is removed there
+        with suppress(OSError):  # no leftovers are removed on file systems without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink:
             return file
-        file.close()  # taken for a leftover before it had its lock
+        file.close()  # removed as a leftover before it had its lock
 
 
 def _remove_stale(path: Path) -> None:

@@ -117,7 +117,7 @@ def open_checked(path: str, checked: Identity = (), *, proven: bool = False) -> 
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """Return what tells a file from one that took its place, or was written to."""
+    """Return the identity of a file, which changes when it is replaced or written to."""
     return (
         status.st_dev,
         status.st_ino,

@@ -18,7 +18,7 @@ def open_waiting(path: Path, patience_s: float = PATIENCE_S) -> BinaryIO:
     """Open a file, or a pipe that must be written and closed in time.
 
     Opening never waits.  Reading from a pipe raises `TimeoutError`, an `OSError`, when its end has
-    not come in time: one that nobody writes to has none.
+    not come in time: a pipe without a writer has none.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
@@ -44,7 +44,7 @@ class _Pipe(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         left_s = self._until - time.monotonic()
-        # A pipe that nobody has opened for writing yet is at its end, too: poll() knows better.
+        # A pipe not yet opened for writing reads as ended, too: poll() distinguishes the two.
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         if left_s <= 0 or not poll.poll(left_s * 1000):

@@ -1,7 +1,7 @@
 """Files that users name on the command line: read up to a limit, parsed strictly.
 
-Whatever is in them ends in a document or in a refusal that names the file: nothing a user was
-given by somebody else ends in a traceback, or takes more memory than its size explains.
+Any content gives a document or a refusal that names the file: an untrusted file never causes a
+traceback, or takes more memory than its size explains.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_table(path: Path, *, what: str, hint: str) -> dict[str, Any]:
 def parse_table(
     data: bytes, name: str, *, max_json_bytes: int = MAX_JSON_BYTES, is_json: bool | None = None
 ) -> dict[str, Any]:
-    """Parse a table; raise `UsageError` that quotes `name`, whose ending tells the format."""
+    """Parse a table in the format of `name`'s suffix; raise `UsageError` that quotes `name`."""
     if is_json is None:
         is_json = name.endswith(".json")
     try:

@@ -143,7 +143,7 @@ class HubReader:
 
 
 def _bytes_before(status: int, headers: Mapping[str, str], file: HubAddress, first: int) -> int:
-    """Return how many bytes of the response precede the wanted range.
+    """Return how many bytes of the response precede the requested range.
 
     Raises for another file's response.
     """

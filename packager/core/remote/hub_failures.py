@@ -34,7 +34,7 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubRequest:
-    """What was asked of a hub, as far as messages tell it."""
+    """A request to a hub, as far as messages describe it."""
 
     name: str
     revision: str
@@ -129,7 +129,7 @@ def explain(error: BaseException, asked: HubRequest) -> PackagerError | None:
 
 
 def not_in_cache(asked: HubRequest) -> NotFound:
-    """Return the error for a model that only the hub has, and may not be asked for."""
+    """Return the error for a model that only the hub has, while offline."""
     return NotFound(
         f"{asked.name!r} at {asked.revision!r} is not in the hub cache, and HF_HUB_OFFLINE "
         "forbids to ask",
@@ -244,7 +244,7 @@ def _unreached(error: BaseException, asked: HubRequest) -> PackagerError:
 
 
 def _asked_url(error: BaseException) -> str:
-    """Return what was asked for when it failed: a hub redirects to other hosts; "" if unknown."""
+    """Return the URL that failed: a hub redirects to other hosts; "" if unknown."""
     try:
         return str(error.request.url)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):

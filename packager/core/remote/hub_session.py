@@ -1,9 +1,9 @@
 """Limits for every answer that huggingface-hub's client takes.
 
-The client reads bodies of errors and redirects whole, decompresses what it was not asked to, and
-writes a download to disk as long as bytes come.  A hook in its HTTP session ends all that: it
-stands in front of the client, which cannot go round it, also when the session is made anew.
-Which HTTP library that is depends on huggingface-hub's version, so nothing of it is imported.
+The client reads bodies of errors and redirects whole, decompresses without a limit, and writes a
+download to disk as long as bytes come.  A hook in its HTTP session limits all three, also in
+sessions that the client creates later.  The HTTP library depends on huggingface-hub's version, so
+it is not imported here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LONGEST_ANSWER = 32 * 1024 * 1024  # bytes; the list of a model with 60 000 file
 ANSWER_S = 300.0  # for all of a document
 _NAME = re.compile(r'(?:W/)?"?[A-Za-z0-9_+=:~-][A-Za-z0-9_+=:~.-]{0,199}"?', re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}", re.ASCII)
-_LONGEST_REDIRECT = 64 * 1024  # bytes; nobody reads them
+_LONGEST_REDIRECT = 64 * 1024  # bytes; never read
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Wanted:
 
     path: str
     size: int
-    stop: Event  # set when nobody wants it any more
+    stop: Event  # set when it is no longer needed
 
 
 _WANTED: ContextVar[_Wanted | None] = ContextVar("wanted", default=None)
@@ -68,7 +68,7 @@ def limit_answers() -> None:
 def downloading(path: str, size: int, stop: Event | None = None) -> Iterator[None]:
     """Refuse every body in the block that is longer than the file is listed to be.
 
-    Once `stop` is set, what is still coming is given up.
+    Once `stop` is set, the rest is abandoned.
     """
     before = _WANTED.set(_Wanted(path, size, stop or Event()))
     try:
@@ -163,7 +163,7 @@ def _limited(
 ) -> Any:
     """Wrap a body: after `limit` bytes it raises `failure`, or ends where there is none.
 
-    A wanted file that comes too slowly ends it as well.
+    A file that comes too slowly ends it as well.
     """
     kind: Any = type(stream)  # the client looks at the class
 

@@ -62,7 +62,7 @@ class ServerError:
 
 
 def find_refusal(origin: Origin, method: str, status: int, error: ServerError) -> Refusal | None:
-    """Return the first row that holds for an answer; None where nothing is known about it."""
+    """Return the first row that matches an answer; None if no row does."""
     return next((row for row in refusals() if _holds(row, origin, method, status, error)), None)
 
 
@@ -93,7 +93,7 @@ def read_error(body: bytes) -> ServerError:
 
 
 def _element(name: str, body: bytes) -> list[str]:
-    """Return the text of the first element of that name, as it stands."""
+    """Return the raw text of the first element of that name."""
     found = re.search(rf"<{name}>([^<]{{0,1000}})</{name}>".encode(), body)
     return [found[1].decode("utf-8", "replace")] if found else []
 

@@ -19,7 +19,7 @@ _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 16.0
 _LONGEST_RETRY_AFTER_S = 120.0
 
-OpenAt = Callable[[int], Generator[bytes]]  # offset in the wanted range → the rest of it
+OpenAt = Callable[[int], Generator[bytes]]  # offset in the requested range → the rest of it
 
 
 class BrokenOff(Exception):
@@ -59,7 +59,7 @@ def read_resumed(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[bytes]:
-    """Yield exactly `length` bytes in chunks. Nothing that came is asked for twice.
+    """Yield exactly `length` bytes in chunks. Received bytes are not requested again.
 
     `open_at` raises `BrokenOff` for what another try may mend; all else ends the read.
     """

@@ -52,5 +52,5 @@ def _listed(bucket: str, found: Mapping[str, Any]) -> S3Address:
     try:
         modified_us = max(0, int(modified.timestamp() * 1_000_000))
     except (OverflowError, ValueError):
-        modified_us = 0  # before or after all time that can be told
+        modified_us = 0  # outside the range of datetime
     return S3Address(bucket=bucket, key=key, size=size, etag=etag, modified_us=modified_us)

@@ -57,7 +57,7 @@ class WritableBucket:
                     raise
         except AccessDenied as error:
             if isinstance(error, S3Refused) or not isinstance(error.__cause__, ClientError):
-                raise  # why is known, or there are no credentials
+                raise  # the reason is known, or credentials are missing
             raise AccessDenied(error.message, hint=f"the credentials need {_WRITE}") from error
 
     def pages(self, prefix: str) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""Streams of huggingface-hub's HTTP client on which an answer comes in time, or not at all.
+"""Streams of huggingface-hub's HTTP client with a time limit on whole answers.
 
-The client's own time-out starts anew with every byte.  Here each 64 KiB of an answer, its head
-included, have as long together.  The client's library changes with huggingface-hub's version, so
-it is wrapped by what all of them have, and nothing of it is imported.
+The client's own time-out starts anew with every byte.  Here the limit applies to each 64 KiB of an
+answer, its head included.  The client's library changes with huggingface-hub's version, so it is
+wrapped by what all of them have, and nothing of it is imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def make_timely(client: Any) -> None:
 
 
 class _Wrapped:
-    """Hands on what is not wrapped."""
+    """Passes on calls that are not wrapped."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -43,7 +43,7 @@ class Unreachable:
 def unreachable(error: BaseException, url: str, setting: str) -> Unreachable:
     """Explain why `url` was not reached; `setting` is the variable that names it, or "".
 
-    The host is told as it is: who passes a stranger's address on names it differently.
+    The host is in the message: callers with an untrusted address pass another name.
     """
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2] or "the server"

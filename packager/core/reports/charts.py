@@ -15,14 +15,14 @@ ENOUGH_TICKS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One thing in a chart, in the values it stands for."""
+    """One mark in a chart, in data values."""
 
     x: float
     y: float
     label: str
     title: str  # shown when the pointer rests on it
     chosen: bool = False
-    front: bool = True  # nothing beats it in both directions
+    front: bool = True  # no other mark is better in both directions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Placed:
     title: str
     chosen: bool
     front: bool
-    label: Label | None  # None: it is not on the front, or there is no room for one
+    label: Label | None  # None: not on the front, or no room for one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

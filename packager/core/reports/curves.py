@@ -1,7 +1,7 @@
 """Charts of several series as values: lines of points with intervals, placed for SVG.
 
-Every series has a colour and a shape of its own, so that it is told apart in print and by readers
-who see no colours.  The pairs repeat after `COLOURS` x `SHAPES` series.
+Every series has its own colour and shape, so that it is distinct in print and to readers who see no
+colours.  The pairs repeat after `COLOURS` x `SHAPES` series.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """One measured point, in the values it stands for; an interval is (low, high)."""
+    """One measured point, in data values; an interval is (low, high)."""
 
     x: float
     y: float
@@ -66,7 +66,7 @@ class PlacedSeries:
     """A series with its colour, its line and its points."""
 
     colour: int
-    line: str  # points, as SVG wants them; "" where there is none
+    line: str  # points in SVG's form; "" if none
     dots: tuple[PlacedDot, ...]
 
 

@@ -1,4 +1,4 @@
-"""Places for the labels of a chart: beside their points, over nothing else.
+"""Places for the labels of a chart: beside their points, without overlaps.
 
 A label tries the places around its point, nearest first, and takes the first that is free of every
 point and every other label.  One that finds none is left out: its value is in the table.
@@ -97,7 +97,7 @@ def place_labels(
     area: Box,
     line: Sequence[tuple[float, float]] = (),
 ) -> tuple[Label | None, ...]:
-    """Place labels in the order of their importance; None where one has no free place.
+    """Place labels in order of importance; None for a label without a free place.
 
     `wanted` are points with their texts; `points` are all that are drawn.  A place that the `line`
     does not cross is taken before one nearer.
@@ -138,7 +138,7 @@ def thinned(labels: Iterable[tuple[float, str]], *, vertical: bool) -> set[float
 
 
 def _digits(number: str) -> int:
-    """Count the digits that tell something: 1 of `2,000` and `0.05`, 2 of `98`."""
+    """Count the significant digits: 1 of `2,000` and `0.05`, 2 of `98`."""
     return len(number.replace(",", "").replace(".", "").strip("0"))
 
 

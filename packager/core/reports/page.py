@@ -1,8 +1,8 @@
 """One page of HTML: self-contained, readable without script, ready to be kept and printed.
 
-Names of models and messages come from strangers: everything is escaped, by the environment and not
-by each template.  A policy in the page lets nothing be fetched, and only its own style and script
-run: both are known by their digests.
+Names of models and messages are untrusted: the environment escapes everything, not each template.
+A content security policy in the page forbids all requests, and allows only its own style and
+script, by their digests.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def compact_script(*files: Path) -> str:
 
 
 def _source(text: str) -> str:
-    """Return what stands in the policy for an inlined text: its digest."""
+    """Return the policy's source expression of an inlined text: its digest."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -18,7 +18,7 @@ from packager.core.reports.cells import cell_width, padded, right_padded
 from packager.core.text import escape
 from packager.core.values import dataclass
 
-NARROWEST = 20  # nobody lays a page out for less
+NARROWEST = 20  # no page is laid out for less
 _UNLIMITED = 10_000
 _INDENT = 4  # of what goes on in the next line
 _LEAST_WORDS = 24  # cells of a column of words that is made narrower
@@ -121,7 +121,7 @@ class _Piece:
 
     text: str
     space: str = " "  # before it
-    is_option: bool = False  # of a command: a line that ends before it goes on
+    is_option: bool = False  # of a command: ends a line that continues
 
     @property
     def spaced(self) -> str:
