@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -167,3 +169,11 @@ def test_workers_read_one_object_a_line() -> None:
     assert (
         json.dumps(chat.row()) == '{"messages": [{"role": "user", "content": "Gr\\u00fc\\u00dfe"}]}'
     )
+
+
+def test_the_shipped_texts_are_those_that_earlier_results_were_calibrated_with() -> None:
+    """Another byte is another key: everything that was calibrated with them would miss."""
+    shipped = resources.files("packager.catalog") / "data" / "samples.jsonl"
+
+    digest = hashlib.sha256(shipped.read_bytes()).hexdigest()
+    assert digest == "f3de5602f251899611e2e4c841e26ebb7dc294b6221fe00fc6067db9741f89b7"
