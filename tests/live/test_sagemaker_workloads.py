@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packager.addons.bench.workload_spec import BadWorkloadSpec, read_workload_spec
+from packager.addons.bench.workload_spec import read_workload_spec
 from tests.live.tool_programs import documents_in, printed_by
 from tests.support.cases import read_tables
 
@@ -43,11 +43,10 @@ def test_made_requests_are_read(written: dict[str, Path]) -> None:
     assert [told.split(" is ")[0] for told in found.notes] == ["the secret 'hf_token'"]
 
 
-def test_a_data_set_must_be_named_and_a_template_is_refused(written: dict[str, Path]) -> None:
+def test_a_data_set_must_be_named_and_a_template_is_read(written: dict[str, Path]) -> None:
     found = read_workload_spec(written["dataset"])
 
     assert found.needs_data
     assert as_read(found.options) == OPTIONS["dataset"]
 
-    with pytest.raises(BadWorkloadSpec, match="payload_template is for endpoints of a form"):
-        read_workload_spec(written["template"])
+    assert read_workload_spec(written["template"]).uses_template

@@ -74,6 +74,13 @@ class Sender:
                 forces_length=forces_length(server.metrics()),
             )
 
+            if shape.template is not None:  # it counts no prompt of OpenAI's form
+                shape = replace(shape, template=replace(shape.template, model=server.model))
+                self._sources[server.shown] = open_source(
+                    shape, counter=self.counter, samples=self.samples
+                )
+                return self._sources[server.shown]
+
             def count_prompt(request: LoadRequest) -> int:
                 found = count_by_tokenize(server.server.post, request, server.model)
                 if found is not None:

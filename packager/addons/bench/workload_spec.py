@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from packager.addons.bench.load.template import NAMED, BadTemplate, is_inline, parse_template
 from packager.addons.bench.options import MOST_AT_ONCE
 from packager.core.documents import NotStrict, shorten
 from packager.core.errors import NotFound, UsageError
@@ -48,6 +49,7 @@ _OTHERS = (
 )
 _OF_PROMPTS = ("input_tokens", "input_stddev", "output_stddev", "prefix_tokens")
 _TEMPLATE = ("payload_template", "response_field")
+_TEMPLATE_TYPE = "template"  # AIPerf's endpoint of a form of its own
 
 
 class BadWorkloadSpec(UsageError):
@@ -65,8 +67,14 @@ class WorkloadSpec:
     options: Mapping[str, Any]  # of `RequestSpec` and `Asked`
     needs_data: bool = False  # its requests are those of a data set
     dataset: str = ""  # the name of that data set, where it is one that AIPerf would fetch
+    template_file: str = ""  # where AIPerf would read the template of requests
     tokenizer: str = ""  # a directory, or a model of a hub; whoever measures looks for it
     notes: tuple[str, ...] = ()  # what was passed over
+
+    @property
+    def uses_template(self) -> bool:
+        """Whether bodies of requests are printed by a template."""
+        return bool(self.template_file or "request_template" in self.options)
 
 
 def read_workload_spec(path: Path) -> WorkloadSpec:
@@ -118,7 +126,7 @@ class _Reader:
 
     def parameters(self, node: Node, notes: tuple[str, ...]) -> WorkloadSpec:
         options: dict[str, Any] = {}
-        needs_data, dataset = False, ""
+        needs_data, dataset, is_own_form = False, "", False
         given = self.entries(node)
         for name, (key, value) in given.items():
             if name in ("custom_dataset_type", "input_file"):
@@ -130,6 +138,8 @@ class _Reader:
             elif name == "concurrency_max":
                 options["most"], cut = self.most(value)
                 notes = (*notes, *cut)
+            elif name == "endpoint_type" and value.text == _TEMPLATE_TYPE:
+                is_own_form = True
             elif name == "endpoint_type" and "custom_endpoint" in given:
                 self.expect_chat(value)
             elif name in _PARAMETERS:
@@ -146,11 +156,17 @@ class _Reader:
                 raise self.unknown(key, name, known, "parameter of a workload")
         if needs_data:
             options = without_prompts(options)
-        tokenizer = options.pop("tokenizer", "")
+        tokenizer, template_file = options.pop("tokenizer", ""), options.pop("template_file", "")
+        is_template = bool(template_file or "request_template" in options)
+        if is_own_form and not is_template:
+            raise self.fault(node, "endpoint_type is 'template', and no payload_template is there")
+        if is_template and options.pop("endpoint", "invocations") != "invocations":
+            raise self.fault(node, "payload_template and endpoint_type say two forms of requests")
         return WorkloadSpec(
             options=options,
             needs_data=needs_data,
             dataset=dataset,
+            template_file=template_file,
             tokenizer=tokenizer,
             notes=notes,
         )
@@ -190,17 +206,16 @@ class _Reader:
 
     def extra_inputs(self, node: Node) -> dict[str, Any]:
         """Return fields of every request; those with an option of their own as that option."""
-        found: dict[str, Any] = {}
+        given = list(self.pairs(node))
+        found = self.template({name: value for name, value in given if name in _TEMPLATE}, node)
+        is_template = bool(found)
         extra: list[str] = []
-        for name, value in self.pairs(node):
+        for name, value in given:
             if name in _TEMPLATE:
-                raise self.fault(
-                    node,
-                    f"{name} is for endpoints of a form of their own",
-                    "packager sends OpenAI's requests: chats, completions, or either to "
-                    "/invocations",
-                )
-            if name == "ignore_eos":
+                continue
+            if is_template:  # a template's body gets them as they are
+                extra.append(f"{name}={value}")
+            elif name == "ignore_eos":
                 if value.lower() not in ("true", "false"):
                     raise self.fault(node, f"ignore_eos is {shorten(value)}, not true or false")
                 found["ignore_eos"] = value.lower() == "true"
@@ -209,6 +224,22 @@ class _Reader:
             elif name not in ("min_tokens", "max_tokens"):  # they follow from the lengths
                 extra.append(f"{name}={value}")
         return {**found, "extra": tuple(extra)} if extra else found
+
+    def template(self, given: Mapping[str, str], node: Node) -> dict[str, Any]:
+        """Return the options of a request template, given itself or by the name of its file."""
+        source, field = given.get("payload_template"), given.get("response_field", "")
+        if source is None:
+            if field:
+                raise self.fault(node, "response_field is there without payload_template")
+            return {}
+        found = {"response_field": field} if field else {}
+        if not is_inline(source) and source not in NAMED:
+            return {**found, "template_file": source}
+        try:
+            parse_template(source, field)
+        except BadTemplate as error:
+            raise self.fault(node, error.message, error.hint) from error
+        return {**found, "request_template": source}
 
     def secrets(self, parts: Mapping[str, tuple[Node, Node]]) -> Iterator[str]:
         """Yield a note for each secret; one in plain text is refused and not shown."""
@@ -376,6 +407,9 @@ _PARAMETERS: Mapping[str, tuple[str, _Read]] = {
     "shared_system_prompt_length": ("prefix_tokens", _whole(0, LONGEST)),
     "streaming": ("stream", _flag),
     "random_seed": ("seed", _whole(0, 2**63)),
-    "endpoint_type": ("endpoint", _choice({"chat": "chat", "completions": "completions"})),
+    "endpoint_type": (
+        "endpoint",
+        _choice({"chat": "chat", "completions": "completions"}),
+    ),
     "custom_endpoint": ("endpoint", _choice({"/invocations": "invocations"})),  # of chats
 }

@@ -20,6 +20,7 @@ from packager.addons.bench.planned import predict_loads
 from packager.addons.bench.pool import START, ServerPool
 from packager.addons.bench.sending import Sender
 from packager.addons.bench.targets import BenchTarget
+from packager.addons.bench.templates import find_template
 from packager.addons.bench.tokenizers import find_tokenizer
 from packager.addons.bench.usage import UseMeter, used_bytes
 from packager.catalog.machine import available_bytes, used_gpu_bytes
@@ -171,6 +172,7 @@ def make_work(
 ) -> BenchWork:
     """Read the workload, the data and the tokenizer; raises what reading them does."""
     own = {"catalog_file": catalog_file}
+    spec = replace(spec, request_template=find_template(spec.request_template))
     services = services_for(Settings(catalog_file=catalog_file))
     workload = find_workload(spec.workload, services.read_workload)
     is_file = parse_workload(spec.workload) is None

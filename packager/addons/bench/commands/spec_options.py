@@ -37,6 +37,8 @@ def take_spec(path: Path, given: dict[str, Any]) -> None:
     Without its tokenizer a benchmark is the same: the server counts.
     """
     spec = read_workload_spec(path)
+    if spec.template_file and not given["request_template"]:
+        given["request_template"] = str(_template_here(spec.template_file, path))
     _fill(given, _options(spec, path, given))
     if spec.tokenizer and not given["tokenizer"]:
         try:
@@ -50,12 +52,29 @@ def take_spec(path: Path, given: dict[str, Any]) -> None:
             given["tokenizer"] = str(place)
 
 
+def _template_here(named: str, spec: Path) -> Path:
+    """Return the file of a template: as it is named, or beside the specification."""
+    beside = spec.parent / Path(named).name
+    found = next((one for one in (Path(named), beside) if one.is_file()), None)
+    if found is None:
+        raise UsageError(
+            f"the request template {named!r} of {spec.name!r} is not here",
+            hint=f"name it with --request-template FILE, or put it at {str(beside)!r}",
+        )
+    return found
+
+
 def take_tune_spec(path: Path, given: dict[str, Any]) -> None:
     """Set options of a tune that were not given to what a specification says.
 
     A tune has rounds of its own, and its servers count tokens.
     """
     spec = read_workload_spec(path)
+    if spec.uses_template:
+        raise UsageError(
+            f"{path.name!r} has payload_template: candidates are asked in OpenAI's form",
+            hint="leave it out, or measure one server with `packager bench`",
+        )
     options = dict(_options(spec, path, given))
     for name, told in _NOT_TUNED.items():
         if name in options:

@@ -162,12 +162,13 @@ class AnswerReader:
         except (ValueError, RecursionError) as error:
             raise AnswerFailed("invalid", "its answer is not JSON") from error
         try:
-            self._document(said[0] if isinstance(said, list) and said else said)
+            self._document(said)
         except (LookupError, TypeError, AttributeError, ValueError) as error:
             raise AnswerFailed("invalid", "its answer has another form than OpenAI's") from error
         self.is_complete = True
 
     def _document(self, said: Any) -> None:
+        said = said[0] if isinstance(said, list) and said else said
         if said.get("error"):
             raise AnswerFailed("server", f"it broke off: {_quoted(said['error'])}")
         if said.get("usage"):

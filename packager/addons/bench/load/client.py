@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from packager.addons.bench.load.answers import LONGEST_ANSWER, AnswerFailed, AnswerReader
+from packager.addons.bench.load.template_answers import TemplateAnswerReader
 from packager.addons.bench.load.values import Failure, LoadRequest, LoadResult
 from packager.cli.serving.routes import AddressRoute, BrokenStream, Route
 from packager.core.text import QUOTED_BYTES, quote_answer
@@ -188,8 +189,9 @@ class LoadClient:
 
     async def _post(self, request: LoadRequest, sent: _Exchange) -> aiohttp.ClientResponse:
         """Send the request; again without what the server refuses beside it."""
-        body = {**request.body, **self._model}
-        extras = self._extras_of(body)
+        is_own_form = request.template is not None
+        body = {**request.body, **({} if is_own_form else self._model)}
+        extras = self._extras_of({} if is_own_form else body)
         trials = [extras.trials[0]] if extras.taken else list(extras.trials)
         for trial in trials:
             data = json.dumps({**body, **trial}).encode()
@@ -243,7 +245,11 @@ class LoadClient:
             raise AnswerFailed("status", f"{request.endpoint} answered {response.status}: {said}")
         comes = self._route.answer(response.headers)
         unwrap = comes.unwrap
-        answer = sent.answer = AnswerReader(comes.content_type)
+        answer = sent.answer = (
+            AnswerReader(comes.content_type)
+            if request.template is None
+            else TemplateAnswerReader(comes.content_type, request.template)
+        )
         while data := await content.readany():
             at_s = now()
             if sent.first_byte_s is None:

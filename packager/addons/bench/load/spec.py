@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from packager.addons.bench.load.template import RequestTemplate, parse_template
 from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
@@ -105,6 +106,19 @@ class RequestSpec:
         Field(description="another field of every request's body, such as `top_p=0.9`"),
         CommandOption(metavar="NAME=JSON"),
     ] = ()
+    request_template: Annotated[
+        str,
+        Field(
+            description="print the bodies of requests to /invocations with this Jinja2 template: "
+            "a file, s3://…, or the template itself"
+        ),
+        CommandOption(metavar="TEMPLATE"),
+    ] = ""
+    response_field: Annotated[
+        str,
+        Field(description="where the text of an answer is, with a template: a JMESPath expression"),
+        CommandOption(metavar="EXPRESSION"),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +142,7 @@ class RequestShape:
     temperature: float = 0.0
     seed: int = 0
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    template: RequestTemplate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +196,7 @@ def settle(
     prompt = spec.input_tokens or workload.input_tokens
     shape = RequestShape(
         name=workload.name,
-        endpoint=spec.endpoint,
+        endpoint="invocations" if spec.request_template else spec.endpoint,
         input_tokens=prompt,
         input_stddev=spec.input_stddev,
         output_tokens=spec.output_tokens or workload.output_tokens,
@@ -195,18 +210,23 @@ def settle(
         documents=form.documents,
         tools=form.tools if spec.tools is None else spec.tools,
         stream=form.stream if spec.stream is None else spec.stream,
-        exact_output=forces_length and not spec.data
+        exact_output=forces_length and not (spec.data or spec.request_template)
         if spec.ignore_eos is None
         else spec.ignore_eos,
         temperature=spec.temperature,
         seed=spec.seed,
-        extra=MappingProxyType(body_fields(spec.extra)),
+        extra=MappingProxyType(
+            body_fields(spec.extra, reserved=frozenset() if spec.request_template else _OURS)
+        ),
+        template=parse_template(spec.request_template, spec.response_field)
+        if spec.request_template
+        else None,
     )
     _check(shape, spec)
     return shape
 
 
-def body_fields(given: Sequence[str]) -> dict[str, Any]:
+def body_fields(given: Sequence[str], *, reserved: frozenset[str] = _OURS) -> dict[str, Any]:
     """Parse `NAME=JSON` fields of a request's body; what is no JSON is a text."""
     found: dict[str, Any] = {}
     for one in given:
@@ -215,7 +235,7 @@ def body_fields(given: Sequence[str]) -> dict[str, Any]:
             raise UsageError(
                 f"{one[:100]!r} is not a field of a request", hint="write NAME=JSON: top_p=0.9"
             )
-        if name in _OURS:
+        if name in reserved:
             raise UsageError(
                 f"the field {name!r} of a request has an option of its own, or is packager's",
                 hint="`packager bench --help` lists what is sent",
@@ -251,6 +271,7 @@ def _check_data(spec: RequestSpec) -> None:
 
 def _check(shape: RequestShape, spec: RequestSpec) -> None:
     """Refuse what the endpoint or the lengths have no room for."""
+    _check_template(shape, spec)
     if shape.endpoint == "completions" and (shape.turns > 1 or shape.tools):
         what = "turns" if shape.turns > 1 else "tools"
         raise UsageError(
@@ -264,3 +285,26 @@ def _check(shape: RequestShape, spec: RequestSpec) -> None:
             "requests share",
             hint="a smaller --prefix-tokens, or a larger --input-tokens",
         )
+
+
+def _check_template(shape: RequestShape, spec: RequestSpec) -> None:
+    """Refuse what a request template does not print: it gets one text."""
+    if not spec.request_template:
+        if spec.response_field:
+            raise UsageError(
+                "--response-field is for answers to a request template",
+                hint="add --request-template TEMPLATE",
+            )
+        return
+    if spec.endpoint == "completions":
+        raise UsageError(
+            "a request template prints bodies for /invocations, not completions",
+            hint="leave --endpoint out",
+        )
+    parts = {"turns": shape.turns > 1, "tools": shape.tools, "a shared prompt": shape.prefix_tokens}
+    for what, has in parts.items():
+        if has:
+            raise UsageError(
+                f"a request template gets one text, without {what}",
+                hint=f"leave {what} out, or the template",
+            )

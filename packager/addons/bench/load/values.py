@@ -10,6 +10,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from packager.addons.bench.load.template import RequestTemplate
 from packager.core.values import dataclass
 
 Failure = Literal[
@@ -30,6 +31,7 @@ class LoadRequest:
     endpoint: str  # such as `/v1/chat/completions`
     body: Mapping[str, Any]  # without the model's name
     shown: str = ""  # the prompt's end
+    template: RequestTemplate | None = None  # that printed the body, and finds the answer's text
     input_tokens: int | None = None  # by the client's own tokenizer; None where it has none
     tokenizer_failed: bool = False  # the client's tokenizer could not encode the prompt
 

@@ -175,8 +175,9 @@ def _made(
     own_count = None if source.counter is None or failed else tokens + source.template_tokens
     request = LoadRequest(
         endpoint=PATHS[shape.endpoint],
-        body={**_texts_body(shape, turns), **_settings(source, answer)},
+        body=_body(source, _texts_body(shape, turns), answer),
         shown=prompt_end(turns[-1].said.text),
+        template=shape.template,
         input_tokens=own_count,
         tokenizer_failed=failed,
     )
@@ -235,6 +236,17 @@ def _tools(shape: RequestShape, writer: TextWriter) -> Iterator[Mapping[str, Any
         yield tool
 
 
+def _body(source: RequestSource, texts: Mapping[str, Any], answer: int) -> dict[str, Any]:
+    """Return the body of a request: OpenAI's, or what the template prints of its text."""
+    shape = source.shape
+    if shape.template is None:
+        return {**texts, **_settings(source, answer)}
+    (text,) = _texts_of(texts)
+    forced = {"ignore_eos": True} if shape.exact_output else {}
+    printed = shape.template.body(text, max_tokens=answer, stream=shape.stream)
+    return {**printed, **forced, **shape.extra}
+
+
 def _settings(source: RequestSource, answer: int) -> dict[str, Any]:
     """Return the fields of a body that no text is in."""
     shape = source.shape
@@ -280,8 +292,9 @@ def _own_request(source: RequestSource, sample: Sample) -> LoadRequest:
     text = {name: asked.body[name] for name in ("messages", "prompt") if name in asked.body}
     return LoadRequest(
         endpoint=PATHS["invocations"] if shape.endpoint == "invocations" else asked.endpoint,
-        body={**text, **_settings(source, answer_tokens)},
+        body=_body(source, text, answer_tokens),
         shown=asked.shown,
+        template=shape.template,
         input_tokens=tokens,
         tokenizer_failed=failed,
     )
@@ -300,6 +313,14 @@ def _check_samples(shape: RequestShape, found: Sequence[Sample], asked: Sequence
             f"none of the {len(found)} samples can be asked",
             hint="conversations need a turn of the user, prompts and texts some words",
         )
+    if shape.template is not None:
+        several = sum(len(probe_request(one, 1).body.get("messages", "1")) > 1 for one in asked)
+        if several:
+            raise UsageError(
+                f"{several} of {len(asked)} samples have several messages, and a request template "
+                "gets one text",
+                hint="give prompts, or conversations of one question",
+            )
     chats = sum(bool(sample.messages) for sample in asked)
     if shape.endpoint == "completions" and chats:
         raise UsageError(

@@ -58,6 +58,7 @@ def make_benchmark(body: Mapping[str, Any], workload: WorkloadConfig, address: s
     target_of(body)
     name = body["AIBenchmarkJobName"]
     data = ("--data", workload.data) if workload.data else ()
+    template = ("--request-template", workload.template) if workload.template else ()
     endpoint = () if "endpoint" in workload.spec.options else ("--endpoint", _INVOCATIONS)
     return NewJob(
         kind="benchmark",
@@ -72,6 +73,7 @@ def make_benchmark(body: Mapping[str, Any], workload: WorkloadConfig, address: s
                     "--workload-spec",
                     f"{{job}}/{SPEC_FILE}",
                     *data,
+                    *template,
                     *endpoint,
                     "--output",
                     output_place(body, name),

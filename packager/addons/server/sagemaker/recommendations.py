@@ -281,6 +281,11 @@ def _load_of(report: TuneReport, candidate: TunedCandidate) -> BenchLoad | None:
 
 def _check_workload(workload: WorkloadConfig) -> None:
     """Refuse what a benchmark can send and a tune cannot."""
+    if workload.spec.uses_template:
+        raise ValidationRefused(
+            "the workload has payload_template, and candidates are asked in OpenAI's form",
+            hint="leave it out, or measure an endpoint with CreateAIBenchmarkJob",
+        )
     refused = (
         ("rate", "request_rate"),
         ("arrivals", "arrival_pattern"),

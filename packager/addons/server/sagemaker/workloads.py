@@ -20,6 +20,7 @@ from packager.core.values import dataclass
 
 SPEC_FILE = "workload.json"  # in the folder of a job; YAML, too, in spite of its name
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_CHANNELS = "/opt/ml/input/data/"  # where a job of AWS sees its channels
 _WHERE = "AIWorkloadConfigs.WorkloadSpec.Inline"
 
 
@@ -29,6 +30,7 @@ class WorkloadConfig:
 
     spec: WorkloadSpec
     text: bytes  # of the specification
+    template: str = ""  # s3://… of the request template, "" where none is in a bucket
     data: str = ""  # s3://… or a path of the server's, of the requests to send; "" for made ones
 
 
@@ -53,7 +55,9 @@ def read_workload_config(
     except UsageError as error:
         raise ValidationRefused(error.message, hint=error.hint) from error
     _check_tokenizer(spec)
-    data = _data_of(body)
+    channels = _channels_of(body)
+    template = _template_of(spec, channels)
+    data = _data_of(channels)
     if spec.dataset:
         data = _mapped(spec.dataset, data, dict(datasets))
     if spec.needs_data and not data:
@@ -61,7 +65,7 @@ def read_workload_config(
             f"the requests of {_WHERE} are those of a data set, and none is named",
             hint="add DatasetConfig.InputDataConfig with one channel",
         )
-    return WorkloadConfig(spec=spec, text=text, data=data)
+    return WorkloadConfig(spec=spec, text=text, template=template, data=data)
 
 
 def _check_tokenizer(spec: WorkloadSpec) -> None:
@@ -87,20 +91,54 @@ def _mapped(name: str, data: str, datasets: Mapping[str, str]) -> str:
     return datasets[name]
 
 
-def _data_of(body: Mapping[str, Any]) -> str:
-    channels = (body.get("DatasetConfig") or {}).get("InputDataConfig") or []
-    if not channels:
+def _channels_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the places of a configuration's channels, by their names."""
+    found: dict[str, str] = {}
+    for channel in (body.get("DatasetConfig") or {}).get("InputDataConfig") or []:
+        place = (channel["DataSource"].get("S3DataSource") or {}).get("S3Uri", "")
+        parsed = parse_bucket_place(place)
+        if parsed is None or not parsed.bucket or not parsed.key or not is_argument(place):
+            raise ValidationRefused(
+                f"the data set {shorten(place, 200)} is not a place in S3",
+                hint="write s3://BUCKET/PREFIX/, or s3://BUCKET/FILE.jsonl",
+            )
+        name = str(channel.get("ChannelName") or "")
+        if name in found:
+            raise ValidationRefused(
+                f"DatasetConfig.InputDataConfig has two channels named {shorten(name, 100)}",
+                hint="name one place in each",
+            )
+        found[name] = place
+    return found
+
+
+def _template_of(spec: WorkloadSpec, channels: dict[str, str]) -> str:
+    """Take the channel of the request template; a path of this machine is refused."""
+    if not spec.template_file:
         return ""
+    channel, _, name = spec.template_file.removeprefix(_CHANNELS).partition("/")
+    inside = spec.template_file.startswith(_CHANNELS) and name and ".." not in name.split("/")
+    if not inside or channel not in channels:
+        raise ValidationRefused(
+            f"payload_template {shorten(spec.template_file, 200)} is not a file of a channel",
+            hint=f"write {_CHANNELS}CHANNEL/FILE, with that channel in "
+            "DatasetConfig.InputDataConfig, or the template itself",
+        )
+    place = channels.pop(channel)
+    if place.endswith("/") or not place.endswith(f"/{name}"):
+        place = f"{place.rstrip('/')}/{name}"
+    if not is_argument(place):
+        raise ValidationRefused(
+            f"payload_template {shorten(spec.template_file, 200)} is not the name of a file",
+            hint="use letters, digits, dots, dashes",
+        )
+    return place
+
+
+def _data_of(channels: Mapping[str, str]) -> str:
     if len(channels) > 1:
         raise ValidationRefused(
             f"DatasetConfig.InputDataConfig has {len(channels)} channels, expected one",
             hint="name one data set",
         )
-    place = (channels[0]["DataSource"].get("S3DataSource") or {}).get("S3Uri", "")
-    found = parse_bucket_place(place)
-    if found is None or not found.bucket or not found.key or not is_argument(place):
-        raise ValidationRefused(
-            f"the data set {shorten(place, 200)} is not a place in S3",
-            hint="write s3://BUCKET/PREFIX/, or s3://BUCKET/FILE.jsonl",
-        )
-    return str(place)
+    return next(iter(channels.values()), "")

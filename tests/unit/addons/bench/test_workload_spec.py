@@ -48,6 +48,7 @@ def test_parameters_are_options_of_the_benchmark(read: Read, case: Case) -> None
         case.get("notes", []),
     )
     assert found.needs_data is case.get("needs_data", False)
+    assert found.template_file == case.get("template_file", "")
 
 
 def test_yaml_means_the_same_as_json(tmp_path: Path) -> None:

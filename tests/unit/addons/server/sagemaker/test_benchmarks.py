@@ -188,3 +188,17 @@ def test_any_workload_is_taken_or_refused_by_type(seed: int) -> None:
             assert "\x00" not in error.message
         else:
             assert make_benchmark(benchmark_body(), found, ADDRESS).files["workload.json"]
+
+
+def test_a_request_template_is_read_from_its_channel_beside_a_data_set() -> None:
+    named = "payload_template:/opt/ml/input/data/data-1/x.jinja response_field:text"
+    spec = {**SYNTHETIC, "parameters": {"input_file": "a", "extra_inputs": named}}
+    places = ("s3://bucket/data/", "s3://bucket/templates/x.jinja")
+    (stage,) = make_benchmark(
+        benchmark_body(), read_workload_config(workload_body(spec, channels=places)), ADDRESS
+    ).stages
+
+    assert stage.arguments[4:8] == (
+        *("--data", "s3://bucket/data/"),
+        *("--request-template", "s3://bucket/templates/x.jinja"),
+    )
