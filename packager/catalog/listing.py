@@ -18,10 +18,10 @@ from packager.catalog.models import drafts_for, known_drafts, models
 from packager.catalog.prices import price_of, prices
 from packager.catalog.registries import registries
 from packager.catalog.served_architectures import (
-    ENGINES,
     GENERATIVE,
     kind_of,
     listed_architectures,
+    listing_engines,
     read_on,
     versions_words,
 )
@@ -95,7 +95,7 @@ def list_architectures(own: UserCatalog, wanted: Filter) -> list[Record]:  # noq
             "architecture": name,
             "kind": kind_of(name),
             "planned": kind_of(name) in GENERATIVE,
-            **{engine: versions_words(engine, name) for engine in ENGINES},
+            **{engine: versions_words(engine, name) for engine in listing_engines()},
             "source": "vLLM models/registry.py, SGLang models/*.py",
             "date": read_on(),
         }

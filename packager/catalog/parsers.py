@@ -12,7 +12,6 @@ from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "parsers.toml"
 
-ENGINES = ("vllm", "sglang")
 What = Literal["tool", "reasoning"]
 WHATS: tuple[What, ...] = ("tool", "reasoning")
 
@@ -49,13 +48,14 @@ def names_tokens(template: str) -> bool:
 def dialects() -> Mapping[What, tuple[Dialect, ...]]:
     """Return the rows, in the order in which they are tried."""
     table: dict[str, Any] = read_shipped(TABLE)
-    sources = f"{table['vllm_source']}; {table['sglang_source']} ({table['date']})"
+    engines: dict[str, str] = table["sources"]
+    sources = f"{'; '.join(engines.values())} ({table['date']})"
     return {
         what: tuple(
             Dialect(
                 name=row["name"],
                 marks=tuple(row["marks"]),
-                names={engine: tuple(row.get(engine, ())) for engine in ENGINES},
+                names={engine: tuple(row.get(engine, ())) for engine in engines},
                 source=row.get("source", sources),
                 without=tuple(row.get("without", ())),
                 model_types=tuple(row.get("model_types", ())),

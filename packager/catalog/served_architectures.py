@@ -23,7 +23,6 @@ Kind = Literal[
     "text", "multimodal", "encoder-decoder", "speech", "classifier", "embedding", "draft", ""
 ]
 GENERATIVE = ("text", "multimodal")
-ENGINES = ("vllm", "sglang")  # whose lists name classes; the first that has one says what it is
 
 # Classes that no engine and no list of transformers names, by how transformers calls them.
 NAMES: tuple[tuple[re.Pattern[str], Kind], ...] = (
@@ -64,12 +63,19 @@ class Listing:
         return next(gone, "")
 
 
+@cache
+def listing_engines() -> tuple[str, ...]:
+    """Return the engines whose lists name classes; the first that has one says what it is."""
+    rows = ((name, row) for name, row in _table().items() if isinstance(row, dict))
+    return tuple(name for name, row in rows if row.get("architectures"))
+
+
 def kind_of(architecture: str) -> Kind:
     """Return what a class of models does; "" where unknown."""
     listed = generating_classes().get(architecture)
     if listed is not None and listed != "text":  # old lists call encoder-decoders text models
         return listed
-    for engine in ENGINES:
+    for engine in listing_engines():
         listing = _listings(engine).get(architecture)
         if listing is not None:
             return listing.kind
@@ -93,7 +99,7 @@ def nearest_read(engine: str, version: str) -> str:
 
 def listed_architectures() -> tuple[str, ...]:
     """Return every class that some version of some engine has, sorted."""
-    return tuple(sorted({name for engine in ENGINES for name in _listings(engine)}))
+    return tuple(sorted({name for engine in listing_engines() for name in _listings(engine)}))
 
 
 def versions_words(engine: str, architecture: str) -> str:
@@ -117,17 +123,17 @@ def read_on() -> str:
 
 def has_list(engine: str) -> bool:
     """Whether the classes of an engine are known."""
-    return engine in ENGINES
+    return engine in listing_engines()
 
 
 def find_listing(engine: str, architecture: str) -> Listing | None:
     """Return since which version an engine has a class; None where no version does."""
-    return _listings(engine).get(architecture) if engine in ENGINES else None
+    return _listings(engine).get(architecture) if engine in listing_engines() else None
 
 
 def is_listed(architecture: str) -> bool:
     """Whether any version of any engine has the class itself."""
-    return any(architecture in _listings(engine) for engine in ENGINES)
+    return any(architecture in _listings(engine) for engine in listing_engines())
 
 
 def served_types(engine: str) -> frozenset[str]:
@@ -146,13 +152,13 @@ def reads_type(model_type: str, engine: str = "") -> bool:
 
     By transformers, or by the class that an engine brings; of all engines without `engine`.
     """
-    engines = (engine,) if engine else ENGINES
+    engines = (engine,) if engine else listing_engines()
     return is_type(model_type) or any(model_type in _types(one) for one in engines)
 
 
 def reads_type_in(model_type: str, engine: str, version: str) -> bool:
     """Whether one version of an engine reads it."""
-    if is_type(model_type) or engine not in ENGINES:
+    if is_type(model_type) or engine not in listing_engines():
         return True
     spans = _types(engine).get(model_type, ())
     return bool(spans) and Listing("", spans).has(nearest_read(engine, version))

@@ -52,9 +52,11 @@ def credential_option(name: str, value: str) -> bool:
 @cache
 def classes() -> Mapping[str, OptionClass]:
     """Read the class of every option that is classified."""
-    table: dict[str, Any] = read_shipped(DATA)["vllm"]
-    found: dict[str, OptionClass] = dict.fromkeys(table["compiled"], "compiled")
-    found |= dict.fromkeys(table["credentials"], "credentials")
-    for names in table["left_out"].values():
-        found |= dict.fromkeys(names, "left_out")
+    found: dict[str, OptionClass] = {}
+    tables: dict[str, Any] = read_shipped(DATA)  # by engine
+    for table in tables.values():
+        found |= dict.fromkeys(table["compiled"], "compiled")
+        found |= dict.fromkeys(table["credentials"], "credentials")
+        for names in table["left_out"].values():
+            found |= dict.fromkeys(names, "left_out")
     return found

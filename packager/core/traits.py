@@ -6,8 +6,6 @@ family of another package is treated like ours.  Each default is that of an unkn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Literal
 
 from packager.core.processors import ProcessorKernels
@@ -15,16 +13,6 @@ from packager.core.split import Split
 from packager.core.stopping import Stopping
 from packager.core.values import dataclass
 
-# As people write them; an engine that is not listed is written as it is called.
-ENGINE_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "vllm": "vLLM",
-        "sglang": "SGLang",
-        "tgi": "TGI",
-        "lmi": "LMI",
-        "tensorrt-llm": "TensorRT-LLM",
-    }
-)
 MORE_WAIT = "more wait in a queue"  # what every server does with requests beyond its batch
 
 MedusaLayout = Literal["medusa", "blocks"]  # names of the heads' tensors: TGI's, or vLLM's
@@ -33,11 +21,6 @@ AnswersAs = Literal["name", "directory", "nothing"]
 # past its end, drafts nothing beyond, limits all sequences to it, or does not start.
 Beyond = Literal["reads-past", "skips", "limits", "refuses"]
 DraftOptions = Literal["", "speculative-config", "speculative-algorithm"]
-
-
-def engine_name(engine: str) -> str:
-    """Return the name of an engine as people write it: `vLLM` of `vllm`."""
-    return ENGINE_NAMES.get(engine, engine)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +56,10 @@ class DraftTraits:
     names_mtp_kinds: bool = False  # older versions call each kind of MTP head by a name of its own
     repeats_mtp_layers: bool = False  # more tokens than MTP layers must be a multiple of them
     suffix_package: str = ""  # Python package that suffix decoding needs; "" without such drafts
+    # Kinds of heads that read hidden states of a model that the engine must be able to capture,
+    # and how it ends where it cannot.
+    captures: frozenset[str] = frozenset()
+    uncaptured: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

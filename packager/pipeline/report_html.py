@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from packager.core.engine_rows import engine_name
 from packager.core.errors import PlanRejected
 from packager.core.findings import FILES_LEFT_OUT, NEEDED_BYTES, Finding
 from packager.core.plan import Plan
 from packager.core.reports.charts import Chart, Mark, make_chart
 from packager.core.reports.page import render_page
 from packager.core.request import BuildRequest
-from packager.core.traits import engine_name
 from packager.core.units import decimal, gib, usd
 from packager.estimate.performance.pricing import LABELS, Formula
 from packager.estimate.performance.report_opinion import HEADER as OPINION_HEADER

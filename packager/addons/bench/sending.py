@@ -17,11 +17,9 @@ from packager.addons.bench.load.workloads import RequestSource, make_requests, o
 from packager.addons.bench.options import BenchOptions
 from packager.cli.serving.openai import BadAnswer
 from packager.cli.serving.opening import OpenServer
+from packager.core.engine_rows import engine_rows
 from packager.core.samples import Sample
 from packager.core.workload import Workload
-
-# Engines that take `ignore_eos` and `min_tokens`, by the names of their metrics.
-FORCES_LENGTH = ("vllm:", "sglang:")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,4 +99,5 @@ class Sender:
 
 def forces_length(metrics: str) -> bool:
     """Return whether an engine can be told to ignore the end of a text, by its metrics."""
-    return any(line.startswith(FORCES_LENGTH) for line in metrics.splitlines())
+    prefixes = tuple(row.metrics for row in engine_rows().values() if row.forces_length)
+    return any(line.startswith(prefixes) for line in metrics.splitlines())

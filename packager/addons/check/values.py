@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal, get_args
 
+from packager.core.engine_rows import engine_row
 from packager.core.findings import Finding
 from packager.core.positions import Place, Span
-from packager.core.traits import ENGINE_NAMES
 from packager.core.values import dataclass
 
 Kind = Literal[
@@ -114,7 +114,7 @@ class ConfigTarget:
     def title(self) -> str:
         """Return the engine and its version as a reader writes them."""
         version = str(self.release) if self.family == "lmi" and self.release else self.version
-        return f"{ENGINE_NAMES.get(self.family, self.variant or self.family)} {version}".strip()
+        return f"{engine_row(self.family).shown or self.variant or self.family} {version}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

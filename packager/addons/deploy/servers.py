@@ -82,6 +82,12 @@ def meeting_of(engine: str) -> Meeting | None:
 
 
 @cache
+def kserve_engines() -> frozenset[str]:
+    """Return the engines that KServe starts for an LLMInferenceService."""
+    return frozenset(row["engine"] for row in read_shipped(TABLE)["kserve"])
+
+
+@cache
 def server_rows() -> tuple[ServerMetrics, ...]:
     """Return every row."""
     rows = read_shipped(TABLE)["server"]

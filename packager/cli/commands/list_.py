@@ -13,7 +13,7 @@ import click
 
 from packager.catalog import listing
 from packager.catalog.listing import Filter, Record
-from packager.catalog.served_architectures import ENGINES
+from packager.catalog.served_architectures import listing_engines
 from packager.catalog.user_catalog import user_rows_in
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import FiniteRange
@@ -45,7 +45,7 @@ _COLUMNS = {
     "instances": ("instance", "device", "devices", "device_gib", "link", "usd_hour", "formats"),
     "accelerators": ("name", "spelled", "usable_gib", "bandwidth_gb_s", "tflops", "link_gb_s"),
     "models": ("model", "architecture", "quantization", "speculative", "eagle", "drafts"),
-    "architectures": ("architecture", "kind", "planned", *ENGINES),
+    "architectures": ("architecture", "kind", "planned", *listing_engines()),
     "drafts": ("model", "draft", "license", "note"),
     "containers": (
         "family",

@@ -20,6 +20,7 @@ from packager.catalog.containers import containers
 from packager.catalog.instances import instances
 from packager.catalog.prices import prices
 from packager.catalog.served_architectures import read_on
+from packager.core.engine_rows import engine_rows
 from packager.core.reports.text import wrapped
 from packager.core.share import PACKAGE, share_dir
 from packager.core.values import dataclass
@@ -85,7 +86,7 @@ def describe_installation() -> Installation:
             "prices": _table(found.date for found in prices()),
             "engines": ShippedTable(rows=len(_option_tables()), date=read_on()),
         },
-        engines={name: _versions(name) for name in ("vllm", "sglang", "tgi", "lmi")},
+        engines={name: found for name in engine_rows() if (found := _versions(name))},
         extras=tuple(_extras()),
     )
 
@@ -154,7 +155,7 @@ def _table(dates: Iterable[str]) -> ShippedTable:
 
 
 def _option_tables() -> list[Path]:
-    return [*ENGINES.glob("*-*.json"), *(ENGINES / "lmi").glob("*.json")]
+    return [*ENGINES.glob("*-*.json"), *ENGINES.glob("*/*.json")]
 
 
 def _versions(engine: str) -> tuple[str, ...]:

@@ -13,7 +13,13 @@ BEYOND = frozenset((name, REFUSES) for kind in WITH_POSITIONS for name in (kind,
 TRAITS = EngineTraits(
     when_full="more wait in a queue; when the cache is full, the latest is retracted and computed "
     "again",
-    drafts=DraftTraits(beyond=BEYOND, norm_before_residual=False, options="speculative-algorithm"),
+    drafts=DraftTraits(
+        beyond=BEYOND,
+        norm_before_residual=False,
+        options="speculative-algorithm",
+        captures=frozenset({"eagle3"}),
+        uncaptured="it has no set_eagle3_layers_to_capture",
+    ),
 )
 
 

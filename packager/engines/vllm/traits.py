@@ -81,6 +81,8 @@ def vllm_traits(version: str) -> EngineTraits:
             names_mtp_kinds=True,
             repeats_mtp_layers=True,
             suffix_package=SUFFIX_PACKAGE,
+            captures=frozenset({"eagle3", "peagle", "dflash"}),
+            uncaptured="'Model does not support EAGLE3 interface'",
         ),
     )
 

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from math import log2
 from types import MappingProxyType
 
-from packager.core.traits import engine_name
+from packager.core.engine_rows import engine_name, engine_row
 from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.estimate.performance.exchange import is_measured
 from packager.estimate.performance.published import Correction, published_table
 from packager.estimate.performance.served import Setup, precision_of
 from packager.estimate.performance.setup_tables import (
-    STAND_IN,
     cell_of,
     correction_of,
     engine_of,
@@ -27,6 +26,7 @@ from packager.estimate.performance.setup_tables import (
     is_other_version,
     kind_of,
     reversed_orders,
+    stand_in,
 )
 from packager.estimate.performance.speed_table import (
     Cell,
@@ -49,7 +49,6 @@ MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not show
 # Below this, a step takes less than the engine needs between two: the smallest measured was 8B.
 SMALL_BYTES = 1_000_000_000
 
-COMPARED_RANKS = "vllm"  # whose ranks that share experts were compared, and not fitted
 KIND_NAMES: Mapping[Kind, str] = MappingProxyType(
     {"dense": "dense models", "moe": "mixtures of experts"}
 )
@@ -155,7 +154,7 @@ def _least(setup: Setup) -> float:
             least = speed_table().drift
         if setup.engine and setup.engine not in measured_engines():
             least = UNMEASURED_BAND
-    if setup.pp_degree > 1 or (setup.dp_degree > 1 and setup.engine != COMPARED_RANKS):
+    if setup.pp_degree > 1 or (setup.dp_degree > 1 and not engine_row(setup.engine).ranks_compared):
         least = UNMEASURED_BAND
     if setup.accelerator.kind == "neuron":
         least = OTHER_KIND_BAND
@@ -227,7 +226,7 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
             found.append("its all-reduces, taken as those of a device with such a link")
     if setup.engine and setup.engine not in measured_engines():
         name = engine_name(setup.engine)
-        found.append(f"{name}, taken as {engine_name(STAND_IN)}")
+        found.append(f"{name}, taken as {engine_name(stand_in())}")
     elif cell and is_other_version(cell, setup):
         name, (oldest, newest) = engine_name(cell.engine), cell.versions
         measured = f"{oldest} to {newest}" if oldest != newest else oldest or "older ones"

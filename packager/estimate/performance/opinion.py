@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from packager.core.documents import NotStrict, field
+from packager.core.engine_rows import engine_row
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
@@ -40,9 +41,6 @@ SYSTEMS: Mapping[str, str] = MappingProxyType(
         "L40S": "l40s",
         "RTX PRO Server 6000": "rtx_pro_6000_server",
     }
-)
-BACKENDS: Mapping[str, str] = MappingProxyType(
-    {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}
 )
 
 # scheme of the weights → its names for products of dense layers and of experts, where they are
@@ -117,7 +115,7 @@ def ask(
         gives="opinion",
         parameters={
             "system": SYSTEMS[plan.instance.device_name],
-            "backend": BACKENDS[plan.container.engine],
+            "backend": engine_row(plan.container.engine).second_opinion,
             "tp": split.tp_degree,
             "pp": split.pp_degree,
             "dp": ranks,
@@ -172,7 +170,7 @@ def _cannot_ask(plan: Plan, config: ModelFile | None) -> str:
     """Return why aiconfigurator has no words for a plan; "" when it has."""
     if plan.instance.device_name not in SYSTEMS:
         return f"it does not support {plan.instance.device_name}"
-    if plan.container.engine not in BACKENDS:
+    if not engine_row(plan.container.engine).second_opinion:
         return f"it does not know the engine {plan.container.engine!r}"
     if plan.draft is not None:
         return f"it does not know drafts of the kind {plan.draft.kind!r}"

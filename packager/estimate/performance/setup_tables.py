@@ -1,10 +1,13 @@
 """Entries of the speed tables for a set-up: its cell, coefficients and model factors.
 
-An unmeasured engine is looked up as `STAND_IN`.
+An engine without measurements is looked up as the one of `stand_in`.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
+from packager.core.engine_rows import engine_rows
 from packager.core.versions import version_key
 from packager.estimate.performance.device_coefficients import Coefficients, coefficients_between
 from packager.estimate.performance.devices import figures_of
@@ -27,7 +30,11 @@ from packager.estimate.performance.speed_table import (
     speed_table,
 )
 
-STAND_IN = "vllm"  # for unmeasured engines
+
+@cache
+def stand_in() -> str:
+    """Return the engine whose measurements are taken for engines without any."""
+    return next(name for name, row in engine_rows().items() if row.stands_in)
 
 
 def kind_of(setup: Setup) -> Kind:
@@ -42,7 +49,7 @@ def form_of(setup: Setup) -> Form:
 
 def engine_of(setup: Setup) -> str:
     """Return the engine whose measurements apply to a set-up."""
-    return setup.engine if setup.engine in measured_engines() else STAND_IN
+    return setup.engine if setup.engine in measured_engines() else stand_in()
 
 
 def cell_of(setup: Setup) -> Cell | None:
@@ -76,7 +83,7 @@ def coefficients_of(setup: Setup) -> Coefficients:
 
 def curve_factor(setup: Setup) -> float:
     """Return the factor on times from the model's own curves; else 1."""
-    return speed_table().models.get((setup.engine or STAND_IN, form_of(setup)), 1.0)
+    return speed_table().models.get((setup.engine or stand_in(), form_of(setup)), 1.0)
 
 
 def factor_of(setup: Setup) -> float:

@@ -20,10 +20,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.catalog.model_types import loaders_of
+from packager.core.engine_rows import engine_name
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.share import read_shipped
-from packager.core.traits import engine_name
 from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.estimate.sizing.left_out import ignored_modules

@@ -90,7 +90,7 @@ class NeuronCompiler:
             parameters={
                 "command": _command(plan, serving),
                 "serving_dir": SERVING_DIR,
-                "versions": {"vllm": plan.container.engine_version},
+                "versions": {plan.container.engine: plan.container.engine_version},
                 "expected": _expected(plan),
             },
             inputs={

@@ -101,13 +101,13 @@ class StateSharder:
         weights = facts.model.weight_bytes
         on_gpus = plan.instance.kind == "nvidia"
         part_bytes = facts.request.max_layer_size or PART_BYTES
-        model = inputs["model"]
+        model, container = inputs["model"], plan.container
         return Step(
             name="shard",
             tool=self.tool,
             gives="ranks",
             parameters={
-                "engine": {"name": "vllm", "version": plan.container.engine_version},
+                "engine": {"name": container.engine, "version": container.engine_version},
                 "pythons": list(PYTHONS),
                 "ranks": plan.tp_degree,
                 "part_bytes": part_bytes,
@@ -124,7 +124,7 @@ class StateSharder:
                 memory_bytes=2 * weights + _ENGINE_BYTES,
                 disk_bytes=2 * weights,  # what is on every rank is written for each
                 work=_starts(plan, weights),
-                method=f"{self.tool}/vllm",
+                method=f"{self.tool}/{container.engine}",
                 size_bytes=weights,
             ),
             gpus=plan.tp_degree if on_gpus else 0,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from packager.core.engine_rows import engine_name
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles
 from packager.core.techniques import Draft
-from packager.core.traits import engine_name
 from packager.optimize.drafts.numbers import mapping
 
 # Parts of a head that the authors' format has no place for: norms before `fc`.

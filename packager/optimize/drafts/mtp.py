@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from packager.core.engine_rows import engine_name
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.techniques import Draft
-from packager.core.traits import engine_name
 from packager.models.architectures.mtp import MtpHead
 from packager.models.architectures.profile import read_head, text_config
 from packager.optimize.drafts.mtp_engines import (

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from packager.core.engine_rows import engine_name
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.traits import Beyond, engine_name
+from packager.core.traits import Beyond
 from packager.models.architectures.profile import text_config
 from packager.optimize.drafts.numbers import head_config, number, rope_of
 

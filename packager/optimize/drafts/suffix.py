@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packager.core.engine_rows import engine_name
 from packager.core.facts import Facts
 from packager.core.findings import Finding
-from packager.core.traits import engine_name
 
 
 def check_suffix(facts: Facts) -> Iterator[Finding]:

@@ -13,20 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from packager.catalog.served_architectures import Listing, find_listing
+from packager.core.engine_rows import engine_name
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles
-from packager.core.traits import engine_name
 from packager.core.versions import LOWEST, VersionKey, version_key
 from packager.models.architectures.profile import architecture_of, text_config
 
 TABLE = Path(__file__).parent / "data" / "eagle3_targets.json"
-CAPTURING = {"vllm": ("eagle3", "peagle", "dflash"), "sglang": ("eagle3",)}  # kinds of heads
 MOST_NAMED = 3  # containers in a hint
-ENDS = {
-    "vllm": "'Model does not support EAGLE3 interface'",
-    "sglang": "it has no set_eagle3_layers_to_capture",
-}
 
 
 def check_target(
@@ -42,9 +37,9 @@ def check_target(
     """
     engine, architecture = container.engine, architecture_of(model.config)
     model_type = str(text_config(model.config).get("model_type", ""))
-    if kind not in CAPTURING.get(engine, ()) or container.kind == "neuron":
+    if kind not in container.traits.drafts.captures or container.kind == "neuron":
         return
-    why = _why_not(engine, container.engine_version, architecture, model_type)
+    why = _why_not(container, architecture, model_type)
     if not why:
         return
     who = f"{engine_name(engine)} {container.engine_version}"
@@ -54,18 +49,19 @@ def check_target(
         one.release or one.engine_version
         for one in containers
         if (one.family, one.kind, one.engine) == alike
-        and _why_not(engine, one.engine_version, architecture, model_type) == ""
+        and _why_not(one, architecture, model_type) == ""
     )
     otherwise = "use a draft model, n-grams, or the model's own MTP head where it has one"
     newer = f"use --container-version {' or '.join([*names][:MOST_NAMED])}; else "
     yield Finding("error", "eagle3-model-not-listed", message, (newer if names else "") + otherwise)
 
 
-def _why_not(engine: str, version: str, architecture: str, model_type: str) -> str | None:
+def _why_not(container: ContainerFacts, architecture: str, model_type: str) -> str | None:
     """Return why a version does not capture the hidden states of a model; "" where it does.
 
     None where the version does not have the class.
     """
+    engine, version = container.engine, container.engine_version
     key, served = version_key(version), find_listing(engine, architecture)
     if key is None or served is None or not served.has(version):
         return None
@@ -74,7 +70,8 @@ def _why_not(engine: str, version: str, architecture: str, model_type: str) -> s
     if let_through and not any(part in model_type for part in let_through):
         return f"its list of types has no {model_type[:40]!r}"
     row = _rows(engine, "architectures").get(architecture)
-    return "" if row is not None and row.has(stand_in) else ENDS[engine]
+    has_row = row is not None and row.has(stand_in)
+    return "" if has_row else container.traits.drafts.uncaptured
 
 
 def _let_through(engine: str, version: str) -> tuple[str, ...]:

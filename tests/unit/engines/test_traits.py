@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,15 @@ cases = cases_of(__file__)
 
 PACKAGE = ROOT / "packager"
 NAMES = {*FAMILIES, "tensorrt-llm", "tensorrt_llm", "trtllm", "transformers-neuronx", "neuronx"}
+DEVICE = "neuron"  # a family, and a kind of device and of compile key, too
 # Rooms that are about engines by name: those that describe them, and what recognizes them in
-# configurations of strangers; AWS's documents name engines, too.
-ABOUT_ENGINES = ("engines/", "addons/contrib/", "addons/check/", "addons/server/sagemaker/")
+# configurations of strangers; AWS's documents name engines, too.  One file is a table of the
+# families that packager has.
+ABOUT_ENGINES = (
+    *("engines/", "addons/contrib/", "addons/check/", "addons/server/sagemaker/"),
+    "cli/plugins/tables.py",
+)
+READS = ("endswith", "get", "index", "partition", "removeprefix", "split", "startswith")
 
 
 def test_an_engine_that_nobody_knows_has_the_traits_of_none() -> None:
@@ -51,31 +56,87 @@ def test_formats_toolchains_and_caches_are_the_containers(
     )
 
 
-def test_nothing_outside_asks_an_engine_for_its_name() -> None:
+def test_nothing_outside_decides_by_an_engines_name() -> None:
     """`container.engine == "vllm"` would treat a family of another package as second class."""
     found = [
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in sorted(PACKAGE.rglob("*.py"))
         if not path.relative_to(PACKAGE).as_posix().startswith(ABOUT_ENGINES)
-        for line in names_compared(path)
+        for line in sorted(set(deciding_lines(path.read_text(encoding="utf-8"))))
     ]
 
     assert found == []
 
 
-def names_compared(path: Path) -> Iterator[int]:
-    """Yield the lines that compare something, but for kinds of devices, with an engine's name."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-        elif isinstance(node, ast.MatchValue):
-            sides = [node.value]
-        else:
-            continue
-        words = {text for side in sides for text in texts(side)}
-        is_device = any(ast.unparse(side).endswith(("kind", "accelerator")) for side in sides)
-        if words & NAMES and not is_device:
-            yield node.lineno
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x = engine == "vllm"',
+        'x = engine in ("sglang", "tgi")',
+        'x = family == "neuron"',
+        'BACKENDS = {"tensorrt-llm": "x"}',
+        'KINDS = {"vllm"}',
+        'NAMES = ("vllm:", "x")',
+        'STAND_IN = "vllm"',
+        'STAND_IN: str = "tgi"',
+        'x = table["sglang"]',
+        'x = name.startswith("vllm-")',
+        'x = table.get("lmi", ())',
+        'match engine:\n    case "vllm":\n        pass',
+        'x = ENGINES / "lmi"',
+    ],
+)
+def test_every_way_to_decide_by_a_name_is_found(line: str) -> None:
+    assert list(deciding_lines(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'x = kind == "neuron"',
+        'x = {"nvidia": 1, "neuron": 2}',
+        'x = Row(source="vllm")',
+        'x = engine_row(engine).shown or "vLLM"',
+    ],
+)
+def test_kinds_of_devices_and_labels_decide_nothing_about_engines(line: str) -> None:
+    assert not list(deciding_lines(line))
+
+
+def deciding_lines(code: str) -> Iterator[int]:
+    """Yield the lines where a literal with an engine's name decides something."""
+    for node in ast.walk(ast.parse(code)):
+        names = {text.strip("-_/.: ") for one in operands(node) for text in texts(one)} & NAMES
+        is_compared = isinstance(node, ast.Compare)
+        is_device = any(
+            ast.unparse(one).endswith(("kind", "accelerator")) for one in operands(node)
+        )
+        if is_device or not is_compared:
+            names -= {DEVICE}
+        if names:
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+def operands(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of a node by whose text it decides."""
+    match node:
+        case ast.Compare():
+            return [node.left, *node.comparators]
+        case ast.MatchValue():
+            return [node.value]
+        case ast.Dict():
+            return [key for key in node.keys if key is not None]
+        case ast.Tuple() | ast.List() | ast.Set():
+            return [one for one in node.elts if isinstance(one, ast.Constant)]
+        case ast.Subscript():
+            return [node.slice]
+        case ast.BinOp(op=ast.Div()):
+            return [node.right]
+        case ast.Assign() | ast.AnnAssign() if isinstance(node.value, ast.Constant):
+            return [node.value]
+        case ast.Call(func=ast.Attribute(attr=attr)) if attr in READS:
+            return [*node.args]
+    return []
 
 
 def texts(node: ast.AST) -> Iterator[str]:

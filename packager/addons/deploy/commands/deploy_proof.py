@@ -31,6 +31,7 @@ from packager.cli.shared_options import Command
 from packager.cli.terminal import note, print_json, print_line, print_lines, warn
 from packager.core.bench_setup import BenchSetup
 from packager.core.deployment import Applied, Deployment
+from packager.core.engine_rows import engine_row
 from packager.core.errors import UsageError
 from packager.core.record import RecordedSmoke
 from packager.core.text import quoted_lines
@@ -38,8 +39,6 @@ from packager.core.values import dataclass
 from packager.pipeline.records import load_record, put_smoke
 
 _SAID = 200  # characters of an answer that a record keeps
-# Families whose servers take `ignore_eos` on every path, so that all answers are as long as asked.
-_EXACT = ("vllm", "sglang")
 
 Ask = Callable[[str, int], EndpointAnswer]
 """Ask a deployment a prompt, for so many tokens."""
@@ -130,7 +129,7 @@ class Proof:
     def _measure(self, measured: ProofMeasurement, place: Path | None) -> None:
         """Measure with what `packager bench` takes where nothing is said."""
         given: dict[str, Any] = {"endpoint": measured.endpoint}
-        if not measured.tells_metrics and self.deployment.family in _EXACT:
+        if not measured.tells_metrics and engine_row(self.deployment.family).forces_length:
             given["ignore_eos"] = True
         target = self._target(measured, place)
         click.get_current_context().invoke(bench, servers=(), prepared=(target,), **given)

@@ -12,6 +12,7 @@ from packager.addons.deploy.kubernetes.objects import metadata
 from packager.addons.deploy.kubernetes.patching import patched
 from packager.addons.deploy.kubernetes.pods import container, environment, literal, pod_spec
 from packager.addons.deploy.kubernetes.spec import IMAGE_VOLUMES, KubernetesSpec
+from packager.addons.deploy.servers import kserve_engines
 from packager.core.deployment import Deployment, RenderedFiles
 from packager.core.errors import UsageError
 from packager.core.findings import Finding
@@ -19,7 +20,6 @@ from packager.core.findings import Finding
 CUSTOM = "kserve-container"  # the name by which KServe finds the server among containers
 LLM = "main"  # the same of an LLMInferenceService
 SCHEMES = {"native": "oci+native://", "modelcar": "oci://"}
-_STARTED = ("", "vllm")  # the engine of LLMInferenceServices; "" where the image names none
 _POD_ONLY = ("containers",)  # the rest of a pod's fields are the predictor's own
 
 
@@ -50,8 +50,9 @@ class KServeDeployer:
             what = "KServe's own server reads the weights: options of the image are not used"
             hint = "the files have to be at /models in the image; --storage container serves it"
             yield Finding("warning", "deploy-kserve-server", what, hint)
-        if wanted.llm and deployment.engine not in _STARTED:
-            what = f"an LLMInferenceService starts vLLM, and the image has {deployment.engine}"
+        engine = deployment.engine  # "" where the image names none
+        if wanted.llm and engine and engine not in kserve_engines():
+            what = f"an LLMInferenceService starts vLLM, and the image has {engine}"
             yield Finding("error", "deploy-kserve-engine", what, "leave --llm out")
         if wanted.llm and wanted.storage == "container" and not deployment.weights.uri:
             what = "an LLMInferenceService names its model: the image itself, as a volume"
