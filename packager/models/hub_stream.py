@@ -1,4 +1,4 @@
-"""Models that are read from the hub while the image is written: `hf://org/name[@revision]`.
+"""Models streamed from the hub into the image that is written: `hf://org/name[@revision]`.
 
 Only configuration and tokenizer pass through the hub's cache, to be checked.
 The same rules hold as for a download, and the result is the same image.

@@ -1,4 +1,4 @@
-"""Headers of safetensors files: what tensors a shard declares, and that its bytes are there.
+"""Safetensors headers: what tensors a shard declares, and that its bytes are there.
 
 Only the header is read.  The rules are upstream's (`Metadata::validate` in
 safetensors/src/tensor.rs), and stricter where upstream lets a file through

@@ -1,4 +1,4 @@
-"""Signature Version 4: who signed a request, and whether every part of it is as it was signed.
+"""SigV4, AWS's signatures: who signed a request, and whether every part of it is as it was signed.
 
 A request is proven by its `Authorization` header alone: signatures in the query of an address are
 refused, as are session tokens, since keys here are configured and long-lived.

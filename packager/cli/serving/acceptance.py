@@ -1,4 +1,4 @@
-"""Metrics of speculative decoding, per engine.
+"""Acceptance rate and length of speculative decoding, from the metrics of each engine.
 
 vLLM counts: `vllm:spec_decode_num_drafts_total`, `…_num_draft_tokens_total`,
 `…_num_accepted_tokens_total` and `…_num_accepted_tokens_per_pos_total{position}`, one of each

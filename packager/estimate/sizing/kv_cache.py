@@ -1,4 +1,4 @@
-"""The cache of one device: how an engine groups layers, and what a sequence takes in each group.
+"""Size of the KV cache on one device: groups of layers, and what a sequence takes in each.
 
 vLLM gives out one size of block for all layers.  Layers that keep the same form groups of
 equally many layers (v1/core/kv_cache_utils.py); a group with fewer is padded, pages of small

@@ -1,7 +1,7 @@
 """Conversion of a layer's entries, in order, to the tree that an engine would unpack.
 
-A later entry replaces an earlier one of its name.  `.wh.NAME` becomes overlayfs' own mark for a
-removed file, and `.wh..wh..opq` that of a directory which hides what lies below it.
+A later entry replaces an earlier one of its name.  A whiteout, `.wh.NAME`, becomes overlayfs' own
+mark for a removed file, and `.wh..wh..opq` that of a directory which hides what lies below it.
 
 Source of the marks: the kernel's Documentation/filesystems/overlayfs.rst, and the OCI image
 specification's layer.md: a mark says nothing about files of its own layer.
@@ -16,7 +16,7 @@ from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree
 from packager.images.rootfs.node import FileNode, Path
 
 MAX_ENTRIES = 2**20  # names that a layer has, directories without an entry included
-_MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
+_WHITEOUT, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _OVERLAY_OPAQUE = (b"trusted.overlay.opaque", b"y")
 _REMOVED = FileNode(kind="character", mode=0)  # of device 0, 0
 _NO_ENTRY = FileNode(kind="directory", mode=0o755)
@@ -77,10 +77,10 @@ class TreeBuilder:
 
     def _take_mark(self, path: Path) -> bool:
         """Note what an entry marks; return whether it is a mark, and no file."""
-        if not any(part.startswith(_MARK) for part in path):
+        if not any(part.startswith(_WHITEOUT) for part in path):
             return False
         parents, name = path[:-1], path[-1]
-        marked = [part for part in parents if part.startswith(_MARK)]
+        marked = [part for part in parents if part.startswith(_WHITEOUT)]
         if any(not part.startswith(_OF_AUFS) for part in marked):
             raise LayerNotMountable("a file in it lies below the mark of a removed file")
         if marked:
@@ -88,7 +88,7 @@ class TreeBuilder:
         if name == _OPAQUE:
             self._opaque.add(self._need_directory(parents))
         elif not name.startswith(_OF_AUFS):
-            gone = name.removeprefix(_MARK)
+            gone = name.removeprefix(_WHITEOUT)
             if gone in (b"", b".", b".."):
                 raise LayerNotMountable("a mark of a removed file names none")
             self._marks += 1

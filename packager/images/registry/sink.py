@@ -2,8 +2,8 @@
 
 A layer whose digest is known costs one request if the registry has it, or can mount it from a
 repository that had it when last seen.  The manifest is stored by digest, all of its blobs are
-checked, and only then is the tag moved.  If the registry has an API that states whether an existing
-tag can be moved, it is called before the first byte of a layer is sent.
+checked, and `publish` puts the tag last.  If the registry has an API that states whether an
+existing tag can be moved, it is called before the first byte of a layer is sent.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class RegistrySink:
         return None if size is None else registry_blob(self._reference.name, digest, size)
 
     def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:  # noqa: ARG002
-        """Store configurations and manifests, look for everything, then move the tag."""
+        """Store configurations and manifests, look for everything, put the tag last."""
         repository, named, document = self._reference.repository, image.named, image.manifest
         if self._fixed is not None and self._fixed.digest != named.digest:
             raise self._fixed.error

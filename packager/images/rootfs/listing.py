@@ -26,7 +26,7 @@ _HARD_LINK = "link"
 _CONTENT = "content"  # of the file of the line before
 KEPT = frozenset({(b"etc", b"passwd"), (b"etc", b"group")})  # files whose content is kept
 MAX_KEPT = 256 * 1024
-_MARK, _OPAQUE = b".wh.", b".wh..wh..opq"
+_WHITEOUT, _OPAQUE = b".wh.", b".wh..wh..opq"
 
 Subtrees = frozenset[Path] | None  # paths that are looked at, with all below; None: everything
 
@@ -133,7 +133,7 @@ def _beginnings(wanted: Iterable[Path]) -> tuple[bytes, ...]:
             above = path[:depth]
             found |= {_spelled(above) + b'"', _spelled((*above, _OPAQUE)) + b'"'}
             if above:
-                found.add(_spelled((*above[:-1], _MARK + above[-1])) + b'"')
+                found.add(_spelled((*above[:-1], _WHITEOUT + above[-1])) + b'"')
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ MAX_FILES = 2**21  # of an image
 MAX_TEXT = 192 * MIB  # bytes of names of an image
 MAX_DETOUR = 32 * MIB  # bytes of links that are followed while an image is put together
 MAX_LINKS = 40  # that are followed in one path: Linux' limit
-_MARK, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
+_WHITEOUT, _OPAQUE, _OF_AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _USUAL: Path = (b"opt", b"packager")  # where our files go: mostly the only paths needed
 _NO_ENTRY = FileNode(kind="directory", mode=0o755)  # as engines make a directory without an entry
 
@@ -84,7 +84,7 @@ class FileTree:
             self._text += sum(map(len, entry.path))
             if self._text > MAX_TEXT:
                 raise ValueError(f"the names in the image take more than {MAX_TEXT // MIB} MiB")
-            if any(part.startswith(_MARK) for part in entry.path):
+            if any(part.startswith(_WHITEOUT) for part in entry.path):
                 self._take_mark(entry.path)
             else:
                 files.append(entry)
@@ -171,7 +171,7 @@ class FileTree:
 
     def _take_mark(self, path: Path) -> None:
         parents, name = path[:-1], path[-1]
-        if any(part.startswith(_MARK) for part in parents):
+        if any(part.startswith(_WHITEOUT) for part in parents):
             return  # records of aufs, which engines pass over
         place = self.locate(parents)
         if name == _OPAQUE:
@@ -179,7 +179,7 @@ class FileTree:
             if isinstance(place.found, Directory):
                 place.found.names.clear()
         elif not name.startswith(_OF_AUFS):
-            gone = name.removeprefix(_MARK)
+            gone = name.removeprefix(_WHITEOUT)
             if gone in (b"", b".", b".."):
                 raise ValueError("a mark of a removed file in it names none")
             self.removed.add((*place.path, gone))

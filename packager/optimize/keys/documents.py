@@ -1,4 +1,4 @@
-"""The key documents of every kind: each input that decides whether an artifact may be used.
+"""The cache key of each kind of artifact: every input that decides whether it may be used.
 
 Changing a field, or what it means, bumps `schema` and needs a new frozen digest
 in the tests.  A false miss costs hours; a false hit serves a model built for

@@ -1,4 +1,4 @@
-"""What the form of a new job asks for, checked, and as the document that asks for it.
+"""The form fields of a new job: read, checked, and made into the request for it.
 
 What CreateOptimizationJob can say is asked for as the API's clients ask; the rest, such as a
 model in a directory, is a request of packager itself.
