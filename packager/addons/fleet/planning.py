@@ -45,7 +45,7 @@ from packager.estimate.performance.job import (
     time_on,
 )
 from packager.images.target import LAYOUT, parse_layout_target
-from packager.optimize.compile.choose import NOBODY_ASKED
+from packager.optimize.compile.choose import NOT_REQUESTED
 from packager.optimize.drafts.request import AUTO, spell_draft
 from packager.pipeline.effort import market_of
 from packager.pipeline.pipeline import plan as plan_request
@@ -78,7 +78,7 @@ def make_warm_plan(grid: Grid, services: BuildServices) -> WarmPlan:
 
 def plan_job(request: BuildRequest, services: BuildServices) -> Planned:
     """Plan one request. What is compiled is compiled for a base image, so it is pinned, too."""
-    return plan_request(request, services, with_base=request.compile not in NOBODY_ASKED)
+    return plan_request(request, services, with_base=request.compile not in NOT_REQUESTED)
 
 
 def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:

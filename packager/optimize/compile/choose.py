@@ -11,7 +11,7 @@ from packager.core.ports import Compiler
 from packager.core.suggestions import guessed
 from packager.core.values import dataclass
 
-NOBODY_ASKED = frozenset({None, "off"})
+NOT_REQUESTED = frozenset({None, "off"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ChosenCompiler:
 def choose_compiler(facts: Facts, plan: Plan, compilers: Mapping[str, Compiler]) -> ChosenCompiler:
     """Return the compiler of `--compile`; for `auto` the first without an error for the plan."""
     asked = facts.request.compile
-    if asked is None or asked in NOBODY_ASKED:
+    if asked is None or asked in NOT_REQUESTED:
         return ChosenCompiler()
     if asked == "auto":
         for name, compiler in compilers.items():

@@ -70,7 +70,7 @@ AcceleratorOf = Callable[[Instance], Accelerator]
 
 FindSharder = Callable[[str], Compiler | None]
 
-NOBODY: Mapping[str, Compiler] = {}
+NO_COMPILERS: Mapping[str, Compiler] = {}
 
 
 def no_sharder(load_format: str) -> None:
@@ -84,7 +84,7 @@ def make_plan(
     instances: tuple[Instance, ...] | None = (),
     rules: tuple[Rule, ...] = (),
     quantizer: Quantizer | None = None,
-    compilers: Mapping[str, Compiler] = NOBODY,
+    compilers: Mapping[str, Compiler] = NO_COMPILERS,
     find_sharder: FindSharder = no_sharder,
     accelerator_of: AcceleratorOf | None = None,
     smaller: tuple[QuantizedCheckpoint, ...] = (),
