@@ -1,4 +1,4 @@
-"""Errors of the artifact cache as the command line knows them, with their exit codes."""
+"""Errors of the artifact cache, converted to errors of the command line with exit codes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Look-ups of the last build in the artifact cache, kept so that they can be explained.
+"""The cache look-ups of the last build, stored to explain its misses.
 
     lookups.json     in the state directory: the steps of the last build that asked
 
-Once a miss was built it is a hit: only this record then says why it missed.
+A miss becomes a hit once it was built: only this file still explains the miss.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LastLookups:
     def __init__(self, state_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._path = state_dir / "lookups.json"
         self._clock = clock
-        self._noted: dict[str, dict[str, Any]] = {}  # by step: what was foreseen is then asked for
+        self._noted: dict[str, dict[str, Any]] = {}  # by step: the last look-up of each
 
     def remember(self, step: Step, found: Explanation) -> None:
         """Store a look-up. Never raises."""

@@ -1,11 +1,9 @@
 """Entries of the artifact cache as OCI artifacts, in registries and layouts.
 
-The entry's document is the artifact's configuration, byte for byte and with its
-signatures; every blob is a layer, annotated with the path it is for.  So a
-registry shows, copies and mirrors entries as it does images.  It is a way to
-hand them on and no store: a client cannot heal what a registry damaged.
-
-All that comes back is compared with the entry before any of it is published.
+The entry's document is the artifact's configuration, byte for byte and with its signatures; every
+blob is a layer, annotated with the path it is for. So a registry shows, copies and mirrors entries
+as it does images. This is for transport, not a store: a client cannot repair files that a registry
+damaged. Every downloaded file is compared with the entry before any is published.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from packager.images.tee import write_image
 
 MEDIA_ENTRY = "application/vnd.packager.cache.entry.v1+json"
 MEDIA_BLOB = "application/vnd.packager.cache.blob.v1"
-TITLE = "org.opencontainers.image.title"  # what other tools name a file by
+TITLE = "org.opencontainers.image.title"  # the annotation by which other tools name a file
 REF_NAME = "org.opencontainers.image.ref.name"
 MAX_INDEX_BYTES = 4 * 1024**2
 _KEY_DIGITS = 16
@@ -69,7 +67,7 @@ def tag_of(entry: Entry) -> str:
 
 
 def entries_of_layout(source: ImageTarget) -> tuple[ImageTarget, ...]:
-    """Return a target for each entry of a layout without a tag; else the target itself."""
+    """Return one target per entry of a layout without a tag; else the target itself."""
     if not isinstance(source, LayoutTarget) or source.tag is not None:
         return (source,)
     index = source.directory / "index.json"
@@ -133,7 +131,7 @@ def import_entry(
 
 
 def describe_artifact(entry: Entry, files: Path) -> tuple[ImageSpec, SealedImage]:
-    """Describe the artifact of an entry whose files lie in a directory."""
+    """Describe the artifact of an entry whose files are in a directory."""
     layers = tuple(
         Layer(
             role="compiled",

@@ -57,7 +57,7 @@ class CachePlace:
     # --- looking
 
     def listed(self, kind: str | None = None) -> tuple[EntrySummary, ...]:
-        """List the entries here, newest first. Nothing is read that the index knows."""
+        """List the entries here, newest first. Indexed entries are not read again."""
         if not self.root.is_dir():
             return ()
         found = Index(self.root).summaries(kind)
@@ -169,7 +169,7 @@ class CachePlace:
         )
 
     def statistics(self) -> Statistics:
-        """Count what is here and what was done."""
+        """Count the entries here, and the operations on them."""
         capability = self.cache.store.capability()
         summaries = Index(self.root).summaries() if self.root.is_dir() else ()
         by_kind: dict[str, tuple[int, int]] = {}
@@ -209,7 +209,7 @@ class CachePlace:
         )
 
     def pin(self, name: str, keys: Sequence[str], labels: dict[str, str]) -> Pin:
-        """Pin keys and what has these labels, beside what the name holds already."""
+        """Pin keys and the entries with these labels, in addition to the name's other pins."""
         before = self.pins.all().get(name, Pin())
         pin = Pin(
             keys=tuple(dict.fromkeys((*before.keys, *keys))),
@@ -281,12 +281,12 @@ class CachePlace:
         return tuple(refs)
 
     def import_from_archive(self, reader: BinaryIO) -> Imported:
-        """Publish the entries of an archive, as far as the trust policy lets them be used."""
+        """Publish the entries of an archive that the trust policy accepts."""
         with self.scratch() as scratch:
             return import_archive(reader, self.cache.store, scratch)
 
     def publish(self, entry: Entry, directory: Path) -> bool:
-        """Publish what was made elsewhere, signed where this machine signs; False: it was here."""
+        """Publish an entry made elsewhere, signed if this machine signs; False: it exists."""
         signed = self.signer.sign(entry) if self.signer else entry
         return self.cache.store.put(signed, directory)
 

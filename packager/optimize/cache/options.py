@@ -1,4 +1,4 @@
-"""What one run asks of the cache."""
+"""Options of one run for the cache."""
 
 from __future__ import annotations
 

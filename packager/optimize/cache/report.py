@@ -1,4 +1,4 @@
-"""The artifact cache for people: what is there, what was done, why something missed."""
+"""Text about the artifact cache: entries, operations, and explanations of misses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def entries(count: int) -> str:
 
 
 def show_text(shown: EntryDetails, now: float) -> str:
-    """An entry: what it is, where it came from, what it holds, what decides it."""
+    """Describe an entry: its kind, origin, files and key document."""
     entry = shown.entry
     signers = ", ".join(one.keyid[:_SHOWN] for one in entry.signatures)
     took = f"; took {duration(entry.build_s)}" if entry.build_s else ""
@@ -178,7 +178,7 @@ def collected_document(found: Collected) -> dict[str, Any]:
 
 
 def collected_text(found: Collected, now: float) -> str:
-    """Return what was collected, or would be."""
+    """Describe what was collected, or would be in a dry run."""
     would = "would go" if found.dry_run else "went"
     lines = []
     if found.removed:
@@ -232,7 +232,7 @@ def failure_text(one: Failure, now: float) -> str:
 
 
 def explanation_lines(found: Mapping[str, Any], now: float) -> Iterator[str]:
-    """Yield what a look-up found, and the nearest entries. Takes `explanation_document`."""
+    """Yield the result of a look-up, and the nearest entries. Takes `explanation_document`."""
     what = found.get("step") or found.get("document", {}).get("kind", "")
     when = f", {age(now - found['at'])}" if "at" in found else ""
     yield f"{what}: {'hit' if found['hit'] else 'miss'} ({found['key'][:_SHOWN]}{when})"
@@ -266,7 +266,7 @@ def neighbour_lines(one: Mapping[str, Any], now: float) -> Iterator[str]:
 
 
 def leaves(value: object, pointer: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what a document says, without what it leaves empty."""
+    """Yield the values of a document, without the empty ones."""
     if isinstance(value, Mapping) and value:
         for name in value:
             escaped = str(name).replace("~", "~0").replace("/", "~1")

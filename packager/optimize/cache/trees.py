@@ -1,4 +1,4 @@
-"""Publishing what a tree of another tool holds."""
+"""Imports the directory trees of other tools into the cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ImportedTree:
 
 
 def import_tree(reader: TreeReader, root: Path, place: CachePlace, stated: Stated) -> ImportedTree:
-    """Publish what a tree holds, as far as it can be given a key."""
+    """Publish the files of a tree for which a key can be computed."""
     tree = reader.read(root, stated)
     if not tree.artifacts:
         raise CacheRefused(
@@ -74,7 +74,7 @@ def _publish(
             version=__version__,
         ),
         built_at=int(time.time()),
-        build_s=0.0,  # nobody wrote down how long it took
+        build_s=0.0,  # the duration was not recorded
         toolchain_report=dict(one.toolchain),
         labels={"model": one.model[:1000], "imported_from": layout},
     )

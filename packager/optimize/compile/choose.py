@@ -16,7 +16,7 @@ NOT_REQUESTED = frozenset({None, "off"})
 
 @dataclass(frozen=True, slots=True)
 class ChosenCompiler:
-    """A compiler's name, "" for none, and what there is to say of it."""
+    """A compiler's name, "" for none, with findings."""
 
     name: str = ""
     findings: tuple[Finding, ...] = ()

@@ -1,9 +1,9 @@
 """Compiling for Inferentia and Trainium before the image is made.
 
-The toolchain of the serving image does it, told for which architecture: it needs no
-device.  Kept are the compiler's cache, which other tools' caches look like too, and
-the traced model.  Neither holds weights, nor a field of config.json that the key leaves
-out, so fine-tunes of one model share an artifact.
+The toolchain of the serving image compiles for a stated architecture, without a device. The result
+is the compiler's cache, in the format of other tools, and the traced model. Neither contains
+weights, or fields of config.json that the key leaves out, so fine-tunes of one model share an
+artifact.
 
     hf-vllm-neuronx   optimum-neuron's export; the server serves nothing but an exported model
     vllm-nxdi         NxD Inference; vLLM loads it through NEURON_COMPILED_ARTIFACTS
@@ -38,7 +38,7 @@ from packager.optimize.steps.configs import NO_GRAPH, kept_fields
 from packager.optimize.steps.inputs import CONFIG, config_file
 from packager.optimize.steps.key_parts import graph_of, parallelism_of, toolchain_in_image
 
-TOOLCHAIN_BYTES = 16 * GIB  # neuronx-cc beside the model; its own guides ask for no less
+TOOLCHAIN_BYTES = 16 * GIB  # neuronx-cc beside the model; the minimum in its own guides
 CHUNK_TOKENS = 1024  # optimum-neuron prefills longer prompts in pieces of this
 MAX_TOP_K = 256
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -51,7 +51,7 @@ class NeuronCompiler:
     tool = "neuron"
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Yield findings where nothing can be compiled for the image or device."""
+        """Yield findings where compiling for the image or device is impossible."""
         variant = plan.container.variant
         how = compiled_by(plan.container)
         if not how or (facts.base and not facts.base.digest):
@@ -65,7 +65,7 @@ class NeuronCompiler:
         elif how == "neo":
             message = "LMI's image compiles on a machine with NeuronCores only"
             hint = "import Neo's output: `packager cache import --from neo --as KEY.json DIR`"
-            unasked = facts.request.compile == "auto"  # which then takes nothing that may fail
+            unasked = facts.request.compile == "auto"  # `auto` selects nothing that may fail
             yield Finding("error" if unasked else "warning", "neuron-import-only", message, hint)
 
     def step(
@@ -75,7 +75,7 @@ class NeuronCompiler:
         serving: ServingConfig,
         inputs: Mapping[str, StepInput],
     ) -> Step:
-        """Describe one run of the toolchain in the serving image, without a device."""
+        """Describe one run of the toolchain in the serving image; no device is needed."""
         env = _env(plan)
         rendered = tuple(
             ModelFile(path=name, role="other", content=Inline(file.data))
@@ -115,9 +115,9 @@ class NeuronCompiler:
 
 
 def _with_graph_config(facts: Facts, plan: Plan, given: StepInput) -> StepInput:
-    """Replace config.json by the fields that are in the key, so that the toolchain sees no others.
+    """Replace config.json by its fields in the key, so that the toolchain reads no others.
 
-    What it traces repeats its config, and is served with every model of that key.
+    The traced model contains that config, and is served for every model with the same key.
     """
     stated = {"architectures": [plan.profile.architecture], "torch_dtype": TORCH_DTYPES[plan.dtype]}
     shown = config_file({**kept_fields(facts.model.config, NO_GRAPH), **stated}, frozenset())
@@ -134,7 +134,7 @@ def _env(plan: Plan) -> dict[str, str]:
 
 
 def _command(plan: Plan, serving: ServingConfig) -> list[str]:
-    """Return the toolchain's command line; `{traced}` stands for the output directory."""
+    """Return the toolchain's command line; `{traced}` is replaced by the output directory."""
     match compiled_by(plan.container):
         case "optimum":
             return [*export_command(plan, serving.model_dir), "{traced}"]
@@ -159,7 +159,7 @@ def _nxdi(plan: Plan, serving: ServingConfig) -> list[str]:
         "--padding-side": "right",
         "--global-topk": str(MAX_TOP_K),
         "--logical-nc-config": str(logical_core_size(plan.instance.name)),
-        "--prompt": "unused",  # it must be given, and is not asked when only compiling
+        "--prompt": "unused",  # required, and unused when only compiling
     }
     flags = ["--enable-bucketing", "--on-device-sampling", "--dynamic"]
     if plan.shape.max_batch > 1:
@@ -257,7 +257,7 @@ def _sampling(plan: Plan) -> Sampling:
 
 
 def _engine_args(plan: Plan) -> dict[str, str]:
-    """Return what else the toolchain is told, and the options asked for by name."""
+    """Return further options of the toolchain, and the options that the request names."""
     asked = {name: value or "true" for name, value in keyed_options(plan.engine_options)}
     return {
         **asked,

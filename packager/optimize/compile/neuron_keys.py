@@ -19,7 +19,7 @@ from packager.optimize.steps.key_parts import config_fields
 
 
 class Unknown(Enum):
-    """Marker of a value that nobody stated; None means that the field does not apply."""
+    """Marker of a value that was not stated; None means that the field does not apply."""
 
     VALUE = 0
 

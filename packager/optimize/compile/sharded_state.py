@@ -1,10 +1,9 @@
-"""Splitting weights into one set of files a rank before they are loaded.
+"""Splits weights into one set of files per rank before they are loaded.
 
-With tensor parallelism every rank reads the whole checkpoint and keeps its share.  Files
-that hold a rank's share as it will lie in memory are read once, by that rank alone.  They
-serve one engine version at one degree, and the step runs in the serving image, on the
-devices that will serve: it loads the checkpoint, writes what each rank has, loads that
-again, and compares answers.
+With tensor parallelism every rank reads the whole checkpoint and keeps its share. Files with a
+rank's share in its memory layout are read once, by that rank alone. They work with one engine
+version at one degree, and the step runs in the serving image, on the devices that will serve: it
+loads the checkpoint, writes what each rank has, loads that again, and compares answers.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ LATE_SHAPES = frozenset({"bitsandbytes", "gguf"})
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
-# LMI's images up to 16 have vLLM in an environment of its own.
+# LMI's images up to 16 have vLLM in a separate environment.
 PYTHONS = ("python3", "/opt/djl/vllm_venv/bin/python")
 
-# What is told to the step otherwise than to the image: none of it is in a parameter.
+# Options that differ between the step and the image; none of them is in a parameter.
 OWN = frozenset({"load-format", "model-loader-extra-config", "enforce-eager"})
 
 _PORT = 18080
-_PROMPT = tuple(range(1, 9))  # tokens, so that no tokenizer decides how many are asked
+_PROMPT = tuple(range(1, 9))  # token ids, so that their number does not depend on a tokenizer
 _TOKENS = 16
 _LENGTH = 256  # of the step's own sequences
 _READY_S = 3600.0
@@ -61,7 +60,7 @@ class StateSharder:
     tool = "vllm-shards"
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Yield findings where the engine could not load what was split, or nothing is gained."""
+        """Yield findings where the engine cannot load split weights, or gains nothing."""
         container = plan.container
         if not container.traits.loads_ranks:
             message = (
@@ -122,7 +121,7 @@ class StateSharder:
             key=_key(facts, plan, model, env, part_bytes),
             needs=Estimate(
                 memory_bytes=2 * weights + _ENGINE_BYTES,
-                disk_bytes=2 * weights,  # what is on every rank is written for each
+                disk_bytes=2 * weights,  # tensors that every rank has are written once per rank
                 work=_starts(plan, weights),
                 method=f"{self.tool}/{container.engine}",
                 size_bytes=weights,
@@ -210,7 +209,7 @@ def _env(plan: Plan) -> dict[str, str]:
 
 
 def _requests(plan: Plan) -> list[Any]:
-    """Return what both engines are asked: greedy answers, with and without probabilities."""
+    """Return the requests for both engines: greedy answers, with and without probabilities."""
     length = min(_LENGTH, plan.shape.max_total_tokens)
     plain = {
         "model": plan.served_name,

@@ -1,8 +1,8 @@
-"""Keeping what vLLM compiles when it starts: torch.compile, Triton and FlashInfer caches.
+"""Keeps what vLLM compiles when it starts: torch.compile, Triton and FlashInfer caches.
 
-The step runs the finished configuration in the base image, with the model where the image
-will have it, keeps the caches, and starts a second time to see that nothing is compiled
-any more.  There are no weights in them, so fine-tunes of one model share an artifact.
+The step runs the finished configuration in the base image, with the model where the image will have
+it, keeps the caches, and starts a second time to check that the caches are complete. They contain
+no weights, so fine-tunes of one model share an artifact.
 
 Code for a processor depends on the processor that compiled it.  It is made only for the
 machine that it is made on (`--instance local`), and the launcher leaves it alone on others.
@@ -93,14 +93,14 @@ class VllmCacheCompiler:
     ) -> Step:
         """Describe two starts of the finished configuration."""
         caches = find_caches(plan.container)
-        assert caches is not None  # `check` has looked
+        assert caches is not None  # `check` refused other containers
         argv, defaults = _command(serving, caches)
         env = {**defaults, **serving.env}
         declared = _without_options(env, caches)
         told = {
             "command": [*serving.entrypoint, *serving.cmd],
             "directory": _directory(facts.base),
-            # Containers of steps have no network.
+            # Containers of steps are offline.
             "env": {
                 **env,
                 **environment_of(facts.base),
@@ -156,8 +156,8 @@ def _starts(facts: Facts, plan: Plan) -> tuple[Work, ...]:
 def _command(serving: ServingConfig, caches: CompileCaches) -> tuple[list[str], dict[str, str]]:
     """Read the command line and the environment that the launcher will read.
 
-    Of an image that starts the server by itself, options are variables: here as the words that
-    they become.
+    Where the image's own entrypoint starts the server, options are variables: they are converted to
+    the arguments that the entrypoint makes of them.
     """
     if caches.entrypoint:
         words = []
@@ -178,7 +178,7 @@ def _without_options(env: Mapping[str, str], caches: CompileCaches) -> dict[str,
 
 
 def _other_entrypoint(base: BaseImage | None, plan: Plan) -> str | None:
-    """Return what the base image starts where that is not its family's own entrypoint."""
+    """Return the base image's entrypoint if it is not the family's own."""
     caches = find_caches(plan.container)
     if base is None or caches is None or not caches.entrypoint:
         return None
@@ -187,7 +187,7 @@ def _other_entrypoint(base: BaseImage | None, plan: Plan) -> str | None:
 
 
 def _requests(plan: Plan, endpoint: str) -> list[Any]:
-    """Return the requests for a started server: sampling with log probabilities compiles apart."""
+    """Return the requests for a started server: log probabilities need kernels of their own."""
     plain = {
         "model": plan.served_name,
         "prompt": list(_PROMPT[: max(1, plan.shape.max_input_tokens // 2)]),
@@ -209,7 +209,7 @@ def _target_words(plan: Plan) -> dict[str, Any]:
 
 
 def _cpu_of(plan: Plan) -> Cpu:
-    """Return the key part of a rank's processor; what is not known of it is 0 there."""
+    """Return the key part of a rank's processor; unknown values are 0."""
     return Cpu(isa=plan.instance.isa, threads=plan.rank_threads)
 
 

@@ -41,7 +41,7 @@ def _group(group: LayerGroup) -> str:
 
 
 def vllm_target(plan: Plan, cpu: Cpu | None) -> Target:
-    """Return the device of a plan; `cpu` says what of a processor the files depend on."""
+    """Return the device of a plan; `cpu` has the processor traits that the files depend on."""
     instance = plan.instance
     if instance.kind == "nvidia":
         return cuda_target(instance)

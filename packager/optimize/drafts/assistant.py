@@ -27,7 +27,7 @@ from packager.optimize.drafts.numbers import (
 )
 
 TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
-# As much of its config.json as engines know an assistant by.
+# The fields of config.json by which engines recognize an assistant.
 ASSISTANT: Mapping[str, Any] = {
     "model_type": TYPES[0],
     "architectures": ["Gemma4AssistantForCausalLM"],

@@ -1,7 +1,7 @@
-"""The draft of a plan, with its figures, checked against the model it proposes tokens for.
+"""Chooses the draft of a plan, with its figures, and checks it against the model.
 
-Checks here are those that would make any engine fail or propose rubbish.
-What a family or version can serve is the rules' business.
+Checks here cover failures in any engine, and useless proposals. The rules check what a family or
+version can serve.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CODE_OF = "model-impl"  # the option by which an engine runs transformers' code 
 
 @dataclass(frozen=True, slots=True)
 class DraftChoice:
-    """The draft with its numbers, or none, and what is to be said."""
+    """The draft with its numbers, or none, with findings."""
 
     draft: Draft | None
     findings: tuple[Finding, ...] = ()
-    counted: Draft | None = None  # that the engine's options ask for: its memory is needed, too
+    counted: Draft | None = None  # requested by engine options: its memory is counted, too
 
 
 def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:

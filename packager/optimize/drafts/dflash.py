@@ -81,9 +81,9 @@ def aux_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def block_tokens(config: Mapping[str, Any]) -> int:
-    """Return how many tokens a block proposes; 0 when config.json does not say how long it is.
+    """Return how many tokens a block proposes; 0 when config.json does not state it.
 
-    The first place is the token that the model gave, but where the head samples there, too.
+    The first position is the model's own token, unless the head samples there, too.
     """
     own = mapping(config.get("dflash_config"))
     block = number(config, "block_size") or number(own, "block_size")
@@ -134,7 +134,7 @@ def _check_shapes(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
         head.heads * head.head_dim,
         head.kv_heads * head.head_dim,
     )
-    states = len(head.aux_layers) or head.layers  # as many as layers, where it does not say
+    states = len(head.aux_layers) or head.layers  # as many as layers, unless stated
     expected = {
         "fc.weight": (hidden, states * profile.hidden_size),
         "hidden_norm.weight": (hidden,),
@@ -157,7 +157,7 @@ def _check_shapes(head: EagleHead, profile: ModelProfile) -> Iterator[Finding]:
 def _check_whole(head: EagleHead, files: ModelFiles, profile: ModelProfile) -> Iterator[Finding]:
     needed = ["fc.weight", "hidden_norm.weight", "norm.weight"]
     needed += [f"layers.{layer}.{name}" for layer in range(head.layers) for name in LAYER_TENSORS]
-    # Embeddings and scores that it does not bring are the model's: of the model's size.
+    # Embeddings and scores that it lacks are the model's, which needs equal hidden sizes.
     borrows = head.hidden_size == profile.hidden_size
     needed += [] if borrows else ["embed_tokens.weight"]
     needed += [] if borrows and not is_mapped(head) else ["lm_head.weight"]

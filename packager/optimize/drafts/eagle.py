@@ -43,8 +43,8 @@ from packager.optimize.drafts.request import MOST_TOKENS
 from packager.optimize.drafts.token_map import check_token_map
 from packager.optimize.drafts.trained_for import check_trained_for
 
-AUX_STATES = 3  # hidden states that an EAGLE-3 head reads where it does not say
-PARALLEL_TOKENS = 5  # that a P-EAGLE head proposes where it does not say
+AUX_STATES = 3  # hidden states that an EAGLE-3 head reads by default
+PARALLEL_TOKENS = 5  # tokens that a P-EAGLE head proposes by default
 KINDS = {
     "eagle": "an EAGLE head",
     "eagle3": "an EAGLE-3 head",
@@ -55,7 +55,7 @@ THREE = ("eagle3", "peagle")  # kinds that read several hidden states
 MASK = "mask_hidden"
 INDICES = {"d2t": ("I64", "I32"), "t2d": ("BOOL", "U8", "I64", "I32")}
 
-# As the speculators library and older exports name what the authors' format names otherwise.
+# Field names of the speculators library and older exports → those of the authors' format.
 NAMES = {"fusion_fc.": "fc.", "transformer.": "layers.0.", "midlayer.": "layers.0."}
 NEEDED = (
     "self_attn.q_proj.weight",
@@ -217,12 +217,12 @@ def _shown_kind(tensors: Mapping[str, TensorInfo], hidden_size: int) -> str:
 def _check_kind(kind: DraftKind, head: EagleHead) -> Iterator[Finding]:
     found = head.shown_kind or head.stated_kind
     if (head.shown_kind, head.stated_kind) == ("eagle3", "peagle"):
-        found = "peagle"  # which lost what tells them apart
+        found = "peagle"  # without the tensor that tells the kinds apart
     yield from check_kind(kind, found)
 
 
 def check_kind(kind: DraftKind, found: str) -> Iterator[Finding]:
-    """Refuse a head of another kind than it is asked for as."""
+    """Refuse a head whose kind differs from the requested one."""
     if found and found != kind:
         message = f"the draft is {KINDS[found]}, and is requested as {kind!r}"
         yield Finding("error", "draft-kind", message, f"write `--draft {found}:REF`")
@@ -292,7 +292,7 @@ def check_needed(needed: Iterable[str], tensors: Mapping[str, TensorInfo]) -> It
 
 
 def is_mapped(head: EagleHead) -> bool:
-    """Return whether a head proposes from a vocabulary of its own."""
+    """Return whether a head has its own vocabulary."""
     return bool(head.draft_vocab_size and head.draft_vocab_size != head.vocab_size)
 
 

@@ -11,13 +11,13 @@ from packager.core.model import ModelFiles, ModelProfile
 from packager.models.checkpoints.gate import inspect_quantized
 from packager.optimize.drafts.numbers import TRAINED_FOR, head_config, mapping, rope_of
 
-PLAIN = frozenset({"default", "mrope"})  # rotary types that scale nothing
+PLAIN = frozenset({"default", "mrope"})  # rotary types without scaling
 
 
 def check_head_config(
     files: ModelFiles, model: ModelFiles, profile: ModelProfile
 ) -> Iterator[Finding]:
-    """Find a head that is quantized in name alone, or built for another model's numbers."""
+    """Refuse a head whose config only claims a quantization, or is for another model's sizes."""
     config = head_config(files.config)
     if mapping(config.get("quantization_config")):
         # Engines build a draft by its own config.json: they would wait for scales.
@@ -34,9 +34,9 @@ def check_head_config(
 
 
 def _check_rope(own: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Finding]:
-    """Compare how a head and its model describe rotary embeddings, where both do.
+    """Compare the rotary embeddings of a head and its model, where both configs state them.
 
-    A head that states nothing was trained with the default that engines take for it, too.
+    A head without a statement was trained with the engines' default.
     """
     if not own or not models:
         return

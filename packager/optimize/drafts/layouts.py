@@ -12,7 +12,7 @@ from packager.core.model import ModelFiles
 from packager.core.techniques import Draft
 from packager.optimize.drafts.numbers import mapping
 
-# Parts of a head that the authors' format has no place for: norms before `fc`.
+# Parts of a head that the authors' format cannot express: norms before `fc`.
 ONLY_SPECULATORS = re.compile(r"(?:^|\.)(?:input_norm|fc_norm|embedding_layernorm)\.", re.ASCII)
 
 PEAGLE_TYPES = ("llama", "qwen3")  # vLLM 0.22 to 0.32, configs/speculators/algos.py

@@ -1,4 +1,4 @@
-"""Medusa heads: residual layers on the last hidden state, and what makes tokens of them.
+"""Medusa heads: residual layers on the last hidden state, with an output layer each.
 
 Those of version 1 bring a vocabulary each; those of version 2 use the model's.
 TGI reads the names of the authors (`0.0.linear.weight`, `0.1.weight`), vLLM those

@@ -17,7 +17,7 @@ from packager.models.architectures.profile import make_profile, text_config
 from packager.models.checkpoints.gate import inspect_quantized
 from packager.optimize.drafts.numbers import other_vocabulary
 
-# Files that say which words the tokens are; equal bytes are equal tokenizers.
+# Files that define the vocabulary; equal bytes are equal tokenizers.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 OTHER_TOKENIZER = "name a draft of the same model family, or use `--draft ngram`"
 
@@ -59,7 +59,7 @@ def check_model(
 
 
 def _check_tokenizers(files: ModelFiles, model: ModelFiles) -> Iterator[Finding]:
-    """Compare what tells tokenizers of one size apart: special tokens, and digests if known."""
+    """Compare tokenizers of equal size by their special tokens and, if known, their digests."""
     ours, theirs = text_config(files.config), text_config(model.config)
     for key in ("bos_token_id", "eos_token_id"):
         mine, models = _token_ids(ours, key), _token_ids(theirs, key)

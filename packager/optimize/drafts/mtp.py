@@ -1,7 +1,7 @@
-"""The multi-token-prediction (MTP) head that a checkpoint brings along, as its own draft.
+"""The multi-token-prediction (MTP) head in a model's own checkpoint, used as its draft.
 
-The head is part of the model's files, so it needs no reference: it is there and whole, and the
-engine serves it for this model, or the draft is refused by the name of what is missing.
+The head is part of the model's files, so it needs no reference. It is refused where parts of it are
+missing, or where the engine cannot serve it for this model; the finding names which.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def mtp_draft(
 def check_mtp(
     model: ModelFiles, profile: ModelProfile, container: ContainerFacts, tokens: int
 ) -> Iterator[Finding]:
-    """Refuse a head that is not there, not whole, or not served; `tokens` 0 for as many as layers.
+    """Refuse a missing, incomplete or unsupported head; `tokens` 0 means one per layer.
 
-    What the checkpoint lacks is said before what the engine lacks.
+    Errors of the checkpoint are reported before those of the engine.
     """
     head = read_head(model)
     absent = _why_absent(head)
@@ -81,7 +81,7 @@ def check_mtp(
 
 
 def why_not_mtp(model: ModelFiles, profile: ModelProfile, container: ContainerFacts) -> str | None:
-    """Return why `--draft mtp` is refused, "" where it is not; None for a model without a head."""
+    """Return why `--draft mtp` is refused, "" if it is not; None for a model without a head."""
     head = read_head(model)
     if not head.declared and not head.tensors:
         return None
@@ -92,7 +92,7 @@ def why_not_mtp(model: ModelFiles, profile: ModelProfile, container: ContainerFa
 
 
 def layer_words(count: int) -> str:
-    """Return a number of MTP layers in words."""
+    """Format a number of MTP layers."""
     return f"{count} MTP layer" + ("s" if count != 1 else "")
 
 
@@ -135,7 +135,7 @@ def _why_absent(head: MtpHead) -> Finding | None:
 
 
 def _check_parts(head: MtpHead, model: ModelFiles, profile: ModelProfile) -> Iterator[Finding]:
-    """Check that the head has what every head of this model has, and that it fits the model."""
+    """Check that the head has all parts of its kind, and that it fits the model."""
     absent = _absent_parts(head, model.config)
     if absent:
         message = f"the MTP head lacks {len(absent)} of its tensors, such as {absent[0]!r}"

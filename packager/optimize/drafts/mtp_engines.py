@@ -26,7 +26,7 @@ class ServedModels:
     models: tuple[str, ...]  # model types or architectures
     since: str  # version of the engine
     method: str = ""  # vLLM's name of this kind of head
-    before_mtp: str = ""  # what vLLM before 0.11 is told; "" where that serves none
+    before_mtp: str = ""  # name of the method in vLLM before 0.11; "" where that does not serve it
     uses: int = 0  # layers that the engine takes; 0: all
 
 
@@ -53,7 +53,7 @@ def find_served(engine: str, config: Mapping[str, Any]) -> ServedModels | None:
 
 
 def find_parts(config: Mapping[str, Any]) -> HeadParts | None:
-    """Return what a head of this model is made of; None where the table does not say."""
+    """Return the parts of this model's head; None where the table lacks the model."""
     stated = config.get("model_type")
     if not isinstance(stated, str):
         return None
@@ -61,13 +61,13 @@ def find_parts(config: Mapping[str, Any]) -> HeadParts | None:
 
 
 def serves(row: ServedModels, engine_version: str) -> bool:
-    """Return whether a version has what a row names; a version that is not known does."""
+    """Return whether a version supports a row's feature; an unknown version does."""
     found, since = version_key(engine_version), version_key(row.since)
     return found is None or since is None or found >= since
 
 
 def is_mtp_method(method: str) -> bool:
-    """Return whether vLLM's name of a method stands for MTP heads of some kind."""
+    """Return whether vLLM's method name means MTP heads of some kind."""
     rows = [row for rows in served_models().values() for row in rows]
     return method in {"mtp", *(row.method for row in rows), *(row.before_mtp for row in rows)} - {
         ""
@@ -75,9 +75,9 @@ def is_mtp_method(method: str) -> bool:
 
 
 def mtp_method(config: Mapping[str, Any], container: ContainerFacts) -> str:
-    """Return what a version of vLLM calls the method: `mtp`, or the kind of head before 0.11.
+    """Return the method's name in a version of vLLM: `mtp`, or the kind of head before 0.11.
 
-    "" where the engine has no names of methods.
+    "" for engines without method names.
     """
     if not container.traits.drafts.names_mtp_kinds:
         return ""
@@ -89,7 +89,7 @@ def mtp_method(config: Mapping[str, Any], container: ContainerFacts) -> str:
 
 
 def model_names(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names that engines know a model by: its type and its architecture."""
+    """Return the names by which engines recognize a model: its type and its architecture."""
     listed = config.get("architectures")
     first = listed[0] if isinstance(listed, list) and listed else None
     return frozenset(one for one in (config.get("model_type"), first) if isinstance(one, str))

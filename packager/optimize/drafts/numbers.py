@@ -1,4 +1,4 @@
-"""Numbers of a draft's config.json and headers, and what is said when they do not fit."""
+"""Numbers of a draft's config.json and headers, and findings where they do not fit."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def head_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a head's config.json with what the speculators library nests in it on top."""
+    """Return a head's config.json, with the speculators library's nested fields merged in."""
     return {**config, **mapping(config.get("transformer_layer_config"))}
 
 
 def rope_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return how a config.json describes rotary embeddings, as transformers 5 spells it.
+    """Return the rotary embeddings of a config.json, as transformers 5 spells them.
 
-    Empty where it does not say, or says it of each kind of layer apart.
+    Empty where it states none, or states them per kind of layer.
     """
     numbers = text_config(config)
     found = dict(mapping(numbers.get("rope_parameters")) or mapping(numbers.get("rope_scaling")))
@@ -71,7 +71,7 @@ def other_shape(tensor: TensorInfo, expected: tuple[int, ...], hint: str = TRAIN
 
 
 def check_floats(tensors: Iterable[TensorInfo], indices: Iterable[str] = ()) -> Iterator[Finding]:
-    """Refuse weights of heads that are no 16- or 32-bit numbers: engines convert only those."""
+    """Refuse head weights that are not 16- or 32-bit floats: engines convert only those."""
     named = (one for one in tensors if one.dtype not in FLOATS and one.name not in indices)
     odd = next(named, None)
     if odd is not None:
@@ -84,7 +84,7 @@ MASK_TOKENS = ("mask_token_id", "pard_token", "ptd_token_id")  # as heads name o
 
 
 def check_mask_token(config: Mapping[str, Any], vocab_size: int) -> Iterator[Finding]:
-    """Refuse a head that proposes all tokens at once without saying what stands for unknown ones.
+    """Refuse a head for parallel proposals whose config lacks the mask token.
 
     `config` is where the head states it: of DFlash also in a part of its own.
     """

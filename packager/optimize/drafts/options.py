@@ -1,8 +1,8 @@
-"""A draft that is asked for through the engine's own options instead of `--draft`.
+"""Drafts that are requested by the engine's own options instead of `--draft`.
 
-The engine gets such options as they are.  What they say of an MTP head is checked against the
-headers all the same, and its memory counted: the engine would start for minutes and then refuse,
-or serve with no proposal ever accepted.
+The engine gets such options unchanged. An MTP head in them is still checked against the headers,
+and its memory counted: otherwise the engine would refuse it after minutes, or accept none of its
+proposals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OWN_HEAD = ("NEXTN", "EAGLE")  # SGLang's algorithms that run an MTP head
 
 
 def check_asked(facts: Facts, profile: ModelProfile) -> tuple[Draft | None, tuple[Finding, ...]]:
-    """Check what the engine's options ask of drafts; the draft is for counting memory alone."""
+    """Check draft settings in engine options; the returned draft only counts memory."""
     config = asked_config(facts.request.engine_options)
     if config is not None and config.get("method") == "suffix":
         return None, tuple(check_suffix(facts))

@@ -1,4 +1,4 @@
-"""How far into a sequence a head can tell positions, against what is planned.
+"""Compares the longest position that a head supports with the planned length.
 
 A head's rotary embedding is a table of its own, as long as its config.json says.  What engines do
 beyond its end is theirs: `DraftTraits.beyond` has it by version.
@@ -20,7 +20,7 @@ from packager.optimize.drafts.numbers import head_config, number, rope_of
 # Of a config.json that states none: the defaults of transformers' classes.
 DEFAULTS = {"llama": 2048, "qwen3": 32768, "qwen2": 32768}
 STRETCHED = frozenset({"linear", "dynamic"})  # types whose table is `factor` times as long
-YARN = frozenset({"yarn", "deepseek_yarn"})  # as long as `factor` times the original model's
+YARN = frozenset({"yarn", "deepseek_yarn"})  # `factor` times the original model's length
 # Types of which a longer table is the same one, with more rows.
 ROWS_ALONE = frozenset({"default", "linear", "llama3", "ntk", "proportional"})
 WITHOUT = frozenset({"medusa", "mtp"})  # kinds without positions of their own, or the model's

@@ -16,7 +16,7 @@ from packager.optimize.drafts.assistant import ASSISTANT
 from packager.optimize.drafts.mtp import check_engine, layer_words, why_not_mtp
 from packager.optimize.drafts.targets import check_target
 
-# kind of a draft → what a request puts before its reference
+# kind of a draft → its prefix in a request
 SPELLED = {
     "draft_model": "",
     "eagle": "eagle:",
@@ -27,7 +27,7 @@ SPELLED = {
     "mtp": "mtp:",
 }
 
-OWN = "mtp"  # a head that the model brings along, as a request writes it
+OWN = "mtp"  # the model's own head, as a request spells it
 
 # Licences that forbid what most images are for: named to the user, never taken unasked.
 RESTRICTED = ("nc", "noncommercial", "non-commercial", "research", "proprietary")
@@ -35,7 +35,7 @@ RESTRICTED = ("nc", "noncommercial", "non-commercial", "research", "proprietary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownChoice:
-    """Draft that `auto` resolves to, as a request would write it; "" when nothing fits."""
+    """The draft for `auto`, as a request spells it; "" when none fits."""
 
     reference: str = ""
     license: str = ""
@@ -52,8 +52,8 @@ def choose_known(
 ) -> KnownChoice:
     """Return the model's own MTP head, else the first published draft that the container can serve.
 
-    A head that the model brings along needs no other files, and is under the model's licence.
-    `tried` says why drafts, as a request would write them, were found not to work.
+    The model's own head needs no other files, and is under the model's licence. `tried` maps failed
+    drafts, as a request spells them, to the reason.
     """
     held = tuple(rules)
     own = _why_not_own(model, instance, container, held)

@@ -1,4 +1,4 @@
-"""A draft's files as the engine reads them, described anew: nothing is read but headers.
+"""Describes a draft's files in the engine's layout; reads only their headers.
 
 Tensors get other names in a header of ours, before the same range of bytes; a
 configuration is written anew; files get other names.  The model's files have no
@@ -84,9 +84,9 @@ def eagle_names(draft: Draft) -> Callable[[str], str]:
 def eagle_config(
     config: Mapping[str, Any], draft: Draft, layout: str, model_dir: str
 ) -> dict[str, Any]:
-    """Write a head's config.json for the image: nothing in it names a place outside.
+    """Return a head's config.json for the image, without paths outside of it.
 
-    The same where there is nothing to change.
+    Returned unchanged if it has none.
     """
     if layout == draft.layout == "speculators":
         return _with_verifier(config, model_dir)

@@ -10,8 +10,8 @@ from packager.core.techniques import DraftKind, DraftRequest
 
 AUTO, NONE = "auto", "none"
 
-# Tokens to propose where the request does not say.  LMI's speculative_length is 5, vLLM's
-# examples use 3 for EAGLE; n-gram proposals cost nothing, 4 is ours.
+# Default number of tokens to propose.  LMI's speculative_length is 5, vLLM's examples use 3 for
+# EAGLE; n-gram proposals cost nothing, 4 is ours.
 DEFAULT_TOKENS: dict[DraftKind, int] = {
     "draft_model": 5,
     "eagle": 3,
@@ -48,7 +48,7 @@ WRITTEN = (
 def parse_draft(text: str | None) -> DraftRequest | Finding | None:
     """Parse `none`, `mtp[:N]`, `ngram[:N]`, `eagle3:REF` and the like, or a model.
 
-    `auto` gives None too: which draft it means is looked up before planning.
+    `auto` returns None too: its draft is looked up before planning.
     """
     if text is None or text in (AUTO, NONE):
         return None
@@ -89,7 +89,7 @@ def spelled_kind(text: str) -> str:
 
 
 def nearest_kind(text: str) -> str:
-    """Return the word that a misspelled draft most likely meant; "" when none is like it."""
+    """Return the nearest kind to a misspelled draft; "" when none is similar."""
     spelled = text.lower().replace("-", "_").removesuffix("s")
     known = (*COUNTED, *PREFIXES, AUTO, NONE)
     found = difflib.get_close_matches(spelled, known, n=1, cutoff=0.66)

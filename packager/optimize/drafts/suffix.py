@@ -10,7 +10,7 @@ from packager.core.findings import Finding
 
 
 def check_suffix(facts: Facts) -> Iterator[Finding]:
-    """Refuse an image that lacks the package; ask about a base that the user names."""
+    """Refuse an image without the package; warn about a base that the user names."""
     container, base = facts.container, facts.request.base
     pinned = container.traits.drafts.suffix_package
     if not pinned:

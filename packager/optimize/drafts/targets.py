@@ -30,9 +30,9 @@ def check_target(
     container: ContainerFacts,
     containers: tuple[ContainerFacts, ...] = (),
 ) -> Iterator[Finding]:
-    """Refuse a head that reads hidden states which this version does not capture of this model.
+    """Refuse a head where this engine version cannot return the model's hidden states.
 
-    Nothing is said of classes that the version does not have: it may run transformers' code.
+    Model classes that the version lacks are not checked: it may run transformers' code.
     `containers` are those that may be suggested.
     """
     engine, architecture = container.engine, architecture_of(model.config)
@@ -80,9 +80,9 @@ def _let_through(engine: str, version: str) -> tuple[str, ...]:
 
 
 def _stand_in(engine: str, key: VersionKey) -> str:
-    """Return the version that was read and stands for this one.
+    """Return the known version that is used for this one.
 
-    The newest of the same minor release up to it, since patches bring no models; else the next.
+    The newest of the same minor release up to it, since patches add no models; else the next.
     """
     versions = _versions(engine)
     same = [

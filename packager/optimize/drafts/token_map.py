@@ -36,9 +36,9 @@ class _Mapped:
 def check_token_map(
     values: HeadValues | None, model_tokens: int, *, trains: bool = False
 ) -> Iterator[Finding]:
-    """Find what is wrong with a map to so many tokens, for engines or for trainers.
+    """Find errors of a map to so many tokens, for engines or for trainers.
 
-    Types and lengths are the headers' business, and are right when this is called.
+    Types and lengths were already checked by the headers.
     """
     if values is None or values.d2t is None:
         yield _unread("d2t")
@@ -47,7 +47,7 @@ def check_token_map(
 
 
 def check_medusa_map(values: HeadValues | None, model_tokens: int) -> Iterator[Finding]:
-    """Find what is wrong with `token_map`, which names the model's tokens themselves."""
+    """Find errors of `token_map`, which has the model's token ids."""
     if values is None or values.token_map is None:
         yield _unread("token_map")
         return
@@ -100,7 +100,7 @@ def _check_targets(
 def _check_places(
     name: str, values: tuple[int, ...], ids: tuple[int, ...], model_tokens: int, hint: str
 ) -> Iterator[Finding]:
-    """Refuse tokens that the model has not, or that stand for the same one."""
+    """Refuse ids outside the model's vocabulary, and ids that occur twice."""
     outside, twice = _places(ids, model_tokens)
     if outside:
         at = outside[0]
@@ -180,7 +180,7 @@ def _mapped(values: HeadValues, model_tokens: int) -> _Mapped:
 
 @lru_cache(maxsize=4)
 def _places(ids: tuple[int, ...], model_tokens: int) -> tuple[tuple[int, ...], int | None]:
-    """Return the places of ids that the model has not, and the first id that stands there twice."""
+    """Return the positions of ids outside the vocabulary, and the first repeated id."""
     outside = tuple(at for at, one in enumerate(ids) if not 0 <= one < model_tokens)
     seen: set[int] = set()
     twice = None

@@ -1,4 +1,4 @@
-"""The model that a head's config.json says it was trained for."""
+"""Compares the model named in a head's config.json with the planned one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_trained_for(
 ) -> Iterator[Finding]:
     """Refuse a head for another architecture; ask about one for another model of the same.
 
-    Quantized copies and fine-tunes bear other names and fit: a name alone refuses nothing.
+    Quantized copies and fine-tunes have other names and fit, so a name alone is only a warning.
     """
     verifier = mapping(mapping(config.get("speculators_config")).get("verifier"))
     names = verifier.get("architectures")
@@ -32,7 +32,7 @@ def check_trained_for(
         (config[key] for key in NAMED_IN if config.get(key)), ""
     )
     if not isinstance(named, str) or model.ref.source != "hub" or named.count("/") != 1:
-        return  # a path, or a directory of ours: neither tells a model's name
+        return  # a path or a local directory does not identify a model
     if not _alike(named, model.ref.name):
         message = f"the draft was trained for {named[:80]!r}; the model is {model.ref.name[:80]!r}"
         hint = "expect fewer accepted tokens, unless one is a copy or a fine-tune of the other"

@@ -17,7 +17,7 @@ MOST_MEDUSA_HEADS = 10
 
 
 def completed(asked: HeadTraining, profile: ModelProfile, head: ModelFiles | None) -> HeadTraining:
-    """Fill in what the request leaves open: from the head that is trained on, else as usual."""
+    """Fill in missing options: from the head to continue, else the defaults."""
     method = asked.method
     if head is not None:
         asked = _as_given(asked, head)
@@ -53,7 +53,7 @@ def check_training(
     head: ModelFiles | None,
     values: HeadValues | None = None,
 ) -> Iterator[Finding]:
-    """Yield findings where this head cannot be trained. `asked` has its defaults filled in."""
+    """Yield findings where the head cannot be trained. `asked` has its defaults filled in."""
     if profile.quantization:
         message = f"the model is quantized ({profile.quantization}); heads need unquantized weights"
         hint = "train on the model it was made of: the head serves both"

@@ -24,7 +24,7 @@ def quality_line(report: QualityReport) -> str:
 
 
 def quality_lines(report: QualityReport) -> Iterator[str]:
-    """The line, and what it was measured on."""
+    """Describe the result in one line, then the data it was measured on."""
     yield quality_line(report)
     found = report.quality
     yield f"  {found.texts} texts, {found.tokens} tokens" + (

@@ -19,7 +19,7 @@ from packager.optimize.steps.services import StepServices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated:
-    """The figures, and how they came."""
+    """The figures, and whether they came from the cache."""
 
     report: QualityReport
     outcome: StepOutcome

@@ -45,7 +45,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt")
 
 
 def evaluation_gpu_use(base: ModelFiles) -> GpuUse:
-    """Describe the GPUs that the comparison can use: both models lie on them together."""
+    """Describe the GPUs that the comparison can use: they hold both models at once."""
     weights = _weight_bytes(base.files)
     return GpuUse(
         most=SPREAD_OVER,
@@ -132,7 +132,7 @@ def _models_bytes(weight_bytes: int, dtype: str) -> int:
 
 
 def _files_read(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """Return what decides what a model answers: no licence, no model card."""
+    """Return the files that decide a model's answers, without licence and model card."""
     listed = tuple(files)
     settings = (file for file in listed if file.path in (CONFIG, GENERATION))
     return (*settings, *weight_files(listed), *tokenizer_files(listed))
@@ -147,7 +147,7 @@ def _key(
     tool: ToolFacts,
     env: Mapping[str, str],
 ) -> QualityReportKey | None:
-    # Few builds have a key: its documents are loaded for those alone.
+    # Imported here because few builds evaluate.
     from packager.optimize.keys.documents import QualityReportKey
     from packager.optimize.keys.parts import Calibration, Invocation, Weights
     from packager.optimize.steps.key_parts import files_by_path, toolchain_of
@@ -170,7 +170,7 @@ def _key(
             engine_args={
                 name: str(value)
                 for name, value in sorted(parameters.items())
-                if name != "max_tokens"  # has a place of its own
+                if name != "max_tokens"  # is a field of its own
             },
             env=dict(env),
         ),

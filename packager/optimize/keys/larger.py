@@ -1,4 +1,4 @@
-"""Larger shapes: when what was compiled for one shape serves a smaller one.
+"""Larger shapes: when an artifact compiled for one shape serves a smaller one.
 
 at least as large   max_batch, context_batch, token_batch, max_input_tokens,
                     max_total_tokens, max_batched_tokens
@@ -28,9 +28,9 @@ _JUDGED = frozenset({*_AT_LEAST, *_COVERING, "graph_sizes", "dynamic"})
 
 
 def covers_shape(theirs: Any, ours: Any) -> bool:
-    """Report whether what was compiled for `theirs` serves the shape `ours`, both as plain JSON."""
+    """Report whether an artifact for the shape `theirs` serves the shape `ours`, both JSON."""
     if not isinstance(theirs, Mapping) or theirs.keys() != ours.keys():
-        return False  # of another schema: nobody here knows what it means
+        return False  # another schema: its meaning is unknown here
     return (
         not any(differences(_unjudged(theirs), _unjudged(ours)))
         and all(_at_least(theirs[name], ours[name]) for name in _AT_LEAST)

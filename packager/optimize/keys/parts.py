@@ -1,6 +1,6 @@
 """Groups of inputs that key documents are made of.
 
-What each field stands for, and why it decides, is said beside it.
+A comment at each field states its meaning and why it belongs to the key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from artifact_cache.key import (
 
 
 class Graph(KeyPart):
-    """Computation graph, apart from the numbers in the weights."""
+    """Computation graph, without the values of the weights."""
 
     architecture: ConfigFields
     """Fields of config.json that the step reads, each as JSON; names and paths left out.
@@ -251,7 +251,7 @@ class Toolchain(KeyPart):
 
 
 class Invocation(KeyPart):
-    """Invocation of the tools. The step runs in an environment made from this and nothing else."""
+    """Invocation of the tools. The step's environment is made from this alone."""
 
     compiler_args: OrderedTexts
     """Command line in order: a later flag can override an earlier one."""

@@ -95,7 +95,7 @@ class LlmCompressorQuantizer:
     }
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
-        """Yield findings for unknown options, and for what the data does not allow."""
+        """Yield findings for unknown options, and for options that the data rules out."""
         chosen = plan.quantization
         assert chosen is not None
         for part in chosen.parts:
@@ -152,7 +152,7 @@ class LlmCompressorQuantizer:
         inputs = {"model": StepInput(files=files)}
         if samples is not None:
             inputs["samples"] = StepInput(files=(samples_file(samples),))
-        # Few plans quantize: documents of keys are loaded for those alone.
+        # Imported here because few plans quantize.
         from packager.optimize.quantize.llmcompressor_key import checkpoint_key
 
         return Step(
@@ -214,7 +214,7 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Return the worker's parameters, with defaults filled in."""
     ignore = facts.request.quantize_ignore
-    own = chosen.groups[-1].quantization if chosen.groups else chosen  # what the rest gets
+    own = chosen.groups[-1].quantization if chosen.groups else chosen  # that of all other layers
     options = dict(own.options) if own else {}
     method = own.method if own else chosen.method
     support = support_of(
@@ -245,7 +245,7 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
 
 
 def _layer_settings(group: LayerGroup) -> dict[str, Any]:
-    """Return what the worker is told of a part of the model."""
+    """Return the worker's settings for one group of layers."""
     chosen = group.quantization
     settings = {"method": chosen.method, **_settings(chosen)} if chosen else {"method": NONE}
     settings.pop("kv_cache", None)  # is the whole model's
@@ -253,7 +253,7 @@ def _layer_settings(group: LayerGroup) -> dict[str, Any]:
 
 
 def _settings(chosen: Quantization) -> dict[str, Any]:
-    """Return what the worker is told of a method beside its name."""
+    """Return the worker's settings of a method, without its name."""
     options, told = dict(chosen.options), dict[str, Any]()
     match chosen.method:
         case "awq" | "gptq" | "rtn":

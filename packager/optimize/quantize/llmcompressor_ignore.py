@@ -18,7 +18,7 @@ MOST_NAMED = 3
 
 
 def check_ignored(facts: Facts, plan: Plan) -> Iterator[Finding]:
-    """Find entries that select nothing, matrices that would be half quantized, and no work left."""
+    """Refuse entries that match nothing, split fused matrices, or leave none to quantize."""
     ignore = facts.request.quantize_ignore
     if not ignore:
         return

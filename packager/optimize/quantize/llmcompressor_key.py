@@ -46,14 +46,14 @@ def checkpoint_key(
 ) -> QuantizedCheckpointKey | None:
     """Return the key document of a run; None while the digest of one of `files` is missing.
 
-    `files` are what the method reads, `parameters` what the worker is told, `env` the variables
-    that decide its results; `samples` are None where it looks at no texts.
+    `files` are those that the method reads, `parameters` the worker's, `env` the variables that
+    decide its results; `samples` are None where it needs no texts.
     """
     weights = files_by_path(files)
     if weights is None:
         return None
     said = ("ignore", "max_tokens", "seed")  # have a place of their own in the document
-    # What is done to parts of a model is told to the worker as a list, whole.
+    # Groups of layers are a list in the worker's parameters, stated whole.
     one = chosen if not chosen.groups else None
     return QuantizedCheckpointKey(
         graph=graph_of(facts.model.config, NO_WEIGHT),

@@ -68,8 +68,8 @@ def estimate_needs(
     return Estimate(
         memory_bytes=int(fixed + _SPARE * (weights + result)),
         least_memory_bytes=int(fixed + _SPARE * result),
-        # Packed as it is kept, and as it is saved; what is kept goes before that is laid out.
-        # Layers that are not loaded are written once, as they are.
+        # A packed copy while working, and one as saved; the first is removed before the final
+        # layout. Layers that are not loaded are written once, unchanged.
         disk_bytes=2 * result
         + profile.unserved_bytes
         + _kept_bytes(plan, chosen, samples, parameters)
@@ -86,7 +86,7 @@ def _kept_bytes(
 ) -> int:
     """Estimate the bytes that an interrupted run keeps: changed weights, and activations twice.
 
-    The newest activations are on the disk before those of the block before go.
+    The newest activations are written before those of the previous block are removed.
     """
     if samples is None or chosen.method == "autoround":  # which begins anew
         return 0
@@ -106,8 +106,8 @@ def _solves(chosen: Quantization) -> bool:
 def gpu_bytes(plan: Plan, chosen: Quantization, tokens: int) -> int:
     """Bound the memory that one GPU needs: the work on a layer, and on the head.
 
-    A layer is there with a copy of its weights, and what is larger of two: activations of one
-    text with its logits, or what GPTQ solves, when the texts have passed.
+    A layer needs its weights twice, plus the larger of two: the activations of one text with its
+    logits, or GPTQ's matrices, which come after the texts.
     """
     profile = plan.profile
     layer = (served_weight_bytes(profile) - profile.outside_bytes) // max(1, profile.layers)

@@ -16,8 +16,8 @@ NVFP4 = Scheme(
     name="NVFP4A16", needs="w4a16", word="nvfp4a16", bits=4, group_size=16, scale_bytes=1
 )
 
-# Scales of activations are calibrated.  Where there is no FP4 arithmetic vLLM leaves activations
-# alone (CompressedTensorsW4A4Fp4, init_nvfp4_linear_kernel), so the scheme is refused there.
+# Scales of activations are calibrated.  Without FP4 arithmetic vLLM does not quantize activations
+# (CompressedTensorsW4A4Fp4, init_nvfp4_linear_kernel), so the scheme is refused there.
 NVFP4_W4A4 = Scheme(
     name="NVFP4",
     needs="nvfp4_w4a4",
@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, frozenset[str]] = {
 
 _WITH_VALUE = frozenset({"group", "strength", "iters"})
 _EXCLUDING = (frozenset({"symmetric", "asymmetric"}), frozenset({"dynamic", "static", "block"}))
-_ROUNDED_ONLY = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # no data is looked at
+_ROUNDED_ONLY = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # need no data
 
 USUAL_GROUPS = (128, 64, 32)  # what Marlin has kernels for
 

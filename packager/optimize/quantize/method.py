@@ -29,9 +29,9 @@ def methods_to_try(instance: Instance, *, quantized: bool) -> tuple[str, ...]:
 def choose_method(
     plans: Mapping[str, Plan], target: Objective, accelerator: Accelerator
 ) -> tuple[str, Finding]:
-    """Choose among the plans that work, by method, and say why; equal ones keep their order.
+    """Choose among the working plans, by method, with the reason; equal ones keep their order.
 
-    Where nothing can be predicted, the first is taken: weights as they are, if they fit.
+    Without a prediction the first is chosen: unquantized weights, if they fit.
     """
     points = {method: _point(plan, target, accelerator) for method, plan in plans.items()}
     best = max(plans, key=lambda method: worth_of(points[method], target))

@@ -73,10 +73,10 @@ def check_capacity(
 
 
 def kernel_killed(root: Path = Path("/")) -> int:
-    """Count the processes of ours that the kernel ended for want of memory.
+    """Count our processes that the kernel killed for lack of memory.
 
-    Of our control group, where there is one: what else the machine runs, such as a
-    container that met its own limit, says nothing about our steps.
+    Only our control group counts, if there is one: other processes, such as a container at its own
+    limit, are unrelated to our steps.
     """
     for file in (*_own_counters(root), root / "proc/vmstat"):
         try:

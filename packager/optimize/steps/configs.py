@@ -7,7 +7,7 @@ from collections.abc import Mapping
 # Fields that no tool reads: who wrote it, and where.
 UNREAD = frozenset({"_name_or_path", "_commit_hash", "transformers_version"})
 
-# Fields that no weight depends on: they say when an answer ends, and how it is served.
+# Fields that weights do not depend on: stop tokens and serving settings.
 NO_WEIGHT = UNREAD | {"eos_token_id", "bos_token_id", "use_cache"}
 
 # Fields that do not shape a graph; its element types have a place of their own in a key.
@@ -36,5 +36,5 @@ NO_GRAPH = frozenset(
 
 
 def kept_fields(config: Mapping[str, object], left_out: frozenset[str]) -> dict[str, object]:
-    """Return what is left of a config, in one order."""
+    """Return the remaining fields of a config, in a fixed order."""
     return {name: config[name] for name in sorted(config) if name not in left_out}

@@ -9,10 +9,10 @@ from packager.optimize.steps.services import StepServices
 
 
 def refuse_missing_gpus(wish: GpuWish, services: StepServices) -> None:
-    """Raise `PlanRejected` where more GPUs are asked for than whoever runs steps has.
+    """Raise `PlanRejected` where the executor has fewer GPUs than requested.
 
-    Asked before anything is downloaded.  Where no step may run, results that a machine with
-    GPUs made are taken from the cache.
+    Called before anything is downloaded. Where no step may run, nothing is refused: the cache may
+    have results of a machine with GPUs.
     """
     if not wish or wish == "auto" or services.on_miss == "refuse":
         return

@@ -101,13 +101,13 @@ class DockerExecutor:
             self._images.image(tool)
 
     def admit(self, step: Step) -> None:
-        """Compare what the step needs with what is here, and what it has kept already."""
+        """Compare the step's needs with the free capacity, and with the work it has kept."""
         if self._check:
             kept = kept_bytes(self._work_dir, step)
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step), kept=kept)
 
     def run(self, step: Step, into: Path) -> StepResult:
-        """Run the worker in a container of its own, which is gone afterwards."""
+        """Run the worker in a container of its own, which is removed afterwards."""
         self.admit(step)
         tool = self._environments.tool(step.tool, build_for(step.gpus))
         image = self._images.image(tool) if step.image is None else self._load_image(step.image)
@@ -133,7 +133,7 @@ class DockerExecutor:
             return judge(step, code, answer, into, listener, log, oom=oom)
 
     def capacity(self) -> Mapping[str, float]:
-        """What this machine has: the engine is taken to be on it, since it mounts our files."""
+        """Return this machine's capacity; the engine must be local, since it mounts our files."""
         return machine_capacity(self._work_dir, self._environment)
 
     def _options(
@@ -187,7 +187,7 @@ class DockerExecutor:
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
             "shm_size": "1g",
-            # Twice the estimate: the limit is for what runs away, not for an estimate's error.
+            # Twice the estimate: the limit only stops a runaway worker.
             "mem_limit": 2 * needed if needed else None,
             "device_requests": [_gpu_request(step.gpus, self._environment)] if step.gpus else None,
             "init": True,
@@ -246,7 +246,7 @@ def _place_of(step: Step, role: str) -> str:
 def _pump(stream: Any, writer: int, sink: IO[bytes]) -> None:
     """Forward stdout and write stderr to the log until the container or the listener ends."""
     try:
-        with suppress(Exception):  # the connection went away: the container's state says the rest
+        with suppress(Exception):  # on a lost connection the container's state has the result
             for out, error in stream:
                 if error:
                     sink.write(error)

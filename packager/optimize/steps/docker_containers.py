@@ -1,4 +1,4 @@
-"""Containers of the Docker Engine that are gone afterwards, whatever happens in them."""
+"""Containers of the Docker Engine that are always removed afterwards."""
 
 from __future__ import annotations
 

@@ -80,8 +80,7 @@ class ToolImages:
     def _install(self, tool: ToolDefinition, base: Any, tag: str) -> None:
         """Install in a container, and keep it as an image.
 
-        The user's pip settings are mounted, and gone from what is kept: they
-        may hold passwords.
+        The user's pip settings are mounted and stay out of the image: they may have passwords.
         """
         step = f"tool {tool.name}"
         self._on_event(StepEvent(step=step, state="started", detail="building its image, once"))
@@ -191,7 +190,7 @@ def _run_installer(container: Any, name: str) -> None:
 
 
 def _python_of(reference: str) -> str:
-    """Guess the Python of an image by its name, `python:3.12-slim`; "" where that says nothing."""
+    """Guess the Python of an image by its name, `python:3.12-slim`; "" for other names."""
     named = PYTHON_IMAGE.search(reference)
     return named["minor"] if named else ""
 

@@ -1,4 +1,4 @@
-"""Runs nothing: the executor of `build --dry-run`."""
+"""The executor of `build --dry-run`: runs no steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DryRunExecutor:
         self._capacity = capacity
 
     def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
-        """Describe the tool as whoever would run it does."""
+        """Describe the tool as the real executor does."""
         return self._find_tool(name, build)
 
     def prepare(self, name: str, build: Build = "cpu") -> None:
@@ -37,5 +37,5 @@ class DryRunExecutor:
         return StepResult()
 
     def capacity(self) -> Mapping[str, float]:
-        """Report what whoever would run the steps has."""
+        """Return the capacity of the real executor."""
         return self._capacity()

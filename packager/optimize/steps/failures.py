@@ -21,13 +21,13 @@ DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 class StepRejected(StepFailed):
-    """The tool says that these inputs cannot be worked on. Trying again is pointless."""
+    """The tool refuses these inputs. A retry would fail again."""
 
     permanent = True
 
 
 class StepOutOfMemory(StepFailed):
-    """The tool, or the kernel, says that memory ran out."""
+    """The tool ran out of memory, as itself or the kernel reports."""
 
 
 class StepDiskFull(StepFailed):
@@ -39,7 +39,7 @@ class StepTimedOut(StepFailed):
 
 
 class StepBroken(StepFailed):
-    """The tool did not keep to the worker's protocol, so nothing of it is used."""
+    """The tool violated the worker's protocol; its results are discarded."""
 
     permanent = True
 

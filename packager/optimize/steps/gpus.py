@@ -10,7 +10,7 @@ from packager.core.units import gib
 
 
 def check_gpu_wish(wish: GpuWish, there: Gpus | None) -> Iterator[Finding]:
-    """Refuse a number of GPUs that is more than there is. Nothing else has to be known."""
+    """Refuse a number of GPUs above that of the machine."""
     if isinstance(wish, int) and there is not None and wish > there.count:
         has = "there is none" if not there.count else f"there is {there.count}"
         hint = (
@@ -22,7 +22,7 @@ def check_gpu_wish(wish: GpuWish, there: Gpus | None) -> Iterator[Finding]:
 
 
 def check_gpu_use(step: str, wish: GpuWish, use: GpuUse, there: Gpus | None) -> Iterator[Finding]:
-    """Compare what a step can use with what it is given."""
+    """Compare the GPUs that a step can use with those it gets."""
     given = choose_gpus(wish, use, there)
     if isinstance(wish, int) and given < wish:
         message = f"{_count(wish)} requested; step {step!r} uses {given}"

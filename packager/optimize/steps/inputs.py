@@ -28,7 +28,7 @@ def config_file(config: Mapping[str, object], left_out: frozenset[str]) -> Model
 
 
 def weight_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """Return the weights, with the index that says which tensor lies where."""
+    """Return the weights, with their index of tensors."""
     return tuple(file for file in files if file.role == "weights" or file.path == INDEX)
 
 
@@ -38,7 +38,7 @@ def tokenizer_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
 
 
 def carried_files(files: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
-    """Return what goes with a model's weights into an image, whatever was made of these."""
+    """Return the files that accompany a model's weights, whatever format those are in."""
     return tuple(
         file for file in files if file.role != "weights" and file.path not in (CONFIG, INDEX)
     )

@@ -24,7 +24,7 @@ from packager.optimize.steps.configs import kept_fields
 LONGEST_FIELD = 2000  # characters of one field; a longer one is stated by its digest
 LONGEST_CONFIG = 128 * 1024  # of all fields
 
-TOOL_PACKAGE = "packager-tool"  # stands for the whole environment, by its requirements
+TOOL_PACKAGE = "packager-tool"  # the whole environment, identified by its requirements
 LAUNCHER = "packager-launcher"
 LAUNCHER_MODULES = frozenset(
     {"launch.py", "compiled_cache.py", "sitecustomize.py", "with_compiled.py"}
@@ -87,7 +87,7 @@ def toolchain_in_image(
 
 
 def files_by_path(files: Iterable[ModelFile]) -> dict[str, str] | None:
-    """Return the sha256 of each file; None while somebody still has to read one of them."""
+    """Return the sha256 of each file; None while one of them is unknown."""
     listed = tuple(files)
     if not all(file.sha256 for file in listed):
         return None
@@ -98,7 +98,7 @@ def files_by_path(files: Iterable[ModelFile]) -> dict[str, str] | None:
 
 
 def digest_of_files(files: Iterable[ModelFile]) -> str | None:
-    """Return one digest for files; None while somebody still has to read one of them."""
+    """Return one digest for all files; None while one of them is unknown."""
     rows = [(file.path, file.size, file.sha256) for file in files]
     return manifest_digest(rows) if all(sha256 for _, _, sha256 in rows) else None
 
@@ -125,7 +125,7 @@ def architecture_digest(config: Mapping[str, object], left_out: frozenset[str]) 
 
 
 def graph_of(config: Mapping[str, object], left_out: frozenset[str]) -> Graph:
-    """Return the key part of a graph that follows from the config alone."""
+    """Return the key part of the graph, derived from the config alone."""
     return Graph(architecture=config_fields(config, left_out), code=None, plugins=())
 
 

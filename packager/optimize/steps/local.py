@@ -33,14 +33,14 @@ from packager.optimize.steps.protocol import (
 from packager.optimize.steps.resume import kept_bytes, step_places
 from packager.optimize.steps.tools.environments import Environments
 
-# The processor's own instructions reach a step and are in no key but that of a compile: a result
-# of one machine is used on every other.  These two pretend a lesser processor, to oneDNN and to
-# PyTorch, and are treated like it.  Images of steps are not told: their keys name instructions.
+# Processor instructions are in the keys of compiles only: all machines share the other results.
+# These two limit the instructions of oneDNN and PyTorch, and are treated the same. Steps in images
+# do not get them: their keys name instructions.
 PROCESSOR_CAPS = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
 
 
 class LocalExecutor:
-    """One step at a time, in a private directory, with nothing of our environment but caps."""
+    """Runs one step at a time, in a private directory, without our environment except caps."""
 
     name = "local"
 
@@ -72,7 +72,7 @@ class LocalExecutor:
         self._environments.install(name, build)
 
     def admit(self, step: Step) -> None:
-        """Compare what the step needs with what is here, and what it has kept already."""
+        """Compare the step's needs with the free capacity, and with the work it has kept."""
         if self._check:
             kept = kept_bytes(self._work_dir, step)
             check_capacity(step, self.capacity(), fetched=fetched_bytes(step), kept=kept)
@@ -112,7 +112,7 @@ class LocalExecutor:
         )
 
     def capacity(self) -> Mapping[str, float]:
-        """What this machine has, with the disk where steps work."""
+        """Return this machine's capacity, with the disk where steps work."""
         return machine_capacity(self._work_dir)
 
     def _environment(self, step: Step, place: Path, python: Path) -> dict[str, str]:

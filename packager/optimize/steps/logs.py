@@ -1,4 +1,4 @@
-"""Logs of steps, kept in the state directory: whoever asks why gets an answer next week too."""
+"""Logs of steps, kept in the state directory for later questions."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from packager.optimize.steps.workspace import Workspace
 
 
 class Presence:
-    """Asks each store that others read; hands on what only this machine has."""
+    """Queries each shared store; publishes entries that only this machine has."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Presence:
 
     @property
     def is_shared(self) -> bool:
-        """Whether what is built here reaches other machines."""
+        """Whether builds on this machine reach other machines."""
         return bool(self._shared)
 
     def has_shared(self, artifact: str, key: str) -> bool:

@@ -1,4 +1,4 @@
-"""Child processes of which nothing is left, whatever happens to us.
+"""Child processes that are always killed with all of their descendants, even if we crash.
 
 `supervise.py` is between us and the command; see there.
 """
@@ -29,7 +29,7 @@ class ExitStatus:
 
 
 class Supervised:
-    """A command that runs. `stdout` is its output; its errors go where `start` was told."""
+    """A running command. `stdout` is its output; its errors go to the log of `started`."""
 
     def __init__(self, process: subprocess.Popen[bytes], status: int) -> None:
         assert process.stdout is not None
@@ -53,7 +53,7 @@ class Supervised:
         return ExitStatus(said["code"], said["peak_memory_bytes"])
 
     def request_end(self) -> None:
-        """Send the command SIGTERM, so that it may tidy up. Whoever asks insists later."""
+        """Send the command SIGTERM, so that it may clean up. The caller kills it later."""
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         with suppress(OSError):
             for child in children.read_text().split()[:1]:  # the command is the first
@@ -75,10 +75,10 @@ def started(
     log: IO[bytes],
     holding: Sequence[int] = (),
 ) -> Iterator[Supervised]:
-    """Run a command; at the end of the block, in whatever way it comes, nothing of it is left.
+    """Run a command; at the end of the block, kill it and everything it started.
 
-    It has the file descriptors `holding`: a lock of ours is free when the last of it has ended,
-    and not when we have.
+    It inherits the file descriptors `holding`: our locks stay held until its last process ends,
+    even if we end first.
     """
     status, report = os.pipe()
     try:
@@ -108,7 +108,7 @@ def started(
 def _finish(running: Supervised, process: subprocess.Popen[bytes]) -> None:
     try:
         running.kill()
-    except KeyboardInterrupt:  # a second one while we clean up changes nothing
+    except KeyboardInterrupt:  # a second interrupt during the cleanup
         running.kill()
     if process.stdout:
         process.stdout.close()

@@ -37,8 +37,8 @@ RESULT_BYTES = 8 * 1024 * 1024
 STRAY_LINES = 100
 POLL_S = 0.25
 
-# All that a worker sees besides what its step declares.  Changing it may change results: it is
-# part of the protocol, and its version is part of every worker's digest.
+# The base environment of every worker. Changing it may change results: it is part of the protocol,
+# whose version is part of every worker's digest.
 BASE_ENV: Mapping[str, str] = {
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
@@ -52,7 +52,7 @@ BASE_ENV: Mapping[str, str] = {
 
 
 def thread_settings(step: Step) -> Mapping[str, str]:
-    """Return variables about threads that are no input of the result.
+    """Return variables about threads; they do not affect results.
 
     Threads that wait sleep: on cores that others use too, those of OpenMP would wait for each
     other in loops, thirty times as long.
@@ -63,11 +63,11 @@ def thread_settings(step: Step) -> Mapping[str, str]:
 
 
 def memory_settings(step: Step) -> Mapping[str, str]:
-    """Return variables about memory that are no input of the result.
+    """Return variables about memory; they do not affect results.
 
     By itself glibc comes to keep tensors of up to 32 MiB in heaps of its threads, and how much of
-    them lies fallow is up to which thread freed first: on a busy machine a quantizer's peak was a
-    fifth above the bound that the plan states.
+    them stays unused depends on which thread freed first: on a busy machine a quantizer's peak was
+    a fifth above the bound that the plan states.
     """
     return {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)} if step.tool == "llmcompressor" else {}
 
@@ -76,7 +76,7 @@ ReadBlob = Callable[[Blob], Iterable[memoryview]]
 
 
 def make_spec(step: Step, *, root: str, output: str) -> WorkerSpec:
-    """Return the worker's specification, with paths as seen from inside `root`."""
+    """Return the worker's specification, with paths below `root`."""
     return WorkerSpec(
         tool=step.tool,
         step=step.name,
@@ -156,7 +156,7 @@ def fetched_bytes(step: Step) -> int:
 
 
 def _compare(file: ModelFile, read: ReadBlob) -> None:
-    """Read a file out of the artifact cache, which compares it: a worker opens it by itself."""
+    """Verify a file of the artifact cache by reading it; a worker opens the file itself."""
     content = file.content
     if isinstance(content, FileRange) and content.sha256:
         for _ in read(Blob((content,))):
@@ -227,7 +227,7 @@ def listen(
     with selectors.DefaultSelector() as selector:
         selector.register(stdout, selectors.EVENT_READ)
         while True:
-            # Asked before reading: what it wrote until then is still in the pipe.
+            # Checked before reading: its last output is still in the pipe.
             alive = running()
             if selector.select(POLL_S if alive else 0):
                 data = os.read(stdout, LINE_BYTES)

@@ -1,4 +1,4 @@
-"""Steps for people and programs: what will run, what is there already, what ran."""
+"""Steps as text and JSON: those to run, those in the cache, those that ran."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forecast_documents(forecasts: Iterable[CacheStatus]) -> list[dict[str, Any]]
 
 
 def forecast_sentences(forecasts: Iterable[CacheStatus]) -> Iterator[str]:
-    """Yield a sentence per step: whether it will run, and what a hit saves."""
+    """Yield a sentence per step: whether it will run, and the time that a hit saves."""
     for one in forecasts:
         yield f"{one.step} with {one.tool}: {_expected(one)}"
 
@@ -38,7 +38,7 @@ def renewal_sentences(forecasts: Iterable[CacheStatus]) -> Iterator[str]:
             )
 
 
-# What the groups of a key document are for people.
+# Names of a key document's groups, as shown to people.
 _INPUTS = {
     "graph": "architecture",
     "weights": "weights",
@@ -93,7 +93,7 @@ _ORIGINS = {"past": "from past runs", "estimate": "estimated", "": "estimated"}
 
 
 def ran_lines(steps: Iterable[RecordedStep]) -> Iterator[str]:
-    """Yield a sentence per step of a finished build: where its result came from."""
+    """Yield a sentence per step of a finished build: the source of its result."""
     for step in steps:
         if step.reused:
             yield f"{step.name}: taken from the cache ({step.key[:12]})"
@@ -103,7 +103,7 @@ def ran_lines(steps: Iterable[RecordedStep]) -> Iterator[str]:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it: `8.4 s`, `3 min`, `2.1 h`, `5 days`."""
+    """Format a duration for people: `8.4 s`, `3 min`, `2.1 h`, `5 days`."""
     if seconds < 100:
         return f"{seconds:.1f} s"
     if seconds < 6000:

@@ -26,7 +26,7 @@ from packager.models.safetensors import read_weights_header
 from packager.models.scales import read_scale_values
 from packager.optimize.steps.failures import StepBroken
 
-# By what a step gives (`quality`, `answers`, `head`): reads its files, or raises.
+# kind of result (`quality`, `answers`, `head`) → reads its files, or raises
 ResultChecks = Mapping[str, Callable[[tuple[ModelFile, ...]], object]]
 
 CONFIG = "config.json"
@@ -36,7 +36,7 @@ ADDED = "quantization_config"  # all that quantizing adds to it
 def read_result(
     step: Step, place: Path, digests: Mapping[str, str], checks: ResultChecks
 ) -> tuple[ModelFile, ...]:
-    """Read a result as what it shall be; a checkpoint is checked like one of the user's.
+    """Read a result as its declared kind; a checkpoint is checked like one of the user's.
 
     `digests` are those that the cache compared the files with, by path; `checks` has a check
     for each kind of result that a technique of its own understands.
@@ -82,7 +82,7 @@ def read_result(
 
 
 def _check_whole(step: Step, model: ModelFiles) -> None:
-    """Refuse a model that lacks tensors of its source, whoever made it and whenever."""
+    """Refuse a model that lacks tensors of its source, also one from the cache."""
     lost = lost_tensors(step.tensors, model.tensors, model.config)
     if lost:
         raise StepBroken(

@@ -1,4 +1,4 @@
-"""Work directories that outlive a run which did not end well, so that the next one goes on there.
+"""Work directories that survive an interrupted run, so that the next one resumes there.
 
 One for each key: another input is another directory.  Only one run has it at a time.
 """
@@ -39,7 +39,7 @@ def step_places(work_dir: Path, step: Step, *, restart: bool) -> Iterator[tuple[
 
 
 def kept_bytes(work_dir: Path, step: Step) -> int:
-    """Return the size of what an interrupted run of this step left."""
+    """Return the size of an interrupted run's work directory for this step."""
     name = _name(step)
     if not name:
         return 0
@@ -109,7 +109,7 @@ def _held(root: Path, name: str) -> tuple[Path, int] | None:
                 return None
             if _is_still(place, lock):
                 return place, lock
-            os.close(lock)  # whoever had it has removed it meanwhile
+            os.close(lock)  # its last holder removed it meanwhile
 
 
 def _is_still(place: Path, descriptor: int) -> bool:
@@ -119,7 +119,7 @@ def _is_still(place: Path, descriptor: int) -> bool:
 
 
 def _reap(root: Path) -> None:
-    """Remove what nobody went on with for a long time."""
+    """Remove work directories that were not resumed for a long time."""
     oldest = time.time() - KEPT_DAYS * 24 * 3600
     for path in root.iterdir():
         with suppress(OSError):

@@ -97,14 +97,14 @@ class StepRunner:
 
         def work(place: Path) -> None:
             result = self._executor.run(step, place)
-            if result.published:  # whoever ran it has checked it before
+            if result.published:  # the node has checked it
                 from artifact_cache.errors import PublishedElsewhere
 
                 results.append(result)
                 raise PublishedElsewhere
             check_inputs(step)  # it read them by their names
             _check_versions(step, result)
-            read_result(step, place, {}, self._checks)  # what is broken must not be published
+            read_result(step, place, {}, self._checks)  # broken results must not be published
             results.append(result)
 
         # Opened by the first step: most builds have none, and opening takes time.
@@ -175,7 +175,7 @@ class StepRunner:
     ) -> StepOutcome:
         _note(step, key, cache, self._remember, hit=found.hit)
         for notice in found.notices:
-            if notice.code != "waiting":  # was said when it began
+            if notice.code != "waiting":  # reported when the wait began
                 self._warn(f"cache: {notice.message}")
         digests = {one.path: one.sha256 for one in found.entry.outputs} if found.entry else {}
         try:
@@ -330,7 +330,7 @@ def _differences(key: KeyDocument, cache: ArtifactCache) -> tuple[str, ...]:
 
 
 def _check_versions(step: Step, result: StepResult) -> None:
-    """Refuse a result that other versions made than its key says."""
+    """Refuse a result whose tool versions differ from its key."""
     toolchain = getattr(step.key, "toolchain", None)
     stated = {one.name: one.version for one in toolchain.packages} if toolchain else {}
     if toolchain and "python" in toolchain.environment:

@@ -16,16 +16,16 @@ Done = TypeVar("Done")
 def with_cache_healed(services: StepServices, work: Callable[[], Done]) -> Done:
     """Run `work`; once more where the cache returned corrupt bytes or lost a file.
 
-    The second time every file out of the cache is hashed before it is used: what is broken is
-    set aside there, and made anew where steps may run.  Where anything was named the first time,
-    its bytes had been compared.
+    The second time every file out of the cache is hashed before it is used: broken entries are set
+    aside, and made again where steps may run. Images named by the first attempt are safe: their
+    bytes were compared.
     """
     try:
         return work()
     except CachedFileChanged as error:
         services.distrust_cache(error)
     except LostFromCache:
-        pass  # what is missing is foreseen now, and handled as it was asked for
+        pass  # now a miss, handled by the miss policy
     return work()
 
 
@@ -37,7 +37,7 @@ def run_with_tool(
     *,
     gpus: int = 0,
 ) -> tuple[Step, StepOutcome]:
-    """Run a step that is in no recipe, with its tool installed where it has to run.
+    """Run a step outside the recipe; install its tool where the step runs.
 
     As in `with_tools_installed`, the tool is looked at again when it was installed.
     """

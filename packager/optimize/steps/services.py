@@ -17,8 +17,8 @@ from packager.models.reference import parse_model_reference
 
 RunStep = Callable[[Step], StepOutcome]
 
-# What happens to steps whose result is not in the cache: they run; or those that compile are
-# left out of the image; or nothing is built.
+# Policy for steps that miss the cache: run them, leave compiled results out of the image, or refuse
+# to build.
 OnMiss = Literal["run", "skip-compile", "refuse"]
 
 
@@ -31,10 +31,10 @@ class StepServices:
     find_draft: Callable[[ModelReference], ModelFiles]
     # Values of a draft head's vocabulary, and of the model how answers end.
     read_head_values: Callable[[ModelFiles, ModelFiles], HeadValues | None] = lambda *_: None
-    pin_files: Callable[[ModelFiles], ModelFiles]  # with digests, as far as they may be read
+    pin_files: Callable[[ModelFiles], ModelFiles]  # adds digests, where files may be read
     executor: Executor
     run_steps: Callable[[], AbstractContextManager[RunStep]]  # results are there until it ends
     check_cache: Callable[[Step], CacheStatus]
     on_miss: OnMiss = "run"
-    on_event: EventSink = ignore  # hears of stages
-    distrust_cache: Callable[[CachedFileChanged], None] = lambda _: None  # hash what it gives
+    on_event: EventSink = ignore  # receives stages
+    distrust_cache: Callable[[CachedFileChanged], None] = lambda _: None  # hash files read from it

@@ -61,7 +61,7 @@ class Workspace:
         return self._place
 
     def _reap(self) -> None:
-        """Remove what killed builds left. One that is being made now may have no lock yet."""
+        """Remove the work of killed builds. A directory just made may not be locked yet."""
         for path in self._root.iterdir():
             with suppress(OSError):
                 if os.path.lexists(f"/proc/{path.name.partition('-')[0]}"):

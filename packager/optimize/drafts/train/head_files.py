@@ -1,4 +1,4 @@
-"""Reads what training a head left: answers, figures, and the head, which goes to its place."""
+"""Reads the results of head training, and moves the head to its destination."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_head_place(place: Path) -> None:
                     f"{str(place)!r} holds other files than a head's, such as {others[0]!r}",
                     hint="name a new directory with --output",
                 )
-            # A directory is replaced whole: not one that a device or somebody's shell is in.
+            # The directory is replaced whole: refuse one that is a mount or a current directory.
             if os.path.ismount(place) or place.samefile(Path.cwd()):
                 raise UsageError(
                     f"{str(place)!r} cannot be replaced by a head",

@@ -48,7 +48,7 @@ class HeadServices:
     """Services that only head training needs."""
 
     read_report: Callable[[tuple[ModelFile, ...]], TrainingReport]
-    read_head: Callable[[tuple[ModelFile, ...]], ModelFiles]  # headers of what a step left
+    read_head: Callable[[tuple[ModelFile, ...]], ModelFiles]  # headers of a step's result
     write: Callable[[tuple[ModelFile, ...]], None]  # to where the user wants it
 
 
@@ -65,7 +65,7 @@ def train_head(
 ) -> Trained:
     """Train a head for the model, or take it from the cache; check it against the model.
 
-    What can be refused from headers is refused before anything runs.
+    Headers are checked before any step runs.
     """
     refuse_missing_gpus(gpus, services)
     answers = (ANSWER,) if asked.answers == "model" else ()
@@ -139,7 +139,7 @@ def _check_trained(
 
 
 def _head_at(reference: str, services: StepServices) -> ModelFiles:
-    """Return the head that training goes on from."""
+    """Return the head from which training continues."""
     return services.find_draft(services.parse_model_reference(reference))
 
 
@@ -153,7 +153,7 @@ def _answered(
     outcomes: list[StepOutcome],
     devices: tuple[int, int],
 ) -> TrainingInputs:
-    """Generate the model's answers to the texts: a head learns to predict that output."""
+    """Generate the model's answers to the texts: the training data of the head."""
 
     gpus, threads = devices
 

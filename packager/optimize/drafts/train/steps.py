@@ -40,12 +40,12 @@ from packager.optimize.steps.key_parts import (
 TOOLS: Mapping[str, str] = {"speculators": "draft-heads", "specforge": "specforge"}  # by trainer
 ANSWERING = "draft-heads"  # the tool that has the model answer
 
-# Rounding in bfloat16 would reach what the head learns, but large models are not had in float32.
+# bfloat16 rounding would affect the training, but large models do not fit in float32.
 _FLOAT32_UP_TO_BYTES = 8_000_000_000
 _LIBRARIES_BYTES = 1_000_000_000
 _ADAM = 4  # copies of the head in 4 bytes: weights, gradients, two moments
 _LOGITS = 6  # copies of a step's logits in 4 bytes, at the most
-_WORK_SHARE = 1.2  # of the model's bytes on GPUs: itself, and what it works with
+_WORK_SHARE = 1.2  # of the model's bytes on GPUs: the model and its buffers
 _OWN_PLACE = frozenset({"max_tokens", "seed", "speculative_tokens", "layers"})  # in the key
 
 
@@ -55,7 +55,7 @@ def is_large(profile: ModelProfile) -> bool:
 
 
 def training_gpu_use(profile: ModelProfile) -> GpuUse:
-    """Describe the GPUs that answering and training can use: the model may lie on several."""
+    """Describe the GPUs that answering and training can use: a model may span several."""
     return GpuUse(
         most=SPREAD_OVER,
         helps=profile.weight_bytes >= SMALL_BYTES,
@@ -65,7 +65,7 @@ def training_gpu_use(profile: ModelProfile) -> GpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingInputs:
-    """The two files that workers read, and how many texts were asked for in them."""
+    """The two files that workers read, and their number of texts."""
 
     files: tuple[ModelFile, ...]
     count: int
@@ -107,7 +107,7 @@ def answers_step(
         read_bytes=profile.weight_bytes,
         float32=_dtype(profile) == "float32",
     )
-    # Answers end and are chosen as the model's own settings say.
+    # Stop tokens and sampling follow the model's own settings.
     read = (*_files_read(model), *(file for file in model.files if file.path == GENERATION))
     weights = files_by_path(read)
     key = None
@@ -150,7 +150,7 @@ def training_step(
     gpus: int = 0,
     threads: int = 1,
 ) -> Step:
-    """Describe the training; `asked` is completed, `head` what is trained on."""
+    """Describe the training; `asked` is completed, `head` the training data."""
     parameters: dict[str, Any] = {
         "task": asked.method,
         "max_tokens": asked.max_tokens,
@@ -231,7 +231,7 @@ def _head_key(
 
 
 def _files_read(model: ModelFiles) -> tuple[ModelFile, ...]:
-    """Return what is computed with, and what texts become tokens with."""
+    """Return the files for the computation, and those for tokenizing."""
     files = model.files
     return (config_file(model.config, UNREAD), *weight_files(files), *tokenizer_files(files))
 
@@ -294,7 +294,7 @@ def _needs(profile: ModelProfile, texts: TrainingInputs, asked: HeadTraining) ->
 
 
 def _work(profile: ModelProfile, texts: TrainingInputs, asked: HeadTraining) -> tuple[Work, ...]:
-    """Count what the head computes for each token, and how many tokens it sees."""
+    """Count the operations of the head per token, and the tokens of the training."""
     hidden, vocabulary = profile.hidden_size, asked.draft_vocab_size or profile.vocab_size
     proposals = max(1, asked.speculative_tokens)
     if asked.method == "medusa":

@@ -31,7 +31,7 @@ class NodesDiffer(Unavailable):
 
 
 class NodeFailed(PackagerError):
-    """A node failed in a way that this version of packager has no name for."""
+    """A node failed for an unknown reason."""
 
 
 class LineBuffer:
@@ -41,7 +41,7 @@ class LineBuffer:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterable[bytes]:
-        """Return the lines that are whole now. Raises `NodeFailed` for one without an end."""
+        """Return the complete lines. Raises `NodeFailed` for one that exceeds the limit."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             raise NodeFailed("a node writes a line without end")
@@ -49,16 +49,15 @@ class LineBuffer:
 
 
 def is_end(line: NodeLine) -> bool:
-    """Whether a line says how the work of a node ended."""
+    """Whether a line reports the end of a node's work."""
     ends = (line.result, line.error, line.facts)
     return bool(line.missing) or any(one is not None for one in ends)
 
 
 def demand_of(step: Step, nodes: Sequence[Node], *, check: bool) -> Resources:
-    """Return what a step takes of one node.
+    """Return the resources that a step needs on one node.
 
-    Of its memory the least that it can do with, where no node has more.  Without `check`
-    its memory is not asked for.
+    Its memory is the minimum where no node has more, and 0 without `check`.
     """
     largest = max((one.memory_bytes for one in nodes), default=0.0)
     needs = step.needs
@@ -131,7 +130,7 @@ def facts_document(facts: ToolFacts) -> dict[str, Any]:
 
 
 def tool_facts(document: Mapping[str, Any]) -> ToolFacts:
-    """Read facts that a node gave; raise `NodeFailed` for what is none."""
+    """Read the tool facts of a node; raise `NodeFailed` for invalid ones."""
     try:
         return ToolFacts(**document)
     except TypeError as error:
@@ -152,7 +151,7 @@ def failure_of(found: NodeError, step: str, log: Path | None) -> PackagerError:
     return failure
 
 
-# Failures that can be made anew here, of what a node says of them.
+# Failures of a node that are raised here with the same type.
 _WITH_LOG: Mapping[str, type[StepFailed] | type[ToolUnavailable]] = {
     one.__name__: one
     for one in (

@@ -1,7 +1,7 @@
 """A Ray cluster that this machine is a part of: joining it, its nodes, its head.
 
-Ray waits for much longer than people do, and says what is wrong on a page of
-its own: whoever joins a cluster here gets an explained failure within seconds.
+Ray waits for minutes and reports errors at length; here joining fails within seconds, with an
+explanation.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class ClusterLost(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNode:
-    """A node that lives: its id for the scheduler, and what it has."""
+    """A live node: its id for the scheduler, and its resources."""
 
     id: str
     node: Node
 
 
 class Head:
-    """The process that the cluster cannot do without. Asked now and then."""
+    """The head process of the cluster, polled now and then."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -106,7 +106,7 @@ def join_cluster(address: str, environment: Mapping[str, str]) -> tuple[Any, Hea
 
 def import_ray() -> Any:
     """Return the module, or raise `UsageError` where it is not installed."""
-    # Ray prints what its raylets say on our stdout, where results are: it is to skip all of it.
+    # Ray prints messages of its raylets on our stdout, which is for results: silence them.
     os.environ["RAY_DEDUP_LOGS"] = "1"
     os.environ["RAY_DEDUP_LOGS_SKIP_REGEX"] = "."
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -122,7 +122,7 @@ def import_ray() -> Any:
 
 
 def living_nodes(ray: Any) -> tuple[ClusterNode, ...]:
-    """Return the nodes that live, with what they say they have."""
+    """Return the live nodes, with the resources that they report."""
     return tuple(
         ClusterNode(id=one["NodeID"], node=_node(one["NodeManagerAddress"], one["Resources"]))
         for one in ray.nodes()
@@ -139,7 +139,7 @@ def connect(address: str, timeout_s: float) -> None:
 
 
 def lost_reason(error: Exception) -> str:
-    """Return the first line of what Ray says, which may be a page."""
+    """Return the first line of Ray's error, which may be a page."""
     words = str(error).strip().splitlines()
     return f"{type(error).__name__}: {words[0] if words else 'no reason given'}"
 

@@ -1,8 +1,7 @@
-"""Hands files to machines that run our steps: as entries of the shared cache, by what they hold.
+"""Transfers files to machines that run our steps: as cache entries, addressed by content.
 
-The machine that asks puts in what others lack; they take it, each file compared
-with its digest.  Only files, never a directory of ours, and never under the key
-of a result.
+The submitting machine publishes files that nodes lack; nodes compare each file with its digest.
+Only files, never a directory of ours, and never under the key of a result.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Scratch = Callable[[], AbstractContextManager[Callable[[str], Path]]]
 
 
 class InputsMissing(Exception):
-    """Inputs of an order are nowhere on this machine, nor where it says that they are."""
+    """Inputs of an order were found neither on this machine nor at their stated addresses."""
 
     def __init__(self, digests: tuple[str, ...]) -> None:
         super().__init__(digests)
@@ -51,7 +50,7 @@ class InputsMissing(Exception):
 
 
 class FileExchange:
-    """The asking machine's side."""
+    """The submitting machine's side."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class FileExchange:
         return digest
 
     def offer_file(self, file: ModelFile, digest: str) -> None:
-        """Publish a file to every shared store that may be written; nothing of ours is shared."""
+        """Publish a file to every writable shared store."""
         check_file(file)
 
         def put(target: Path) -> None:
@@ -129,7 +128,7 @@ class FileExchange:
 
 
 class InputFinder:
-    """The node's side: finds what an order names, here or where it is told to look."""
+    """The node's side: finds an order's inputs, locally or at their stated addresses."""
 
     def __init__(
         self,
@@ -249,7 +248,7 @@ class InputFinder:
 
 
 def _on_hub(file: OrderedFile) -> RemoteRange | None:
-    """Return the file's address on the hub with commit and digest: whoever reads it compares it."""
+    """Return the file's address on the hub with commit and digest: its reader verifies it."""
     if not file.origin.startswith("hf://"):
         return None
     try:

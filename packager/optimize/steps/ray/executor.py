@@ -50,11 +50,11 @@ from packager.optimize.steps.ray.probe import make_probe, on_node
 from packager.optimize.steps.ray.tasks import AttemptLost, Given, RayTasks
 
 RETRIES = 3
-QUIET_S = 10.0  # without a node: say what is waited for
+QUIET_S = 10.0  # without a node: report what the step waits for
 
 
 class StepLost(Unavailable):
-    """Workers or nodes that had a step went away, more often than is tried."""
+    """Workers or nodes of a step were lost more often than it is retried."""
 
     def __init__(self, step: str, reason: str, tries: int) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ class _Missing(Exception):
 
 
 class RayExecutor:
-    """One step at a time, on whichever node has room. Joins the cluster when it is first asked."""
+    """Runs one step at a time, on a node with room. Joins the cluster on first use."""
 
     name = "ray"
 
@@ -187,7 +187,7 @@ class RayExecutor:
                 self._sleep(pause_before(len(lost_tries)))
 
     def capacity(self) -> Mapping[str, float]:
-        """Return what the best node has: a step must fit one node."""
+        """Return the capacity of the largest node: a step must fit one node."""
         best = best_node(self._nodes())
         has = {"cpus": best.node.cpus, "gpus": 0.0, "memory_bytes": best.node.memory_bytes}
         if best.node.accelerator == "nvidia":
@@ -270,7 +270,7 @@ class RayExecutor:
         local: Mapping[str, ModelFile],
         sent: set[str],
     ) -> None:
-        """Publish what the node lacks to the shared cache, each file once."""
+        """Publish the files that the node lacks to the shared cache, each once."""
         if unknown := [one for one in lacking if one in sent or one not in local]:
             raise Unavailable(
                 f"a node does not find input {unknown[0][:12]} of step {step.name!r} in the "
@@ -284,7 +284,7 @@ class RayExecutor:
             sent.add(digest)
 
     def _again(self, step: Step, reason: str) -> str:
-        """Report a try that is made again; return what is to be said of it in the end, too."""
+        """Report a retry; return its reason, for the final message, too."""
         self._say(step, f"again: {reason}")
         return f"step {step.name!r} was tried again in the cluster: {reason}"
 
@@ -306,7 +306,7 @@ class RayExecutor:
         return nodes
 
     def _refuse_dead(self, chosen: Sequence[ClusterNode]) -> None:
-        """Raise `AttemptLost` where all of them are gone: Ray would wait for them for ever."""
+        """Raise `AttemptLost` where all chosen nodes are gone: Ray would wait forever."""
         ray, _ = self._tasks.cluster()
         living = {one.id for one in living_nodes(ray)}
         if not any(one.id in living for one in chosen):

@@ -1,8 +1,7 @@
-"""A step that another machine ordered, on a node of a cluster.
+"""Runs a step that another machine ordered, on a node of a cluster.
 
-The asking machine holds lock and lease of the key.  Here the inputs are found,
-the tool is made where it is not, and the result is published under the step's
-key, checked as a result of this machine would be.
+The submitting machine holds lock and lease of the key. The node finds the inputs, installs the tool
+if it is missing, and checks the result like its own before it publishes it under the step's key.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from packager.optimize.steps.services import StepServices
 
 
 class StoreUnusable(OutputFailed):
-    """A result of this node would reach nobody."""
+    """Results of this node would not reach other machines."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -37,7 +36,7 @@ class StoreUnusable(OutputFailed):
 
 
 class ToolDiffers(PackagerError):
-    """The tool of this node would make something else than the key says."""
+    """The node's tool differs from that of the key."""
 
     exit_code = 65
 
@@ -55,7 +54,7 @@ class NodeServices:
 
     services: StepServices
     presence: Presence
-    finder: Callable[[], AbstractContextManager[InputFinder]]  # what it finds is there until then
+    finder: Callable[[], AbstractContextManager[InputFinder]]  # its files exist until then
 
 
 def run_order(digest: str, node: NodeServices) -> NodeResult:

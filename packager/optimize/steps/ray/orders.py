@@ -12,8 +12,8 @@ from packager.core.order import ORDER_VERSION, OrderedFile, OrderedPart, StepOrd
 from packager.core.recipe import Step, StepInput
 from packager.optimize.keys.documents import parse_document
 
-# Fields of a step that no order has: a step in an image is run where the image is, and the
-# number of GPUs was chosen by whoever made the step.
+# Fields of a step that an order leaves out: a step in an image runs where the image is, and the
+# submitting machine chose the number of GPUs.
 LEFT_OUT = frozenset({"image", "places", "gpu_use"})
 
 
@@ -87,9 +87,9 @@ def is_on_disk(file: ModelFile) -> bool:
 
 
 def segments_of(file: OrderedFile) -> tuple[Segment, ...] | None:
-    """Return the bytes of a file that travel or are fetched; None of a file on a disk.
+    """Return the parts of a file to send or fetch; None for a file on a disk.
 
-    Raises ValueError for what is not base64.
+    Raises ValueError for invalid base64.
     """
     return None if file.parts is None else tuple(map(_segment, file.parts))
 

@@ -1,4 +1,4 @@
-"""Asking a node what it has, in a function that Ray carries there."""
+"""Reads a node's resources, in a function that Ray sends there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of a Ray cluster: started, followed line by line, cancelled when nobody listens."""
+"""Tasks of a Ray cluster: started, followed line by line, cancelled when unused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RayTasks:
         self._joined: tuple[Any, Head] | None = None
 
     def cluster(self) -> tuple[Any, Head]:
-        """Return Ray and the head of the cluster; joins it when it is first asked."""
+        """Return Ray and the head of the cluster; joins it on first use."""
         if self._joined is None:
             self._joined = self._join()
         return self._joined
@@ -48,10 +48,10 @@ class RayTasks:
     def followed(
         self, handle: Any, on_wait: Callable[[], None] = lambda: None
     ) -> Generator[NodeLine]:
-        """Yield what a node's process says; cancel it when nobody listens any more.
+        """Yield the messages of a node's process; cancel it when the generator is closed.
 
         Raises `AttemptLost` where process, worker or node went away, and `NodeFailed` where the
-        process ended by itself and said nothing of why.
+        process ended by itself without a message.
         """
         answer, is_answered, is_over = LineBuffer(), False, False
         try:
@@ -98,14 +98,14 @@ class RayTasks:
                 yield ray.get(next(handle))
             except StopIteration:
                 return
-            except errors.RayError as error:  # a worker, a node or memory is gone
+            except errors.RayError as error:  # a lost worker or node, or lack of memory
                 raise AttemptLost(lost_reason(error)) from error
 
     def _cancel(self, handle: Any) -> None:
         """Cancel the worker's process, and wait briefly until it ended."""
         ray, head = self.cluster()
         if head.is_silent:
-            return  # nobody is there who could be told
+            return  # the head does not answer: it cannot be cancelled
         with suppress(Exception):
             ray.cancel(handle, force=False)
             until = time.monotonic() + CANCEL_S

@@ -1,4 +1,4 @@
-"""A tool's directory, read: what it is, what it installs, what decides its results."""
+"""A tool's directory: its description, requirements, and the inputs of its digest."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ToolDefinition:
 
     @property
     def hashes(self) -> Hashes:
-        """Report whether what is installed is compared with the hashes of the tool's locks."""
+        """Report whether installed packages are compared with the hashes of the tool's locks."""
         if not self.file.install or not all(group.require_hashes for group in self.file.install):
             return "not asked for"
         return "not verified" if self.allow_unhashed else "verified"
@@ -184,7 +184,7 @@ class ToolDefinition:
 
 
 def _expected(file: ToolFile, build: Build) -> Iterator[str]:
-    """Yield the locks whose packages an environment will have, as far as that is known."""
+    """Yield the locks whose packages an environment will have, as far as known."""
     for group in file.install:
         if build == "cuda" and group.cuda:
             yield group.cuda

@@ -152,7 +152,7 @@ class Environments:
             os.close(descriptor)
 
     def remove(self, name: str) -> list[Path]:
-        """Remove every environment of a tool, old ones too; give what was removed."""
+        """Remove every environment of a tool, old ones too; return those removed."""
         if lender := self._lender(name):
             raise UsageError(
                 f"tool {name!r} runs in the environment of {lender!r}",
@@ -191,7 +191,7 @@ class Environments:
         return found
 
     def _lender(self, name: str) -> str:
-        """Return the tool whose environment a tool shares.
+        """Return the tool whose environment a tool shares; "" for a tool with its own.
 
         "" when it has its own, or the tool is gone.
         """
@@ -263,7 +263,7 @@ class Environments:
         return output
 
     def _follow(self, tool: ToolDefinition, installer: Supervised, log: Path) -> bytes:
-        """Read stdout to its end, saying now and then what the installer is at."""
+        """Read stdout to its end, and report the installer's progress."""
         output, said = b"", ""
         with selectors.DefaultSelector() as selector:
             selector.register(installer.stdout, selectors.EVENT_READ)
@@ -321,7 +321,7 @@ def _document(place: Path) -> dict[str, Any] | None:
 
 
 def _made(place: Path) -> dict[str, str] | None:
-    """Return the versions in an environment; None when it was not made to the end.
+    """Return the versions in an environment; None when it is incomplete.
 
     One whose Python has gone, with the installation that it was made from, is made anew.
     """
@@ -369,7 +369,7 @@ def _pip_is_told_where(environment: Mapping[str, str]) -> bool:
 
 
 def install_options(tool: ToolDefinition) -> list[str]:
-    """Return what `install.py` is told of a tool beside its directory."""
+    """Return the options of `install.py` for a tool, without its directory."""
     return [
         *(["--build", tool.build] if tool.build != "cpu" else []),
         *(["--allow-unhashed"] if tool.allow_unhashed else []),
@@ -377,7 +377,7 @@ def install_options(tool: ToolDefinition) -> list[str]:
 
 
 def refuse_missing_build(tool: ToolDefinition, log: Path) -> None:
-    """Raise where an index has no build of torch for GPUs, as `install.py` says in its log."""
+    """Raise where the index has no CUDA build of torch, as the log of `install.py` reports."""
     text = log.read_text(encoding="utf-8", errors="replace")
     if tool.build == "cuda" and NO_GPU_BUILD in text:
         raise ToolUnavailable(
@@ -389,7 +389,7 @@ def refuse_missing_build(tool: ToolDefinition, log: Path) -> None:
 
 
 def refuse_other_files(tool: str, log: Path) -> None:
-    """Raise when an installer's log says that files are not those that the lock names."""
+    """Raise where an installer's log reports files that differ from the lock."""
     text = log.read_text(encoding="utf-8", errors="replace")
     if "DO NOT MATCH THE HASHES" not in text and "Hash mismatch for" not in text:
         return

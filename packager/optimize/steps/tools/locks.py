@@ -34,7 +34,7 @@ def pinned_versions(locks: Iterable[str], python: str) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _names(lock: str) -> frozenset[str]:
-    """Return the names of a lock; they have megabytes of digests, and a plan asks many times."""
+    """Return the names of a lock; cached, since locks are large and read often."""
     return frozenset(
         normal(pinned["name"])
         for line in lock.split("\n")
@@ -43,7 +43,7 @@ def _names(lock: str) -> frozenset[str]:
 
 
 def installed_versions(versions: Mapping[str, str], locks: Iterable[str]) -> dict[str, str]:
-    """Return what an environment has, without what every environment is begun with."""
+    """Return an environment's packages, without those that every new environment has."""
     named = frozenset[str]().union(*map(_names, locks))
     found = {normal(name): version for name, version in versions.items()}
     python = minor_of(found.pop("python", ""))

@@ -82,7 +82,7 @@ def _rows(one: ToolRow) -> Iterator[tuple[str, ...]]:
     if not one.builds:
         yield one.name, "", "in the serving image", decimal(0), one.what
     for number, build in enumerate(one.builds):
-        # A borrowed environment takes no space of its own.
+        # A shared environment takes no space of its own.
         size = decimal(build.bytes)
         if build.state == "not installed" and not one.lender:
             size = f"needs {decimal(build.disk_bytes)}"
