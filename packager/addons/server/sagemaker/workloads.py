@@ -113,7 +113,7 @@ def _channels_of(body: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _template_of(spec: WorkloadSpec, channels: dict[str, str]) -> str:
-    """Take the channel of the request template; a path of this machine is refused."""
+    """Remove and return the channel of the template; refuse a path of this machine."""
     if not spec.template_file:
         return ""
     channel, _, name = spec.template_file.removeprefix(_CHANNELS).partition("/")
