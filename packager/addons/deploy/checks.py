@@ -107,7 +107,7 @@ def check_disk(deployment: Deployment, disk_bytes: int | None) -> Iterator[Findi
 def check_grace(deployment: Deployment, grace_s: int, *, before_s: int = 0) -> Iterator[Finding]:
     """Find a grace period that ends before running requests do.
 
-    `before_s` of it pass before the server is told to end.
+    `before_s` of it pass before the server gets SIGTERM.
     """
     drain = DRAIN_S if deployment.drain_s is None else deployment.drain_s
     least = before_s + (deployment.grace_s or drain + AFTER_DRAIN_S)
@@ -128,7 +128,7 @@ def check_shm(deployment: Deployment, shm_bytes: int) -> Iterator[Finding]:
 def check_startup(deployment: Deployment, budget_s: float, *, pulls: bool) -> Iterator[Finding]:
     """Find a startup budget that ends before the server answers.
 
-    `pulls` tells whether the platform counts pulling the image into the budget.
+    `pulls`: the platform counts pulling the image into the budget.
     """
     if deployment.load_s is None:
         return

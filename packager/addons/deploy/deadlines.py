@@ -19,7 +19,7 @@ class TooLate(Exception):
 def within(seconds: float, work: Callable[[], Found]) -> Found:
     """Return what `work` returns; raise what it raises, or `TooLate` after so many seconds.
 
-    It goes on in a thread that ends with the process, since nothing ends a read from outside.
+    It continues in a daemon thread, since a read cannot be ended from outside.
     """
     found: list[Found] = []
     raised: list[BaseException] = []

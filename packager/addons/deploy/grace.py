@@ -25,7 +25,7 @@ def with_grace(
 ) -> Deployment:
     """Return a deployment whose platform and engine end in the same time, without `before_s`.
 
-    `grace_s` is the platform's, `before_s` what of it passes before the server is told to end.
+    `grace_s` is the platform's, of which `before_s` pass before the server gets SIGTERM.
     Without a number it follows the variable in `env` by which the user sets the engine's.
     """
     said = (env or {}).get(deployment.drain_variable, "") if deployment.drain_variable else ""
@@ -47,14 +47,14 @@ def with_grace(
 
 
 def sets_drain(deployment: Deployment) -> bool:
-    """Return whether the engine can be told how long running requests get."""
+    """Return whether the engine has an option for the time that running requests get."""
     return bool(deployment.drain_variable or deployment.drain_option)
 
 
 def check_one_number(deployment: Deployment, grace_s: int | None) -> Iterator[Finding]:
-    """Find an engine that ends requests before the grace period that is asked for does.
+    """Find an engine that ends requests before the requested grace period does.
 
-    `grace_s` is without what passes before the server is told to end.
+    `grace_s` begins when the server gets SIGTERM.
     """
     drain_s = deployment.drain_s
     if grace_s is None or drain_s is None or sets_drain(deployment):

@@ -28,7 +28,7 @@ _OPERATIONS = {
 
 
 class CannotMerge(ValueError):
-    """A patch names what is not there, or says nothing that can be done."""
+    """A patch names a missing part, or an impossible operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ _VARIABLES = ("env", "environment", "Environment", "environmentVariables", "Tags
 
 
 class BadPatch(UsageError):
-    """A patch cannot be read, or changes nothing that is rendered."""
+    """A patch that is invalid, or that matches no rendered object."""
 
     def __init__(self, why: str, hint: str = "") -> None:
         super().__init__(

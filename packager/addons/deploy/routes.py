@@ -1,7 +1,7 @@
-"""Ways to deployments by name, as the load client asks them: rows of `packager.routes`.
+"""Routes of the load client to deployments by name: rows of `packager.routes`.
 
 AWS and the cluster are found as `packager deploy` finds them.  Each raises `NotFound`, `UsageError`
-for a name that none can have, and what the platform refuses.
+for an impossible name, and the platform's refusals.
 """
 
 from __future__ import annotations

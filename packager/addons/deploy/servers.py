@@ -18,9 +18,9 @@ class ServerMetrics:
 
     engine: str
     family: str  # that wraps the engine; "" where its own server answers
-    metrics: str  # "" where nobody knows a path
+    metrics: str  # "" if unknown
     queue: str
-    flag: str  # without which nothing is reported
+    flag: str  # required for any metrics
     source: str
     date: str
 
@@ -34,7 +34,7 @@ class Meeting:
 
     engine: str
     each: tuple[str, ...]
-    others: tuple[str, ...]  # for machines that answer nothing
+    others: tuple[str, ...]  # for the other machines, which serve no requests
     variables: str  # prefix of the variables from which SageMaker's images make such words
     source: str
     date: str
@@ -57,12 +57,12 @@ class Drain:
 
 @cache
 def drains() -> tuple[Drain, ...]:
-    """Return every engine that can be told."""
+    """Return every engine with such an option."""
     return tuple(Drain(**row) for row in read_shipped(TABLE)["drain"])
 
 
 def drain_of(engine: str) -> Drain | None:
-    """Return what sets an engine's time to drain; None where nothing is known."""
+    """Return the option of an engine's time to drain; None if unknown."""
     return next((row for row in drains() if row.engine == engine), None)
 
 
@@ -77,7 +77,7 @@ def meetings() -> tuple[Meeting, ...]:
 
 
 def meeting_of(engine: str) -> Meeting | None:
-    """Return how servers of an engine meet; None where nobody knows."""
+    """Return how servers of an engine connect; None if unknown."""
     return next((row for row in meetings() if row.engine == engine), None)
 
 

@@ -1,8 +1,7 @@
-"""A deployment out of what is known of an image: its build record, its own documents, or both.
+"""A deployment made from an image's build record, its own documents, or both.
 
-Labels and attached records are claims of whoever pushed the image; only what a platform has to be
-told is read of them, and the image that is deployed is named by its digest.  What neither says is
-None, or an estimate that one of the findings names.
+Labels and attached records are unproven claims: only fields that a platform needs are read, and the
+image is deployed by its digest.  Missing values are None, or an estimate with a finding.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Subject:
 
 
 class NotDeployable(UsageError):
-    """Nothing says what an image was made for."""
+    """An image without a known instance type."""
 
     def __init__(self, reference: str) -> None:
         super().__init__(
@@ -75,7 +74,7 @@ class NotDeployable(UsageError):
 
 
 def instance_name(subject: Subject) -> str:
-    """Return the instance type that the image was planned for; raise where nobody says."""
+    """Return the instance type that the image was planned for; raise if unknown."""
     if subject.record is not None:
         return subject.record.request.instance
     labels = subject.image.labels if subject.image is not None else {}
@@ -224,7 +223,7 @@ def _devices(subject: Subject, instance: Instance) -> tuple[int, int, tuple[Find
         tp, pp, copies, nodes = (int(part or 1) for part in found.groups())
         return max(tp * pp * copies // max(nodes, 1), 1), max(nodes, 1), ()
     degree = said.get("tp_degree")
-    if isinstance(degree, int) and degree > 0:  # without `split` there is nothing beside it
+    if isinstance(degree, int) and degree > 0:  # without `split` TP is the only one
         return degree, 1, ()
     if record is not None:
         nodes = record.request.nodes or 1
@@ -325,7 +324,7 @@ def _with_start(made: Deployment, image: StoredImage | None) -> Deployment:
 
 
 def _with_drain(made: Deployment, image: StoredImage | None) -> Deployment:
-    """Return a deployment with what tells its engine how long running requests get.
+    """Return a deployment that sets its engine's time for running requests.
 
     Variables count where the image has them, or its record says that the engine listens; words
     where our launcher, which hands them on, starts an engine that drains.
@@ -354,7 +353,7 @@ def image_env(image: StoredImage | None) -> dict[str, str]:
 
 
 def _list(found: object) -> Sequence[object]:
-    """A list of a stranger's document; empty where it is something else."""
+    """A list of an untrusted document; empty if it has another type."""
     return found if isinstance(found, list) else ()
 
 

@@ -171,7 +171,7 @@ HYPERPOD: tuple[Option, ...] = (
 
 
 def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesSpec]:
-    """Return the deployment that options name, and what is wanted of it."""
+    """Return the deployment that options name, and its desired state."""
     asked = dict(given)
     env = container_environment(asked.pop("env"))
     secrets = dict(_secret(one) for one in asked.pop("secrets"))

@@ -123,7 +123,7 @@ _wanted_options = add_options(_WANTED)
 
 
 def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeSpec]:
-    """Return the deployment and what is wanted of it; raise for a credential in a value."""
+    """Return the deployment and its desired state; raise for a credential in a value."""
     pairs = given.pop("env")
     env = container_environment(tuple(pair for pair in pairs if "=" in pair))
     passed = tuple(pair for pair in pairs if "=" not in pair)

@@ -107,7 +107,7 @@ patch_option = click.option(
 
 
 def take_patch(place: Path | None) -> Patch:
-    """Return what a file changes; nothing without one."""
+    """Return the changes of a file; none without a file."""
     if place is None:
         return NO_PATCH
     data = read_user_file(
@@ -125,7 +125,7 @@ output_option = click.option(
 
 
 def show_rendered(rendered: RenderedFiles, output: Path | None, output_format: str) -> None:
-    """Write the files, print them, and tell what was found; raise `PlanRejected` for errors."""
+    """Write the files, print them and their findings; raise `PlanRejected` for errors."""
     tell_findings(rendered.findings)
     if output is not None:
         for file in rendered.files:
@@ -171,7 +171,7 @@ def show_changes(changes: Iterable[Change], output_format: str) -> None:
 
 
 def show_applied(applied: Applied, output_format: str) -> None:
-    """Print what was done, and where it can be asked."""
+    """Print the result, and the address of the server."""
     if output_format == "json":
         print_json(applied_document(applied))
         return

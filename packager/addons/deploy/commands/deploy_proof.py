@@ -46,18 +46,18 @@ Ask = Callable[[str, int], EndpointAnswer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofMeasurement:
-    """How the load client asks a deployment."""
+    """How the load client sends requests to a deployment."""
 
     name: str  # in reports; an address, or the name of a route
-    route: Route | None = None  # None: `name` is asked
-    endpoint: str = "chat"  # what is asked: as of `packager bench --endpoint`
+    route: Route | None = None  # None: use `name`
+    endpoint: str = "chat"  # address, as of `packager bench --endpoint`
     replicas: int = 1
-    tells_metrics: bool = True  # else nothing else says that answers can be made as long as asked
+    tells_metrics: bool = True  # else unknown whether answers can have the requested length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What is to be shown of a deployment that was applied."""
+    """Proofs to make of an applied deployment."""
 
     deployment: Deployment
     where: Whereabouts
@@ -86,7 +86,7 @@ class Proof:
         return self.smoke or self.measures
 
     def show(self, applied: Applied, ask: Ask, measured: Callable[[], ProofMeasurement]) -> None:
-        """Ask and measure as it was wanted, print everything, and keep it.
+        """Send the requests, measure if requested, print the results and store them.
 
         `ask` raises where there is no answer; `measured` is called for a measurement alone.
         """
@@ -127,7 +127,7 @@ class Proof:
         )
 
     def _measure(self, measured: ProofMeasurement, place: Path | None) -> None:
-        """Measure with what `packager bench` takes where nothing is said."""
+        """Measure with the defaults of `packager bench`."""
         given: dict[str, Any] = {"endpoint": measured.endpoint}
         if not measured.tells_metrics and engine_row(self.deployment.family).forces_length:
             given["ignore_eos"] = True

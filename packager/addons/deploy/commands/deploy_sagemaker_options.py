@@ -18,7 +18,7 @@ from packager.core.image import Platform
 
 
 def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerSpec, str]:
-    """Return the deployment that options name, what is wanted of it, and the region."""
+    """Return the deployment that options name, its desired state, and the region."""
     region = given.pop("region") or ""
     tags = given.pop("tag")
     wrong = next((one for one in tags if "=" not in one), None)

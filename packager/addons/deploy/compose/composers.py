@@ -1,7 +1,7 @@
 """Two ways to run the services of a compose file: `docker compose` itself, and the Docker API.
 
-Both take the file as it stands on the disk, and both give containers the labels of Compose, so
-each finds what the other has started.
+Both read the file from the disk and set the labels of Compose, so each finds containers that the
+other has started.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Composer(Protocol):
 
 
 class ComposeRefused(UsageError):
-    """`docker compose` did not do what it was told."""
+    """`docker compose` failed."""
 
     def __init__(self, words: Sequence[str], said: str) -> None:
         lines = [line for line in said.splitlines() if line.strip()]
@@ -139,7 +139,7 @@ class ApiComposer:
 
         with engine_errors():
             for network in self._engine.networks.list(filters={"label": f"{PROJECT}={project}"}):
-                with suppress(APIError):  # somebody else's container is in it
+                with suppress(APIError):  # a container of another project is in it
                     network.remove()
 
     def _end(self, project: str, is_wanted: Callable[[str], bool]) -> None:

@@ -20,10 +20,9 @@ _MOST_BYTES = 16 << 20  # of a file that servers read
 
 
 def with_contents(wanted: ComposeSpec, folder: Path) -> ComposeSpec:
-    """Return the wish with a digest of its files of variables and secrets.
+    """Return the spec with a digest of its files of variables and secrets.
 
-    It is keyed, since containers show it as a label, and a digest alone lets anybody try
-    passwords until one has it.
+    It is keyed, since containers show it as a label, and a plain digest allows guessing passwords.
     """
     paths = (*wanted.env_files, *dict(sorted(wanted.secrets.items())).values())
     if not paths:
@@ -36,7 +35,7 @@ def with_contents(wanted: ComposeSpec, folder: Path) -> ComposeSpec:
 
 
 def _key(folder: Path) -> bytes:
-    """Return the key of this machine's digests; made when it is first asked for."""
+    """Return the key of this machine's digests; created at its first use."""
     place = folder / KEY
     with explain_disk_errors(place):
         if place.is_file() and len(key := place.read_bytes()) == _KEY_BYTES:

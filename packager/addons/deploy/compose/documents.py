@@ -78,7 +78,7 @@ def generation_of(service: str) -> str:
 def server_services(
     deployment: Deployment, wanted: ComposeSpec, generation: str
 ) -> dict[str, Service]:
-    """Return the servers of one generation, as they are meant: nothing is escaped.
+    """Return the servers of one generation, with unescaped values.
 
     Each replica has devices of its own; two generations share none where there are enough.
     """
@@ -90,7 +90,7 @@ def server_services(
 
 
 def config_digest(deployment: Deployment, wanted: ComposeSpec) -> str:
-    """Return what tells one set of servers from another, whichever generation it is."""
+    """Return the identity of a set of servers, independent of its generation."""
     services = [
         _server(deployment, wanted, number, GENERATIONS[0], labelled=False)
         for number in range(wanted.replicas)

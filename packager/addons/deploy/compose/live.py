@@ -1,9 +1,9 @@
-"""Projects of Docker Compose: applied, updated under load, watched, asked, deleted.
+"""Projects of Docker Compose: apply, update under load, watch, send requests, delete.
 
-Servers are in one of two generations.  An update starts the other one beside it, waits until all
-of its servers answer, lets the front send new requests there, waits until the old ones have no
-request left, and ends them.  Which generation serves is in the front's file alone, so an update
-that was killed goes on, or is taken back, by the next call.
+Servers are in one of two generations.  An update starts the other one beside it, waits until all of
+its servers answer, lets the front send new requests there, waits until the old ones have no request
+left, and ends them.  Only the front's file states which generation serves, so the next call
+completes or reverts an update that was killed.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class LiveCompose(ComposeDeployer):
         both = document_of(wanted_front, {**before, **servers}, {**held, **wanted.secrets})
         new = list(servers)
         room = has_room(deployment, wanted)
-        # First, since every server that the front is told of has to be in it, whenever this ends.
+        # First, since it must name every server of the front, whenever this process ends.
         self._write(name, [*files_beside(name), render_document(both)])
         if not room:
             self._say(f"ending {', '.join(old)}: their devices are needed")
@@ -271,7 +271,7 @@ class LiveCompose(ComposeDeployer):
     def _is_current(
         self, deployment: Deployment, wanted: ComposeSpec, there: Sequence[Running]
     ) -> bool:
-        """Return whether the servers that get requests are those that are wanted."""
+        """Return whether the servers that get requests are the desired ones."""
         serving = self._serving(deployment.name)
         digest = config_digest(deployment, wanted)
         running = {one.service for one in there if one.config == digest and one.status == "running"}
@@ -377,7 +377,7 @@ class LiveCompose(ComposeDeployer):
             return {}
 
     def _serving(self, name: str) -> list[str]:
-        """Return the services that the front sends requests to; [] where nothing says so."""
+        """Return the services that the front sends requests to; [] if unknown."""
         try:
             found = json.loads((self._folder / name / SERVERS_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """Other projects on this machine, and the devices that their servers have.
 
-Docker gives one device to any number of containers: two engines on it end for want of memory.
+Docker gives one device to any number of containers: two engines on it run out of memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from packager.core.errors import UsageError
 
 
 class DevicesTaken(UsageError):
-    """Servers of another project have devices that are wanted."""
+    """Servers of another project use requested devices."""
 
     def __init__(self, devices: list[str], project: str, free: list[str]) -> None:
         hint = f"give --devices with others, such as --devices {','.join(free)}"
@@ -26,7 +26,7 @@ class DevicesTaken(UsageError):
 
 
 def refuse_taken(engine: Any, deployment: Deployment, wanted: ComposeSpec) -> None:
-    """Raise `DevicesTaken` where servers of another project run on a device that is wanted."""
+    """Raise `DevicesTaken` if servers of another project run on a requested device."""
     mine: set[str] = set()
     for generation in GENERATIONS:
         for service in server_services(deployment, wanted, generation).values():

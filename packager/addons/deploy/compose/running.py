@@ -11,7 +11,7 @@ from packager.cli.serving.containers import log_of, reason_of
 from packager.core.errors import SmokeFailed
 from packager.core.values import dataclass
 
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # asked by loopback
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # reached over loopback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a user wants of a project of Docker Compose."""
+"""Desired state of a project of Docker Compose."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ComposeSpec:
     host_port: int = PORT
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     passed: tuple[str, ...] = ()  # variables that compose takes from its own environment
-    env_files: tuple[str, ...] = ()  # absolute paths; compose reads them, nobody else
+    env_files: tuple[str, ...] = ()  # absolute paths; only compose reads them
     secrets: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # name → file
-    contents: str = ""  # digest of what is in these files; "" where nobody looked
+    contents: str = ""  # digest of the content of these files; "" if unread
     model_dir: str = ""  # of this machine, with the weights of an image that has none
     draft_dir: str = ""
     devices: tuple[str, ...] = ()  # of this machine, by number or UUID; (): from 0 on

@@ -93,7 +93,7 @@ def check_scaling(deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Fi
 
 
 def check_several(deployment: Deployment) -> Iterator[Finding]:
-    """Find servers on several nodes that nobody could start."""
+    """Find servers on several nodes that the cluster cannot start."""
     if deployment.nodes == 1:
         return
     if meeting_of(deployment.engine) is None:

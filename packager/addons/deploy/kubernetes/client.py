@@ -70,7 +70,7 @@ class ApiRefused(UsageError):
 
 
 class FieldConflict(ApiRefused):
-    """Somebody else set a field that would be changed."""
+    """Another manager owns a field that would be changed."""
 
     def __init__(self, what: str, said: str) -> None:
         super().__init__(what, said, "--force takes the fields over; or change them where they are")
@@ -104,10 +104,10 @@ def place_of(document: Mapping[str, Any]) -> ObjectPlace:
 
 
 class ApiServer:
-    """One API server. Connects when it is first asked.
+    """One API server. Connects at the first request.
 
-    `renew` finds the access anew when credentials are no longer taken: a token of a plugin lasts
-    a quarter of an hour, and a wait may last a day.
+    `renew` reads the access again when credentials are refused: a token of a plugin lasts a quarter
+    of an hour, and a wait may last a day.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class ApiServer:
         return self._ask("DELETE", where.path, str(where), None, options) is not None
 
     def post(self, path: str, body: bytes) -> bytes:
-        """Send a request through the API server to what it stands before; return the answer."""
+        """Send a request through the API server's proxy; return the answer."""
         kind = {"Content-Type": "application/json"}
         response = self._send("POST", path, body, kind, INVOKED_S)
         if response.status >= 400:
@@ -168,7 +168,7 @@ class ApiServer:
 
     @property
     def address(self) -> str:
-        """Return where the API server is asked."""
+        """Return the address of the API server."""
         return self._access.server
 
     @property
@@ -179,7 +179,7 @@ class ApiServer:
         return Connection(tls=tls, server_name=access.server_name, proxy=access.proxy)
 
     def headers(self) -> dict[str, str]:
-        """Return what says who asks."""
+        """Return the headers that authenticate the client."""
         return self._headers()
 
     def renew(self) -> None:
@@ -215,7 +215,7 @@ class ApiServer:
             for line in _lines(response, until):
                 event = json.loads(line)
                 if event.get("type") not in ("ADDED", "MODIFIED"):
-                    return  # gone, or the version is too old: whoever watches reads anew
+                    return  # gone, or the version is too old: the watcher lists again
                 yield event["object"]
         except (urllib3.exceptions.HTTPError, TooLate, ValueError, KeyError):
             return
@@ -347,7 +347,7 @@ def _context(access: ClusterAccess) -> ssl.SSLContext:
 
 
 def _lines(response: urllib3.BaseHTTPResponse, until: float) -> Iterator[bytes]:
-    """Yield lines until a time: what stands between may keep a stream open that should have ended.
+    """Yield lines until a time: a proxy may keep a stream open that should have ended.
 
     Ends at a line that is longer than any object.
     """
@@ -375,7 +375,7 @@ def _whole(response: urllib3.BaseHTTPResponse) -> bytes:
 
 
 def _wait(response: ApiAnswer) -> None:
-    """Return after the time that the server asks for, at most ten seconds; half a one if none."""
+    """Wait for the time that the server requests, at most ten seconds; half a second by default."""
     said = response.headers.get("Retry-After", "")
     time.sleep(min(float(said), 10.0) if said.isdecimal() else 0.5)
 

@@ -81,7 +81,7 @@ class HyperPodDeployer:
 
 
 def endpoint_config(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
-    """Return an InferenceEndpointConfig; baked weights are a volume that nobody reads."""
+    """Return an InferenceEndpointConfig; with baked weights its required volume is unused."""
     times = times_of(deployment, wanted)
     name = f"ml.{deployment.instance.name.removeprefix('ml.')}"
     spec: dict[str, Any] = {

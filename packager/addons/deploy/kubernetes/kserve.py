@@ -110,7 +110,7 @@ def llm_inference_service(deployment: Deployment, wanted: KubernetesSpec) -> dic
     template = {name: value for name, value in pod.items() if name != "volumes"}
     template["containers"] = [{name: server[name] for name in kept if name in server}]
     main = template["containers"][0]
-    # The rest of the probe is the template's: it alone knows whether the port speaks TLS.
+    # The rest of the probe is the template's, which knows whether the port uses TLS.
     main["startupProbe"] = {
         name: server["startupProbe"][name] for name in ("periodSeconds", "failureThreshold")
     }
@@ -149,7 +149,7 @@ def storage_uri(deployment: Deployment, wanted: KubernetesSpec) -> str:
 def _own_server(pod: Mapping[str, Any], deployment: Deployment) -> dict[str, Any]:
     """Return the fields of a predictor whose container is the image itself."""
     made = dict(pod)
-    if deployment.weights.uri:  # KServe puts the files at /mnt/models, and tells where
+    if deployment.weights.uri:  # KServe mounts the files at /mnt/models, and passes the path
         server = dict(made["containers"][0])
         storage = {"name": "STORAGE_URI", "value": deployment.weights.uri}
         server["env"] = [*server.get("env", ()), storage]

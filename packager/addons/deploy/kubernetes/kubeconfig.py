@@ -1,6 +1,6 @@
-"""Kubeconfig files: which API server is asked, and how it is told who asks.
+"""Kubeconfig files: the API server, and the client's credentials.
 
-Files of `KUBECONFIG` are merged as kubectl does: what an earlier one says of a name stays.  No
+Files of `KUBECONFIG` are merged as kubectl does: the first definition of a name wins.  No
 credential of them reaches a message.
 """
 
@@ -28,7 +28,7 @@ LARGEST = 1 << 20  # bytes of a file that is read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCredentials:
-    """Who asks; fields are hidden where the object is printed."""
+    """The client's credentials; the repr hides them."""
 
     token: str = field(default="", repr=False)
     basic: str = field(default="", repr=False)  # NAME:PASSWORD
@@ -38,7 +38,7 @@ class ClusterCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """One API server and who asks it."""
+    """One API server and the client's credentials."""
 
     server: str
     namespace: str = ""  # of the context; "": `default`

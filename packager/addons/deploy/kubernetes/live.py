@@ -20,7 +20,7 @@ from packager.core.errors import NotFound, PackagerError, PlanRejected, Unavaila
 from packager.core.findings import errors_in
 from packager.core.values import dataclass
 
-WATCH_S = 30.0  # after which pods are looked at again, which the main object does not tell of
+WATCH_S = 30.0  # between looks at the pods, whose changes the main object does not show
 LEAST_S = 0.2  # between two looks, where a server ends watches at once
 SCALED = ("Deployment", "LeaderWorkerSet")  # kinds whose replicas may be an autoscaler's
 # Fields that the server sets, which no two answers share.
@@ -66,7 +66,7 @@ HYPERPOD = ClusterPlatform(
 
 
 class NotOurs(UsageError):
-    """An object of that name was made by somebody else."""
+    """An object of that name belongs to another owner."""
 
     def __init__(self, where: ObjectPlace) -> None:
         super().__init__(
@@ -113,9 +113,9 @@ class LiveCluster:
         return tuple(change for change, _, _ in self._changes(deployment, wanted))
 
     def apply(self, deployment: Deployment, wanted: KubernetesSpec) -> Applied:
-        """Apply what differs, and delete what is no longer wanted.
+        """Apply objects that differ, and delete those no longer desired.
 
-        The server is asked about every object first, so that what it refuses changes nothing.
+        A dry run of every object comes first, so that a refusal leaves all unchanged.
         """
         planned = tuple(self._changes(deployment, wanted))
         for change, document, there in planned:
@@ -181,7 +181,7 @@ class LiveCluster:
         return find_way(self._server, self._main(name), self._namespace)
 
     def delete(self, name: str) -> tuple[Change, ...]:
-        """Delete what `apply` made under this name, and nothing else."""
+        """Delete only what `apply` made under this name."""
         found = list(self._made(name))
         for one in found:
             self._server.delete(place_of(one), one["metadata"]["uid"])
@@ -194,7 +194,7 @@ class LiveCluster:
     def _changes(
         self, deployment: Deployment, wanted: KubernetesSpec
     ) -> Iterator[tuple[Change, Mapping[str, Any], Mapping[str, Any]]]:
-        """Yield each change with the object that is wanted and the one that is there."""
+        """Yield each change with the desired and the present object."""
         findings = tuple(self._platform.deployer.check(deployment, wanted))
         if errors_in(findings):
             raise PlanRejected(findings)

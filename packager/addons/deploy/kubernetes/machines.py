@@ -1,4 +1,4 @@
-"""Nodes: what a pod asks of them, and how it finds those of its instance type."""
+"""Nodes: a pod's requests of resources, and its selection of an instance type."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def selector(instance: Instance, *, hyperpod: bool = False) -> dict[str, str]:
 
 
 def tolerations(deployment: Deployment) -> list[dict[str, str]]:
-    """Return what lets a pod onto nodes that are kept for devices.
+    """Return the tolerations for nodes that are reserved for devices.
 
     GKE sets the first by itself, EKS by custom; `sku=gpu` is AKS's.
     """

@@ -19,7 +19,7 @@ CONTAINER = "server"
 PORT_NAME = "http"
 PROBE_S = 10
 MARGIN = 1.25  # of the startup budget over the predicted load: disks differ between nodes
-UNKNOWN_LOAD_S = 1800.0  # where nobody says how long the server takes
+UNKNOWN_LOAD_S = 1800.0  # default time of a server's start
 # Endpoints of a Service forget a pod after its SIGTERM: until then requests still come.
 PRE_STOP_S = 5
 RENDEZVOUS = 20000  # port of the first node's, of engines on several
@@ -27,10 +27,10 @@ RENDEZVOUS = 20000  # port of the first node's, of engines on several
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds that a pod is given."""
+    """Time limits of a pod, in seconds."""
 
     budget_s: int  # from the start of the container to its first answer
-    grace_s: int  # from the wish that it ends until it is killed; `pre_stop_s` is in it
+    grace_s: int  # from the request to end until the kill; includes `pre_stop_s`
     pre_stop_s: int  # before its SIGTERM
     deadline_s: int  # of a rollout that makes no progress; with pulling the image
 
@@ -66,7 +66,7 @@ def pod_spec(deployment: Deployment, wanted: KubernetesSpec, name: str = "") -> 
     spec: dict[str, Any] = {}
     if wanted.service_account:
         spec["serviceAccountName"] = wanted.service_account
-    spec["automountServiceAccountToken"] = False  # a server of models asks the API nothing
+    spec["automountServiceAccountToken"] = False  # a model server sends no requests to the API
     if wanted.pull_secret:
         spec["imagePullSecrets"] = [{"name": wanted.pull_secret}]
     spec["terminationGracePeriodSeconds"] = times_of(deployment, wanted).grace_s
@@ -241,7 +241,7 @@ def with_rank(pod: dict[str, Any], deployment: Deployment, *, leader: bool) -> d
         server["env"] = [*server.get("env", ()), *own]
     else:
         server["command"] = [*server.get("command", ()), *words, *alone]
-    if not leader:  # answers nothing: probes of it would kill the group
+    if not leader:  # answers no probes, which would kill the group
         for name in ("startupProbe", "readinessProbe", "livenessProbe", "ports"):
             del server[name]
     return {**pod, "containers": [server]}

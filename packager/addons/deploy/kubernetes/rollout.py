@@ -8,7 +8,7 @@ from typing import Any
 from packager.core.deployment import DeployState, DeployStatus
 from packager.core.text import escape
 
-# Reasons of waiting containers that say nothing yet.
+# Reasons of waiting containers that are no failure yet.
 # Phases of an InferenceEndpointConfig, of which all others are on the way there: the enum
 # of `status.state` in aws/sagemaker-hyperpod-cli's chart of the operator (011ca92, 2026-06-22).
 _HYPERPOD: Mapping[str, DeployState] = {

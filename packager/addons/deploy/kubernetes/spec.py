@@ -1,4 +1,4 @@
-"""What a user wants of a cluster: options, and what may be in its documents."""
+"""Desired state of a deployment in a cluster: options, and allowed values of its documents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class KubernetesSpec:
     max_replicas: int = 0  # of an autoscaler; 0: `replicas`, and none is made
     scaler: Scaler = "none"
     queue_target: int = 5  # waiting requests of one replica, above which another is started
-    prometheus: str = ""  # address that KEDA asks
+    prometheus: str = ""  # address that KEDA queries
     monitor: bool = False  # a ServiceMonitor of the Prometheus operator
     prepull: bool = False  # a DaemonSet that has nodes pull the image ahead
     surge: bool = True  # an update starts the new pod first, which needs a free node

@@ -1,7 +1,7 @@
 """Ways to servers of a cluster: through the API server's proxy to the Service before the pods.
 
-It streams events as they come, and asks for the credentials of whoever deploys: no port has to be
-forwarded, and none has to be open.  It checks no certificate of the pod.
+It streams events as they come, with the credentials of the deploying user: no port has to be
+forwarded or open.  It does not check the pod's certificate.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _WORKLOAD = "llminferenceservice-workload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """The Service before a deployment, and how its servers are asked."""
+    """The Service of a deployment, and the form of requests to its servers."""
 
     service: str  # as the proxy names it: [SCHEME:]NAME:PORT
     question: str = INVOCATIONS  # the path that takes a chat
-    before: str = ""  # stands before each path under /v1; others lead nowhere
+    before: str = ""  # prefix of each path under /v1; others do not exist
 
     def path(self, namespace: str, path: str) -> str | None:
         """Return the path on the API server; None where no way leads to the server's `path`."""
@@ -92,7 +92,7 @@ class ServiceRoute:
         beside: Callable[[Callable[[], None]], None] = _beside,
     ) -> None:
         self.shown = shown
-        self.connection: Connection = server.connection  # once: each request asks for it
+        self.connection: Connection = server.connection  # once: each request needs it
         self._server = server
         self._way = way
         self._namespace = namespace
@@ -120,7 +120,7 @@ class ServiceRoute:
             self._renewed = now
             self._beside(self._renew)
         headers = {name.lower(): value for name, value in self._server.headers().items()}
-        del headers["accept"]  # servers take it as a wish for JSON
+        del headers["accept"]  # servers read it as a request for JSON
         return Outgoing(url=self._server.address + target, headers=headers)
 
     def _renew(self) -> None:

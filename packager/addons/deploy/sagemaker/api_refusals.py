@@ -18,7 +18,7 @@ class ValidationRefused(ApiRefusal):
 
 
 class ResourceNotFound(ApiRefusal):
-    """There is nothing of that name."""
+    """No resource has that name."""
 
     type = "ResourceNotFound"
 

@@ -105,7 +105,7 @@ def _manifest(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _without_effect(wanted: SageMakerSpec) -> Iterator[Finding]:
-    """Find options that change nothing without another."""
+    """Find options that have no effect without another."""
     alone = (
         (wanted.copies != 1 and not wanted.components, "--copies", "--components"),
         (wanted.target is not None and not wanted.scales, "--target-requests", "--max-instances"),

@@ -41,7 +41,7 @@ class AwsRefused(UsageError):
 
 
 class Clients:
-    """Clients of services, made when they are first asked for."""
+    """Clients of services, each made at its first use."""
 
     def __init__(self, region: str = "") -> None:
         self._region = region or os.environ.get("AWS_REGION", "")  # which boto3 does not read
@@ -140,7 +140,7 @@ def _no_credentials() -> AccessDenied:
 
 
 def is_missing(error: Exception) -> bool:
-    """Check whether AWS says that there is nothing of that name."""
+    """Check whether AWS reports that no resource has that name."""
     response = getattr(error, "response", None) or {}
     found = response.get("Error") or {}
     code, message = str(found.get("Code", "")), str(found.get("Message", ""))

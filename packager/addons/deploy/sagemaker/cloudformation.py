@@ -21,7 +21,7 @@ TYPES = {
 }
 # Members of the API that the resources' schemas do not have (2026-11).
 _MISSING = {"PrimaryContainer": ("AdditionalModelDataSources", "ContainerMetricsConfig")}
-_DYNAMIC = "{{resolve:"  # CloudFormation reads it in every text, whoever wrote that
+_DYNAMIC = "{{resolve:"  # CloudFormation interprets it in every text
 
 
 class NotInTemplate(UsageError):

@@ -54,7 +54,7 @@ class SageMakerDeployer:
         return RenderedFiles(files=tuple(files), findings=findings)
 
     def _to_fill_in(self, requests: Sequence[Request]) -> Iterator[Finding]:
-        """Yield what whoever sends the files has to put into them."""
+        """Yield the fields that the user must fill in before sending the files."""
         if self._form == "api" and any(one.resource == "MetricAlarm" for one in requests):
             what = "AWS makes the ARN of the step policy when it is put: the alarm's file lacks it"
             hint = "put PolicyARN of put-scaling-policy's answer into AlarmActions; `apply` does it"

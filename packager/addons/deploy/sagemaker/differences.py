@@ -1,4 +1,4 @@
-"""Differences between what is there and what is wanted."""
+"""Differences between present and desired state."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from packager.addons.deploy.sagemaker.requests import Request
 
-Difference = tuple[str, Any, Any]  # path of a field, there now, wanted
+Difference = tuple[str, Any, Any]  # path, present value, desired value
 
 
 def differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the wanted fields that are other ones now; what is there beside them is left alone."""
+    """Return the desired fields with other present values; further present fields are ignored."""
     return tuple(_differences(there, wanted, ""))
 
 
 def copies_difference(
     there: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
-    """Return the difference of a component's copies, which AWS tells in another field."""
+    """Return the difference of a component's copies, which AWS reports in another field."""
     now = (there.get("RuntimeConfig") or {}).get("DesiredCopyCount")
     then = wanted["RuntimeConfig"]["CopyCount"]
     return () if now == then else (("RuntimeConfig.CopyCount", now, then),)

@@ -1,4 +1,4 @@
-"""Disks of hosting instances: local ones that come with some, volumes that others are given."""
+"""Disks of hosting instances: local disks of some types, volumes of the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from packager.catalog.instances import instance_rows
 from packager.core.deployment import Deployment
 
 LEAST_GB, MOST_GB = 1, 512
-DEFAULT_GB = 30  # what SageMaker attaches where nobody asks
+DEFAULT_GB = 30  # volume that SageMaker attaches by default
 GB = 10**9
 
 
@@ -38,7 +38,7 @@ def volume_gb(deployment: Deployment, asked: int | None) -> int | None:
 
 
 def disk_bytes(deployment: Deployment, asked: int | None) -> int | None:
-    """Return the disk that a deployment gets; None where nobody knows."""
+    """Return the disk that a deployment gets; None if unknown."""
     local = local_bytes(deployment.instance.name)
     if local is None or local:
         return local

@@ -15,7 +15,7 @@ from packager.core.errors import NotFound
 from packager.core.values import dataclass
 
 SERVED_TAG = "packager:served-until"  # of configurations and models: UTC, in an order of its own
-NEEDS_TAG = "packager:component"  # of a model: what its inference component asked for
+NEEDS_TAG = "packager:component"  # of a model: requirements of its inference component
 
 # What an inference component says of the model it had; numbers, by the names of the API.
 _NEEDS = {
@@ -38,7 +38,7 @@ _SHORT = {  # a tag's value has 256 characters
     "MinMemoryRequiredInMb": "memory",
     "MaxMemoryRequiredInMb": "most-memory",
 }
-_WHOLE = ("cpus", "devices")  # AWS has them as fractions, and nothing else
+_WHOLE = ("cpus", "devices")  # AWS returns them as floats only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What endpoints of an account served before; asks AWS by the functions it is given."""
+    """Earlier states of an account's endpoints, read from AWS by injected functions."""
 
     describe: Callable[[str, str], Mapping[str, Any] | None]  # by kind and name
     call: Callable[..., None]  # an operation with its body
@@ -80,7 +80,7 @@ class History:
         *,
         settle: Callable[[], None],
     ) -> tuple[Change, ...]:
-        """Move an endpoint, or its component, to what was in service last; return what was done.
+        """Move an endpoint, or its component, to its last state in service; return the changes.
 
         Of an update that changed both, both go back.  Raises `NotFound` where nothing was before.
         """
@@ -138,13 +138,13 @@ def last_served(found: Iterable[tuple[str, Mapping[str, str]]], now: str) -> Ser
 
 
 def specification(component: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return what a component is described to ask for; empty where nothing says so."""
+    """Return a component's described requirements; empty if unknown."""
     found = (component or {}).get("Specification")
     return found if isinstance(found, Mapping) else {}
 
 
 def needs_text(asked: Mapping[str, Any]) -> str:
-    """Return what a component asks for as the value of a tag."""
+    """Return a component's requirements as the value of a tag."""
     told = []
     for group, names in _NEEDS.items():
         there = asked.get(group) or {}
@@ -178,7 +178,7 @@ def _moved(resource: str, name: str, path: str, now: str, then: str) -> Change:
 
 
 def _number(text: str, *, fraction: bool) -> float | int:
-    """Return a number of our own tag; 0, which AWS refuses, where somebody changed it."""
+    """Return a number of our own tag; 0, which AWS refuses, if the tag was changed."""
     try:
         return float(text) if fraction else int(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Endpoints on AWS, or on a server that speaks its API: applied, watched, asked, deleted.
+"""Endpoints on AWS, or on a server with its API: apply, watch, send requests, delete.
 
-Nothing is kept here between calls.  Models and configurations have the digest of their content
-in their names, and all have a tag: what is there tells how far an earlier call came.
+No state is kept between calls.  Names of models and configurations contain the digest of their
+content, and all have a tag: they show how far an earlier call came.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class LiveSageMaker(SageMakerDeployer):
         return data
 
     def route(self, name: str) -> EndpointRoute:
-        """Return the way on which the load client asks an endpoint."""
+        """Return the load client's route to an endpoint."""
         there = self._describe("Endpoint", name)
         if there is None:
             raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
@@ -134,7 +134,7 @@ class LiveSageMaker(SageMakerDeployer):
         return self._clients.route(name, model=self.served_name(name), component=component)
 
     def served_name(self, name: str) -> str:
-        """Return the name of the model that an endpoint serves now; "" where nobody says."""
+        """Return the name of the model that an endpoint serves now; "" if unknown."""
         there = self._describe("Endpoint", name)
         config = self._describe("EndpointConfig", str(there["EndpointConfigName"])) if there else {}
         return self._tags(str(config["EndpointConfigArn"])).get(MODEL_TAG, "") if config else ""
@@ -159,7 +159,7 @@ class LiveSageMaker(SageMakerDeployer):
         return tuple(done)
 
     def roll_back(self, name: str) -> Applied:
-        """Move an endpoint to what it served before, its component included.
+        """Move an endpoint, its component included, to its previous state.
 
         An update that failed was never in service.  Raises `NotFound` where nothing was before.
         """
@@ -213,7 +213,7 @@ class LiveSageMaker(SageMakerDeployer):
         return requests_of(deployment, wanted)
 
     def _pauses(self) -> Iterator[float]:
-        """Yield how long to wait before asking again, without end."""
+        """Yield the seconds to wait before the next poll, without end."""
         pause_s = min(_FIRST_POLL_S, self._poll_s)
         while True:
             yield pause_s
@@ -245,7 +245,7 @@ class LiveSageMaker(SageMakerDeployer):
         if there is None:
             return Change(kind="create", resource=resource, name=name)
         self._refuse_foreign(resource, name, there)
-        if there[f"{resource}Status"] == "Failed":  # AWS lets it be deleted, and nothing else
+        if there[f"{resource}Status"] == "Failed":  # AWS allows only its deletion
             return Change(kind="replace", resource=resource, name=name)
         wanted = {key: request.body[key] for key in _COMPARED[resource]}
         shown = {"EndpointConfigName": _config_of(there)} if resource == "Endpoint" else there

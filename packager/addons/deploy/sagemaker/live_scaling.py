@@ -26,7 +26,7 @@ _COMPONENT = "inference-component/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surplus:
-    """What scales an endpoint and is to be deleted."""
+    """Scaling resources of an endpoint to delete."""
 
     change: Change
     scaled: str  # the resource: an endpoint's variant, or a component
@@ -34,7 +34,7 @@ class Surplus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveScaling:
-    """Targets, policies and alarms of an account; asks AWS by the functions it is given."""
+    """Targets, policies and alarms of an account, read from AWS by injected functions."""
 
     clients: Clients
     describe: Callable[[str, str], Mapping[str, Any] | None]  # by kind and name
@@ -64,7 +64,7 @@ class LiveScaling:
         self.call(request.operation, service=request.service, **body)
 
     def surplus(self, name: str, requests: Sequence[Request]) -> list[Surplus]:
-        """Return what an earlier call scaled an endpoint with, and these requests do not.
+        """Return scaling resources of an earlier call that these requests no longer need.
 
         That is what wakes it, where it does not go to zero any more; and all, where nothing scales
         it, or something else of it is scaled.
@@ -151,7 +151,7 @@ class LiveScaling:
         return next((one for one in found if one["PolicyName"] == name), None)
 
     def _alarm(self, name: str) -> Mapping[str, Any] | None:
-        """Return an alarm of ours; raise `NotOurs` where somebody else has one of that name."""
+        """Return an alarm of ours; raise `NotOurs` if another owner has one of that name."""
         client = self.clients.of("cloudwatch")
         with explained("DescribeAlarms"):
             found = client.describe_alarms(AlarmNames=[name]).get("MetricAlarms") or []

@@ -1,6 +1,6 @@
 """The way to an endpoint of SageMaker: InvokeEndpoint and InvokeEndpointWithResponseStream.
 
-The load client sends these requests itself, since boto3 tells of no time at which bytes came.
+The load client sends these requests itself, since boto3 does not report when bytes came.
 Each is signed (Signature Version 4) when it is sent; answers that are streamed come as messages
 of AWS's event stream, whose payloads are the server's bytes.
 """

@@ -27,7 +27,7 @@ WAKE_S = 60  # the least period of the metric
 
 
 def scaling_requests(deployment: Deployment, wanted: SageMakerSpec) -> tuple[Request, ...]:
-    """Return the requests in order; () where nothing scales."""
+    """Return the requests in order; () without scaling."""
     target = wanted.target or (
         max(round(SHARE_OF_BATCH * deployment.max_batch, 1), 1.0) if deployment.max_batch else None
     )
@@ -56,7 +56,7 @@ def wake_name(name: str) -> str:
 
 
 def policy_arn(name: str) -> str:
-    """Return what stands for the policy's ARN, which AWS makes when it is put."""
+    """Return a placeholder of the policy's ARN, which AWS creates with the policy."""
     return f"{OF_POLICY}{wake_name(name)}"
 
 

@@ -28,7 +28,7 @@ MOST_FAULTS = 20  # in one message; all are counted
 MOST_SHOWN = 256  # characters of a value in a message
 LONGEST_MATCHED = 16_384  # characters that a pattern is tried on, where its shape has no length
 
-_YEAR_10000 = 253402300800  # in seconds since 1970: no clock goes on after it
+_YEAR_10000 = 253402300800  # in seconds since 1970: the first invalid time
 _INTEGERS = {"integer": 2**31 - 1, "long": 2**63 - 1}
 _WORDS = {
     "structure": "a structure",
@@ -73,7 +73,7 @@ def read_input(operation: str, body: object, service: str = SAGEMAKER) -> dict[s
     """Return a request's body without its nulls, which mean nothing.
 
     Raises `SerializationRefused` for values of another type, `ValidationRefused` for any other
-    fault: everything that is wrong is named in one message.
+    fault: one message names all errors.
     """
     shapes, shape = _shape_of(operation, "input", service)
     if shape is None:

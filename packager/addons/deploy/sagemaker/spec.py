@@ -1,4 +1,4 @@
-"""What a user wants of an endpoint of SageMaker."""
+"""Desired state of an endpoint of SageMaker."""
 
 from __future__ import annotations
 

@@ -9,13 +9,14 @@ from packager.estimate.performance.startup import s3_bytes_s
 
 LEAST_S, MOST_S = 60, 3600  # of both, in the API's model
 MARGIN = 1.5  # over a prediction: a time-out that fires throws away all that was loaded
-UNKNOWN_S = 1800  # where nobody knows how long a server takes; AWS's own for large models
+UNKNOWN_S = 1800  # default start time of a server; AWS's own for large models
 
 
 def health_s(deployment: Deployment) -> int:
     """Return ContainerStartupHealthCheckTimeoutInSeconds.
 
-    Nothing says whether pulling the image counts: it is counted, as far as the limit allows.
+    AWS does not document whether it includes pulling the image: that time is added, up to the
+    limit.
     """
     if deployment.load_s is None:
         return UNKNOWN_S
@@ -24,7 +25,7 @@ def health_s(deployment: Deployment) -> int:
 
 
 def download_s(deployment: Deployment) -> int | None:
-    """Return ModelDataDownloadTimeoutInSeconds; None where nothing is downloaded."""
+    """Return ModelDataDownloadTimeoutInSeconds; None without a download."""
     if deployment.weights.kind == "baked":
         return None
     if deployment.model_bytes is None:

@@ -43,7 +43,7 @@ def find_deployment(
 ) -> Deployment:
     """Return the deployment of an image or of a record's file.
 
-    Raises `NotFound` where nothing has that name, `UsageError` for what cannot be deployed.
+    Raises `NotFound` for an unknown name, `UsageError` for an image that cannot be deployed.
     """
     subject = find_subject(text, platform, settings, asked.pulled)
     rows = CatalogRows(settings)
@@ -62,7 +62,7 @@ def find_deployment(
 
 
 def _planned(subject: Subject, rows: CatalogRows) -> Instance | None:
-    """Return the instance type that an image was planned for; None where nobody knows it."""
+    """Return the instance type that an image was planned for; None if unknown."""
     try:
         return rows.find_instance(instance_name(subject))
     except PackagerError:  # it does not say, or names one of another catalog

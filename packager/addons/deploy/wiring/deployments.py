@@ -40,7 +40,7 @@ class Whereabouts:
 
     def file_name(self, name: str) -> str:
         """Return the name of the note, which no other deployment's has."""
-        # Hyphens join nothing: `a-b` in `c` would be `b` in `c-a`.
+        # No hyphens as separators: `a-b` in `c` would equal `b` in `c-a`.
         whole = json.dumps([self.platform, self.cluster, self.namespace, name])
         return f"{self.platform}-{name}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}.json"
 
@@ -53,7 +53,7 @@ def remember_deployment(
     answered: bool,
     bench: str = "",
 ) -> None:
-    """Note which image was deployed; does nothing where this machine keeps no state.
+    """Record which image was deployed; do nothing if this machine keeps no state.
 
     `bench` is what lineage calls the benchmark that measured it.
     """
