@@ -43,7 +43,7 @@ def is_aiperf(document: Mapping[str, Any]) -> bool:
 
 
 def report_of_aiperf(document: Mapping[str, Any], name: str) -> BenchReport:
-    """Return the report; raise `NotStrict` where the document is no whole summary.
+    """Return the report; raise `NotStrict` if the document is not a complete summary.
 
     `name` is that of the variant where the document names no server.
     """

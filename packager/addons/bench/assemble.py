@@ -38,7 +38,7 @@ class HourPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
-    """What a report tells beside figures."""
+    """Contents of a report beside its figures."""
 
     workload: BenchWorkload
     limits: Limits

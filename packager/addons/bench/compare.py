@@ -43,7 +43,7 @@ _WHOLE: MappingProxyType[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A value over the first variant's. Without an interval, nobody knows what is noise."""
+    """A value over the first variant's. Without an interval, noise is unknown."""
 
     ratio: float
     low: float | None = None
@@ -61,8 +61,8 @@ def compare(
 ) -> tuple[Compared, ...]:
     """Compare every variant with the first one, load by load and metric by metric.
 
-    Rounds that were not interleaved, such as those of searches, make no pairs: nobody knows then
-    what is noise.
+    Rounds that were not interleaved, such as those of searches, make no pairs: their noise is
+    unknown.
     """
     if not variants:
         return ()

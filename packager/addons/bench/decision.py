@@ -1,4 +1,4 @@
-"""Which variant to take, by a goal, and how sure that is: one sentence for whoever decides."""
+"""The recommended variant for a goal, and its confidence, in one sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Goal = Literal["cost", "throughput", "latency"]
 
 MIXED = "different requests"  # name of the workload of benchmarks that cannot be compared
 GOOD_SHARE = 0.95  # of requests within the limits, for a load to count as within them
-FAILED_SHARE = 0.01  # of requests, beyond which a load recommends nothing
+FAILED_SHARE = 0.01  # of requests, above which a load gives no recommendation
 
 TITLES: dict[Goal, str] = {
     "cost": "Cheapest per token",
@@ -43,7 +43,7 @@ class Decision:
     """What a page begins with."""
 
     verdict: Literal["Best", "Within noise", "Measured", "Not measured", "No answer"]
-    is_sure: bool  # nothing says that it may be otherwise
+    is_sure: bool  # no evidence against it
     sentence: str
     doubts: tuple[str, ...]  # sentences: why it may be otherwise
     pick: Pick | None
@@ -96,7 +96,7 @@ def pick(
     """Return the best load for a goal, of those within the limits where there are such.
 
     Loads with failures count only where there is no other; `without` and `only` are places of
-    variants.  None: nothing has the figure.
+    variants.  None: no load has the figure.
     """
     found = [
         Pick(goal=goal, place=place, variant=variant, load=load, within=is_within(report, load))
@@ -124,7 +124,7 @@ def is_within(report: BenchReport, load: BenchLoad) -> bool:
 def comparison_at(
     report: BenchReport, variant: str, load: BenchLoad, metric: str
 ) -> Compared | None:
-    """Return how a variant compares with the first one under a load; None where nobody says."""
+    """Return how a variant compares with the first one under a load; None if unknown."""
     return next(
         (
             one
@@ -243,7 +243,7 @@ def _rival(report: BenchReport, best: Pick) -> Pick | None:
 
 
 def _against(report: BenchReport, best: Pick, rival: Pick) -> tuple[bool | None, str]:
-    """Return whether the difference is noise, None where nobody knows, and the words for it.
+    """Return whether the difference is noise (None if unknown), and its description.
 
     Both are taken under one load: that of the pick that is not the first variant.
     """
@@ -352,10 +352,10 @@ def _doubts(report: BenchReport, found: Pick) -> Iterator[str]:
 
 
 def _even(report: BenchReport, best: Pick) -> Iterator[int]:
-    """Yield the places of variants that the rounds do not tell from the best one.
+    """Yield the places of variants that the rounds do not distinguish from the best one.
 
     The rival has its own sentence.  Rounds of different benchmarks were not interleaved, so that
-    nothing is said where no interval is.
+    variants without an interval are skipped.
     """
     if all(one.is_noise is None for one in report.compared):
         return

@@ -3,7 +3,7 @@
 `profile_export_aiperf.json` is AIPerf's summary of one load, schema 1.4, and
 `profile_export.jsonl` has one record a request (AIPerf 0.13, `JsonExportData` and
 `MetricRecordInfo`).  Tags that AIPerf does not have, and `packager`, stand beside its own: its
-models take them.  `aiperf_version` names packager, for AIPerf measured nothing.
+models take them.  `aiperf_version` names packager, since AIPerf did not measure.
 
 SageMaker's benchmark jobs leave `output.tar.gz` with such files in it.  Its SDK
 (`sagemaker.serve.ai_inference_recommender.result`) takes the first of each name, so that an
@@ -43,8 +43,8 @@ PROFILE, RECORDS = "profile_export_aiperf.json", "profile_export.jsonl"
 HISTORY, ARCHIVE = "search_history.json", "output.tar.gz"
 SWEEP = "sweep_aggregate/profile_export_aiperf_sweep.json"  # in an archive of several loads
 REQUESTS, DOLLARS = "requests", "USD/1M tokens"
-LOCAL = "http://localhost:8080"  # AIPerf's configuration wants an address, images have none
-DIGITS = 6  # of milliseconds: clocks tell nanoseconds
+LOCAL = "http://localhost:8080"  # AIPerf's configuration requires an address, which images lack
+DIGITS = 6  # of milliseconds: clocks count nanoseconds
 EMPTY = "the answer has no content"
 CONCURRENCY_PATH = "phases.profiling.concurrency"
 RATE_PATH = "phases.profiling.rate"

@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean, and where it lies with the confidence that was asked for."""
+    """A mean, and its interval at the requested confidence."""
 
     mean: float
     low: float

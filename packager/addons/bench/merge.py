@@ -1,7 +1,7 @@
 """Several benchmarks as one report: their variants side by side, and what sets them apart.
 
-Rounds of different benchmarks were not interleaved: whatever the machine did meanwhile is in their
-ratios.  So no interval is given for them, and nothing is called noise or no noise.
+Rounds of different benchmarks were not interleaved: changes of the machine in between affect their
+ratios.  So they have no interval, and no statement about noise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from packager.core.startup import StartupReport
 from packager.core.units import decimal
 from packager.core.values import dataclass
 
-SPECULATION = "draft measure"  # the workload's name of what `packager draft measure` told
+SPECULATION = "draft measure"  # workload's name in results of `packager draft measure`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Named:
 
 
 class DifferentWorkloads(UsageError):
-    """Reports were made with different requests, so that their figures say nothing together."""
+    """Reports of different requests, whose figures are not comparable."""
 
     def __init__(self, first: Named, other: Named, what: str) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class DifferentWorkloads(UsageError):
 def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
     """Return one report with the variants of all; a single one stays as it is.
 
-    `mixed` allows different requests: then nothing is compared.  Raises `DifferentWorkloads`
+    `mixed` allows different requests, without a comparison.  Raises `DifferentWorkloads`
     without it.
     """
     if len(reports) == 1:
@@ -319,6 +319,6 @@ def _load_of(concurrency: int, load: Load) -> BenchLoad:
 
 
 def _times(p50_s: float, p95_s: float | None = None) -> Metric:
-    """Return a time whose median alone is known; it stands for the mean, too."""
+    """Return a time of which only the median is known; it is used as the mean, too."""
     p95 = 1e3 * p95_s if p95_s is not None else None
     return Metric(unit="ms", avg=1e3 * p50_s, p50=1e3 * p50_s, p95=p95)

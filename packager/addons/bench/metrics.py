@@ -157,7 +157,7 @@ def _of_requests(answers: Sequence[_Answer]) -> dict[str, Metric]:
 
 
 def _of_errors(counts: _Counts) -> dict[str, Metric]:
-    """Return the prompts that went to no use."""
+    """Return the prompts that were not used."""
     prompts = [input_tokens(one) for one in counts.sent if not has_content(one)]
     metric = summarize([prompt for prompt in prompts if prompt is not None], TOKENS)
     if metric is None:
@@ -226,7 +226,7 @@ def _of_goodput(good: int | None, sent: int, duration: float) -> dict[str, Metri
 
 
 def _of_acceptance(accepted: Acceptance | None) -> dict[str, Metric]:
-    """Return acceptance over the whole load: servers do not tell of single requests."""
+    """Return acceptance over the whole load: servers do not report it for single requests."""
     if accepted is None:
         return {}
     rate = None if accepted.rate is None else 100 * accepted.rate

@@ -1,4 +1,4 @@
-"""Names of variants, as short as tells them apart."""
+"""Shortest distinct names of variants."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def same_load(one: BenchLoad, other: BenchLoad) -> bool:
 
 
 def _cut(name: str) -> str:
-    """Leave out the middle of a long name: ends tell tags and addresses apart."""
+    """Leave out the middle of a long name: tags and addresses differ at their ends."""
     if cell_width(name) <= WIDEST:
         return name
     end = fitted(name[::-1], WIDEST - _BEGINNING, "")[::-1]

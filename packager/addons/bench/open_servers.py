@@ -14,8 +14,8 @@ SPARE = 1.25  # times the largest server so far, that must be free to start anot
 class OpenServers:
     """Servers by name, the longest unused first; all are ended with the block.
 
-    `free_bytes` is the memory that is free now and `used_bytes` what a server takes, each None
-    where nobody tells.
+    `free_bytes` is the memory that is free now and `used_bytes` what a server takes, each None if
+    unknown.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class OpenServers:
             self.end(name)
 
     def has_room(self) -> bool:
-        """Return whether another may be started beside these.
+        """Return whether another server may be started beside these.
 
-        Not where memory is short, or nobody tells, and not where all would serve at one port: the
-        engine has no bridge.
+        False if memory is short or unknown, or if all would serve at one port: the engine has no
+        bridge.
         """
         if not self._open:
             return True

@@ -1,4 +1,4 @@
-"""Loads of a benchmark as they are asked for; options of the command are made of the fields."""
+"""Requested loads of a benchmark; the command's options are made from the fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from packager.core.fields import CommandOption
 from packager.core.values import dataclass
 
 MOST_AT_ONCE = 1024
-RAMP = (1, 2, 4, 8, 16, 32, 64)  # where nothing is said, until the server has enough
+RAMP = (1, 2, 4, 8, 16, 32, 64)  # default, until the server is saturated
 COMPARED_ROUNDS = 3  # fewer give no interval of confidence
 LEAST_REQUESTS, PER_WORKER = 32, 4
 TOO_SLOW = 5.0  # times the median time to first token of the first load

@@ -52,7 +52,7 @@ def keys_of(report: BenchReport) -> tuple[Key, ...]:
 
 
 def speed_chart(report: BenchReport) -> Curves | None:
-    """Draw tokens a second of all against those of one reader; None where nobody streams."""
+    """Draw tokens/s of all users against those of one; None without streaming."""
     series = _series(report, _speed_dot)
     if not series:
         return None

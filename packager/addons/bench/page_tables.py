@@ -49,7 +49,7 @@ LONGEST_REASON = 120  # characters; the report has the whole
 
 
 def comparison_table(report: BenchReport) -> ReportTable | None:
-    """Return variants against the first one, by load; None where nothing was compared."""
+    """Return variants against the first one, by load; None without a comparison."""
     if not report.compared:
         return None
     names = dict(
@@ -239,7 +239,7 @@ def _breach_words(tag: str, value: float) -> str:
 
 
 def limit_words(limits: Limits) -> str:
-    """Return what a good request keeps; empty where there is no limit."""
+    """Return the limits of a good request; empty if there are none."""
     parts = (
         ("the first token within", limits.ttft_ms),
         ("each further one within", limits.tpot_ms),

@@ -58,7 +58,7 @@ def _beats(one: _Point, other: _Point) -> bool:
 
 
 def has_few_errors(load: BenchLoad) -> bool:
-    """Whether somebody was answered, and at most 1 % of the requests failed."""
+    """Whether a request was answered, and at most 1 % of the requests failed."""
     failed = sum(error.count for error in load.errors)
     return load.answered > 0 and 100 * failed <= MOST_ERRORS_PERCENT * load.requests
 

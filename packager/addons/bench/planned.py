@@ -54,7 +54,7 @@ def _by_concurrency(found: Prediction) -> list[tuple[int, Predicted]]:
 
 
 def _workload_of(loads: Sequence[BenchLoad]) -> Workload | None:
-    """Return the requests as they were, in the mean of all loads; None where nobody counted."""
+    """Return the mean lengths of the sent requests over all loads; None if uncounted."""
     prompts = [value(load, "input_sequence_length") for load in loads]
     answers = [value(load, "output_sequence_length") for load in loads]
     known = [(one, other) for one, other in zip(prompts, answers, strict=True) if one and other]

@@ -74,9 +74,9 @@ class ServerPool:
 
     @contextmanager
     def use(self, target: BenchTarget, *, alone: bool = False) -> Iterator[OpenServer]:
-        """Yield a server that answers, and nothing of ours beside it that computes.
+        """Yield a server that answers, while no other server of ours computes.
 
-        `alone` ends it with the block.  Raises what starting it did.
+        `alone` ends it with the block.  Raises the errors of its start.
         """
         if target.name in self.failures:
             raise self.failures[target.name]

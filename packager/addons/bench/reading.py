@@ -27,7 +27,7 @@ HINT = (
 def read_benchmark(reference: Path | str) -> Named:
     """Read one file, or a directory that holds one of `REPORTS`, of this machine or of a bucket.
 
-    Raises `NotFound`, `UsageError` for what is no benchmark, and what S3 raises.
+    Raises `NotFound`, `UsageError` for a file that is not a benchmark, and errors of S3.
     """
     if isinstance(reference, str) and (place := parse_bucket_place(reference)) is not None:
         return _parse(_read_object(place, reference), reference, reference)
@@ -54,7 +54,7 @@ def _read_object(place: BucketPlace, text: str) -> bytes:
     if directory and directory == place.key:
         wanted.insert(0, directory)
     for key in wanted:
-        # Keys are listed in their order: the one that is wanted is the first, or not there.
+        # Keys are listed in order: the requested one is the first, or missing.
         found = next(list_bucket(client, place.bucket, key), None)
         if found is None or found.key != key:
             continue

@@ -91,9 +91,9 @@ def request_words(workload: BenchWorkload) -> str:
 
 
 def _table_lines(table: ReportTable, *, alone: bool) -> Iterator[str]:
-    """Yield a table without the columns of which nothing is known.
+    """Yield a table without its empty columns.
 
-    The column of names is left out where there is one name, and a table that has no figures.
+    Leave out the column of names if there is one name, and a table without figures.
     """
     columns = zip(table.columns, *(row.cells for row in table.rows), strict=True)
     shown = [column for column in columns if set(column[1:]) != {NOTHING}]

@@ -64,17 +64,17 @@ def last_content_s(result: LoadResult) -> float:
 
 
 def input_tokens(result: LoadResult) -> int | None:
-    """Return the prompt's tokens; None where nobody counted."""
+    """Return the prompt's tokens; None if uncounted."""
     return result.own_input_tokens if result.input_tokens is None else result.input_tokens
 
 
 def output_tokens(result: LoadResult) -> int | None:
-    """Return the answer's tokens, reasoning included; None where nobody counted."""
+    """Return the answer's tokens, reasoning included; None if uncounted."""
     return result.own_output_tokens if result.output_tokens is None else result.output_tokens
 
 
 def request_metrics(result: LoadResult) -> dict[str, float]:
-    """Return the metrics of an answer with content; those that cannot be told are left out."""
+    """Return the metrics of an answer with content; unknown ones are left out."""
     times = _times(result)
     tokens = _tokens(result)
     return {**times, **tokens, **_speeds(times, tokens)}
@@ -97,7 +97,7 @@ def is_good(metrics: Mapping[str, float], limits: Limits) -> bool:
 
 
 def is_other_length(result: LoadResult) -> bool:
-    """Whether an answer is longer or shorter than was asked for, by AIPerf's thresholds."""
+    """Whether an answer's length differs from the requested one by AIPerf's thresholds."""
     asked, tokens = result.asked_tokens, output_tokens(result)
     if not asked or tokens is None:
         return False

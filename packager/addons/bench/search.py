@@ -1,7 +1,7 @@
 """Searches over concurrency: the most requests at a time within limits, and the knee.
 
-Measuring is given as a function.  One measurement is noisy, so what decides is measured again: a
-point near a limit, and the two points that the answer stands on.
+The caller passes the measuring function.  One measurement is noisy, so decisive points are measured
+again: one near a limit, and the two that the answer depends on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Breach:
     tag: str
     statistic: str
     limit: float
-    observed: float | None  # None: there is no such value, which keeps no limit
+    observed: float | None  # None: missing value, which breaks every limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ def find_breaches(point: SearchPoint, limits: Mapping[str, float]) -> list[Breac
 
 
 def power(point: SearchPoint) -> float | None:
-    """Return tokens/s over the latency in seconds: Kleinrock's power. None: nothing came."""
+    """Return tokens/s over the latency in seconds: Kleinrock's power. None: no answers."""
     if not point.output_token_throughput or not point.latency_ms:
         return None
     return point.output_token_throughput / (point.latency_ms / 1e3)

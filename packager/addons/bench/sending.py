@@ -63,7 +63,7 @@ class Sender:
         return replace(run, estimated_lengths=source.estimates)
 
     def source_of(self, server: OpenServer) -> RequestSource:
-        """Return what requests to a server are made from; the first time it is asked for counts."""
+        """Return the source of requests to a server, cached from the first call."""
         if server.shown not in self._sources:
             shape = settle(
                 self.spec,

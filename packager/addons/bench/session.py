@@ -1,8 +1,7 @@
 """The run of a benchmark: every server under every load, in rounds, interleaved.
 
-Figures are made of what came back when all is over; nothing is computed while a server is under
-load.  A server that ends is a result, as is a benchmark that is interrupted: what was measured
-before is kept.
+Figures are computed at the end, never while a server is under load.  A server that exits and an
+interrupted benchmark are results: earlier measurements are kept.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Session:
     results: Results = field(default_factory=Results)
 
     def measure(self) -> Results:
-        """Measure everything that is asked for; raises only where nothing was measured at all."""
+        """Run every requested measurement; raise only if none succeeded."""
         results = self.results
         if not self.asked.find:
             results.rounds = self.asked.rounds_of(len(self.targets))
@@ -119,7 +118,7 @@ class Session:
                     last[turn.variant] = turn.level
 
     def _open_turns(self, group: Sequence[Turn], *, alone: bool) -> Iterator[Turn]:
-        """Yield turns of one server while it is up, and nothing of ours computes beside it."""
+        """Yield turns of one server while it is up and no other server of ours computes."""
         target = self.targets[group[0].variant]
         if target.name in self.pool.failures:
             return

@@ -13,7 +13,7 @@ from packager.estimate.performance.report_startup import GUESSED, advice_words
 
 
 def start_table(report: BenchReport) -> ReportTable | None:
-    """Return every phase that was measured or predicted; None where nothing was started."""
+    """Return every measured or predicted phase; None without a start."""
     names = short_names([variant.name for variant in report.variants])
     started = [
         (place, names[place], variant.started)

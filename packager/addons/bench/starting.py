@@ -1,8 +1,8 @@
-"""One cold start of an image: pulled where asked, started, asked for one token, removed.
+"""One cold start of an image: pull if requested, start, request one token, remove.
 
 The container's own clock tells when it started and when each line of its log was written; the
-client's tells how long creating it took, and when it answered.  Both begin when the engine says
-that the container runs.
+client's clock measures its creation and its answer.  Both begin when the engine reports that the
+container runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Starter:
     pulls: bool = False  # each start pulls the image anew
 
     def start(self, server: MeasuredServer, round_number: int) -> OneStart:
-        """Start the image from nothing; raise `SmokeFailed` where it gives no token."""
+        """Start the image cold; raise `SmokeFailed` if it returns no token."""
         engine = self.connect()
         pulled = self._pull(engine, server.name) if self.pulls else None
         began = time.monotonic()
@@ -127,7 +127,7 @@ def in_order(phases: Mapping[str, float]) -> dict[PhaseName, float]:
 
 
 def ask_for_a_token(url: str) -> None:
-    """Ask a server for one token; raise `SmokeFailed` where no way of asking is answered."""
+    """Request one token from a server; raise `SmokeFailed` if no form of request is answered."""
     server = Server(url, connections=1)
     said = ""
     try:
@@ -150,7 +150,7 @@ def ask_for_a_token(url: str) -> None:
 
 def _log_with_times(container: Any) -> str:
     """Return the log, each line with the engine's time; "" where the engine does not give it."""
-    with suppress(Exception):  # of docker-py: a log driver may keep nothing
+    with suppress(Exception):  # of docker-py: a log driver may keep no lines
         log: bytes = container.logs(timestamps=True)
         return log[:MOST_BYTES].decode(errors="replace")
     return ""

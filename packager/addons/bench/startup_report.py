@@ -86,7 +86,7 @@ def _variant(target: BenchTarget, results: StartResults) -> StartedVariant:
 
 
 def _traits(target: BenchTarget) -> ImageTraits:
-    """Describe an image as far as its record and labels tell."""
+    """Describe an image by its record and labels."""
     record = target.record
     has_compiled = record is not None and any(one.role == "compiled" for one in record.layers)
     if record is None:

@@ -36,7 +36,7 @@ def measure_starts(
     start: Callable[[MeasuredServer, int], OneStart],
     on_event: EventSink = ignore,
 ) -> StartResults:
-    """Start every image so often; raises only where nothing was measured at all."""
+    """Start every image the given number of times; raise only if no start was measured."""
     results = StartResults(rounds=rounds)
     orders = balanced_orders(len(targets))
     on_event(StepEvent(step=STEP, state="started"))

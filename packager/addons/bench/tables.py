@@ -42,7 +42,7 @@ class ReportTable:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
-    words: frozenset[int] = frozenset()  # columns that are no numbers
+    words: frozenset[int] = frozenset()  # columns of text
 
 
 def value(load: BenchLoad, tag: str, statistic: str = "avg") -> float | None:
@@ -202,7 +202,7 @@ def _measured(
 
 
 def numbers(values: Iterable[float | None], *, whole: bool = False) -> list[str]:
-    """Write a column's numbers with the same decimals: three digits of the least that tell."""
+    """Write a column's numbers with the same decimals: three significant digits of the smallest."""
     known = list(values)
     least = min((abs(one) for one in known if one), default=0.0)
     digits = 0 if whole or least >= 100 else 1 if least >= 10 else 2 if least >= 0.1 else 3

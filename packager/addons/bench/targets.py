@@ -1,6 +1,6 @@
-"""What is to be measured: images of the Docker Engine, with what they say of themselves; addresses.
+"""Targets of a measurement: images of the Docker Engine, with their labels and records; addresses.
 
-Labels and records are data of whoever wrote them: what is not as packager writes it is left out.
+Labels and records are untrusted: values in another form than packager's are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchTarget:
-    """A server to measure, and what is known of it before it is asked."""
+    """A server to measure, and the facts known before the first request."""
 
     name: str  # in reports; without anything secret
     server: MeasuredServer
@@ -56,10 +56,10 @@ def find_targets(
 ) -> tuple[BenchTarget, ...]:
     """Find every image and address; raises `NotFound`, or `UsageError` for what cannot be measured.
 
-    `needs_gpus` is asked with the instance that an image was planned for, "" where nobody says.
-    `find_route` is asked for the way to names with a scheme of their own, such as `sagemaker://`.
-    `drafts_off` adds each image that has a draft once more, with its draft switched off.
-    `only_images` takes HOST:PORT/NAME for an image's name, which else is an address misspelt.
+    `needs_gpus` gets the instance that an image was planned for, "" if unknown.  `find_route`
+    returns the route to names with a scheme of their own, such as `sagemaker://`. `drafts_off` adds
+    each image that has a draft once more, with its draft switched off. `only_images` takes
+    HOST:PORT/NAME for an image's name, which else is an address misspelt.
     """
     found: list[BenchTarget] = []
     for name in names:
@@ -109,7 +109,7 @@ def _find_image(
 
 
 def setup_of_labels(labels: Mapping[str, Any], *, digest: str = "") -> BenchSetup:
-    """Return what an image's labels say that it is; images of others say nothing."""
+    """Return the facts on an image's labels; none for images of others."""
     try:
         told = parse_object(str(labels.get(RECORD, "{}")).encode())
     except (NotStrict, UnicodeEncodeError):
@@ -162,7 +162,7 @@ def _refuse_bare_address(text: str) -> None:
 
 
 def _refuse_repeated(found: Iterable[BenchTarget]) -> None:
-    """Refuse one name twice: nobody could tell its rows apart."""
+    """Refuse one name twice: its rows would be indistinguishable."""
     names: set[str] = set()
     for target in found:
         if target.name in names:

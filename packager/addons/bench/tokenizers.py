@@ -14,8 +14,8 @@ MAIN = "main"
 def find_tokenizer(text: str) -> Path:
     """Return the path of a directory, a file, or the tokenizer of `org/name[@revision]`.
 
-    Of a model on a hub nothing else is fetched.  A path is not looked at; what a hub refuses or
-    does not have is raised as for models.
+    From a hub no other file is fetched.  A path is not checked; a hub's errors are raised as for
+    models.
     """
     if Path(text).exists():
         return Path(text)

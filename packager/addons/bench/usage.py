@@ -26,7 +26,7 @@ Read = Callable[[], Mapping[str, Any]]
 class UseMeter:
     """Reads what a container uses while the block runs; without a container, nothing.
 
-    An engine that does not tell is no error: the figures are None then.
+    Figures that the engine does not report are None.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class UseMeter:
 
     @property
     def use(self) -> ContainerUse | None:
-        """Return what was used so far; None where nothing was told."""
+        """Return the usage so far; None if unreported."""
         if self._peak is None and len(self._cpu) < 2:
             return None
         return ContainerUse(
@@ -130,6 +130,6 @@ def _larger(one: int | None, other: int | None) -> int | None:
 
 def used_bytes(server: OpenServer) -> int | None:
     """Return the memory that a server's container uses now; None where the engine does not say."""
-    with suppress(Exception):  # of docker-py: an unknown size is no reason to fail
+    with suppress(Exception):  # of docker-py: an unknown size must not fail a run
         return memory_bytes(server.container.stats(stream=False, one_shot=True))
     return None

@@ -112,7 +112,7 @@ def _own(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict[st
 
 
 def _acceptance(accepted: Acceptance | None) -> Iterator[tuple[str, Any]]:
-    """Yield what vLLM adds for a model with a draft, as far as the server told it."""
+    """Yield the fields that vLLM adds for a model with a draft, if the server reports them."""
     if accepted is None:
         return
     values = {

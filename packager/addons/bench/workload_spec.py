@@ -35,7 +35,7 @@ _GOODPUT = {
     "request_latency": "latency_ms",
 }
 _DATASET = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-_PASSED = {  # of published workloads: parameters that change nothing that is measured here
+_PASSED = {  # of published workloads: parameters without an effect on measurements here
     "model": "the endpoint's own is asked",
     "model_selection_strategy": "one model is measured",
     "warmup_duration": "requests before the measured ones are counted, not timed",
@@ -53,7 +53,7 @@ _TEMPLATE_TYPE = "template"  # AIPerf's endpoint of a form of its own
 
 
 class BadWorkloadSpec(UsageError):
-    """A workload specification that cannot be read, or asks for what is not done here."""
+    """A workload specification that is invalid, or requests an unsupported feature."""
 
     def __init__(self, path: Path, node: Node | None, what: str, hint: str = "") -> None:
         where = f"line {node.line} of {escape(path.name)}" if node else escape(path.name)
@@ -78,7 +78,7 @@ class WorkloadSpec:
 
 
 def read_workload_spec(path: Path) -> WorkloadSpec:
-    """Read a specification; raise `BadWorkloadSpec`, or `NotFound` where there is no file."""
+    """Read a specification; raise `BadWorkloadSpec`, or `NotFound` without a file."""
     try:
         with open_waiting(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -184,7 +184,7 @@ class _Reader:
         return node.text
 
     def version(self, parts: Mapping[str, tuple[Node, Node]]) -> Iterator[str]:
-        """Yield a note on the version of the tool that is asked for."""
+        """Yield a note on the requested version of the tool."""
         fields = self.entries(parts["tooling"][1]) if "tooling" in parts else {}
         if "version" in fields:
             told = shorten(self.scalar(fields["version"][1], "tooling.version"))
@@ -262,7 +262,7 @@ class _Reader:
         wanted: str,
         passed: tuple[str, ...] = (),
     ) -> None:
-        """Refuse a part that lacks the wanted value, or has fields beside it and `passed`."""
+        """Refuse a part that lacks the required value, or has fields beside it and `passed`."""
         if part not in parts:
             if part == "benchmark":
                 raise self.fault(None, "it has no benchmark: is it a workload specification?")
@@ -278,7 +278,7 @@ class _Reader:
             raise self.fault(node, f"{part}.{name} is {shorten(found)}, expected {wanted!r}")
 
     def entries(self, node: Node) -> dict[str, tuple[Node, Node]]:
-        """Return a mapping's keys and values; a key that is given twice is refused."""
+        """Return a mapping's keys and values; refuse duplicate keys."""
         if node.type != "mapping":
             raise self.fault(node, f"expected an object, not {shorten(node.text or node.type)}")
         found: dict[str, tuple[Node, Node]] = {}

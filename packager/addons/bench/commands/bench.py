@@ -56,7 +56,7 @@ from packager.core.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.pipeline.records import is_record_of, load_record, put_bench
 
-# Options of loads that are no fields of what is asked.
+# Options of loads that are not fields of the request.
 _OF_LOADS = {
     "--tokenizer": "tokenizer",
     "--usd-per-hour": "usd_per_hour",
@@ -274,7 +274,7 @@ def page_of(report: BenchReport) -> str:
 def record_places(
     targets: Sequence[BenchTarget], record_file: Path | None, engine: Any
 ) -> dict[str, Path]:
-    """Return the build record of each server; refuse a given one of another image."""
+    """Return the build record of each server; refuse a record of another image."""
     if record_file is None:
         return {one.name: one.record_place for one in targets if one.record_place is not None}
     first = targets[0]
@@ -316,7 +316,7 @@ def _keep(
     *,
     quiet: bool,
 ) -> None:
-    """Write everything that was asked for, and the figures into records."""
+    """Write every requested output, and the figures into records."""
     for output in outputs:
         write_output_files(output, files_of(output, report, results, page_of))
     for variant in report.variants:

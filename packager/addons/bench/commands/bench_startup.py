@@ -153,7 +153,7 @@ def _failed(name: str, error: PackagerError) -> SmokeFailed:
 def _keep(
     report: StartupReport, outputs: Sequence[Output], records: Mapping[str, Path], *, quiet: bool
 ) -> None:
-    """Write everything that was asked for, and the figures into records."""
+    """Write every requested output, and the figures into records."""
     document = (json_text(report.model_dump(mode="json", exclude_none=True)) + "\n").encode()
     for output in outputs:
         if output.kind == "json":
@@ -189,7 +189,7 @@ def _default(field: dataclasses.Field[Any]) -> object:
 
 
 class _NoLoad(UsageError):
-    """An option of loads was given with `--startup`."""
+    """An option of loads was combined with `--startup`."""
 
     def __init__(self, flag: str) -> None:
         super().__init__(

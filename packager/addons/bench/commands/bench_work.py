@@ -109,7 +109,7 @@ class BenchWork:
         return UseMeter(server.container, gpu_memory=used_gpu_bytes)
 
     def circumstances(self, targets: Sequence[BenchTarget]) -> Circumstances:
-        """Return what a report tells beside figures."""
+        """Return the contents of a report beside its figures."""
         starts = any(not target.server.is_address for target in targets)
         return Circumstances(
             workload=self._workload(),

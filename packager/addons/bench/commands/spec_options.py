@@ -32,9 +32,9 @@ _NOT_TUNED = {  # of a specification, with what they are called there
 
 
 def take_spec(path: Path, given: dict[str, Any]) -> None:
-    """Set options of a benchmark that were not given to what a specification says.
+    """Set unset options of a benchmark from a specification.
 
-    Without its tokenizer a benchmark is the same: the server counts.
+    Without its tokenizer the server counts tokens, and the benchmark is the same.
     """
     spec = read_workload_spec(path)
     if spec.template_file and not given["request_template"]:
@@ -65,7 +65,7 @@ def _template_here(named: str, spec: Path) -> Path:
 
 
 def take_tune_spec(path: Path, given: dict[str, Any]) -> None:
-    """Set options of a tune that were not given to what a specification says.
+    """Set unset options of a tune from a specification.
 
     A tune has rounds of its own, and its servers count tokens.
     """

@@ -180,7 +180,7 @@ def tune(
     if dry_run:
         listed = field_document(field, work.race, **work.names())
         print_json(listed) if as_json else print_lines(field_lines(listed))
-        return  # nothing was measured that a page could show
+        return  # no measurements for a page
     work.check_here()
     place = journal_file or work.journal_place()
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -77,7 +77,7 @@ class Loads:
 class TuneWork:
     """A tune with everything decided but its candidates."""
 
-    request: BuildRequest  # as it was asked for
+    request: BuildRequest  # as requested
     base: BuildRequest  # that candidates change
     race: Race
     services: BuildServices  # for plans
@@ -300,7 +300,7 @@ def build_into(
 def finish(
     work: TuneWork, engine: Any, report: TuneReport, field: Field, on_event: EventSink
 ) -> TuneReport:
-    """Write the best build to the outputs that were asked for; remove the images of the others."""
+    """Write the best build to the requested outputs; remove the images of the others."""
     best = next((one for one in report.candidates if one.state == "best"), None)
     images = [one.image for one in report.candidates if one.image and one is not best]
     if not work.keep_images:

@@ -27,7 +27,7 @@ def speed(speculative: Answered, plain: Answered | None) -> Speed:
 
 
 def load(done: Answered) -> Load:
-    """Add up the answers of a load; those that failed count as failed, and as nothing else."""
+    """Add up the answers of a load; failed ones count only as failed."""
     answered = [answer for answer in done.answers if answer and not answer.error]
     tokens = sum(answer.tokens for answer in answered)
     times = [answer.tpot_s for answer in answered if answer.tpot_s is not None]
@@ -50,7 +50,7 @@ def sameness(
     weigh: Weigh,
     noise: float,
 ) -> Sameness:
-    """Compare every answer that both gave: text, and tokens where both tell them."""
+    """Compare every answer that both servers gave: text, and tokens if both report them."""
     compared = identical = 0
     differences: list[Difference] = []
     pairs = zip(questions, speculative.answers, plain.answers, strict=True)

@@ -1,4 +1,4 @@
-"""Putting a server under load: so many questions at a time, each asked once."""
+"""Load on a server: a fixed number of questions at a time, each sent once."""
 
 from __future__ import annotations
 

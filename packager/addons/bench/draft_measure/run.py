@@ -1,7 +1,7 @@
 """The measurement: the same questions to a server with its draft, and to one without.
 
-Two addresses are asked in turns, load by load.  Images are started one after the
-other, for two engines on one machine would measure each other.
+Two addresses take turns, load by load.  Images are started one after the other, since two engines
+on one machine would disturb each other.
 """
 
 from __future__ import annotations

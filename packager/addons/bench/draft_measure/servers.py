@@ -82,6 +82,6 @@ def check_speculation(found: OpenServer, metrics: str, *, wanted: bool, switched
 
 
 def _check_draft(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse an image of ours that was built without a draft; others are asked when they run."""
+    """Refuse an image of ours that was built without a draft; others are checked when they run."""
     if draft_of(config) == "" and not any("SPECULA" in one for one in environment_of(config)):
         raise NoDraft(name)

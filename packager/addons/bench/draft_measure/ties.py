@@ -1,11 +1,11 @@
-"""Ties: where the plain server's own choice hangs on how its numbers are rounded.
+"""Ties: where the plain server's own choice depends on rounding.
 
-With a draft several tokens are computed at once, without one at a time.  Kernels add in
-another order for either, so that where two tokens are equally likely both servers are right,
-whichever they choose.  What follows such a place cannot be compared any more.
+With a draft several tokens are computed at once, else one at a time.  Kernels add in another order
+for either, so that both servers are right if two tokens are equally likely.  The text after such a
+place is not comparable.
 
-The plain server is asked again, for the chances of the one token after the prompt and
-what both answers have in common.
+The plain server is queried again for the probabilities of the one token after the prompt and the
+common beginning of both answers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Weigh = Callable[
 
 
 def weigh_with(plain: OpenServer, noise: float) -> Weigh:
-    """Return what asks the plain server why two answers part."""
+    """Return the request to the plain server for the token where two answers differ."""
 
     def weigh(ours: ProbeResponse, theirs: ProbeResponse) -> Weighed:
         place = parting(ours.token_ids, theirs.token_ids)
@@ -48,9 +48,9 @@ def weigh_with(plain: OpenServer, noise: float) -> Weigh:
 
 
 def judge(chances: Chances, ours: int | None, theirs: int | None, noise: float) -> Weighed:
-    """Compare the chances of two tokens with those of the best; None is the end of an answer.
+    """Compare the probabilities of two tokens with the best one's; None is the end of an answer.
 
-    No server tells the token that ends an answer.  The best one that is left stands for it.
+    No server reports the token that ends an answer.  The best remaining one counts as it.
     """
     best = sorted(chances, key=lambda token: -chances[token])
     if len(best) < 2 or (ours is None and theirs is None):

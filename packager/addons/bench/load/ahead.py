@@ -1,6 +1,6 @@
 """Requests made before they are needed: making one takes milliseconds, in which no token is timed.
 
-Where nobody can say how many a load will send, a thread makes more of them while it runs.
+If a load's number of requests is unknown, a thread makes more of them while it runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What came behind the last request: nothing, or an error."""
+    """End of the requests: with or without an error."""
 
     error: BaseException | None = None
 
@@ -41,9 +41,9 @@ def known_count(plan: LoadPlan) -> int | None:
 
 @contextmanager
 def made_ahead(requests: Iterator[LoadRequest], plan: LoadPlan) -> Iterator[Iterator[LoadRequest]]:
-    """Yield the requests, of which those that are surely or soon needed are made already.
+    """Yield the requests; those that are surely or soon needed are made in advance.
 
-    Raises what making those raises; what making a later one raises comes when that is asked for.
+    Raises the errors of making those at once; the error of a later one when it is due.
     """
     count = known_count(plan)
     if plan.requests is not None:
@@ -76,7 +76,7 @@ def _thread(requests: Iterator[LoadRequest], most: int) -> Iterator[Iterator[Loa
                 put(one)
                 if stop.is_set():
                     return
-        except BaseException as error:  # it is raised where the request is asked for
+        except BaseException as error:  # it is raised when the request is due
             put(_End(error))
         else:
             put(_End())

@@ -4,8 +4,8 @@ OpenAI's chats and completions, streamed or whole; TGI's and LMI's own forms, wh
 `/invocations` of their containers answer.  Text comes in chunks; with speculation a chunk may
 hold several tokens, so tokens are what the server counts, never chunks.
 
-What a chunk that counts is: it has text, reasoning or arguments of a tool's call.  A chunk that
-names the role, tells the usage or is empty is none; the first token is not there yet.
+A chunk counts if it has text, reasoning or arguments of a tool's call.  A chunk with only the role
+or the usage, or an empty one, does not: it is not the first token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AnswerFailed(Exception):
 
 
 class AnswerReader:
-    """Reads one answer with status 200. Times are what the caller's clock said at each read."""
+    """Reads one answer with status 200. Times are the caller's clock at each read."""
 
     def __init__(self, content_type: str) -> None:
         self._kind = content_type.partition(";")[0].strip().lower()
@@ -57,7 +57,7 @@ class AnswerReader:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether it came in pieces, whatever was asked for."""
+        """Whether it came in pieces, even if not requested."""
         return not self._is_whole
 
     @property
@@ -68,7 +68,7 @@ class AnswerReader:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Return the answer's tokens; empty where the server does not tell."""
+        """Return the answer's tokens; empty if the server does not report them."""
         return tuple(self._ids)
 
     def feed(self, data: bytes, at_s: float) -> None:
@@ -182,7 +182,7 @@ class AnswerReader:
             self._texts.append(self._choice(choice, choice.get("message")))
 
     def _choice(self, choice: Mapping[str, Any], said: Mapping[str, Any] | None) -> str:
-        """Return the text of one choice; keep what else it tells."""
+        """Return the text of one choice; store its other fields."""
         self.prompt_token_ids = self.prompt_token_ids or _ids(choice.get("prompt_token_ids"))
         if choice.get("token_ids"):
             self._ids += map(_number, choice["token_ids"])
@@ -232,7 +232,7 @@ def _said(message: Mapping[str, Any]) -> str:
 
 
 def _is_thought(choice: Mapping[str, Any]) -> bool:
-    """Whether a piece has reasoning, and nothing of the answer or of a tool's call."""
+    """Whether a piece has only reasoning, without text or a tool's call."""
     said = choice.get("delta") or {}
     has_answer = choice.get("text") or any(
         said.get(key) for key in ("content", "refusal", "tool_calls")
@@ -241,7 +241,7 @@ def _is_thought(choice: Mapping[str, Any]) -> bool:
 
 
 def _ids(value: object) -> tuple[int, ...]:
-    """Return the numbers of tokens; none where they are not told."""
+    """Return the numbers of tokens; none if not reported."""
     return tuple(map(_number, value)) if isinstance(value, list) else ()
 
 

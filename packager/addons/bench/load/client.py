@@ -49,9 +49,9 @@ class _Exchange:
 
 @dataclass(slots=True)
 class _Extras:
-    """What is asked for beside the request, where the server takes it."""
+    """Extra fields of a request, if the server accepts them."""
 
-    trials: list[dict[str, Any]] = field(default_factory=list)  # the last one is nothing
+    trials: list[dict[str, Any]] = field(default_factory=list)  # the last one is empty
     taken: bool = False  # an answer came with the first of the trials; a refusal is not about it
 
 
@@ -59,9 +59,8 @@ class LoadClient:
     """Sends requests to one server. Used within one event loop, `async with`.
 
     A server is an address, for which `headers` are, or a route with headers of its own.
-    `connections` may be open at once, 0 for no limit; each is kept for the next request.
-    With `token_ids` the server is asked for the numbers of its tokens (vLLM's
-    `return_token_ids`), as long as it does not refuse that.
+    `connections` may be open at once, 0 for no limit; each is kept for the next request. With
+    `token_ids` requests include vLLM's `return_token_ids`, until the server refuses it.
     """
 
     def __init__(
@@ -218,7 +217,7 @@ class LoadClient:
         raise AssertionError("the last trial returns")
 
     def _extras_of(self, body: Mapping[str, Any]) -> _Extras:
-        """Return what is to be tried beside a request of this form, the most first."""
+        """Return the extra fields to try with a request of this form, the most first."""
         is_openai = "messages" in body or "prompt" in body
         counts = is_openai and body.get("stream") and "stream_options" not in body
         usage = {"stream_options": {"include_usage": True}} if counts else {}
@@ -302,7 +301,7 @@ def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:
 
 
 def _asked_tokens(body: Mapping[str, Any]) -> int | None:
-    """Return the most tokens that a body asks for, of OpenAI's form or TGI's."""
+    """Return the most tokens that a body requests, in OpenAI's form or TGI's."""
     parameters = body.get("parameters")
     names = ("max_completion_tokens", "max_tokens", "max_new_tokens")
     places = (body, parameters if isinstance(parameters, Mapping) else {})

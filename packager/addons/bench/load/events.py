@@ -17,7 +17,7 @@ _MOST_LINES = 64  # of one document; each is tried again with the next
 
 
 class InvalidEvent(ValueError):
-    """Bytes in a stream that are no JSON."""
+    """Bytes in a stream that are not JSON."""
 
 
 class EventReader:

@@ -16,7 +16,7 @@ from typing import Any
 from packager.addons.bench.load.client import LoadClient
 from packager.addons.bench.load.values import LoadPlan, LoadRequest, LoadResult
 
-LOST_AFTER = 3  # connections in a row that failed; the rest is not worth asking
+LOST_AFTER = 3  # failed connections in a row after which the load ends
 
 
 class Phase:
@@ -37,7 +37,7 @@ class Phase:
         self._on_result = on_result
         self._results: dict[int, LoadResult] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ended = False  # nothing more is sent
+        self._ended = False  # no more requests are sent
         self._error: BaseException | None = None
         self._failed_in_row = 0
         self._began = 0.0

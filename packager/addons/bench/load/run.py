@@ -45,11 +45,11 @@ def run_load(
 ) -> LoadRun:
     """Send requests as the plan says, and return all results.
 
-    The first `plan.warm_up` requests are sent before and count nowhere.  Where the plan tells how
-    many are sent, all are made before the first is; else a thread makes them ahead.
-    `on_result` is called as results come, before their tokens are counted by `tokenizer`.
-    `stop` or an interrupt ends the load: requests that run are `cancelled`, and so is the run.
-    Failures are in the results; raises `UsageError` for an address that is none.
+    The first `plan.warm_up` requests do not count.  If the plan has a number of requests, all are
+    made before the first is sent; else a thread makes them in advance. `on_result` is called as
+    results come, before their tokens are counted by `tokenizer`. `stop` or an interrupt ends the
+    load: running requests and the run are `cancelled`. Failures are in the results; raises
+    `UsageError` for an invalid address.
     """
     client = LoadClient(
         server,
@@ -117,7 +117,7 @@ def _without_full_collections() -> Iterator[None]:
 def _is_frozen_by_others() -> bool:
     """Return whether objects were frozen before the first load, which may not unfreeze them.
 
-    Asked once, because Python counts them one by one: 0.1 s for the millions of a large process.
+    Called once, because Python counts them one by one: 0.1 s for the millions of a large process.
     """
     return gc.get_freeze_count() > 0
 

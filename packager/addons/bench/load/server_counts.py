@@ -1,8 +1,8 @@
 """Tokens of texts and prompts as a server counts them, with its `/tokenize` where it has one.
 
 vLLM and SGLang take `{"prompt"}` and answer `{"count", "tokens"}`, vLLM a chat's `{"messages"}`
-with its template, too; TGI takes `{"inputs"}` and, for chats, has `/chat_tokenize`.  Nothing is
-generated, and nothing is kept that a later prompt would begin with.
+with its template, too; TGI takes `{"inputs"}` and, for chats, has `/chat_tokenize`.  No tokens are
+generated, and no prefix is cached that could speed up a later prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ASKED = ("messages", "prompt", "tools")
 
 
 class ServerCounter:
-    """Counts tokens by asking a server, one request for each text."""
+    """Counts tokens with a server, one request for each text."""
 
     def __init__(self, post: Post, model: str = "") -> None:
         self._post = post

@@ -1,4 +1,4 @@
-"""Requests of a load: as they are asked for, and as the workload completes them.
+"""Requests of a load: as specified, and as the workload completes them.
 
 A named workload has a shape, not lengths alone: turns, a prompt that all requests share,
 tools, a mix of lengths.  What the user states wins over it.
@@ -31,7 +31,7 @@ PATHS: Mapping[EndpointKind, str] = MappingProxyType(
 )
 MOST_TURNS = 1000
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
-# What packager decides: a second opinion would change what is counted, or who is asked.
+# Fields that packager sets: others would change the counts or the model.
 _OURS = frozenset({"messages", "prompt", "model", "stream", "stream_options", "max_tokens"})
 
 Lengths = tuple[int, int]  # tokens of a prompt and of its answer
@@ -138,7 +138,7 @@ class RequestShape:
     documents: int = 0  # texts in the prompt that the question is about
     tools: bool = False
     stream: bool = True
-    exact_output: bool = False  # the engine is told to ignore the end of a text
+    exact_output: bool = False  # requests set the engine's `ignore_eos`
     temperature: float = 0.0
     seed: int = 0
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -181,8 +181,8 @@ def settle(
 ) -> RequestShape:
     """Return the shape of the requests; raise `UsageError` where fields contradict each other.
 
-    `workload` is what `spec.workload` stands for, `lengths` those of a file, and
-    `forces_length` whether the engine can be told to ignore the end of a text.
+    `workload` is what `spec.workload` stands for, `lengths` those of a file, and `forces_length`
+    whether the engine has `ignore_eos`.
     """
     form = _FORMS.get(spec.workload, _Form())
     stated = spec.input_tokens is not None or spec.output_tokens is not None

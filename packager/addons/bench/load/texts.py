@@ -1,11 +1,11 @@
 """Texts of a given number of tokens, made of whole sentences.
 
-Random bytes or words would be slower to tokenize than what users write, and a draft would have
-nothing to foretell.  The sentences are those of the samples that packager ships.
+Random bytes or words would be slower to tokenize than users' texts, and a draft could not predict
+them.  The sentences are those of the samples that packager ships.
 
 Tokenizers cut at spaces, so what sentences cost adds up: each is counted once, and a text of
 thousands of tokens costs a sum.  Where counting is cheap the text is counted once more, and
-mended with words.
+corrected by words.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class TextWriter:
     """Writes texts of a given number of tokens."""
 
     def __init__(self, count: CountTokens, *, asks: bool = False) -> None:
-        """Count sentences and words with `count`; `asks` says that each count is a request.
+        """Count sentences and words with `count`; `asks`: each count is a request.
 
-        Then few of them are used, and no text is counted again.  Raises what `count` raises.
+        Then few of them are used, and no text is recounted.  Raises the errors of `count`.
         """
         self._count = count
         self._mends = not asks

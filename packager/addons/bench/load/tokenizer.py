@@ -1,8 +1,8 @@
 """Tokens of a text, counted with a model's own tokenizer.json.
 
-The only module that imports the tokenizers library, which is an extra.  A tokenizer.json is a
-stranger's: its size is limited, and so is by how much it makes a text longer.  The library is
-written in Rust; a panic there is no `Exception`, and is caught all the same.
+The only module that imports the tokenizers library, which is an extra.  A tokenizer.json is
+untrusted: its size is limited, and so is the factor by which it lengthens a text.  The library is
+written in Rust; its panics are not `Exception`s, and are caught, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class TokenizerFailed(Exception):
-    """A text cannot be encoded; the reason quotes nothing of the text."""
+    """A text that cannot be encoded; the reason does not quote it."""
 
 
 class TokenCounter(Protocol):
@@ -109,7 +109,7 @@ class _LibraryCounter:
 
 
 def _called(function: Callable[[], _Result]) -> _Result:
-    """Call into the library; whatever goes wrong there is a `TokenizerFailed`."""
+    """Call into the library; raise `TokenizerFailed` for every error."""
     try:
         return function()
     except Exception as error:
@@ -132,7 +132,7 @@ def _growth(normalizer: Any) -> int:
         pattern = step.get("pattern")
         literal = pattern.get("String", "") if isinstance(pattern, Mapping) else ""
         content = len(str(step.get("content", "")))
-        # An expression may match nothing at all, between any two letters.
+        # An expression may match the empty text, between any two letters.
         growth *= max(1, -(-content // len(literal)) if literal else 1 + content)
     return growth
 

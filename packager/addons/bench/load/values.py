@@ -14,10 +14,10 @@ from packager.addons.bench.load.template import RequestTemplate
 from packager.core.values import dataclass
 
 Failure = Literal[
-    "connection",  # nobody answered, or the connection broke before the answer's head
+    "connection",  # no answer, or the connection broke before the answer's head
     "status",  # an answer with another status than 200
     "cut",  # the answer ended before its end: no [DONE], no finish reason
-    "invalid",  # a chunk that is no JSON, or has another form than OpenAI's
+    "invalid",  # a chunk that is not JSON, or has another form than OpenAI's
     "server",  # an error in a chunk
     "deadline",  # not finished within the deadline of a request
     "cancelled",  # still running when the load ended; counted as neither good nor bad
@@ -41,8 +41,8 @@ class Chunk:
     """A piece of a streamed answer that held content."""
 
     at_s: float
-    tokens: int | None = None  # so far in all, where the server tells with every chunk
-    is_reasoning: bool = False  # nothing of it belongs to the answer
+    tokens: int | None = None  # total so far, if every chunk has it
+    is_reasoning: bool = False  # without text of the answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class LoadResult:
     sent_s: float
     ended_s: float  # last byte, or when it failed
     first_byte_s: float | None = None  # of the body
-    is_streamed: bool = True  # whether it came as a stream, whatever was asked for
+    is_streamed: bool = True  # whether it came as a stream, even if not requested
     asked_tokens: int | None = None  # most tokens that the answer may have, of the request's body
     chunks: tuple[Chunk, ...] = ()  # with content: no role, no usage, no empty delta
     text: str = ""
@@ -66,7 +66,7 @@ class LoadResult:
     own_input_tokens: int | None = None  # as the client's tokenizer counts
     own_output_tokens: int | None = None
     tokenizer_failed: bool = False
-    token_ids: tuple[int, ...] = ()  # empty where the server does not tell
+    token_ids: tuple[int, ...] = ()  # empty if the server does not report it
     prompt_token_ids: tuple[int, ...] = ()
     status: int | None = None
     failure: Failure | None = None
@@ -79,7 +79,7 @@ class LoadResult:
 
     @property
     def is_empty(self) -> bool:
-        """Whether an answer came and held nothing."""
+        """Whether an answer came and was empty."""
         return self.is_answered and not (self.text or self.output_tokens)
 
 
@@ -102,7 +102,7 @@ class LoadPlan:
     """One load of a server."""
 
     level: Level
-    requests: int | None = None  # to send; None: as many as the duration lets
+    requests: int | None = None  # to send; None: limited by the duration
     duration_s: float | None = None  # of sending; None: until all requests are sent
     warm_up: int = 0  # requests sent before, which count nowhere
     request_timeout_s: float = 600.0  # of one request, to its last byte
@@ -123,5 +123,5 @@ class LoadRun:
     client_cpu_s: float = 0.0  # of this process, user and system
     metrics_before: str = ""  # the server's /metrics, "" where it has none
     metrics_after: str = ""
-    estimated_lengths: bool = False  # of prompts that were made: nobody counted their tokens
+    estimated_lengths: bool = False  # of generated prompts: their tokens are uncounted
     extra: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -63,8 +63,8 @@ def open_source(
 
     Tokens are counted by `counter`, the client's own tokenizer; without one by the server, with
     some 60 short requests; and estimated where neither is there.  `count_prompt` also tells what
-    the server adds to a prompt.  Raise `ModelRefused` where `counter` cannot encode English, and
-    `UsageError` where no sample can be asked.
+    the server adds to a prompt.  Raise `ModelRefused` if `counter` cannot encode English, and
+    `UsageError` if no sample is usable.
     """
     if samples:
         asked = tuple(sample for sample in samples if has_prompt(sample))
@@ -307,7 +307,7 @@ def _texts_of(body: Mapping[str, Any]) -> list[str]:
 
 
 def _check_samples(shape: RequestShape, found: Sequence[Sample], asked: Sequence[Sample]) -> None:
-    """Refuse data that has nothing to ask, or nothing that the endpoint takes."""
+    """Refuse data without a question, or without one that the endpoint accepts."""
     if not asked:
         raise UsageError(
             f"none of the {len(found)} samples can be asked",

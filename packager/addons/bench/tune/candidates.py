@@ -30,7 +30,7 @@ PlanRequest = Callable[[BuildRequest], Plan]
 
 _LONGEST_REASON = 300
 
-# Of a plan, what does not tell builds of one model for one machine apart.
+# Fields of a plan that do not distinguish builds of one model for one machine.
 _BESIDE = frozenset({"instance", "budget", "findings", "rejected", "containers", "workload"})
 
 
@@ -42,7 +42,7 @@ class Foretold:
     band: float  # relative: the figures may be off by this share
 
     def worth(self, goal: Goal) -> float:
-        """Return what the goal wants much of: answers a second of one reader, or tokens/s."""
+        """Return the figure that the goal maximizes: answers a second of one user, or tokens/s."""
         return 1 / self.point.latency_s if goal == "latency" else self.point.output_tokens_s
 
 
@@ -54,7 +54,7 @@ class TuneCandidate:
     name: str  # the options that ask for it, for people
     request: BuildRequest
     plan: Plan
-    foretold: Foretold | None = None  # None: nothing can be predicted
+    foretold: Foretold | None = None  # None: no prediction
     is_kept: bool = False  # whatever is predicted: the request as it is, and what was named
 
 
@@ -65,7 +65,7 @@ class Dropped:
     name: str
     why: str  # one line
     kind: Literal["refused", "same", "hopeless"]  # by rules; as another's build; by prediction
-    is_asked: bool = False  # by the user, who may want to hear of it at once
+    is_asked: bool = False  # by the user: report it at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def make_field(
 def foretell_with(
     accelerator_of: Callable[[Instance], Accelerator], workload: Workload, concurrency: int
 ) -> Callable[[Plan], Foretold | None]:
-    """Return a function that predicts a plan under a load; None where nobody can."""
+    """Return a function that predicts a plan under a load; None if impossible."""
 
     def foretell(plan: Plan) -> Foretold | None:
         setup = setup_of(plan, accelerator_of(plan.instance))
@@ -167,7 +167,7 @@ def prune(
 
 
 def in_order(candidates: Sequence[TuneCandidate], goal: Goal) -> tuple[TuneCandidate, ...]:
-    """Order by prediction, the request as it is first; what nobody predicts keeps its order."""
+    """Order by prediction, the unchanged request first; unpredicted ones keep their order."""
     first, *others = candidates
 
     def worth(one: TuneCandidate) -> float:

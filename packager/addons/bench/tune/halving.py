@@ -4,7 +4,7 @@ Every candidate is measured once, the better half a second time, the better half
 (Jamieson and Talwalkar, "Non-stochastic best arm identification", 2016).  Unlike there, a candidate
 whose interval overlaps the best one's stays where the budget allows: it may be as good.
 
-Pure: what comes next follows from what was measured, so a run that was killed goes on where it was.
+Pure: the next step follows from the measurements, so a killed run continues where it was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from packager.addons.bench.intervals import Interval, t_quantile
 from packager.core.values import dataclass
 
 ROUNDS = 3  # of a candidate that stays to the end
-NOISE = 0.03  # of one measurement, as a share, before the measurements tell
+NOISE = 0.03  # of one measurement, as a share, before it is measured
 NOISE_FREEDOM = 4  # how many measurements that guess is worth
 BUDGET_SHARE = 0.6  # of measuring every candidate in every round
 FINALISTS = 2  # that are measured in every round
@@ -71,7 +71,7 @@ class Standing:
 class Done:
     """The end: no more measurements are worth it, or paid for."""
 
-    best: str | None  # None: nothing was measured
+    best: str | None  # None: unmeasured
     reason: StopReason
     standings: tuple[Standing, ...]  # best first, then those that stayed longest
     measurements: int
@@ -139,7 +139,7 @@ def _affordable(state: HalvingState, wanted: int, stage: int) -> int:
         if counted[one.candidate] <= stage + 1:  # what later stages cost was not known then
             costs.append(one.cost)
     spent = math.fsum(costs)
-    paid = [cost for cost in costs if cost > 0]  # a build that failed may have cost nothing
+    paid = [cost for cost in costs if cost > 0]  # a failed build may have taken no time
     mean_cost = spent / max(1, len(paid))
     if mean_cost <= 0:
         return wanted

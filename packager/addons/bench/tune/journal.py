@@ -1,9 +1,8 @@
 """The journal of a tune: what was built, measured and failed, one JSON object a line.
 
-A line is written whole and is on the disk before the next work begins; a line that a crash tore is
-taken away.  So a tune that was killed anywhere goes on with what it had, and repeats at most the
-work that ran when it was killed.  One process has a journal open at a time: a lock that ends with
-the process says so.
+A line is written whole and synced before the next work begins; a line torn by a crash is removed.
+So a killed tune continues with its results, and repeats at most the work that was running.  A lock
+that ends with its process allows one process per journal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tune as it is asked for; options of the command are made of the fields."""
+"""A tune as requested; the command's options are made from the fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from packager.core.workload import Workload
 from packager.estimate.performance.presets import Goal
 
 MOST_AT_ONCE = 1024
-MOST_BY_ITSELF = 64  # requests at a time, where nobody says how many
+MOST_BY_ITSELF = 64  # default of concurrent requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class TuneOptions:
 
 
 def levels_for(goal: Goal, workload: Workload, plan: Plan) -> tuple[int, ...]:
-    """Return the requests at a time that candidates are measured with, where nobody says."""
+    """Return the default of concurrent requests that candidates are measured with."""
     if workload.concurrency:
         return (workload.concurrency,)
     if goal == "latency":

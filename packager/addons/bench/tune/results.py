@@ -27,7 +27,7 @@ def make_report(
     instance: str,
     concurrency: Sequence[int],
 ) -> TuneReport:
-    """Return the report of a tune; its images and measurements are added by whoever has them."""
+    """Return the report of a tune, without images and measurements, which the caller adds."""
     by_id = {one.id: one for one in field.candidates}
     seconds = spent_seconds(journal.events)
     best = by_id[done.best] if done.best else None

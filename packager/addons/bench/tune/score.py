@@ -49,7 +49,7 @@ def headline_load(loads: Sequence[BenchLoad], goal: Goal, limits: Limits) -> Ben
 def why_useless(loads: Sequence[BenchLoad], limits: Limits) -> str:
     """Return why a candidate that gave these answers is not measured again; "" where it is.
 
-    A limit on something that its answers do not tell is broken, as in a benchmark.
+    A limit on a missing figure counts as broken, as in a benchmark.
     """
     for load in loads:
         asked = load.requests

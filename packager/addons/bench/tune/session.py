@@ -110,7 +110,7 @@ def tune(
     on_event: EventSink = ignore,
     clock: Callable[[], float] = time.monotonic,
 ) -> Done:
-    """Measure candidates until the best is known; raise what no candidate is to blame for."""
+    """Measure candidates until the best is known; raise errors that no candidate caused."""
     by_id = {one.id: one for one in field.candidates}
     while True:
         step = next_work(state_of(field, race, journal.events))
@@ -225,7 +225,7 @@ def spent_seconds(events: Iterable[Event]) -> float:
 
 
 def _refuse_common(error: PackagerError) -> None:
-    """Raise again what no candidate is to blame for: a lost engine, a full disk."""
+    """Reraise errors that no candidate caused: a lost engine, a full disk."""
     is_lost = isinstance(error, Unavailable) and not isinstance(error, ToolUnavailable)
     if is_lost or isinstance(error, OutputFailed):
         raise error

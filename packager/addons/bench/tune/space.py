@@ -1,7 +1,7 @@
 """Requests to try: a request with its open choices filled in, one combination after another.
 
-What the request asks for stays.  Quantization, draft and split over devices multiply; a setting of
-the engine is tried alone on the request as it is, unless the user varies it: then it multiplies,
+Fields that the request sets stay.  Quantization, draft and split over devices multiply; a setting
+of the engine is tried alone on the request as it is, unless the user varies it: then it multiplies,
 too.
 """
 
@@ -141,7 +141,7 @@ def refuse_fixed(names: Sequence[str], where: str) -> None:
 
 
 def merged_axes(pairs: Sequence[tuple[str, Any]]) -> tuple[Axis, ...]:
-    """Return the axes of (field, value) pairs, in the order given; settings are one axis a key."""
+    """Return the axes of (field, value) pairs, in input order; settings have one axis per key."""
     values: dict[str, list[Any]] = {}
     for name, value in pairs:
         key = f"{name} {next(iter(value))}" if isinstance(value, Mapping) else name

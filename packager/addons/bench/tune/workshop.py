@@ -41,7 +41,7 @@ class BuiltImage:
 class TunedServers:
     """Servers of images, started when they are first used and paused in between.
 
-    `servers` has those that are up, and whoever opened it ends them.
+    `servers` has those that are up; its opener ends them.
     """
 
     def __init__(self, servers: OpenServers, *, env: Mapping[str, str], gpus: bool) -> None:
@@ -100,7 +100,7 @@ class ImageWorkshop:
         )
 
     def measure(self, candidate: TuneCandidate, built: Built, number: int) -> Taken:
-        """Measure every level once; an image that somebody removed is built again."""
+        """Measure every level once; an image that was removed is built again."""
         if not self.has_image(built.image):
             self.build_image(candidate, built.image)
         loads = []
@@ -119,7 +119,7 @@ class ImageWorkshop:
         with UseMeter(server.container) as meter:
             run = self.send(server, level, number, on_answer)
         if run.cancelled:
-            raise KeyboardInterrupt  # nothing of an unfinished load is kept
+            raise KeyboardInterrupt  # an unfinished load is dropped
         server.check(run.lost)
         return load_figures([run], self.limits).model_copy(update={"use": meter.use})
 
@@ -130,7 +130,7 @@ def image_name(candidate: TuneCandidate) -> str:
 
 
 def purpose_of(journal: Path) -> str:
-    """Return the part of containers' names that tells whose they are: one for each journal."""
+    """Return the part of containers' names that identifies the journal."""
     path = str(journal.absolute()).encode("utf-8", "surrogateescape")
     return f"tune-{hashlib.sha256(path).hexdigest()[:12]}"
 
@@ -145,7 +145,7 @@ def remove_leftovers(engine: Any, purpose: str) -> None:
 
 
 def remove_images(engine: Any, images: Sequence[str]) -> None:
-    """Remove images from an engine; one that is in use, or gone already, is no error."""
+    """Remove images from an engine; ignore those in use or gone already."""
     from docker.errors import DockerException
 
     for image in images:
