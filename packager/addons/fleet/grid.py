@@ -68,7 +68,7 @@ def expand(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def _check_names(grid: Grid) -> None:
-    """Refuse names that no request has: an `exclude` with one would exclude nothing."""
+    """Refuse names that no request has: an `exclude` with one would have no effect."""
     tables = [grid.defaults, grid.axes, *grid.shapes, *grid.exclude]
     ours = {"outputs", "executor", "address", "trust_roots"}
     known = tuple(name for name in BuildRequest.model_fields if name not in ours)

@@ -1,8 +1,7 @@
 """A plan as Indexed Jobs: one for each stage and sort of machine.
 
-Every pod runs `packager warm one` for its index, as a laptop does.  Kubernetes
-knows no order between Jobs: those of later stages are suspended until somebody,
-or Kueue, lets them run.
+Every pod runs `packager warm one` for its index, as a laptop does.  Kubernetes does not order Jobs:
+those of later stages are suspended until a user or Kueue resumes them.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def _job(
 
 
 def environment_of(cluster: Cluster) -> list[dict[str, str]]:
-    """Return the variables of a pod that tell packager where its caches are."""
+    """Return the variables of a pod with the paths of packager's caches."""
     given = {
         "HOME": f"{CACHE_DIR}/home",
         "PACKAGER_CACHE": f"{CACHE_DIR}/packager",

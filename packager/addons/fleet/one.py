@@ -53,7 +53,7 @@ class StalePlan(PackagerError):
 
 
 class NotKept(OutputFailed):
-    """The work is done, and nobody else can use it."""
+    """The work is done, but its result cannot be shared."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(
@@ -63,7 +63,7 @@ class NotKept(OutputFailed):
 
 
 class Stopped(PackagerError):
-    """Somebody wants the machine back."""
+    """The job got SIGTERM."""
 
     exit_code = RETRIABLE
 
@@ -144,7 +144,7 @@ def _step_of(planned: Planned, job: Job) -> Step:
 
 
 def _check_key(job: Job, step: Step) -> None:
-    """Refuse to fill the cache with what nobody asked for."""
+    """Refuse to fill the cache with unplanned entries."""
 
     assert step.key is not None
     if (key := key_of(step.key)) != job.key:

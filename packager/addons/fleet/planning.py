@@ -60,7 +60,7 @@ def canonical(plan: WarmPlan) -> bytes:
 
 
 def make_warm_plan(grid: Grid, services: BuildServices) -> WarmPlan:
-    """Plan every request of the grid. One that cannot be is listed and stops nobody."""
+    """Plan every request of the grid. A rejected one is listed and does not stop the others."""
     host = services.find_instance(grid.host_instance) if grid.host_instance else None
     made = _PlanBuilder(market=cache(lambda: market_of(services)), host=host)
     for fields in expand(grid):
@@ -321,7 +321,7 @@ def class_of(job: Job) -> tuple[str, str, int]:
 
 
 def _refuse_undoable(planned: Planned) -> None:
-    """Refuse a plan that asks for work which nobody here does."""
+    """Refuse a plan with a quantization that packager cannot run."""
     wanted = planned.plan.quantization
     if wanted and not wanted.existing:
         raise PackagerError(

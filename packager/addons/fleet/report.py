@@ -39,7 +39,7 @@ def refusal_lines(plan: WarmPlan) -> Iterator[str]:
 
 
 def totals(plan: WarmPlan) -> Iterator[str]:
-    """Add up time and price; what is not known is said, not guessed."""
+    """Add up time and price; report unknown amounts without guessing."""
     if not plan.jobs:
         return
     timed = [job.seconds for job in plan.jobs if job.seconds is not None]
@@ -53,7 +53,7 @@ def totals(plan: WarmPlan) -> Iterator[str]:
 
 
 def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Count how jobs ended, and name those that did not end well."""
+    """Count how jobs ended, and name those that failed."""
     counts = Counter(one.state for one in outcomes)
     yield ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing to do"
     for one in outcomes:

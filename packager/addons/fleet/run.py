@@ -1,7 +1,7 @@
-"""Runs a plan on a fleet: what is there is left alone, what fails for a while is tried again.
+"""Runs a plan on a fleet: cached results are skipped, temporary failures are tried again.
 
-All state is the plan and the cache.  Whoever runs the same plan again, after
-any end of this process, does what is missing and nothing else.
+All state is the plan and the cache.  Another run of the same plan, after any end of this process,
+does only what is missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`packager warm step` and `warm tool`: what a node of a cluster runs for a build elsewhere.
 
-Each line on stdout is a `NodeLine`, the last one the end.  Nobody types these.
+Each line on stdout is a `NodeLine`, the last one the end.  Users do not type these.
 """
 
 from __future__ import annotations

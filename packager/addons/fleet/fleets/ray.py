@@ -1,8 +1,8 @@
 """A Ray cluster as a fleet: a task for each try of a job.
 
-A task runs `packager warm one` as a process under its worker and gives back a
-few lines; artifacts travel through the shared cache alone.  Ray itself retries
-nothing: what is lost comes back to us, is counted, and is tried again.
+A task runs `packager warm one` as a process under its worker and gives back a few lines; artifacts
+travel through the shared cache alone.  Ray itself does not retry: lost tasks come back to us, are
+counted, and are tried again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RayFleet:
         """Cancel what runs; its worker asks the job to end, then insists."""
         self._waiting.clear()
         if self._head.is_silent:
-            return  # nobody is there who could be told
+            return  # the cluster does not answer
         for one in list(self._running):
             self._ray.cancel(one, force=False)
         if self._running:
