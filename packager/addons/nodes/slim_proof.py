@@ -1,4 +1,4 @@
-"""The proof of a slim base: the same model on both bases, started and asked the same."""
+"""The proof of a slim base: the same model on both bases, with the same requests."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class NotRoot(AccessDenied):
 
 
 class KernelLacksErofs(Unavailable):
-    """The kernel cannot mount what is asked for."""
+    """The kernel does not support the requested mount."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -26,7 +26,7 @@ class KernelLacksErofs(Unavailable):
 
 
 class MountFailed(OutputFailed):
-    """The kernel refused a mount. Nothing is left mounted."""
+    """The kernel refused a mount. No mounts are left behind."""
 
     def __init__(self, what: str, error: OSError) -> None:
         reason = (error.strerror or str(error)).lower()
@@ -49,7 +49,7 @@ class MountBusy(OutputFailed):
 
 
 class NotMountedHere(UsageError):
-    """There is no mount of ours at a directory."""
+    """A directory without a mount of ours."""
 
     def __init__(self, directory: str, found: str = "") -> None:
         super().__init__(

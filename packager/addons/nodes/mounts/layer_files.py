@@ -55,7 +55,7 @@ class LayerFile:
     layer: StoredLayer
     metadata: int  # descriptor of the file system
     device: int | None = None  # descriptor of the tar that its data are in
-    proven: bool  # False: nobody compared its bytes with its digest
+    proven: bool  # False: its bytes were not compared with its digest
 
 
 @contextmanager

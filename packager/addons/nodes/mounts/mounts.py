@@ -77,9 +77,9 @@ def check_machine(command: str) -> None:
     try:
         known = _FILE_SYSTEMS.read_text().split()
     except OSError:
-        return  # the mount itself will tell
+        return  # the mount itself will report it
     for name in ("erofs", "overlay"):
-        # A module is loaded by the kernel when it is first asked for.
+        # The kernel loads a module at its first use.
         if name not in known and not _is_module(name):
             raise KernelLacksErofs(name)
 
@@ -218,7 +218,7 @@ class _Progress:
         self._done: dict[str, int] = {}
 
     def of(self, layer: StoredLayer) -> Told:
-        """Return what is told of one layer; it raises `Interrupted` once all shall stop."""
+        """Return the progress callback of one layer; it raises `Interrupted` after a stop."""
 
         def told(done: int) -> None:
             if self.stop.is_set():
@@ -313,7 +313,7 @@ def _write_record(records: Path, mount: ImageMount, device: int, *, proven: bool
 
 
 def _read_record(records: Path, mounted: MountedAt) -> ImageMount:
-    """Return what was written down about a mount; a record of an earlier one there says nothing."""
+    """Return the record of a mount; ignore that of an earlier mount at the same place."""
     place = Path(mounted.directory)
     unknown = ImageMount(
         directory=place, image="", digest="", layers="", was_mounted=True, proven=False

@@ -60,7 +60,7 @@ def attach(mount_descriptor: int, directory: int) -> None:
 
 
 def open_loop(file: int) -> int:
-    """Return a read-only loop device of an open file; it goes when its last user does."""
+    """Return a read-only loop device of an open file; it is removed with its last user."""
     control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_ATTEMPTS):

@@ -1,9 +1,9 @@
 """Layers as one read-only tree that is mounted at once or not at all.
 
-The layers are mounted in a namespace that belongs to one thread and ends with it.  An overlay
-holds what it needs of them, so that in the end one mount is left, which nobody can see until it
-is attached to its directory.  Whenever the process dies, the kernel takes back the rest: mounts,
-loop devices, files without names.
+The layers are mounted in a namespace that belongs to one thread and ends with it.  An overlay holds
+what it needs of them, so that in the end one mount is left, which nobody can see until it is
+attached to its directory.  If the process dies, the kernel removes the rest: mounts, loop devices,
+files without names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from packager.addons.nodes.mounts.layer_files import LayerFile
 
 SOURCE = "packager"  # what the table of mounts says that ours are made of
 _FLAGS = syscalls.MS_RDONLY | syscalls.MS_NODEV | syscalls.MS_NOSUID
-# Marks in a stranger's layers must not lead to other files of the overlay.
+# Marks in untrusted layers must not lead to other files of the overlay.
 _OVERLAY = "redirect_dir=nofollow,metacopy=off"
 
 

@@ -1,8 +1,8 @@
 """Writing an entry: under a temporary name with a lock, complete and on the disk before it has
 its own.
 
-Whoever holds the lock of the temporary file writes it; others wait, and find the entry.  A killed
-writer leaves the temporary file, without a lock, and nothing else.
+The holder of the temporary file's lock writes it; others wait, and find the entry.  A killed writer
+leaves only the temporary file, without a lock.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from packager.images.erofs.verity import VerityTree, write_verity
 from packager.images.sharing import share_extents
 
 _WAIT_S = 0.2
-_MODE = 0o644  # a rootless containerd, and whoever syncs the directory, may read it
+_MODE = 0o644  # readable by a rootless containerd, and by tools that sync the directory
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Interrupted(Exception):
-    """The work was given up, because other work failed or the user stopped it."""
+    """The work was aborted, because other work failed or the user stopped it."""
 
 
 class EntryFile:
@@ -168,7 +168,7 @@ def open_entry(
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # somebody else's, or it has its name by now
+            os.close(file)  # another process's, or renamed by now
             if stop.wait(_WAIT_S):
                 raise Interrupted
 

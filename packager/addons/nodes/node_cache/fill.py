@@ -47,7 +47,7 @@ from packager.images.selection import LayerChoice, choose_layers
 from packager.images.stored import StoredLayer
 
 EntryState = Literal["made", "kept", "passed over"]
-GROWTH = 3  # what a compressed layer of a base unpacks to, about, for the space that is told
+GROWTH = 3  # estimated growth of a compressed layer of a base, for the space that is reported
 _TARS = (
     MEDIA_LAYER,
     "application/vnd.docker.image.rootfs.diff.tar",

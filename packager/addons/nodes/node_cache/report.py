@@ -46,5 +46,5 @@ def node_cache_lines(report: NodeCacheReport) -> Iterator[str]:
     )
     for entry in report.entries:
         if entry.note:
-            # A stranger's names are in what was found wrong.
+            # Findings contain untrusted names.
             yield f"  {entry.layer.role} {entry.layer.descriptor.digest}: {escape(entry.note)}"

@@ -1,6 +1,6 @@
 """A slim base from start to end: read, decide, rewrite, prove, write, record.
 
-Nothing is written to an output before the proof has been given.
+Outputs are written only after the proof has succeeded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def make_slim(
     attach: Callable[[SealedImage, Attached], None],
     on_event: EventSink,
 ) -> SlimMade:
-    """Make the slim base and write it; raise, and write nothing, where the proof fails."""
+    """Make the slim base and write it; raise before writing if the proof fails."""
     slim = look(base, chosen, list_layers, on_event)
     with work() as place:
         with working(on_event, "rewrite"):

@@ -1,7 +1,7 @@
-"""What became of a base: the label of the slim one, and the record of what went and why.
+"""Records of a slim base: its label, and the list of removed files with reasons.
 
-The label is small and says nothing of the machine that made it, or of the proof, so that equal
-inputs give equal digests.
+The label is small and independent of the building machine and of the proof, so that equal inputs
+give equal digests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SlimBase:
     base: BaseImage
     chosen: ChosenRules
     scan: SlimScan
-    layers: tuple[Layer | None, ...] = ()  # empty where nothing was written
+    layers: tuple[Layer | None, ...] = ()  # empty if no output was written
 
     @property
     def size_before(self) -> int:
@@ -53,7 +53,7 @@ class SlimBase:
 
     @property
     def size_after(self) -> int | None:
-        """Bytes of the slim base as it travels; None where nothing was written."""
+        """Bytes of the slim base in transfer; None if no output was written."""
         if not self.layers:
             return None
         return sum(layer.blob.size for layer in self.layers if layer is not None)
@@ -127,7 +127,7 @@ def attached_document(document: Mapping[str, Any]) -> bytes:
 
 
 def slim_lines(slim: SlimBase, proof: SlimProof | None = None) -> list[str]:
-    """Return what goes, by which rule and why, and what is left, as text."""
+    """Return the removed files with rule and reason, and the remaining size, as text."""
     gone = slim.scan.gone
     rows = [[decimal(one.size), str(one.files), one.rule] for one in gone]
     whys = {rule.name: rule.why for rule in slim.chosen.rules}

@@ -31,7 +31,7 @@ _MARGIN = 64 * MIB
 
 
 class _Cancelled(Exception):
-    """Another layer failed, or somebody interrupts."""
+    """Another layer failed, or the build was interrupted."""
 
 
 def rewrite_layers(
@@ -73,7 +73,7 @@ def rewrite_layers(
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            stop.set()  # where one failed, or somebody interrupts; else all have ended
+            stop.set()  # after a failure or an interrupt; else all have ended
         failures = [error for future in futures if (error := future.exception())]
         if failures:
             raise next((one for one in failures if not isinstance(one, _Cancelled)), failures[0])

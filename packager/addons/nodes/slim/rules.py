@@ -54,7 +54,7 @@ def choose_rules(
     without_rules: Collection[str] = (),
     keep: Collection[str] = (),
 ) -> ChosenRules:
-    """Choose the rules that are safe for these machines, and what was asked for by name."""
+    """Choose the rules that are safe for these machines, and those requested by name."""
     known, always = shipped_rules()
     names = [rule.name for rule in known]
     for name in (*with_rules, *without_rules):
@@ -108,7 +108,7 @@ class Chooser:
 
 
 def serves_gpu(path: str, instance: Instance) -> bool:
-    """Return whether kernels under this path run on the instance's GPUs, or nothing says so.
+    """Return whether kernels under this path may run on the instance's GPUs.
 
     Code for a compute capability runs on later ones of the same major number; with an `a` it
     runs on that one alone.  The last name of an architecture in the path counts.
@@ -165,7 +165,7 @@ def _lacks(instance: Instance, needs: Iterable[str]) -> bool:
 
 
 def _pattern(globs: Iterable[str]) -> re.Pattern[str]:
-    """Return one expression for all globs; of none, one that nothing matches."""
+    """Return one expression for all globs; without any, one that never matches."""
     return re.compile("|".join(map(_expression, globs)) or r"(?!)")
 
 

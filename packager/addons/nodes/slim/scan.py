@@ -1,7 +1,7 @@
-"""What goes of an image, by the listings of its layers; nothing is written.
+"""Selection of the files to remove from an image, by the listings of its layers; read-only.
 
-A file goes by its path in all layers, so that no older one of a lower layer comes to light.
-What would change the rest stays: files that a hard link of a kept file names, and files in the
+A file is removed by its path from all layers, so that no older one of a lower layer reappears.
+Files whose removal would change others stay: targets of hard links of kept files, and files in the
 place of a directory of a lower layer.  Directories stay, and so do marks of deleted files.
 """
 
@@ -24,7 +24,7 @@ from packager.images.rootfs.unpacking import LayerBroken
 
 LEAST_BYTES = MIB  # that a layer must lose: below it, sharing the layer as it is is worth more
 MOST_ENTRIES = 4_000_000  # of an image
-_LARGEST = 12  # files of a rule that are told by name
+_LARGEST = 12  # files of a rule that are listed by name
 _WHITEOUT = b".wh."
 
 # A layer's entries, by the image's reference: `LayerReader.entries_of`.
@@ -56,7 +56,7 @@ class LayerScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlimScan:
-    """What goes of an image, layer by layer and rule by rule."""
+    """Files to remove from an image, by layer and by rule."""
 
     layers: tuple[LayerScan, ...]
     dropped: frozenset[str]  # paths; of rewritten layers
@@ -65,7 +65,7 @@ class SlimScan:
 
 
 def scan_image(base: BaseImage, chosen: ChosenRules, list_layers: List) -> SlimScan:
-    """Decide what goes of the files that the layers hold."""
+    """Decide which files of the layers to remove."""
     chooser, seen = Chooser(chosen), _Seen()
     listed = list_layers(base.reference, base.layers)
     read = [
@@ -179,7 +179,7 @@ def _scan_layer(
 
 
 def may_go(path: Path, kind: NodeKind | Literal["link"]) -> bool:
-    """Return whether rules are asked for an entry: directories, devices and deletions stay."""
+    """Return whether rules apply to an entry: directories, devices and deletions stay."""
     is_mark = bool(path) and path[-1].startswith(_WHITEOUT)
     return kind in ("file", "link", "symlink") and not is_mark
 

@@ -128,7 +128,7 @@ def shipped_model() -> str | None:
 
 
 def _refuse_other_machines(machines: Sequence[Instance], here: Instance) -> None:
-    """Refuse a proof that cannot be given here: the base is for devices that are elsewhere."""
+    """Refuse a proof that cannot run here: the base is for devices that this machine lacks."""
     for instance in machines:
         if instance.kind == here.kind == "cpu":
             continue  # the model is tiny; what the processor lacks, the start shows
@@ -172,7 +172,7 @@ def _prove(
             ca_file=settings.ca_file,
             environment=settings.environment,
         )
-        services = replace(services_for(own), save=ignore)  # no build that anybody asked for
+        services = replace(services_for(own), save=ignore)  # not a build that the user requested
         pipeline.build(request, services)
         return name
 
