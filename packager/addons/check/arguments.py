@@ -1,7 +1,7 @@
 """A command line as an engine's own argument parser takes it, with the places of its options.
 
-Python's parser takes `--name=value`, unique beginnings of names, and the last of an option that
-is given twice.  vLLM's also takes underscores, one-dash names, `-O3` and JSON by dotted keys.
+Python's parser takes `--name=value`, unique beginnings of names, and the last value of a repeated
+option.  vLLM's also takes underscores, one-dash names, `-O3` and JSON by dotted keys.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SWITCHES = {"flag", "switch"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """An option as it is given: by its own name, and as the file spells it."""
+    """An option as set: by its own name, and as the file spells it."""
 
     name: str
     spelled: str
@@ -68,7 +68,7 @@ class Grammar:
     version: str
     is_flexible: bool = False  # vLLM's parser: underscores, one dash, dotted keys
     takes_model: bool = False  # the first word that is not an option
-    model: str = "model"  # the option that it stands for
+    model: str = "model"  # the option that it is short for
     short: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -140,7 +140,7 @@ class _Reader:
         return self.found
 
     def _is_doubled(self) -> bool:
-        """Report whether the model stands behind the word that would be taken for it."""
+        """Report whether the model comes after the word that would be read as it."""
         return bool(self.words) and not self.words[0].text.startswith("-")
 
     def _option(self, word: Word) -> None:

@@ -1,6 +1,6 @@
-"""Containers and commands wherever they stand: values of charts, tasks, jobs, workflows.
+"""Containers and commands at any place: values of charts, tasks, jobs, workflows.
 
-Nobody's schema is known here.  A mapping with an image is a container, a list of words or a text
+This module knows no schema.  A mapping with an image is a container, a list of words or a text
 that starts an engine is a command; what is under the keys of a container belongs to it.
 """
 
@@ -37,7 +37,7 @@ def read_containers(file: str, documents: Sequence[Node]) -> Iterator[DescribedS
 
 
 def servers_under(node: Node, file: str, name: str = "") -> Iterator[DescribedServer]:
-    """Yield the servers in a value and below it; `name` is the key that it stands under."""
+    """Yield the servers in a value and below it; `name` is its key."""
     if node.type == "list":
         words = _words(node, file)
         if find_start(words) is not None:
@@ -122,7 +122,7 @@ def _words(node: Node, file: str) -> tuple[Word, ...]:
 
 
 def _word(node: Node, file: str) -> Word:
-    known = "${" not in node.text and "{{" not in node.text  # filled in by whoever reads the file
+    known = "${" not in node.text and "{{" not in node.text  # filled in by the file's reader
     place = Place(file, node.line, node.column)
     return Word(node.text, place, known, spans_in(node, file))
 

@@ -15,7 +15,7 @@ from packager.core.values import dataclass
 from packager.engines.schema import read_size
 
 DEGREES = ("tp_degree", "pp_degree", "dp_degree")
-# Fields of a request by the names of each family's settings; the first that is given counts.
+# Fields of a request by the names of each family's settings; the first that is set counts.
 FIELDS: Mapping[str, Mapping[str, str]] = {
     "vllm": {
         "tp_degree": "tensor-parallel-size",
@@ -71,21 +71,21 @@ class Demand:
     several: bool = False  # its devices are on several machines
 
     def value(self, field: str) -> object:
-        """Return what is given of a field; None where nothing is, or only the engine knows."""
+        """Return a field's value; None if it is unset, or only the engine knows it."""
         return self.fields[field].value if field in self.fields else None
 
     def degree(self, field: str) -> int:
-        """Return a degree that is given, else 1."""
+        """Return a degree that is set, else 1."""
         value = self.value(field)
         return value if isinstance(value, int) else 1
 
     def place(self, *fields: str) -> Place | None:
-        """Return where the first of these fields is given."""
+        """Return the place of the first of these fields that is set."""
         return next((self.fields[one].place for one in fields if one in self.fields), None)
 
 
 def demand_of(server: DescribedServer, target: ConfigTarget) -> Demand | None:
-    """Return what a server asks for; None of a family that is not planned so."""
+    """Return a server's requirements; None for a family that is not planned so."""
     if target.family not in FIELDS:
         return None
     settings = _settings(server, target)

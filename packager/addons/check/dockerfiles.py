@@ -103,7 +103,7 @@ def _variables(rest: str, place: Place) -> Iterator[Setting]:
     if first and "=" not in first[0]:  # ENV NAME VALUE, of old
         yield Setting(first[0], first[1].strip() if len(first) > 1 else "", place)
         return
-    # Assignments belong to the command behind them: `:` is one that does nothing.
+    # Assignments belong to the command after them: `:` is one without an effect.
     for command in read_commands(f"{rest} :", at(place.file, place.line, place.column, 1)):
         yield from command.variables
 

@@ -37,7 +37,7 @@ class StartedEngine:
     family: str
     arguments: tuple[Word, ...]
     takes_model: bool  # the first word that is not an option names the model
-    version: str = ""  # that the program's name tells
+    version: str = ""  # by the program's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ def may_start(text: str) -> bool:
 def servers_in(commands: Iterable[Command], depth: int = 0) -> Iterator[DescribedServer]:
     """Yield a server for every command that starts an engine, or an image.
 
-    A command that begins with an option is the rest of the one in the line before: what a shell
-    loses there is said of that server.
+    A command that begins with an option is the rest of the one in the line before: the words that a
+    shell loses there are reported for that server.
     """
     last: DescribedServer | None = None
     before: Command | None = None
@@ -123,7 +123,7 @@ def _lost(before: Command, command: Command) -> Remark:
     )
     hint = f"end line {before.end.line} with ` {before.escape}`"
     edit = Edit(place=before.end, old="", new=f" {before.escape}")
-    if before.remarks:  # what is wrong with that line's end is told there
+    if before.remarks:  # the fault at that line's end is reported there
         return Remark(first.place, Finding("error", "line-lost", message, hint))
     return Remark(first.place, Finding("error", "line-lost", message, hint), edit)
 
@@ -299,7 +299,7 @@ def _resources(options: Sequence[Setting], place: Place) -> Iterator[Setting]:
 
 
 def shared_memory(given: Setting | None, place: Place) -> Setting:
-    """Return the size of /dev/shm that a container is given, or what Docker gives unasked."""
+    """Return the size of /dev/shm that a container sets, or Docker's default."""
     return Setting("shm", given.value if given else DOCKER_SHM, given.place if given else place)
 
 

@@ -59,7 +59,7 @@ class _Case:
     schema: EngineSchema
     facts: Facts
     version: str
-    one_word: bool  # the image's entrypoint hands every value on as one word
+    one_word: bool  # the image's entrypoint passes every value as one word
 
 
 def _vllm_findings(case: _Case) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def engine_settings(server: DescribedServer, target: ConfigTarget) -> Mapping[st
 def _read(
     server: DescribedServer, target: ConfigTarget, schema: EngineSchema
 ) -> tuple[dict[str, Given], list[Remark]]:
-    """Return what is given to the engine, and what is wrong with how it is given."""
+    """Return the engine's settings, and findings about how they are set."""
     dialect, (command, by_command) = DIALECTS[target.family], _command(server, target)
     prefix = dialect.prefix
     arguments = read_arguments(command, _grammar(server, target, schema))
@@ -227,7 +227,7 @@ def _config_remarks(
 
 
 def _check_words(given: Sequence[Given], target: ConfigTarget) -> Iterator[Remark]:
-    """Find values that the image's entrypoint hands on as something else."""
+    """Find values that the image's entrypoint passes on changed."""
     places = {one.name: one.place for one in given}
     options = {one.name: one.value for one in without_secrets(given) if one.value is not None}
     schema = find_schema("vllm", target.version)

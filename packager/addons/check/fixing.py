@@ -20,9 +20,9 @@ class Fixed:
 
 
 def fix(file: str, data: bytes, check: Callable[[bytes], Report]) -> Fixed:
-    """Apply what findings are sure of until nothing is left to apply.
+    """Apply the safe edits of findings until none is left.
 
-    An edit whose text does not stand at its place is left out.  Raises UnicodeDecodeError for what
+    An edit whose text is not at its place is left out.  Raises UnicodeDecodeError for a file that
     is not UTF-8.
     """
     report, count = check(data), 0

@@ -1,7 +1,7 @@
 """HCL, as Nomad and Terraform write jobs, as the nodes that YAML has; no expression is evaluated.
 
 A block is a mapping under its type, its labels are left out.  A call's words are those of its
-arguments.  What is no text, number, list or mapping is an empty text.
+arguments.  Any other value than a text, number, list or mapping is an empty text.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int, int]]:
     ends, unclosed = _EndMarks(text), 0
     while (found := TOKEN.match(text, at)) is not None:
         if found[0] == '"':
-            # What follows is no text either, up to where this one would have had to end.
+            # What follows is not text either, up to the place where this one should have ended.
             unclosed = TO_CLOSE.match(text, at + 1).end()  # type: ignore[union-attr]
         column, end = found.start() - begun + 1, found.end()
         if found["heredoc"]:

@@ -1,4 +1,4 @@
-"""The places that findings are about: each names its setting, as it is rendered or given."""
+"""Places of findings: each names its setting, as rendered or as written."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def _of_variables(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Give
 
 
 def _misread(env: Sequence[Setting], schema: EngineSchema) -> Iterator[Remark]:
-    """Find values behind switches, and a port that nothing outside the container asks."""
+    """Find values after switches, and a port that is not reached from outside the container."""
     for setting, name in _named(env):
         option = schema.find(name) or schema.find(name.removeprefix("no-"))
         if option is not None and option.type in SWITCHES and setting.value:

@@ -1,8 +1,8 @@
-"""What the planner refuses of a server that others configured, given its model and machine.
+"""The planner's refusals of a server that others configured, for its model and machine.
 
-The settings become a request, and `make_plan` judges it: degrees, heads, groups, types, memory.
-What follows from a choice of packager's own is not asked: a length or a degree that the file leaves
-open is the engine's default.
+The settings become a request, which `make_plan` checks: degrees, heads, groups, types, memory.
+Choices of packager's own are not checked: a length or a degree that the file leaves open is the
+engine's default.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNCOUNTED = re.compile(
 QUANTIZES = re.compile(r"(?:option\.)?(?:quantization|quantize|torchao-config|QUANTIZE)")
 OURS = re.compile(r"--[a-z]|_degree|max_total_tokens|max_batch|kv_dtype", re.ASCII)
 PLAIN_HINT = "`packager plan` with the model and the instance says what is possible"
-# The rules across options tell of these, or nobody asked.
+# The rules across options report these, or they are not about the file's settings.
 OF_OTHERS = frozenset(
     {
         *("rope-incomplete", "shape-over-positions", "served-name", "container-version-unknown"),
@@ -116,7 +116,7 @@ def plan_remarks(
 
 
 def _options(demand: Demand, container: ContainerFacts) -> Iterator[_Option]:
-    """Yield the settings that are no field of a request."""
+    """Yield the settings that are not fields of a request."""
     fields = FIELDS[container.family].values()
     for key, one in demand.settings.items():
         if one.value is not None and key not in fields:
@@ -148,11 +148,11 @@ def _plan(
         options=_named(options),
     )
     longest = derive().tokens or profile.max_positions
-    if container.family == "vllm":  # where nothing is said, one device and the model's length
+    if container.family == "vllm":  # by default, one device and the model's length
         defaults = {**dict.fromkeys(DEGREES, 1), "max_total_tokens": longest or None, "ep": False}
         values = {**{name: defaults[name] for name in defaults.keys() - demand.fields}, **values}
         if demand.degree("tp_degree") * demand.degree("dp_degree") == 1:
-            values["ep"] = False  # there is nothing to spread experts over
+            values["ep"] = False  # one device: experts cannot be spread
     total, most = values.get("max_total_tokens"), derive(environment=environment)
     if isinstance(total, int) and most.tokens:
         values["max_total_tokens"] = min(total, most.tokens)

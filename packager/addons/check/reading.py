@@ -55,7 +55,7 @@ SUFFIXES: dict[str, Kind] = {
 NAMES: dict[str, Kind] = dict.fromkeys(
     ("makefile", "justfile", "jenkinsfile", "procfile"), "command"
 )
-# What people or programs are told, and no engine.
+# Text for people or other programs, not for an engine.
 OTHERS = frozenset(
     [".md", ".rst", ".adoc", ".html", ".py", ".pyi", ".ipynb", ".js", ".ts", ".go", ".rs", ".java"]
 )

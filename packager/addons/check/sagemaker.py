@@ -64,7 +64,7 @@ def image_options(env: Sequence[Setting], prefix: str, schema: EngineSchema) -> 
 
 
 def check_request(env: Sequence[Setting], place: Place) -> Iterator[Remark]:
-    """Find what SageMaker would refuse of an environment that it is given."""
+    """Find the variables of an environment that SageMaker would refuse."""
     values = {setting.name: setting.value or "" for setting in env}
     places = {setting.name: setting.place for setting in env}
     for finding in check_limits(values, hint="give fewer or shorter ones, or bake them in"):

@@ -1,8 +1,8 @@
 """A shell's command lines as words with places: quotes, continuations, comments, variables.
 
-No command is run and nothing is expanded but variables and arrays that the text itself sets to
-plain words.  What only a shell could know makes a word unknown.  PowerShell and Windows' `cmd`
-differ in the character that continues a line, and in how variables are set and named.
+No command is run, and only variables and arrays that the text itself sets to plain words are
+expanded.  A word that only a shell can expand is unknown.  PowerShell and Windows' `cmd` differ in
+the character that continues a line, and in how variables are set and named.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_commands(
 ) -> list[Command]:
     """Split a text into simple commands, each with the variables that it starts with.
 
-    `parameters` are the words behind a script, which it names `"$@"`; None: nobody knows them.
+    `parameters` are the words after a script, its `"$@"`; None if unknown.
     """
     known: dict[str, str] = {}
     exported: dict[str, Setting] = {}
@@ -298,7 +298,7 @@ class _Scanner:
         self.row_start = self.position
 
     def _word(self, command: Command) -> list[Word]:
-        """Return the word here; none where an unquoted variable stands for nothing."""
+        """Return the word here; none if an unquoted variable is empty."""
         place, escape, begun = self.here(), self.dialect.escape, self.position
         parts = Parts()
         quoted, bare_unknown = False, False
@@ -336,7 +336,7 @@ class _Scanner:
         return [Word(text, place, parts.known, parts.spans())]
 
     def _join(self, command: Command, begun: int) -> None:
-        """Go on with the next line; tell where that makes one word of two."""
+        """Continue with the next line; report it if that joins two words."""
         place, escape = self.here(), self.dialect.escape
         before = self.text[begun : self.position]
         self._newline(2)
@@ -392,14 +392,14 @@ class _Scanner:
         self.position += 1
 
     def _add(self, plain: re.Pattern[str], parts: Parts) -> None:
-        """Add what stands for itself, at least one character of it."""
+        """Add literal text, at least one character."""
         found = plain.match(self.text, self.position)
         text = found[0] if found else self.text[self.position]
         parts.add(text, self.here())
         self.position += len(text)
 
     def _expansion(self, parts: Parts) -> bool:
-        """Add what a variable stands for, or its text; report whether it is known."""
+        """Add a variable's value, or its text; return whether it is known."""
         place = self.here()
         found = self.dialect.variable.match(self.text, self.position)
         if found:

@@ -76,9 +76,9 @@ def parse_target(text: str) -> ConfigTarget:
 
 
 def find_target(server: DescribedServer, asked: Sequence[ConfigTarget]) -> ConfigTarget | None:
-    """Find what a server runs; what the user says of a family wins over its image.
+    """Find what a server runs; the user's family wins over the image's.
 
-    None where nothing tells the family, or the image is none that serves models.
+    None if the family is unknown, or the image does not serve models.
     """
     family, variant = family_of(server)
     of_image = read_image(server.image)
@@ -102,7 +102,7 @@ def find_target(server: DescribedServer, asked: Sequence[ConfigTarget]) -> Confi
 
 
 def family_of(server: DescribedServer) -> tuple[str, str]:
-    """Return the family, and which of its images, that a server's own words tell."""
+    """Return the family, and its image, by the words of a server's command."""
     start = start_of(server)
     if start is not None:
         return start.family, UPSTREAM
@@ -168,7 +168,7 @@ def of_release(release: int) -> ContainerFacts | None:
 
 
 def unsure(target: ConfigTarget) -> Finding | None:
-    """Return that nothing tells the version, or that what does is not known here."""
+    """Return a finding that the version is missing or unknown."""
     if target.unknown:
         message = f"{target.unknown} is not known here; it is checked for {target.title}"
         hint = "name the engine's version, with --for"

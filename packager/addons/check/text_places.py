@@ -45,7 +45,7 @@ class Parts:
         self.texts: list[str] = []
         self.places: list[Span] = []
         self.length, self.known = 0, True
-        self.is_moved = False  # a variable's value is in it, which stands elsewhere
+        self.is_moved = False  # contains a variable's value, which is elsewhere
 
     def add(self, text: str, place: Place, *, is_known: bool = True) -> None:
         last = self.places[-1] if self.places else None

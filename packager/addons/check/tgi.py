@@ -27,7 +27,7 @@ LIKENESS = 0.85  # of a misspelled name; NCCL_DEBUG is like NGROK_EDGE to 0.6
 
 
 def check_tgi(server: DescribedServer, target: ConfigTarget, facts: Facts) -> Iterator[Remark]:
-    """Find what the launcher refuses, does not read, or is told twice."""
+    """Find settings that the launcher refuses, does not read, or gets twice."""
     schema = find_schema("tgi", target.version)
     for unproven in check_version("TGI", target.version, schema):
         yield Remark(server.place, replace(unproven, hint=KNOWN_VERSIONS))

@@ -18,7 +18,7 @@ SECTION = re.compile(r"[ \t]*\[([^\]\n]+)\]")
 ENTRY = re.compile(r"[ \t]*([A-Za-z][\w-]*)[ \t]*=[ \t]*")
 PREFIXES = "@-:+!"  # of systemd's ExecStart
 QUADLET = "Container"
-SYSTEMD = (".service", ".container")  # no line goes on but by a backslash; of others by a blank
+SYSTEMD = (".service", ".container")  # only a backslash continues a line; of others a blank does
 
 
 def read_unit(file: str, text: str) -> tuple[DescribedServer, ...]:

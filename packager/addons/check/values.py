@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A change of a file that mends a finding: `old`, which stands at a place, becomes `new`."""
+    """An edit of a file that fixes a finding: `old` at a place becomes `new`."""
 
     place: Place
     old: str
@@ -108,7 +108,7 @@ class ConfigTarget:
     variant: str = ""  # of the image: `upstream` takes a command line
     engine: str = ""  # inside LMI: `vllm` or `tensorrt-llm`
     said_by: str = ""  # where it is known from, for the reader
-    unknown: str = ""  # what the tag names, where nobody here knows which engine that is
+    unknown: str = ""  # the tag's version, if its engine is unknown
 
     @property
     def title(self) -> str:

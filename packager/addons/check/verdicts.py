@@ -34,7 +34,7 @@ CHECKS = {"vllm": check_engine, "sglang": check_engine, "lmi": check_lmi, "tgi":
 AskPlanner = Callable[[DescribedServer, ConfigTarget], Iterator[Remark]]
 NEURON_CHECKS = {"hf-vllm-neuronx": check_neuron, UPSTREAM: check_neuron}  # by the image
 MOST_REMARKS = 60  # of one file: a person mends the first ones and looks again
-LONGEST_MESSAGE = 400  # characters; a stranger's key may be a book
+LONGEST_MESSAGE = 400  # characters; an untrusted key may be very long
 OF_IMAGES = ("file-not-packaged",)  # a file that others may mount
 SEVERITIES = ("error", "warning", "note")
 UNREAD = Finding(
@@ -56,7 +56,7 @@ def judge(
 ) -> Report:
     """Check every server; a serving.properties and an env file of one call belong together.
 
-    With a `planner` it is asked, too, what it would refuse.
+    With a `planner`, its refusals are added.
     """
     judge_one = partial(
         _judge, asked=asked, facts=facts, on_sagemaker=on_sagemaker, planner=planner
@@ -162,7 +162,7 @@ def _judge(
     remarks += _of_others(server.env, target)
     remarks += checked(server, target, facts)
     remarks += check_resources(server, target)
-    if planner is not None:  # what an engine's own checks tell of a setting is told once
+    if planner is not None:  # an engine's own finding about a setting is reported once
         told = {remark.place for remark in remarks if remark.finding.severity == "error"}
         remarks += [
             remark

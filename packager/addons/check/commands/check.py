@@ -137,7 +137,7 @@ def _read(files: tuple[str, ...], *, skip_others: bool) -> tuple[dict[str, bytes
 def _documents(
     read: Mapping[str, bytes], kind: Kind | None, *, skip_others: bool
 ) -> tuple[list[ConfigDocument], list[str]]:
-    """Return what was read of each file, and the files that configure nothing."""
+    """Return the content of each file, and the files without a server."""
     documents: list[ConfigDocument] = []
     skipped: list[str] = []
     for file, data in read.items():
