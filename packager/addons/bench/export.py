@@ -1,6 +1,7 @@
 """Results as AIPerf writes them, which its users and SageMaker's SDK read.
 
 `profile_export_aiperf.json` is AIPerf's summary of one load, schema 1.4, and
+`profile_export_aiperf.csv` the same as a table, and
 `profile_export.jsonl` has one record a request (AIPerf 0.13, `JsonExportData` and
 `MetricRecordInfo`).  Tags that AIPerf does not have, and `packager`, stand beside its own: its
 models take them.  `aiperf_version` names packager, since AIPerf did not measure.
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from packager.addons.bench.csv_export import TABLE, metrics_table
 from packager.addons.bench.load.values import LoadResult, LoadRun
 from packager.addons.bench.request_metrics import (
     CHUNK_LATENCY,
@@ -87,7 +89,10 @@ def load_files(
     report: BenchReport, variant: BenchVariant, load: BenchLoad, runs: Sequence[LoadRun] = ()
 ) -> dict[str, bytes]:
     """Return the files of one load by name; without its runs the records are left out."""
-    files = {PROFILE: json_bytes(profile(report, variant, load))}
+    files = {
+        PROFILE: json_bytes(profile(report, variant, load)),
+        TABLE: metrics_table({**load.metrics, **_own_metrics(load)}),
+    }
     if runs:
         files[RECORDS] = b"".join(_line(record) for record in records(runs))
     return files

@@ -295,7 +295,8 @@ def test_a_benchmark_leaves_an_archive_at_the_described_place(api: Api, bucket: 
     assert answer["OutputConfig"]["S3OutputLocation"] == f"{bucket.url}/benchmarks/bench-1/"
     packed = bucket.get("benchmarks/bench-1/output/output.tar.gz")
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        assert sorted(tar.getnames()) == ["profile_export.jsonl", "profile_export_aiperf.json"]
+        names = [f"profile_export{end}" for end in (".jsonl", "_aiperf.csv", "_aiperf.json")]
+        assert sorted(tar.getnames()) == names
 
 
 def test_requests_of_a_bucket_are_sent_as_they_are(api: Api, bucket: Bucket) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from packager.addons.bench.csv_export import metrics_table
 from packager.addons.bench.export import (
     archive,
     aws_files,
@@ -21,7 +22,15 @@ from packager.addons.bench.export import (
 )
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.metrics import load_figures
-from packager.core.bench import BenchLoad, BenchReport, BenchVariant, BenchWorkload, Limits, Prices
+from packager.core.bench import (
+    BenchLoad,
+    BenchReport,
+    BenchVariant,
+    BenchWorkload,
+    Limits,
+    Metric,
+    Prices,
+)
 from packager.core.bench_setup import BenchSetup
 from packager.core.measurement import MeasuredSetup
 from packager.estimate.performance.measurements import load_measurements
@@ -190,12 +199,11 @@ def test_every_load_has_an_archive_of_its_own() -> None:
 
     assert sorted(found) == TABLES["paths_of_an_address"]
     inside = members(found["http_host_8080_v1/concurrency_8/output.tar.gz"])
-    assert sorted(inside) == ["profile_export.jsonl", "profile_export_aiperf.json"]
+    tables = ["profile_export_aiperf.csv", "profile_export_aiperf.json"]
+    assert sorted(inside) == ["profile_export.jsonl", *tables]
     assert len(inside["profile_export.jsonl"].splitlines()) == 5
     assert json.loads(inside["profile_export_aiperf.json"])["request_count"]["avg"] == 2
-    assert sorted(members(found["http_host_8080_v1/concurrency_16/output.tar.gz"])) == [
-        "profile_export_aiperf.json"
-    ]
+    assert sorted(members(found["http_host_8080_v1/concurrency_16/output.tar.gz"])) == tables
 
 
 def test_a_search_has_an_archive_with_all_it_tried() -> None:
@@ -206,3 +214,26 @@ def test_a_search_has_an_archive_with_all_it_tried() -> None:
 
     assert sorted(found) == TABLES["paths_of_a_search"]
     assert sorted(members(found["2_a/search/output.tar.gz"])) == TABLES["members_of_a_search"]
+
+
+def test_the_table_has_aiperfs_sections_names_and_units() -> None:
+    spread = dict.fromkeys(("min", "max", "p50", "p99", "std"), 1.5)
+    table = metrics_table(
+        {
+            "time_to_first_token": Metric(unit="ms", avg=2.256, count=3, **spread),
+            "request_count": Metric(unit="requests", avg=3),
+            "osl_mismatch_diff_pct": Metric(unit="%", avg=0.5, p50=0.25),
+            "total_osl": Metric(unit="tokens", avg=1234567),
+        }
+    )
+
+    assert table.decode().split("\r\n") == [
+        "Metric,avg,min,max,sum,p1,p5,p10,p25,p50,p75,p90,p95,p99,std",
+        "OSL Mismatch Diff % (%),0.50,,,,,,,,0.25,,,,,",
+        "Time to First Token (ms),2.26,1.50,1.50,,,,,,1.50,,,,1.50,1.50",
+        "",
+        "Metric,Value",
+        "Request Count,3.00",
+        "Total Output Sequence Length (tokens),1234567.00",
+        "",
+    ]

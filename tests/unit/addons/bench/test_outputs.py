@@ -72,7 +72,7 @@ def test_an_archive_of_one_load_or_search_is_written(loads: int, searches: bool)
 def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() -> None:
     files = files_of(Output(text="r/", kind="directory"), report(), RESULTS, lambda _: "<page>")
 
-    own = ("output.tar.gz", "profile_export.jsonl", "profile_export_aiperf.json")
+    own = ("output.tar.gz", *OF_A_LOAD)
     assert sorted(files) == sorted(
         ["bench.html", "bench.json"]
         + [
@@ -86,6 +86,9 @@ def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() 
     summary = json.loads(files["a/concurrency_8/profile_export_aiperf.json"])
     assert summary["input_config"]["phases"][0]["concurrency"] == 8
     assert files["a/concurrency_8/profile_export.jsonl"].count(b"\n") == 2
+
+
+OF_A_LOAD = ("profile_export.jsonl", "profile_export_aiperf.csv", "profile_export_aiperf.json")
 
 
 @pytest.mark.parametrize("loads", [1, 2])
@@ -109,11 +112,7 @@ def test_one_server_has_an_archive_where_sagemakers_jobs_have_theirs(loads: int)
             metrics = sweep["per_combination_metrics"][0]["metrics"]
             for tag, metric in variant.loads[0].metrics.items():
                 assert metrics[tag]["mean"] == metrics[f"{tag}_avg"]["mean"] == metric.avg
-    assert names == [
-        f"{folder}{name}"
-        for folder in folders
-        for name in ("profile_export.jsonl", "profile_export_aiperf.json")
-    ]
+    assert names == [f"{folder}{name}" for folder in folders for name in OF_A_LOAD]
 
 
 def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:
