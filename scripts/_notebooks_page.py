@@ -14,7 +14,8 @@ INTRODUCTION = (
     " with the variables of `packager api env` and nothing else. A small model stands for those of"
     " hubs, buckets and JumpStart, an engine that answers at once for AWS's images; jobs, endpoints"
     " and buckets are real. Cells that install packages are counted and left out, pauses are cut"
-    " short, and the next cell waits until jobs have ended. What each asked is in"
+    " short, and the next cell waits until jobs have ended. The server runs with `--no-measure`: no"
+    " optimization job is measured before and after. What each asked is in"
     " `tests/support/data/sagemaker/notebooks.json`, and a test of `make test` asks it again."
 )
 
@@ -27,6 +28,9 @@ def notebooks_page(folder: Path, table: Table) -> str:
     lines = ["# AWS's own notebooks", "", "Made by `scripts/make-reference`.", "", INTRODUCTION]
     head = ("notebook", "SDK", "cells", "that install", "that fail", "requests")
     lines += ["", *table(head, (_row(row, facts[row["name"]]) for row in rows))]
+    missing = [_link(row) for row in listed if row["name"] not in facts]
+    if missing:
+        lines += ["", f"Listed, and not run: {', '.join(missing)}."]
     lines += ["", "## Lines that change", ""]
     changes = [
         (_link(row), f"`{old}`", "a name of yours") for row in rows for old in row.get("fill", {})
