@@ -58,7 +58,7 @@ from packager.core.text import escape
 from packager.core.values import dataclass
 
 BODY_S = 30.0  # until a body has arrived
-IDLE_S = 60.0  # of a connection without a whole request
+IDLE_S = 60.0  # of a connection without a complete request
 MAX_AT_ONCE = 1000  # requests
 MAX_INVOCATION_BYTES = 25 * 1024 * 1024  # of `InvokeEndpoint`, as of AWS
 JSON = "application/json"
@@ -79,19 +79,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Who may ask."""
+    """Access rules: the network, and the signatures that requests need."""
 
     on_loopback: bool
-    verifier: Verifier | None = None  # None: nobody has to sign
+    verifier: Verifier | None = None  # None: requests need no signature
     seen: SeenSignatures | None = None  # with a verifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """What the server says on stderr; both are called with one line, or several of a failure."""
+    """Functions that write to the server's log; a call has one line, or several of a failure."""
 
     failure: Callable[[str], None]
-    access: Callable[[str], None] | None = None  # None: requests are not told
+    access: Callable[[str], None] | None = None  # None: requests are not logged
 
 
 def make_application(
@@ -103,10 +103,10 @@ def make_application(
     body_s: float = BODY_S,
     check_answers: bool = False,
 ) -> web.Application:
-    """Return the application; endpoints begin and end with it.
+    """Return the application; it starts and stops the endpoints.
 
-    Pages have no signatures: with them, the guard has no verifier.  With `check_answers`, an answer
-    that AWS's model does not allow is a bug: for tests.
+    Pages cannot sign requests: with them, the guard has no verifier. With `check_answers`, an
+    answer that AWS's model does not allow is a bug: for tests.
     """
     table = OperationTable(services)
     held = Held()
@@ -130,7 +130,7 @@ def make_application(
 
 
 class _Front:
-    """What stands before the operations."""
+    """Checks requests before the operations handle them."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Front:
 
     @web.middleware
     async def protect(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse who may not ask, before anything is read or done."""
+        """Refuse unauthorized requests, before any other work."""
         headers = request.headers
         if self._guard.on_loopback:
             check_host(headers.get("Host"))
@@ -268,7 +268,7 @@ class _Front:
 
 
 def is_jumpstart(request: web.Request) -> bool:
-    """Return whether an object of AWS's JumpStart bucket is asked for."""
+    """Return whether the request is for an object of AWS's JumpStart bucket."""
     return request.method in ("GET", "HEAD") and request.path.startswith(f"/{BUCKET}")
 
 
@@ -298,7 +298,7 @@ def _meaning(request: web.Request) -> tuple[frozenset[str], bool]:
     if is_jumpstart(request):
         return frozenset({"s3"}), False
     if request.path != "/":
-        return frozenset({"sagemaker"}), False  # an invocation keeps nothing
+        return frozenset({"sagemaker"}), False  # an invocation's body is not kept
     if is_query(request.headers.get("Content-Type")):
         return frozenset({"iam", "sts"}), False
     target: ApiTarget = read_target(request.headers.get("X-Amz-Target"))

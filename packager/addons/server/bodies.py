@@ -24,7 +24,7 @@ class Held:
 
     @contextmanager
     def part(self) -> Iterator[Part]:
-        """Yield what counts for one request; given back at the end of the block."""
+        """Yield a counter for one request; its bytes are released at the end of the block."""
         part = Part(self)
         try:
             yield part
@@ -34,7 +34,7 @@ class Held:
 
 
 class Part:
-    """What one request holds."""
+    """Bytes held for one request."""
 
     def __init__(self, held: Held) -> None:
         self._held = held
@@ -61,10 +61,10 @@ async def body_of(request: web.Request, most_bytes: int, most_s: float) -> bytes
 
 
 async def read_limited(request: web.Request, most_bytes: int, most_s: float) -> bytes:
-    """Read a body and unpack it; no more of it is held than `most_bytes` and one piece.
+    """Read a body and decompress it, holding at most `most_bytes` and one chunk.
 
-    Raises `BodyTooLarge`, `BodyTooSlow`, `ClientGone`, and `UnreadableBody` where it is not packed
-    as its headers say.
+    Raises `BodyTooLarge`, `BodyTooSlow`, `ClientGone`, and `UnreadableBody` where its compression
+    differs from its headers.
     """
     body, unpack = bytearray(), _Unpacking(request.headers.get("Content-Encoding", ""))
     try:
@@ -84,7 +84,7 @@ async def read_limited(request: web.Request, most_bytes: int, most_s: float) -> 
 
 
 class _Unpacking:
-    """Unpacks a body that is packed as its header says: with gzip, deflate, or not at all."""
+    """Decompresses a body by its Content-Encoding: gzip, deflate, or none."""
 
     def __init__(self, encoding: str) -> None:
         self._name = encoding.strip().lower()

@@ -1,8 +1,8 @@
-"""Data Capture of endpoints: what invocations leave behind, written and uploaded.
+"""Data Capture of endpoints: records of invocations, written and uploaded.
 
 Rows of a bucket go to a folder of the server's state first, one for each destination; complete
-files are uploaded from there with the server's credentials, and removed.  A server that starts
-finds what an earlier one left.
+files are uploaded from there with the server's credentials, and removed. A new server continues
+with the files of an earlier one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Captures:
         self._uploads = CaptureUploads(spool, put)
 
     def start(self) -> None:
-        """Upload what an earlier server left."""
+        """Upload the files of an earlier server."""
         if self._spool.is_dir():
             self._uploads.adopt()
 
@@ -90,7 +90,7 @@ class Captures:
         return self._recorder.counts()
 
     def close(self) -> None:
-        """Write what waits; what is not uploaded by then, the next server uploads."""
+        """Write what is queued; the next server uploads files that remain."""
         self._recorder.close()
         self._uploads.close()
 
@@ -158,7 +158,7 @@ class CaptureUploads:
                 return
 
     def _upload_all(self) -> None:
-        """Upload every complete file; the first destination that fails is told behind the rest."""
+        """Upload every complete file; raise an error after all were tried."""
         failed: Exception | None = None
         for folder in self._spool.glob("*/"):
             try:

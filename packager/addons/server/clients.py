@@ -1,4 +1,4 @@
-"""What a program needs in its environment, so that AWS's SDKs ask a server of this machine."""
+"""Environment variables that point AWS's SDKs to a server on this machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.values import dataclass
 
 SHIM = Path(__file__).with_name("shim")  # has the `sitecustomize` of clients
-MAX_BYTES = 4096  # of what a server says of itself
+MAX_BYTES = 4096  # of a server's description of itself
 _CONFIGURATION = "sagemaker-sdk.json"  # JSON is YAML, which the SDKs read
 _PYTHONPATH = "PYTHONPATH"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningServer:
-    """What a server says of itself in its lock, for programs of the same user."""
+    """A server's description of itself in its lock, for programs of the same user."""
 
     url: str
     region: str
@@ -29,7 +29,7 @@ class RunningServer:
 
     @property
     def bucket(self) -> str:
-        """Return the name of the bucket that the SDKs take where none is given."""
+        """Return the name of the SDKs' default bucket."""
         return f"sagemaker-{self.region}-{self.account}"
 
 
@@ -47,7 +47,7 @@ def server_text(server: RunningServer) -> str:
 
 
 def parse_server(text: bytes) -> RunningServer | None:
-    """Read what a lock holds; None where no server has said anything."""
+    """Read a lock's content; None where a server has not written it."""
     try:
         found: Mapping[str, Any] = parse_object(text, max_bytes=MAX_BYTES)
         return RunningServer(
@@ -75,10 +75,10 @@ def sdk_configuration(bucket: str) -> str:
 def client_variables(
     server: RunningServer, *, s3: str, configuration: Path, present: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables of a client, by name.
+    """Return the environment variables of a client.
 
-    `s3` is the address of the buckets, "" where only the server is to be asked, which refuses it.
-    An access key is among them where none is needed and none is `present`.
+    `s3` is the address of the buckets, "" sends S3 requests to the server, which refuses them. A
+    dummy access key is included where the server needs none and none is `present`.
     """
     found = {
         "AWS_ENDPOINT_URL": server.url,
@@ -101,7 +101,7 @@ def configuration_path(state: Path) -> Path:
 
 
 def shell_lines(variables: Mapping[str, str]) -> list[str]:
-    """Return the lines that a POSIX shell evaluates; `PYTHONPATH` is put before what is there."""
+    """Return lines for a POSIX shell; `PYTHONPATH` is prepended to its current value."""
     return [
         f"export {name}={shlex.quote(value)}"
         + ('"${PYTHONPATH:+:$PYTHONPATH}"' if name == _PYTHONPATH else "")

@@ -1,4 +1,4 @@
-"""SQLite files of a server: opened for one process, with errors that say what to do."""
+"""SQLite files of a server: opened by one process, with errors that have hints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUSY_S = 10.0
 
 
 class StateBroken(PackagerError):
-    """A file of the server's state is damaged, or is no database."""
+    """A file of the server's state is damaged, or is not a database."""
 
     exit_code = 65
 
@@ -42,7 +42,7 @@ class StateNewer(UsageError):
 
 
 class StateBusy(Unavailable):
-    """Another process writes to the file for longer than anybody should wait."""
+    """Another process has the file locked for too long."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection, to nobody else meanwhile."""
+        """Yield the connection, locked for this thread."""
         with self._lock, self._explained():
             yield self._connection
 
@@ -104,7 +104,7 @@ class Database:
                 raise
 
     def check(self, query: str, what: str) -> None:
-        """Raise `StateBroken` where a query finds rows; `what` says what is wrong with them."""
+        """Raise `StateBroken` where a query finds rows; `what` describes the fault."""
         with self.reading() as database:
             found = database.execute(query).fetchone()
         if found is not None:
@@ -129,7 +129,7 @@ class Database:
 
 
 def _make(path: Path, schema: str, version: int) -> None:
-    """Make the file whole under its name: one that is empty was cut, and nothing begins anew."""
+    """Make the complete file, then link it to its name: an empty file means data loss."""
     unnamed = path.with_name(f".{uuid.uuid4().hex}.new")
     try:
         with explain_disk_errors(path):
@@ -145,10 +145,10 @@ def _make(path: Path, schema: str, version: int) -> None:
 
 
 def _check_size(path: Path) -> None:
-    """Raise `StateBroken` for a file that is shorter than its own header says.
+    """Raise `StateBroken` for a file that is shorter than its header states.
 
-    SQLite reads what is missing of the last page as zeros.  A log beside it may hold pages that
-    the file is yet to get.  (Database File Format, section 1.3.)
+    SQLite reads the missing part of the last page as zeros. A write-ahead log may have pages that
+    are not in the file yet. (Database File Format, section 1.3.)
     """
     with path.open("rb") as file:
         head = file.read(100)

@@ -30,7 +30,7 @@ def payload_parts(data: bytes) -> Iterator[bytes]:
 
 
 def exception_message(kind: str, document: Mapping[str, str]) -> bytes:
-    """Return the message of an exception, after which nothing may follow."""
+    """Return the message of an exception, which ends the stream."""
     headers = {
         ":exception-type": kind,
         ":content-type": "application/json",

@@ -1,7 +1,7 @@
-"""Where the server listens, and which pages of a browser may ask it.
+"""Addresses on which the server listens, and origins of pages that may send requests.
 
-A server of this machine is reached by every page that its user opens.  Names that other sites
-point at 127.0.0.1 are refused, and so are requests that a page of another origin makes.
+Every page in the user's browser can reach a server on this machine, so host names of other sites
+that resolve to 127.0.0.1 are refused, and so are requests from pages of other origins.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Listen:
 
     @property
     def is_any(self) -> bool:
-        """Return whether it stands for every address of this machine, and is none to connect to."""
+        """Return whether it means every address of this machine; clients cannot connect to it."""
         try:
             return ipaddress.ip_address(self.host).is_unspecified
         except ValueError:
@@ -83,7 +83,7 @@ def _names_this_machine(header: str) -> bool:
 
 
 def check_origin(method: str, host: str | None, origin: str | None, fetch_site: str | None) -> None:
-    """Refuse what a page of another origin asks; programs send neither of these headers."""
+    """Refuse requests from pages of another origin; programs send neither of these headers."""
     if origin is not None:
         try:
             same = origin != "null" and urlsplit(origin).netloc.lower() == (host or "").lower()

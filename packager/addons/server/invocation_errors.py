@@ -30,7 +30,7 @@ class InvocationError(ApiRefusal):
 
 
 class InvalidInvocation(InvocationError):
-    """The request is wrong, or there is no such endpoint."""
+    """The request is invalid, or the endpoint does not exist."""
 
     type = "ValidationError"
 

@@ -23,7 +23,7 @@ _FORM = "a section for each user, such as [alice], with aws_access_key_id and aw
 
 
 class KeysInvalid(UsageError):
-    """The access keys cannot be used. Nothing of the file is repeated: it holds secrets."""
+    """The access keys cannot be used. The message omits the file's content, which is secret."""
 
     def __init__(self, reason: str, *, hint: str = f"write {_FORM}") -> None:
         super().__init__(reason, hint=hint)

@@ -43,9 +43,9 @@ def read_target(header: str | None) -> ApiTarget:
 
 
 def check_content_type(header: str | None) -> None:
-    """Refuse what is not announced as JSON of this protocol.
+    """Refuse a Content-Type other than this protocol's JSON.
 
-    A page of another site cannot send this type without asking first, which is never answered.
+    A page of another site needs a CORS preflight for this type, which is never answered.
     """
     kind = (header or "").partition(";")[0].strip().lower()
     if kind not in _CONTENT_TYPES:
@@ -64,7 +64,7 @@ def read_body(body: bytes) -> dict[str, Any]:
 
 
 def wire_document(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer as it is sent: times as seconds since 1970, nothing that is None."""
+    """Return an answer in wire format: times as seconds since 1970, without None."""
     return {
         key: value if type(value) in _PLAIN else _wire(value)
         for key, value in answer.items()
@@ -77,7 +77,7 @@ def _wire(value: Any) -> Any:
         return value
     if isinstance(value, datetime):
         return round(value.astimezone(UTC).timestamp(), 3)
-    if isinstance(value, dict | Mapping):  # a dict is found without asking an abstract class
+    if isinstance(value, dict | Mapping):  # dict is faster to check
         return wire_document(value)
     if isinstance(value, list | tuple):
         return [_wire(one) for one in value]

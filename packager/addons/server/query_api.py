@@ -1,7 +1,7 @@
-"""What SDKs ask of STS and IAM on the way, in those services' protocol: forms in, XML out.
+"""Requests of STS and IAM that SDKs send, in those services' protocol: forms in, XML out.
 
-Roles have no meaning on this server: whoever may ask it may do everything, and jobs use the
-server's own credentials.  So every role that is named is there, and every action is allowed.
+Roles have no effect on this server: every authorized client may do everything, and jobs use the
+server's own credentials. So every role exists, and every action is allowed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROLE = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 _ACTION = re.compile(r"[A-Za-z0-9:*-]{3,128}")
 _SESSION = re.compile(r"[^A-Za-z0-9+=,.@_-]+")
 _ROLE_ID = "AROA00000000PACKAGER"
-CALLERS_ROLE = "packager"  # that everybody who asks has
+CALLERS_ROLE = "packager"  # of every caller
 _STS = "https://sts.amazonaws.com/doc/2011-06-15/"
 _IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
 _TRUST = (
@@ -127,7 +127,7 @@ def _none_of(member: str) -> Callable[[str, JobSettings], str]:
     return lambda _, __: f"<{member}/><IsTruncated>false</IsTruncated>"
 
 
-# What is asked of a role by its name: the answer's result, as XML.
+# Operations on a role → the answer's result, as XML.
 _OF_ROLES: Mapping[str, Callable[[str, JobSettings], str]] = {
     "GetRole": _role,
     "CreateRole": _role,

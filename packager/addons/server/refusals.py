@@ -1,4 +1,4 @@
-"""Refusals of the server itself: who asks, how, and what no document is read for.
+"""Refusals before a request's document is read: access, protocol, limits.
 
 Types are those of AWS's common errors, which its clients know; a bug is told as `InternalFailure`
 without details.
@@ -22,7 +22,7 @@ class UnknownOperation(ApiRefusal):
 
 
 class UnreadableBody(ApiRefusal):
-    """The body is no JSON object within the limits."""
+    """The body is not a JSON object within the limits."""
 
     type = "SerializationException"
 
@@ -49,7 +49,7 @@ class BodyTooSlow(ApiRefusal):
 
 
 class ClientGone(ApiRefusal):
-    """The client went away within its request: nobody reads this."""
+    """The client disconnected during its request: the answer is never read."""
 
     type = "RequestAbortedException"
 
@@ -62,7 +62,7 @@ class TooManyRequests(ApiRefusal):
 
 
 class ForeignHost(ApiRefusal):
-    """A page of another site asks, or the name of this server is not its own."""
+    """The request comes from a page of another site, or names another host."""
 
     type = "AccessDeniedException"
     http_status = 403
@@ -113,7 +113,7 @@ class InternalFailure(ApiRefusal):
 
 
 def refusal_of(error: Exception) -> ApiRefusal:
-    """Return how a client is told of an error; what is not meant for it becomes a bug."""
+    """Return an error as clients see it; internal errors become a bug without details."""
     from packager.addons.server.jobs.errors import JobExists, JobMissing
 
     match error:

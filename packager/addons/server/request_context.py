@@ -1,4 +1,4 @@
-"""What is known of the request that is being answered."""
+"""Context of the request that is being answered."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class RequestContext:
-    """A request, for the log and whoever reads it once more."""
+    """A request, for the log and for a second read of its body."""
 
     id: str
     operation: str = ""  # that it names

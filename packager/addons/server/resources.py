@@ -1,7 +1,7 @@
-"""What a server keeps beside its jobs: models, endpoints and their kind, in SQLite (WAL).
+"""Resources other than jobs: models, endpoints and their configurations, in SQLite (WAL).
 
-Every change is one transaction that is on disk when the call returns: a server that is killed
-finds what it had answered.  All times are UTC.  Methods wait for the disk: call them in a thread.
+Every change is one transaction that is on disk when the call returns: after a crash, all answered
+changes are there. All times are UTC. Methods block on the disk: call them in a thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Resource:
     kind: str  # as in its ARN: "model", "endpoint-config", "endpoint"
     name: str  # unique among those of its kind
     arn: str  # unique among all
-    document: Mapping[str, Any]  # JSON: what was asked for, and what its owner adds to it
+    document: Mapping[str, Any]  # JSON: the request, and additions of the resource's owner
     status: str  # as the API spells it; "" for kinds that have none
     created: datetime
     modified: datetime
@@ -128,10 +128,10 @@ class ResourceStore:
         tags: Mapping[str, str] | None = None,
         only_from: frozenset[str] = frozenset(),
     ) -> Resource:
-        """Replace what is given, and return the resource as it is then.
+        """Replace the arguments that are not None, and return the resource.
 
-        With `only_from`, nothing is changed unless it has one of these statuses: compare what is
-        returned.  Raises `ResourceNotFound`.
+        With `only_from`, nothing is changed unless it has one of these statuses: check the result.
+        Raises `ResourceNotFound`.
         """
         with self._database.writing() as database:
             before = _fetch(database, kind, name)
@@ -175,7 +175,7 @@ class ResourceStore:
         return ResourcePage(tuple(map(_resource, shown)), token)
 
     def delete(self, kind: str, name: str) -> Resource:
-        """Remove a resource and return what it was; raises `ResourceNotFound`."""
+        """Remove a resource and return it; raises `ResourceNotFound`."""
         with self._database.writing() as database:
             before = _fetch(database, kind, name)
             database.execute("DELETE FROM resources WHERE kind = ? AND name = ?", (kind, name))

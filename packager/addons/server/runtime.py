@@ -1,7 +1,7 @@
 """The runtime protocol: InvokeEndpoint and InvokeEndpointWithResponseStream.
 
-A body goes to the container's /invocations as it came, and its answer comes back as it is; an
-error of the container is told as SageMaker tells it, with status 424.
+A body is sent to the container's /invocations unchanged, and so is its answer; a container's error
+becomes SageMaker's, with status 424.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Runtime:
         raise NoServer(f"No copy of inference component {component} is ready; try again.")
 
     async def _unready(self, name: str) -> InvocationError:
-        """Return why an endpoint has no container of its own."""
+        """Return why an endpoint has no container that can answer."""
         account = self._services.settings.account
         try:
             found = await find(self._services, ENDPOINT, name)
@@ -224,7 +224,8 @@ class Runtime:
         session = self._services.endpoints.http()
         times = aiohttp.ClientTimeout(total=most_s, sock_connect=_CONNECT_S)
         url = f"{server.url}/invocations"
-        # A container that redirects would have the server ask what only this machine reaches.
+        # A redirect would make the server send requests to addresses that only this machine
+        # reaches.
         async with session.post(
             url, data=body, headers=headers, timeout=times, allow_redirects=False
         ) as answer:
@@ -266,7 +267,7 @@ async def _body(request: web.Request) -> bytes:
 
 
 def _headers(request: web.Request, accept: str | None) -> dict[str, str]:
-    """Return what a container is told; nobody's signature is passed on."""
+    """Return the headers for a container; signatures are not forwarded."""
     headers = {
         f"{_PREFIX}{name}": value for name in _FORWARDED if (value := header_value(request, name))
     }
@@ -277,7 +278,7 @@ def _headers(request: web.Request, accept: str | None) -> dict[str, str]:
 
 
 def _told(server: TrafficServer, answer: aiohttp.ClientResponse) -> dict[str, str]:
-    """Return headers that clients are given beside the answer."""
+    """Return the headers of a client's answer."""
     told = {
         f"{_PREFIX}{name}": value
         for name in _RETURNED
@@ -324,5 +325,5 @@ async def _read_answer(answer: aiohttp.ClientResponse, part: Part) -> bytes:
 
 
 def _lost(error: Exception) -> bytes:
-    """Return what a client is told of a connection that failed."""
+    """Return the error of a failed connection, for clients."""
     return f"the connection to the container failed: {type(error).__name__}".encode()

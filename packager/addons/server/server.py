@@ -26,7 +26,7 @@ from packager.core.errors import NotFound, Unavailable, UsageError
 from packager.core.files.atomic import explain_disk_errors
 
 GRACE_S = 10.0  # for requests that are being answered, at the end
-UNREAD_S = 60.0  # until a connection is closed whose client takes nothing of an answer
+UNREAD_S = 60.0  # until a connection is closed whose client does not read its answer
 LOCK_FILE = "server.lock"
 _BACKLOG = 512
 _THREADS = 32
@@ -109,7 +109,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A key with a passphrase would ask for it on the terminal of a server.
+        # Without a password OpenSSL would ask for it on the server's terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except FileNotFoundError:
         missing = key if certificate.exists() else certificate
@@ -187,10 +187,10 @@ async def run_server(
 
 
 class _Faults(logging.Filter):
-    """Lets pass what is no fault of a client."""
+    """Lets through records that are not errors of a client."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the server's owner should be told."""
+        """Return whether the server's operator should see the record."""
         error = record.exc_info[1] if record.exc_info else None
         return not isinstance(error, HttpProcessingError | web.RequestPayloadError | OSError)
 
@@ -204,7 +204,7 @@ def _http_log() -> logging.Logger:
 
 
 def _give_up_unread(listening: socket.socket, seconds: float) -> None:
-    """Set after how long the system closes connections whose client takes nothing.
+    """Set the time after which the system closes connections whose client does not read.
 
     Accepted sockets inherit it.  Systems without the option keep such connections.
     """

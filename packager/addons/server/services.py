@@ -1,4 +1,4 @@
-"""What operations and pages are given; made once by the command `serve`."""
+"""Services of operations and pages; made once by the command `serve`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Operation = Callable[[Document], Awaitable[Document]]  # body → answer; raises
 class Jobs(Protocol):
     """A store of jobs; `packager.addons.server.jobs.store.JobStore` is one.
 
-    Every method but `get` and `list_quickly` may wait for the disk, and is called in a thread:
-    those two may be called in the event loop, because to hand them to a thread costs more than they
-    do.  `JobMissing` and `JobExists` of `packager.addons.server.jobs.errors` are what goes wrong.
+    Methods may block on the disk: call them in a thread, except `get` and `list_quickly`, which
+    take less time than the thread would. `JobMissing` and `JobExists` of
+    `packager.addons.server.jobs.errors` are raised.
     """
 
     def create(self, new: NewJob) -> BackgroundJob:
@@ -42,7 +42,7 @@ class Jobs(Protocol):
         ...
 
     def stop(self, kind: str, name: str) -> BackgroundJob:
-        """Ask for the end of a job; one that has ended stays as it is."""
+        """Request the end of a job; one that has ended is unchanged."""
         ...
 
     def delete(self, kind: str, name: str) -> None:

@@ -1,7 +1,7 @@
-"""SigV4, AWS's signatures: who signed a request, and whether every part of it is as it was signed.
+"""SigV4, AWS's signatures: who signed a request, and whether it was changed since.
 
-A request is proven by its `Authorization` header alone: signatures in the query of an address are
-refused, as are session tokens, since keys here are configured and long-lived.
+Only the `Authorization` header counts: signatures in the query of an address are refused, as are
+session tokens, since keys here are configured and long-lived.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRequest:
-    """A request as it came."""
+    """A request as it was received."""
 
     method: str
-    target: str  # path and query, as they stand in the first line
+    target: str  # path and query, as in the request line
     headers: Sequence[tuple[str, str]]
     body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureClaim:
-    """What a request says of its signature, before anything is proven."""
+    """A request's claims about its signature, before they are verified."""
 
     key: AccessKey
     scope: tuple[str, str, str]  # date, region, service
@@ -75,7 +75,7 @@ class Verifier:
     def claim(
         self, headers: Sequence[tuple[str, str]], services: Collection[str]
     ) -> SignatureClaim:
-        """Read what a request says of its signature; enough to refuse one without its body."""
+        """Read a request's claims about its signature; enough to refuse it without its body."""
         found = _one_header(headers, "authorization")
         if found is None:
             raise MissingSignature("missing authentication token")
@@ -187,7 +187,7 @@ def _check_signed_headers(claim: SignatureClaim, headers: Sequence[tuple[str, st
     if list(claim.headers) != sorted(set(claim.headers)):
         raise IncompleteSignature("the signed headers are not in order")
     needed = {"host", "x-amz-date"} | {name for name in names if name.startswith(_MEANINGFUL)}
-    # Containers are given these; a program that wants anything at all is the same with and without.
+    # Containers receive these headers, so they must be signed; a wildcard has no effect.
     needed |= {
         name.lower()
         for name, value in headers

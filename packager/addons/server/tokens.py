@@ -1,4 +1,4 @@
-"""`NextToken`: where a list goes on, and of which list it is.
+"""`NextToken`: the position in a list, bound to the list's query.
 
 A token is opaque and bound to its query: with other filters or another order it would skip or
 repeat entries in silence, so it is refused.
@@ -25,7 +25,7 @@ _LARGEST = 2**63  # of SQLite's integers
 class PageKey:
     """The last entry of a page."""
 
-    value: str | int  # what the list is sorted by
+    value: str | int  # the sort key's value
     name: str
 
 
@@ -44,7 +44,7 @@ def query_mark(list_name: str, query: Any) -> str:
 
 
 def query_mark_of(list_name: str, told: Any) -> str:
-    """Return what tells a list of which `told`, a JSON document, is known from another."""
+    """Return a digest of a list's name and its query `told`, a JSON document."""
     text = json.dumps([list_name, told], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -56,7 +56,7 @@ def write_token(key: PageKey, mark: str) -> str:
 
 
 def read_token(token: str, mark: str) -> PageKey:
-    """Read a token; raises `ValidationRefused` for one that was not given for this query."""
+    """Read a token; raises `ValidationRefused` for one of another query."""
     try:
         if len(token) > _MAX_TOKEN:
             raise NotStrict("it is too long")
@@ -77,7 +77,7 @@ def read_token(token: str, mark: str) -> PageKey:
 
 
 def _is_value(value: object) -> bool:
-    """Return whether a database can be asked for a value: whoever forges a token chooses it."""
+    """Return whether a value is valid in a query: a token can be forged."""
     if isinstance(value, bool):
         return False
     return isinstance(value, str) or (isinstance(value, int) and 0 <= value < _LARGEST)

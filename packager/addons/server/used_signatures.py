@@ -1,4 +1,4 @@
-"""Signatures that were used, so that nobody uses them again, across restarts of the server."""
+"""Signatures that were used: refuses replayed requests, across restarts of the server."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def env(form: str, s3: str | None, bucket: str | None) -> None:
 
 
 def _s3(given: str | None, server: RunningServer) -> str:
-    """Return the address of S3 that clients shall ask; "" for none."""
+    """Return the address of S3 for clients; "" for none."""
     if given is None:
         return server.s3
     if given == _AWS:

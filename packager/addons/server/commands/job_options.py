@@ -26,17 +26,17 @@ from packager.models.mapped import parse_mapped, standing_file
 
 _REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{2,16}){1,3}-[0-9]{1,2}")
 _ACCOUNT = re.compile(r"[0-9]{12}")
-_NAME = "job-name"  # stands for a job's in a place that is checked
+_NAME = "job-name"  # placeholder for a job's name while an address is checked
 
 
 def job_options(command: Command) -> Command:
-    """Add the options that become `JobSettings`; pass what they give to `job_settings`."""
+    """Add the options of `JobSettings`; pass their values to `job_settings`."""
     made: Command = add_options(_OPTIONS)(command)
     return made
 
 
 def job_settings(given: dict[str, Any]) -> JobSettings:
-    """Remove the options of `job_options` from what a command was given; raises `UsageError`."""
+    """Remove the options of `job_options` from a command's; raises `UsageError`."""
     images = given.pop("images") or ""
     region, account = given.pop("region"), given.pop("account")
     if images:
@@ -93,7 +93,7 @@ dataset_option = click.option(
 
 
 def _datasets(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return names of public data sets with what is read for each; raises `UsageError`."""
+    """Return the names of public data sets with their addresses; raises `UsageError`."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, place = text.partition("=")

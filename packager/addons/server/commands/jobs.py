@@ -197,7 +197,7 @@ def wait(
 
 
 def _measured(job: BackgroundJob) -> Outcome | None:
-    """Return what an optimization job measured at its end; None where it did not."""
+    """Return the measurements at an optimization job's end; None where there are none."""
     with suppress(PackagerError, OSError):
         if job.record.is_file():
             record = load_record(job.record)

@@ -194,7 +194,7 @@ def delete(names: tuple[str, ...], kind: str | None, output_format: str) -> None
     store = _store()
     found = [find_job(store, name, kind) for name in dict.fromkeys(names)]
     for job in found:
-        if job.status not in ENDED:  # looked at before any is gone
+        if job.status not in ENDED:  # checked before the first is deleted
             raise JobRunning(job.kind, job.name)
     for job in found:
         store.delete(job.kind, job.name)
@@ -217,7 +217,7 @@ def _tell_all(seen: dict[str, BackgroundJob], store: JobStore) -> None:
 
 
 def _tell(seen: dict[str, BackgroundJob], job: BackgroundJob) -> None:
-    """Note what became of a job since it was looked at last."""
+    """Print a job's changes since it was last read."""
     before = seen.get(job.id)
     seen[job.id] = job
     if job.status == "queued" or (

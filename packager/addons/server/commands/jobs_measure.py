@@ -1,7 +1,7 @@
 """`packager jobs measure`: the model of an optimization job before and after, under load.
 
-Nobody types it.  What cannot be measured here is said in a file, and fails no job; only `--gate`
-does, where the result lost what it must not lose.
+Jobs run it, not users. A file lists what could not be measured here, which fails no job; only
+`--gate` does, where the result lost more than it allows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SPARE_S = 60.0  # of the job's time, for its other stages
 
 
 class OutOfTime(UsageError):
-    """The job has no time left to measure anything."""
+    """The job's remaining time is too short to measure."""
 
 
 @click.command("measure", hidden=True)
@@ -161,7 +161,7 @@ def measure(
 
 
 def _check_gates(text: str, found: Outcome, asked: Sequence[State]) -> None:
-    """Fail the job where a gate that was asked for is not kept."""
+    """Fail the job where a requested gate is not met."""
     gates = parse_gates(text) if text else ()
     judged = [judge(one, found.report, found.quality) for one in gates]
     if lost := [one.words for one in judged if one.fails]:
@@ -200,7 +200,7 @@ class _Images:
 
     def __exit__(self, *_: object) -> None:
         for image in self._made:
-            with suppress(Exception):  # an image that stays harms nobody
+            with suppress(Exception):  # an image that remains does no harm
                 self.engine().images.remove(image, force=True)
 
     def targets(self, asked: Sequence[State]) -> tuple[BenchTarget, ...]:
@@ -309,7 +309,7 @@ def _here() -> Any:
 
 
 def _check_machine(instance: str) -> None:
-    """Refuse an image of another machine: what it does there, this one does not tell."""
+    """Refuse an image for another machine: this one cannot measure it."""
     if instance == LOCAL:
         return
     wanted, here = services_for(Settings()).find_instance(instance), _here()

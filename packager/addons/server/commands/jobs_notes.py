@@ -11,7 +11,7 @@ from packager.core.errors import PackagerError
 
 
 class WaitNotes:
-    """What a wait is for: other jobs, a queue that nobody works on, the stage that runs."""
+    """Prints why a job waits: other jobs, no runner, or the stage that runs."""
 
     def __init__(self, store: JobStore, *, shows_stages: bool = True, works: bool = False) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class WaitNotes:
         self._said: set[tuple[str, str]] = set()
 
     def look(self, job: BackgroundJob) -> BackgroundJob:
-        """Note how a job stands, when that is new; return it."""
+        """Print a job's state if it is new; return the job."""
         if job.status == "queued":
             if not self._works and not is_watched(self._store.root):
                 self._say(job, "unwatched", "nobody runs jobs here: `packager jobs run` does")

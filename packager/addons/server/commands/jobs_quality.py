@@ -35,7 +35,7 @@ def job_quality(
     within_s: float,
     on_event: Callable[[Any], None],
 ) -> QualityReport | None:
-    """Compare the model with what the job wrote of it; None where nothing was quantized.
+    """Compare the model with the job's result; None where it is not quantized.
 
     A build that evaluated has compared them already.  Raises what the comparison does, and where
     it takes longer than `within_s`.
@@ -55,7 +55,7 @@ def job_quality(
     services = services_for(settings)
     if settings.executor == "local" and not any(
         services.executor.find_tool(TOOL, build).installed for build in get_args(Build)
-    ):  # the weights came from a cache: nothing here has installed what compares them
+    ):  # with weights from a cache, no step has installed this tool
         raise NotFound(f"the tool {TOOL!r} is not installed here", hint=_INSTALL)
     return evaluate(
         request.model,

@@ -1,7 +1,6 @@
 """`packager jobs register-model`: the last stage of a job whose result is to be a model.
 
-Nobody types it.  It may be killed and run again: a model that is there already as it should be
-is left alone.
+Jobs run it, not users. It may be killed and run again: an equal model that exists is kept.
 """
 
 from __future__ import annotations

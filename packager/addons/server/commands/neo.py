@@ -75,7 +75,7 @@ def neo(instance: str | None, progress: str, quiet: bool) -> None:
 
 
 def _checked(context: NeoContext) -> NeoContext:
-    """Refuse directories that are not there, before anything else is looked at."""
+    """Refuse missing directories, before any other check."""
     if not context.source.is_dir():
         raise InputConfiguration(f"SM_NEO_INPUT_MODEL_DIR {str(context.source)!r} is no directory")
     if context.output.exists() and not context.output.is_dir():

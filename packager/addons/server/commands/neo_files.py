@@ -17,14 +17,14 @@ from packager.addons.server.sagemaker.neo import (
 from packager.core.files.atomic import explain_disk_errors, read_regular, write_atomically
 
 _WORK = ".packager-neo"
-_MANIFEST = "packager-tree.json"  # of the tree as it was built: settings change, and it would lie
+_MANIFEST = "packager-tree.json"  # of the tree as built; wrong once settings change
 
 
 @contextmanager
 def reported_errors(place: str) -> Iterator[None]:
-    """Write what goes wrong to the job's error file, whatever it is, and pass it on.
+    """Write any error to the job's error file, and raise it again.
 
-    A file of an earlier try is removed first: who finds one believes that this one failed.
+    An earlier attempt's file is removed first, since its presence means failure.
     """
     path = Path(place) if place else None
     if path is not None:
@@ -42,10 +42,10 @@ def reported_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def move_result(output: Path) -> Iterator[Path]:
-    """Yield a place for the result below `output`, whose files move there in the end.
+    """Yield a work directory below `output`; its files move to `output` at the end.
 
-    The directory is a mount, which nothing can take the place of.  `serving.properties` comes
-    last; nothing of it is there where the work failed.
+    `output` is a mount and cannot be replaced. `serving.properties` moves last; if the work failed,
+    no file moves.
     """
     work = output / _WORK
     with explain_disk_errors(output):

@@ -163,7 +163,7 @@ def _print_commands(job: SecretJob, *, as_json: bool) -> None:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for a shell; what stands for the job's folder stays as it is."""
+    """Quote a word for a shell, except the placeholder of the job's folder."""
     return word if shlex.quote(bare := word.replace(JOB_FOLDER, "")) == bare else shlex.quote(word)
 
 

@@ -158,7 +158,7 @@ def serve(
 
 
 def _check_reached(listen: str, *, has_keys: bool, is_private: bool) -> None:
-    """Refuse to serve other machines where anybody could ask, or listen."""
+    """Refuse to listen for other machines without signatures or TLS."""
     if not has_keys:
         raise UsageError(
             f"{listen!r} is reached from other machines, and no access keys are configured",
@@ -182,7 +182,7 @@ def _check_pages(at: Listen, *, signed: bool) -> None:
 
 
 def _server_at(url: str, settings: JobSettings, *, signed: bool) -> RunningServer:
-    """Return what the server says of itself to `packager api env`."""
+    """Return the server's description for `packager api env`."""
     return RunningServer(
         url=url,
         region=settings.region,
@@ -193,7 +193,7 @@ def _server_at(url: str, settings: JobSettings, *, signed: bool) -> RunningServe
 
 
 def _variables(url: str, region: str) -> dict[str, str]:
-    """Return the variables that boto3 needs for this server alone."""
+    """Return the variables by which boto3 uses this server."""
     return {
         "AWS_ENDPOINT_URL_SAGEMAKER": url,
         "AWS_ENDPOINT_URL_SAGEMAKER_RUNTIME": url,

@@ -1,7 +1,7 @@
-"""Containers of endpoints in the Docker Engine: started, found again by their labels, ended.
+"""Containers of endpoints in the Docker Engine: started, found again by label, stopped.
 
-What runs is known to Docker; a server that starts anew adopts what its labels name.  Methods wait
-for the Engine: call them in a thread.
+Docker alone keeps the list of running containers; a new server adopts those with its labels.
+Methods block on the Engine: call them in a thread.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Containers:
     def start(
         self, spec: ServerSpec, *, owner: str, generation: str, folders: Mapping[str, Path]
     ) -> Container:
-        """Start a container; `folders` are mounted read-only at the paths that they are keyed by.
+        """Start a container; `folders` maps paths in it to directories, mounted read-only.
 
-        Raises `SmokeFailed` where the Engine cannot start it, and `NoDevices` without GPUs that it
-        needs; nothing is left then.
+        Raises `SmokeFailed` where the Engine cannot start it, and `NoDevices` where it lacks GPUs;
+        then no container remains.
         """
         from docker.errors import APIError
         from docker.types import Mount
@@ -134,7 +134,7 @@ class Containers:
         return found
 
     def restart(self, container: str) -> Container | None:
-        """Start a container that has ended once more; None where it is gone."""
+        """Start an ended container again; None where it was removed."""
         from docker.errors import NotFound as Gone
 
         with engine_errors():
@@ -145,7 +145,7 @@ class Containers:
         return self.look(container)
 
     def look(self, container: str) -> Container | None:
-        """Return how a container stands; None where it is gone."""
+        """Return a container's state; None where it was removed."""
         from docker.errors import NotFound as Gone
 
         with engine_errors():
@@ -170,7 +170,7 @@ class Containers:
         ]
 
     def stop(self, container: str, grace_s: int = PLATFORM_GRACE_S) -> None:
-        """End a container as SageMaker does, and remove it; it may be gone already."""
+        """Stop a container as SageMaker does, and remove it, if it still exists."""
         from docker.errors import DockerException
 
         with suppress(DockerException, OSError):
@@ -178,7 +178,7 @@ class Containers:
         self.remove(container)
 
     def remove(self, container: str) -> None:
-        """Kill and remove a container; it may be gone already."""
+        """Kill and remove a container, if it still exists."""
         from docker.errors import NotFound as Gone
 
         with engine_errors(), suppress(Gone):
@@ -207,7 +207,7 @@ class Containers:
 
     @contextmanager
     def _with_devices(self, spec: ServerSpec, options: dict[str, Any]) -> Iterator[None]:
-        """Add GPUs that are free to what a container is created with inside the block."""
+        """Add free GPUs to the options of a container that the block creates."""
         if not self.gpus or spec.accelerators == 0:
             yield
             return
@@ -274,7 +274,7 @@ def _container(found: Mapping[str, Any]) -> Container:
 
 
 def _plain(text: str, limit: int) -> str:
-    """Return a stranger's text in one line that is safe to print."""
+    """Return untrusted text in one line that is safe to print."""
     plain = escape(" ".join(text.split()))
     return plain if len(plain) <= limit else f"{plain[: limit - 3]}..."
 

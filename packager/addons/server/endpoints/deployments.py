@@ -1,4 +1,4 @@
-"""What an endpoint or a component is to run, and what of it takes requests now."""
+"""The desired and the current deployment of an endpoint or component."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDPOINT, COMPONENT = "endpoint", "inference-component"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDeployment:
-    """What an endpoint or a component is to run."""
+    """The containers that an endpoint or a component needs."""
 
     id: str  # its generation; a new one for every change but a number of copies
     config: str  # name of the endpoint configuration; "" of components
@@ -57,7 +57,7 @@ class EndpointDeployment:
 
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> EndpointDeployment | None:
-        """Return what `document` wrote; None of nothing."""
+        """Return the deployment that `document` wrote; None for None."""
         if document is None:
             return None
         variants = tuple(VariantSpec.read(one) for one in document["variants"])
@@ -65,7 +65,7 @@ class EndpointDeployment:
 
     @property
     def instances(self) -> int:
-        """Return how many instances were asked for, of all variants."""
+        """Return the number of requested instances, over all variants."""
         return sum(variant.count for variant in self.variants)
 
     def wanted(self, kind: str, name: str) -> list[EndpointSpec]:
@@ -112,6 +112,6 @@ class Live:
 
 
 def deployments_of(resource: Resource) -> list[Mapping[str, Any]]:
-    """Return the documents of what runs and of what is to run."""
+    """Return the documents of the current and the desired deployment."""
     document = resource.document
     return [one for one in (document["active"], document["next"]) if one is not None]

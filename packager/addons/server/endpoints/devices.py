@@ -1,4 +1,4 @@
-"""GPUs of this machine among the containers of its endpoints: who has which.
+"""Assigns the GPUs of this machine to the containers of its endpoints.
 
 A copy of an inference component has its GPUs alone.  Containers of variants share what no component
 has: an endpoint is updated beside itself, and one GPU has to be enough for that.
@@ -44,9 +44,9 @@ NO_DEVICES = Devices((), alone=False)
 
 
 def has_devices(instance_type: str, *, gpus: int) -> bool:
-    """Return whether this machine has what a type has: so many NVIDIA GPUs, or processors alone.
+    """Return whether this machine has a type's devices: that many NVIDIA GPUs, or CPUs only.
 
-    Of types that the catalog does not know only those whose family is of processors are here.
+    Types outside the catalog count only if their family has no accelerators.
     """
     try:
         found = find_instance(instance_type)
@@ -57,16 +57,16 @@ def has_devices(instance_type: str, *, gpus: int) -> bool:
 
 
 def read_devices(label: str) -> Devices:
-    """Return what a label says; nothing of one that says something else."""
+    """Read a label; no devices for another format."""
     kind, _, listed = label.partition(" ")
     numbers = tuple(int(one) for one in listed.split(",") if one.isascii() and one.isdigit())
     return Devices(numbers if kind in ("alone", "shared") else (), kind == "alone")
 
 
 def choose_devices(wanted: int | None, count: int, others: Iterable[Devices]) -> Devices:
-    """Return the GPUs of a new container, of `count` that there are; raises `NoDevices`.
+    """Choose the GPUs of a new container among `count`; raises `NoDevices`.
 
-    `wanted` is how many it needs for itself; None: all that nobody has for himself.
+    `wanted` is the number that it needs exclusively; None: it shares all that are not exclusive.
     """
     taken: set[int] = set()
     for other in others:

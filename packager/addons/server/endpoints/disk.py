@@ -1,4 +1,4 @@
-"""Free disk for model data: looked at before and while it is filled, never filled to its end."""
+"""Free disk for model data: checked before and during a download, with a reserve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOOK_EVERY = 64 * MIB  # bytes that are written between two looks
 
 
 class DiskTooSmall(OutputFailed):
-    """Model data do not fit on the disk, or would leave nothing of it to others."""
+    """Model data do not fit on the disk, or would use up its reserve."""
 
     def __init__(self, needed: int, free: int, folder: Path) -> None:
         super().__init__(
@@ -41,9 +41,9 @@ class DiskSpace:
             raise DiskTooSmall(size, max(0, free), self._folder)
 
     def wrote(self, size: int) -> None:
-        """Count what was written; raises `DiskTooSmall` once the reserve is touched.
+        """Count written bytes; raises `DiskTooSmall` once the reserve is reached.
 
-        Others write to the disk, too, and what was free at the beginning may be gone.
+        Other processes write to the disk, too, so the first check is not enough.
         """
         with self._lock:
             self._unseen += size

@@ -1,4 +1,4 @@
-"""Containers of one deployment: brought up until all answer, adopted, taken down."""
+"""Containers of one deployment: started until all answer, adopted, stopped."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class EndpointSpec:
     copies: int = 1
 
     def place(self, copy: int) -> str:
-        """Return what a copy is labelled with."""
+        """Return a copy's label."""
         return f"{self.owner}/{copy}"
 
 
 class EndpointFleet:
-    """Brings containers up and takes them down; its methods run in the server's event loop."""
+    """Starts and stops containers; its methods run in the server's event loop."""
 
     def __init__(self, containers: Containers, folder: Path, find_place: FindPlace) -> None:
         self._containers = containers
@@ -54,10 +54,10 @@ class EndpointFleet:
         self._session: aiohttp.ClientSession | None = None
 
     def http(self) -> aiohttp.ClientSession:
-        """Return what containers are asked with.
+        """Return the HTTP session for requests to containers.
 
-        Every request has a connection of its own: a server that closes an idle one just when a
-        request is written to it would lose that request.
+        Every request opens a connection: on an idle one, a request is lost if the server closes it
+        at that moment.
         """
         if self._session is None or self._session.closed:
             connector = aiohttp.TCPConnector(limit=0, force_close=True)
@@ -73,9 +73,10 @@ class EndpointFleet:
             self._session = None
 
     async def bring_up(self, wanted: EndpointSpec) -> list[TrafficServer]:
-        """Return the servers once each answers /ping; those that run already are adopted.
+        """Return the servers once each answers /ping; running ones are adopted.
 
-        Raises a `PackagerError` with the reason, after which the caller takes down what is left.
+        Raises a `PackagerError` with the reason, after which the caller stops the remaining
+        containers.
         """
         if wanted.copies == 0:
             return []
@@ -136,7 +137,7 @@ class EndpointFleet:
             raise SmokeFailed(reason, hint=_LOG_HINT)
 
     async def answers(self, url: str) -> bool:
-        """Return whether a container says that it is ready."""
+        """Return whether a container reports that it is ready."""
         try:
             times = aiohttp.ClientTimeout(total=_PING_S)
             async with self.http().get(
@@ -242,7 +243,7 @@ def _runs(found: Container | None) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return a failure as a client is told it; what nobody foresaw has no details."""
+    """Return a failure's reason for clients, without details of unexpected errors."""
     if isinstance(error, PackagerError):
         return f"{error.message}; {error.hint}" if error.hint else error.message
     return "an internal error; the server's log has it"

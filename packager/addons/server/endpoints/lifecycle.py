@@ -1,13 +1,13 @@
-"""The states of endpoints and inference components, and what brings them from one to the next.
+"""The states of endpoints and inference components, and the transitions between them.
 
     create     Creating  → InService | Failed
     update     Updating  → InService, or RollingBack → InService with a FailureReason
     delete     Deleting  → gone
     restart of the server: SystemUpdating → InService | Failed; what was under way goes on
 
-What is to run is written down before anything is started, with the number of its deployment
-(`generation`), which its containers have as a label: after a crash the containers of deployments
-that are written down are adopted, and all others are removed.
+The desired state is persisted before containers start, with the deployment's number (`generation`),
+which labels its containers: after a crash, containers of persisted deployments are adopted, and all
+others are removed.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from packager.addons.server.sagemaker.rollout import ALARMS_IGNORED, AT_ONCE, Ro
 from packager.core.capture.keeping import Capture
 from packager.core.errors import PackagerError, Unavailable
 
-DRAIN_S = 60.0  # as long as an invocation may take
+DRAIN_S = 60.0  # the longest invocation
 _WATCH_S = 5.0
 _LONGEST_PAUSE_S = 60.0  # between two attempts to start a container that keeps ending
 _DELETE = "delete"
-_KEPT = "failed"  # stream of a log whose container is gone
+_KEPT = "failed"  # log stream of a removed container
 
 _log = logging.getLogger(__name__)
 
 
 class TookTooLong(PackagerError):
-    """A deployment did not end within the time that it was given."""
+    """A deployment exceeded its time limit."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -85,7 +85,7 @@ class Endpoints:
         self._left: set[str] = set()  # deployments that are deleted, and could not be removed
 
     async def start(self) -> None:
-        """Adopt what runs, go on with what was under way, remove what nobody knows."""
+        """Adopt running containers, continue deployments, remove unknown containers."""
         await asyncio.to_thread(self.captures.start)
         known = set()
         for kind in (ENDPOINT, COMPONENT):
@@ -95,12 +95,12 @@ class Endpoints:
                     self._begin(resource, partial(self._delete, resource), _DELETE)
                 elif resource.status != "Failed":
                     self._begin(resource, partial(self._resume, resource))
-        with suppress(PackagerError):  # an Engine that is not there has nothing to remove
+        with suppress(PackagerError):  # without an Engine there are no containers
             await self._fleet.remove_unknown(known)
         self._watch = asyncio.create_task(self._watch_all())
 
     async def close(self) -> None:
-        """Stop what is under way; containers go on, and the next start finds them."""
+        """Stop running deployments; containers keep running, and the next start adopts them."""
         tasks = [*self._tasks.values(), *([self._watch] if self._watch else ())]
         for task in tasks:
             task.cancel()
@@ -109,7 +109,7 @@ class Endpoints:
         await asyncio.to_thread(self.captures.close)
 
     def http(self) -> aiohttp.ClientSession:
-        """Return what containers are asked with."""
+        """Return the HTTP session for requests to containers."""
         return self._fleet.http()
 
     def pools(self, kind: str, name: str) -> Mapping[str, Pool]:
@@ -137,9 +137,9 @@ class Endpoints:
         return live.captures[variant]
 
     async def logs(self, kind: str, name: str) -> dict[str, str]:
-        """Return the logs of containers by their names; each line begins with its time.
+        """Return the logs of containers by name; each line begins with its time.
 
-        Of one that failed, it is what was kept of it.
+        A failed container has its stored log.
         """
         found = await self._fleet.logs(owner_of(kind, name))
         kept = self._log_file(kind, name)
@@ -157,7 +157,7 @@ class Endpoints:
         tags: Mapping[str, str],
         **more: Any,
     ) -> Resource:
-        """Keep a new endpoint or component and begin to bring it up; raises `ResourceInUse`.
+        """Store a new endpoint or component and begin to deploy it; raises `ResourceInUse`.
 
         `more` are further members of the document.
         """
@@ -241,7 +241,7 @@ class Endpoints:
         task.add_done_callback(ended)
 
     async def _resume(self, resource: Resource) -> None:
-        """Start what was running, then go on with a deployment that was under way."""
+        """Start the current deployment, then continue an unfinished one."""
         kind, name = resource.kind, resource.name
         active = EndpointDeployment.read(resource.document["active"])
         if active is not None:
@@ -329,7 +329,7 @@ class Endpoints:
         before: EndpointDeployment | None,
         reason: str,
     ) -> None:
-        """Remove what was started; an endpoint that ran before goes on as it was."""
+        """Remove the new containers; an earlier deployment keeps running."""
         if before is not None and found.kind == ENDPOINT:
             await self._change(found, status="RollingBack")
         live = self._live.get((found.kind, found.name), Live())
@@ -420,7 +420,7 @@ class Endpoints:
         found = await asyncio.to_thread(self.containers.look, server.container)
         if found is None:
             server.is_ready = False
-            if key not in self._tasks:  # somebody has removed it
+            if key not in self._tasks:  # it was removed meanwhile
                 resource = await asyncio.to_thread(self._store.get, *key)
                 self._begin(resource, partial(self._resume, resource))
         elif not found.is_running:

@@ -36,8 +36,8 @@ from packager.models.walk import MAX_FILES
 
 _AT_ONCE = 4  # files that are read
 _MAX_HEADER = 32 * 1024  # bytes, with names and attributes; Python's time grows as its square
-_LARGE_MEMBER = 16 * MIB  # of an archive: the disk is looked at before it is unpacked
-_MAX_RATIO = 200  # of what an archive unpacks to, beyond the first GiB, to its own size
+_LARGE_MEMBER = 16 * MIB  # of an archive: free disk is checked before each larger file
+_MAX_RATIO = 200  # limit of unpacked to packed size, beyond the first GiB
 
 
 class Cancelled(PackagerError):
@@ -46,7 +46,7 @@ class Cancelled(PackagerError):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When a download ends: at a time of the monotonic clock, or when nobody wants it."""
+    """When a download ends: at a time of the monotonic clock, or when it is cancelled."""
 
     at_s: float
     seconds: int
@@ -75,9 +75,9 @@ def fetch_data(
     *,
     place: str | None = None,
 ) -> None:
-    """Fill a folder with model data, from `place` in place of their own where that is given.
+    """Download model data into a folder; `place` overrides their own address.
 
-    Raises `NotFound` where there are none, and `DiskTooSmall` before they would fill the disk.
+    Raises `NotFound` for missing data, and `DiskTooSmall` before the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     space = DiskSpace(folder)
@@ -173,7 +173,7 @@ def _pieces(
 
 
 def _unpack(pieces: Iterator[bytes], size: int, folder: Path, space: DiskSpace) -> None:
-    """Unpack a tar.gz while it arrives; nothing of it is written outside the folder.
+    """Unpack a tar.gz while it downloads; write nothing outside the folder.
 
     Links are made last.  So nothing is ever written through one, whatever it leads to: Python's
     own filter resolves paths, and fails to where they are longer than the system's limit.

@@ -1,4 +1,4 @@
-"""Which container gets a request, and when a container that is to end has no request left."""
+"""Routes requests to containers, and drains containers before they stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TrafficServer:
 
     container: str
     url: str
-    variant: str  # what a client is told
+    variant: str  # name in answers to clients
     is_ready: bool = True
     in_flight: int = 0
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,7 +59,7 @@ class Pool:
 
 
 def pick_variant(pools: Mapping[str, Pool], draw: Draw = random.random) -> str | None:
-    """Return the name of a variant, each as often as its weight says; None where none has one."""
+    """Return the name of a variant, at random by weight; None where all weights are 0."""
     total = sum(pool.weight for pool in pools.values())
     if total <= 0:
         return None

@@ -1,4 +1,4 @@
-"""Commands of packager as processes that outlive whoever started them.
+"""Runs commands of packager as processes that outlive their runner.
 
 A shell waits for the command and keeps its status in a file.  So a command whose runner was killed
 goes on, and the next runner learns how it ended.  The lock of the stage is held by all of them.
@@ -49,7 +49,7 @@ WITHOUT_FORMAT = frozenset(
     | {("warm", name) for name in ("one", "schema", "step", "tool")}
 )
 _MAX_STATUS = 16
-_NOTHING_YET = b"-" * 11 + b"\n"  # as long as any number: writing it later needs no room
+_NOTHING_YET = b"-" * 11 + b"\n"  # as long as any number: writing it later needs no disk
 # $1 to $4: the shell's process, the status, the command's output and its errors.
 _SCRIPT = """
 umask 077
@@ -77,7 +77,7 @@ class StageFiles:
 
     @property
     def status(self) -> Path:
-        """Return where its exit status is, once it has ended by itself."""
+        """Return the file of its exit status, written when it ends by itself."""
         return self._place("status")
 
     @property
@@ -96,11 +96,11 @@ class StageFiles:
         return result_file(self.folder, self.number, self.name)
 
     def was_started(self) -> bool:
-        """Return whether a command was started whose end nobody has dealt with."""
+        """Return whether a command was started whose end is not handled yet."""
         return self.errors.exists() or self.process.exists()
 
     def clear(self) -> None:
-        """Remove what a command left; its result stays."""
+        """Remove a command's files, except its result."""
         for place in (self.output, self.status, self.process, self.errors):
             place.unlink(missing_ok=True)
 
@@ -116,7 +116,7 @@ class StageFiles:
 def start(stage: Stage, files: StageFiles, lock: int) -> subprocess.Popen[bytes]:
     """Start a stage's command in a session of its own; it inherits `lock`.
 
-    Raises `DirectoryGone`, and `OutputFailed` where there is no room for what it will say.
+    Raises `DirectoryGone`, and `OutputFailed` where the disk has no room for its output.
     """
     places = (files.process, files.status, files.output, files.errors)
     command = [sys.executable, "-P", "-m", "packager", *arguments_of(stage, files.folder)]
@@ -154,7 +154,7 @@ def arguments_of(stage: Stage, folder: Path) -> list[str]:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a stage's command runs, whoever started it."""
+    """Return whether a stage's command runs, whichever runner started it."""
     return is_locked(folder / STAGE_LOCK_FILE)
 
 
@@ -164,9 +164,9 @@ def take_stage_lock(folder: Path) -> int | None:
 
 
 def send_signal(files: StageFiles, number: signal.Signals) -> bool:
-    """Send a signal to a command and what it started; False where it has ended, or just begins.
+    """Send a signal to a command and its processes; False where it has ended, or just begins.
 
-    Its number is its own as long as it holds the lock, which is looked at first.
+    Its number is not reused while it holds the lock, which is checked first.
     """
     group = _number_in(files.process)
     if group is not None and group > 1 and is_running(files.folder):

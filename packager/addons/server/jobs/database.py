@@ -62,7 +62,7 @@ class Database:
         self._process = os.getpid()
 
     def read(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Return what `work` finds, in one state of the database; nothing is made for it."""
+        """Return the result of `work` on one snapshot; a missing database is not created."""
         if not self.path.exists():
             with closing(sqlite3.connect(":memory:")) as nothing:
                 nothing.row_factory = sqlite3.Row
@@ -92,7 +92,7 @@ class Database:
         return self.read(work_a_while)
 
     def write(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Return what `work` did, committed; nothing of it where it raises."""
+        """Return the result of `work` in a committed transaction; roll back where it raises."""
         with self._connection() as connection:
             connection.execute("BEGIN IMMEDIATE")
             result = work(connection)
@@ -107,7 +107,7 @@ class Database:
             with self._explained():
                 yield connection
         except BaseException:
-            connection.close()  # with what it did not commit
+            connection.close()  # and rolls back its transaction
             raise
         with self._lock:
             if len(self._idle) < _MOST_IDLE:
@@ -137,10 +137,10 @@ class Database:
         return connection
 
     def _make_file(self) -> None:
-        """Create the file for nobody else; SQLite gives its other files the same mode.
+        """Create the file with mode 0600; SQLite gives its other files the same mode.
 
-        It is never opened but by SQLite: closing any descriptor of it would end the locks of all
-        of this process's connections, and two writers would undo each other's changes.
+        Only SQLite may open it: closing any descriptor of it would end the locks of all of this
+        process's connections, and two writers would undo each other's changes.
         """
         if self.path.exists():
             return
@@ -155,7 +155,7 @@ class Database:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if _version(connection) == 0:
             connection.execute("BEGIN IMMEDIATE")
-            if _version(connection) == 0:  # nobody made it meanwhile
+            if _version(connection) == 0:  # another process made it meanwhile
                 for statement in _SCHEMA:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={VERSION}")

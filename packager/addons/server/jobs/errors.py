@@ -1,4 +1,4 @@
-"""What goes wrong with jobs."""
+"""Errors of jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from packager.core.errors import (
 
 
 class JobMissing(NotFound):
-    """There is no job of this name."""
+    """No job has this name."""
 
     def __init__(self, kind: str, name: str) -> None:
         of_kind = f"{kind} job" if kind else "job"
@@ -37,7 +37,7 @@ class JobExists(UsageError):
 
 
 class JobRunning(UsageError):
-    """The job has not ended, and what was asked for is done to jobs that have."""
+    """The job is still running, and the operation needs an ended one."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class JobAmbiguous(UsageError):
 
 
 class JobInvalid(UsageError):
-    """A job cannot be kept as it is asked for."""
+    """The job cannot be stored as requested."""
 
 
 class PageTokenInvalid(UsageError):
@@ -71,7 +71,7 @@ class PageTokenInvalid(UsageError):
 
 
 class RunnerNotStarted(Unavailable):
-    """The machine has no room for another process."""
+    """The system cannot start another process."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ class RunnerNotStarted(Unavailable):
 
 
 class JobFilesLost(NotFound):
-    """Files that a job was given are gone from its folder."""
+    """Input files of a job are missing from its folder."""
 
     def __init__(self, folder: Path, error: Exception) -> None:
         super().__init__(
@@ -123,7 +123,7 @@ class JobStopped(PackagerError):
 
 
 class StillRunning(Unavailable):
-    """A job that was waited for has not ended in the time that was given."""
+    """A job did not end within the wait's time limit."""
 
     def __init__(self, kind: str, name: str, status: str, waited_s: float) -> None:
         super().__init__(
@@ -156,7 +156,7 @@ class JobStoreNewer(UsageError):
 
 
 class JobStoreBusy(Unavailable):
-    """Another process writes to the database for longer than anybody should wait."""
+    """Another process has the database locked for too long."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""Folders of jobs: what is in them, who may write there, and locks that end with a process.
+"""Folders of jobs: their files and modes, and locks that end with a process.
 
-Two locks say what is alive, whatever happened to whom.  `lock` belongs to the job's runner.
+Two locks show which processes are alive, even after crashes. `lock` belongs to the job's runner.
 `stage.lock` is inherited by the command that runs for the stage, which goes on when its runner is
 killed: the next runner waits for it before it starts the stage again.
 """
@@ -27,12 +27,12 @@ STAGE_LOCK_FILE = "stage.lock"
 PROGRESS_FILE = "progress.json"
 SECRETS_FILE = "secrets.json"  # names of a job's secrets
 OURS = frozenset({LOG_FILE, LOCK_FILE, STAGE_LOCK_FILE, PROGRESS_FILE, RECORD_FILE, SECRETS_FILE})
-_GIVEN_FILE = ".given.json"  # names of the files that a job was given
+_GIVEN_FILE = ".given.json"  # names of the job's input files
 _MAX_GIVEN = 1024 * 1024
 
 
 def make_private(directory: Path) -> None:
-    """Create a directory that nobody else may look into; one that is there is closed to others."""
+    """Create a directory with mode 0700; an existing one gets that mode."""
     with explain_disk_errors(directory):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if directory.stat().st_mode & 0o077:
@@ -40,7 +40,7 @@ def make_private(directory: Path) -> None:
 
 
 def make_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Create a job's folder with its files, flushed to the disk; nothing stays where it fails."""
+    """Make a job's folder with its files, flushed to disk; remove it on failure."""
     try:
         with explain_disk_errors(folder):
             folder.mkdir(mode=0o700)
@@ -74,7 +74,7 @@ def read_secret_names(folder: Path) -> tuple[str, ...]:
 
 
 def given_files(folder: Path) -> dict[str, bytes]:
-    """Return the files that a job was given, by name, as they are now; raises `JobFilesLost`."""
+    """Return a job's input files by name, with their current content; raises `JobFilesLost`."""
     try:
         names = json.loads(read_regular(folder / _GIVEN_FILE, _MAX_GIVEN))
         return {str(_checked(name)): (folder / name).read_bytes() for name in names}
@@ -123,7 +123,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def watching(root: Path) -> Iterator[None]:
-    """Show, for as long as the block runs, that this process looks after the queue."""
+    """Mark this process as the queue's runner until the block ends."""
     make_private(root)
     descriptor = os.open(root / WATCH_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -149,7 +149,7 @@ def is_watched(root: Path) -> bool:
 
 
 def result_file(folder: Path, number: int, name: str) -> Path:
-    """Return where the result of a complete stage is: what its command printed; from 1."""
+    """Return the path of a complete stage's result, its command's stdout; stages count from 1."""
     return folder / f"{number}-{name}.json"
 
 

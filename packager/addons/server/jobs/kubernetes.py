@@ -34,7 +34,7 @@ PERMANENT = (2, 3, 4, 5, 7, 8, 65, 66, 70, 76, 77)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSize:
-    """What a pod asks for; 0: whatever the cluster gives it."""
+    """Resources that a pod requests; 0: the cluster's default."""
 
     cpus: int = 0
     memory_bytes: int = 0

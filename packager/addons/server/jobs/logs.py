@@ -18,7 +18,7 @@ class LogLine:
     """A line of a job's log."""
 
     time: str  # UTC, ISO 8601
-    stage: str  # "job": what the runner says
+    stage: str  # "job": the runner's own lines
     text: str
 
 
@@ -31,13 +31,13 @@ def log_lines(
 ) -> Iterator[LogLine]:
     """Yield the lines of a job's log, the last `tail` of them; with `follow` until the job ends.
 
-    `now` gives the job as it stands.
+    `now` returns the job's current state.
     """
     log = Tail(job.log, 0)
     lines: Iterator[str] = log.lines()
     yield from map(_parse, lines if tail is None else deque(lines, maxlen=tail))
     while follow:
-        has_ended = now().status in ENDED  # asked first: what it wrote before is read below
+        has_ended = now().status in ENDED  # read first: its last output is then read below
         yield from map(_parse, log.lines(last=has_ended))
         if has_ended:
             return

@@ -1,4 +1,4 @@
-"""What a stage's command writes to stderr: lines for the log, events, and why it failed.
+"""Reads what a stage's command writes to stderr: log lines, events, and its error.
 
 Its output goes to a file, so that it can be read by a runner that did not start it.
 """
@@ -26,10 +26,10 @@ class Tail:
 
     def __init__(self, path: Path, begin: int) -> None:
         self._path = path
-        self.read = begin  # bytes that were given
+        self.read = begin  # bytes consumed
 
     def lines(self, *, last: bool = False) -> Iterator[str]:
-        """Yield the lines that are whole by now; with `last` also one without an end."""
+        """Yield the complete lines; with `last` also one without an end."""
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             file.seek(self.read)
             while chunk := file.read(_CHUNK):
@@ -116,7 +116,7 @@ def failure_text(error: Mapping[str, Any] | None, stage: str, status: int) -> st
 
 
 def event_lines(event: Mapping[str, Any]) -> list[str]:
-    """Return what the log says of an event: steps that begin and end."""
+    """Return the log lines of an event: steps that begin and end."""
     match event:
         case {"event": "step", "step": str(step), "state": "started", "detail": str(detail)}:
             return [f"{step}: {detail}, begun" if detail else f"{step}: begun"]
@@ -132,7 +132,7 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
 
 
 def error_lines(error: Mapping[str, Any]) -> list[str]:
-    """Return what the log says of an error, in the words that a person is told."""
+    """Return the log lines of an error, as shown to people."""
     log, findings, hint = (error.get(name) for name in ("log", "findings", "hint"))
     lines = quoted_lines(log) if isinstance(log, str) else []
     for found in findings if isinstance(findings, list) else ():

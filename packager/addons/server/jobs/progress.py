@@ -1,4 +1,4 @@
-"""How far a job is: what its stage's events say, in one small file that is replaced as it runs.
+"""Progress of a job, from its stage's events, in one small file.
 
 The file is a convenience for whoever looks: it is written at most once a second, is not forced to
 the disk, and a job whose file is gone or damaged runs on.
@@ -37,7 +37,7 @@ class StepProgress:
     done: int = 0  # bytes
     total: int | None = None  # None: not counted
     seconds: float = 0.0
-    eta_s: float | None = None  # None: nothing tells
+    eta_s: float | None = None  # None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,13 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Return the seconds left of what runs; None where nothing tells."""
+        """Return the seconds left of the current step; None where unknown."""
         step = self.step
         return step.eta_s if step is not None and step.eta_s is not None else self.eta_s
 
     @property
     def share(self) -> float | None:
-        """Return which share of what runs is done, from 0 to 1; None where nothing tells."""
+        """Return the finished share of the current step, from 0 to 1; None where unknown."""
         step = self.step
         if step is not None and step.total:
             return min(1.0, step.done / step.total)
@@ -78,7 +78,7 @@ class Progress:
 
 
 def take_event(progress: Progress, event: Mapping[str, Any]) -> Progress:
-    """Return the progress after an event of `--progress json`; what is none of them is ignored."""
+    """Return the progress after an event of `--progress json`; ignore unknown events."""
     match event:
         case {"event": "step", "step": str(step), "state": "started" | "running" | "finished"}:
             return replace(progress, steps=_with_step(progress.steps, _text(step), event))
@@ -96,7 +96,7 @@ def take_event(progress: Progress, event: Mapping[str, Any]) -> Progress:
 
 
 def count_finished(progress: Progress) -> Progress:
-    """Forget earlier starts of the stage's command where it came further than each of them."""
+    """Reset the count of starts once the stage's command got further than in earlier ones."""
     finished = sum(one.is_finished for one in progress.steps)
     if finished <= progress.most_finished:
         return progress
@@ -104,7 +104,7 @@ def count_finished(progress: Progress) -> Progress:
 
 
 def read_progress(folder: Path) -> Progress:
-    """Return how far the job of the folder is; nothing done where nothing readable is there."""
+    """Return the progress of the folder's job; no progress where the file is unreadable."""
     with suppress(OSError, NotStrict, ValueError):
         data = read_regular(folder / PROGRESS_FILE, _MAX_BYTES)
         parse_object(data, max_bytes=_MAX_BYTES)

@@ -1,4 +1,4 @@
-"""What is printed of jobs, for people and for programs."""
+"""Text and JSON about jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job_lines(jobs: Sequence[BackgroundJob], now: datetime) -> list[str]:
 
 
 def show_lines(job: BackgroundJob, now: datetime, queue: QueuePlace | None = None) -> list[str]:
-    """Return everything of one job; `queue` is what it waits for."""
+    """Describe one job in full; `queue` is its place in the queue."""
     progress = read_progress(job.folder)
     took = f", {clock(_took_s(job, now))}" if job.started else ""
     lines = [f"{'job':<11}{job.name}, {job.kind}", f"{'status':<11}{job.status}{took}"]
@@ -85,7 +85,7 @@ def job_document(job: BackgroundJob) -> dict[str, Any]:
 
 
 def show_document(job: BackgroundJob, queue: QueuePlace | None = None) -> dict[str, Any]:
-    """Return a job for programs, with what was asked for, what it waits for, how far it is."""
+    """Return a job as JSON, with its request, place in the queue, and progress."""
     return {
         **job_document(job),
         "document": dict(job.asked.document),

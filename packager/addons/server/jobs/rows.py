@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 MOST_OF_A_PAGE = 1000
 _MAX_TOKEN = 2048
 _MAX_INTEGER = 2**63  # of SQLite
-_MOST_REMEMBERED = 16 * 1024  # characters of what one job asked for
+_MOST_REMEMBERED = 16 * 1024  # characters of a job's request
 
 
 def job_of(row: sqlite3.Row, root: Path) -> BackgroundJob:
     """Return the job of a row; raises `JobStoreBroken` for a row that packager did not write.
 
-    Whoever polls is given the same rows again and again: those are parsed once.  Long ones are not
-    remembered, so that what is remembered stays below 16 MiB of text.
+    Clients that poll read the same rows again, so parsed rows are cached; long ones are not, which
+    keeps the cache below 16 MiB of text.
     """
     return (_job_before if len(row["asked"]) <= _MOST_REMEMBERED else _parse_job)(row, root)
 
@@ -63,7 +63,7 @@ _job_before = lru_cache(maxsize=1024)(_parse_job)
 
 
 def asked_text(new: NewJob) -> str:
-    """Return what was asked for, as a row keeps it: without files; raises `JobInvalid`."""
+    """Return a job's request as stored in a row, without files; raises `JobInvalid`."""
     try:
         return _new_jobs().dump_json(new, exclude={"files"}).decode()
     except ValueError as error:  # bytes of a command line, or of a directory's name
@@ -118,7 +118,7 @@ def _conditions(query: JobQuery) -> tuple[list[str], list[Any]]:
 
 def unfinished(connection: sqlite3.Connection, root: Path) -> list[BackgroundJob]:
     """Return the jobs that have not ended, the oldest first."""
-    # By what they are, not by what they are not: the index finds few among very many.
+    # A positive condition, because only that uses the index.
     alive = sorted({*get_args(JobStatus)} - ENDED)
     rows = connection.execute(
         f"SELECT * FROM jobs WHERE status IN ({', '.join('?' * len(alive))}) ORDER BY number",
@@ -128,7 +128,7 @@ def unfinished(connection: sqlite3.Connection, root: Path) -> list[BackgroundJob
 
 
 def _token(query: JobQuery, last: sqlite3.Row) -> str:
-    """Return what the next page begins after: it stays right when jobs come and go."""
+    """Return the token of the next page; it stays valid when jobs come and go."""
     parts = [query.sort_by, query.descending, last[query.sort_by], last["number"]]
     return base64.urlsafe_b64encode(json.dumps(parts, separators=(",", ":")).encode()).decode()
 
@@ -139,7 +139,7 @@ def _parse_token(query: JobQuery) -> tuple[str | int, int]:
             raise ValueError("too long")
         parts = json.loads(base64.b64decode(query.after.encode(), altchars=b"-_", validate=True))
         sort_by, descending, value, number = parts
-        str(value).encode()  # half of a surrogate pair cannot be asked for
+        str(value).encode()  # half of a surrogate pair is not valid text
     except (ValueError, TypeError, RecursionError) as error:
         raise PageTokenInvalid() from error
     kind = int if query.sort_by == "created" else str

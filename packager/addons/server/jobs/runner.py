@@ -2,9 +2,9 @@
 
     python -m packager.addons.server.jobs.runner ROOT ID LOCK
 
-LOCK is the descriptor of the job's lock, which the starter took.  The process has a session of its
-own: whoever started it may end.  When it is killed, the command that it started goes on, and the
-next runner waits for that.  What it decides is in the database before it ends.
+LOCK is the descriptor of the job's lock, which the starter took. The process has a session of its
+own: whoever started it may end. When it is killed, its command keeps running, and the next runner
+waits for that. The job's result is in the database before the runner ends.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from packager.addons.server.jobs.values import ENDED, NOTES_FILE, BackgroundJob,
 from packager.core.errors import PackagerError
 from packager.core.values import dataclass
 
-LOOK_S = 0.1  # how often a command's output and end are looked at
-ASK_S = 0.5  # how often the database is asked whether the job shall end
+LOOK_S = 0.1  # polling of a command's output and end
+ASK_S = 0.5  # polling of the database for a stop
 WRITE_S = 1.0  # how often progress is written
 GRACE_S = 30.0  # between SIGTERM and SIGKILL: containers and tools are ended first
 MOST_STARTS = 12  # of a command that finishes no further step
@@ -67,7 +67,7 @@ class RunnerEnded:
 
 @dataclass(slots=True, kw_only=True)
 class Runner:
-    """One job and what is known of it; its process holds the job's lock."""
+    """One job and its state; its process holds the job's lock."""
 
     store: JobStore
     job: BackgroundJob
@@ -81,7 +81,7 @@ class Runner:
     _asked_at: float = field(init=False, default=0.0)
     _written_at: float = field(init=False, default=0.0)
     _kills: int = field(init=False, default=0)
-    _why: RunnerEnded | None = field(init=False, default=None)  # why the command was told to end
+    _why: RunnerEnded | None = field(init=False, default=None)  # why the command was stopped
     _child: subprocess.Popen[bytes] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -165,7 +165,7 @@ class Runner:
         return None
 
     def _follow(self, files: StageFiles) -> None:
-        """Read what the command writes until it has ended; end it where that is asked for."""
+        """Read a command's output until it has ended; stop it on request."""
         tail, reader = Tail(files.errors, self._progress.read), Interpreter()
         told: float | None = None
         while is_running(self.job.folder):
@@ -266,7 +266,7 @@ class Runner:
 
 
 def _error_in(files: StageFiles) -> Mapping[str, Any] | None:
-    """Return the error that a command told, also where another runner read it."""
+    """Return the error of a command, also where another runner read its output."""
     reader = Interpreter()
     for line in Tail(files.errors, 0).lines(last=True):
         reader.take(line)
@@ -274,7 +274,7 @@ def _error_in(files: StageFiles) -> Mapping[str, Any] | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the job that the arguments name; the status says whether its end is in the database."""
+    """Run the job named by the arguments; the status shows whether its end was stored."""
     root, job_id, lock = arguments
     os.set_inheritable(int(lock), False)
     store = JobStore(Path(root))

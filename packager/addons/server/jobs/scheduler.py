@@ -30,7 +30,7 @@ MOST_WAIT_S = 30.0  # between two of them
 
 
 class Scheduler:
-    """Looks after the jobs of a store, in a thread or whenever it is told to."""
+    """Starts the jobs of a store, in a thread or when `tick` is called."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def tick(self) -> int:
-        """Start what can be started; return how many jobs have not ended."""
+        """Start jobs that are ready; return how many jobs have not ended."""
         self._look_at_runners()
         self._store.forget_secrets()
         waiting = self._store.unfinished()
@@ -111,7 +111,7 @@ class Scheduler:
                     self.tick()
                 except PackagerError as error:  # the disk may be full for a while
                     self._on_error(error)
-                except Exception as error:  # nobody else looks after the jobs
+                except Exception as error:  # the thread must survive: no other one starts jobs
                     self._on_error(PackagerError(f"unexpected {type(error).__name__}: {error}"))
                 self._woken.wait(LOOK_S)
                 self._woken.clear()
@@ -137,7 +137,7 @@ class Scheduler:
 def start_runner(
     root: Path, job_id: str, lock: int, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start the runner of a job in a session of its own; it inherits the job's lock.
+    """Start a job's runner in a new session; it inherits the job's lock.
 
     Raises `RunnerNotStarted`.
     """

@@ -43,7 +43,7 @@ from packager.core.files.sqlite import microseconds, time_of
 DATABASE_FILE = "jobs.sqlite"
 MOST_FAILURE = 1024  # characters
 STOPPED_BY_REQUEST = "stopped by request"
-_SWEPT_AFTER_S = 3600.0  # a folder without a job may be one that is just being made
+_SWEPT_AFTER_S = 3600.0  # a new folder may belong to a job that is being made
 _ID = re.compile(r"[0-9a-f]{32}")
 _STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _MAX_NAME = 255
@@ -61,7 +61,7 @@ class JobStore:
         self.root = root.absolute()
         self._database = Database(self.root / DATABASE_FILE)
         self._clock = clock
-        # Secrets of jobs that this process made, by their ids: in memory alone.
+        # Secrets of jobs that this process made, by job id: in memory only.
         self.secrets: dict[str, Mapping[str, str]] = {}
 
     def create(self, new: NewJob) -> BackgroundJob:
@@ -87,7 +87,7 @@ class JobStore:
                 write_secret_names(folder, secrets)
                 for secret in secrets.values():
                     remember_secret(secret)
-                self.secrets[job_id] = secrets  # before anybody can see the job, and start it
+                self.secrets[job_id] = secrets  # before the job is visible to other processes
             self._database.write(insert)
         except BaseException as error:
             remove_folder(folder)
@@ -149,7 +149,7 @@ class JobStore:
         return tuple(self._database.read(lambda connection: unfinished(connection, self.root)))
 
     def stop(self, kind: str, name: str) -> BackgroundJob:
-        """Ask for the end of a job; one that has ended stays as it is.
+        """Request the end of a job; one that has ended is unchanged.
 
         A job in the queue is stopped at once; the runner of another one ends it in a moment.
         """
@@ -189,7 +189,7 @@ class JobStore:
     def claim(self, at_once: int) -> BackgroundJob | None:
         """Mark the next job of the queue as running; None where it is empty or enough jobs run.
 
-        However many processes ask: a job is given once, and no more than `at_once` run.
+        Concurrent calls are safe: each job is returned once, and at most `at_once` run.
         """
 
         def take(connection: sqlite3.Connection) -> BackgroundJob | None:
@@ -247,7 +247,7 @@ class JobStore:
     def complete_stage(self, job_id: str, stages: int) -> BackgroundJob:
         """Count complete stages; a job whose last stage is complete is completed.
 
-        Also where it was asked to end meanwhile: all of its work is done.
+        This also holds for a job that is stopping, since all of its work is done.
         """
 
         def count(connection: sqlite3.Connection) -> BackgroundJob:
@@ -271,7 +271,7 @@ class JobStore:
         return self._database.write(close)
 
     def is_stopping(self, job_id: str) -> bool:
-        """Return whether somebody asked for the job's end, or removed it."""
+        """Return whether the job's end was requested, or the job deleted."""
 
         def ask(connection: sqlite3.Connection) -> bool:
             row = connection.execute("SELECT status FROM jobs WHERE id = ?", (job_id,)).fetchone()
@@ -312,7 +312,7 @@ class JobStore:
     def _change(
         self, connection: sqlite3.Connection, job: BackgroundJob, **columns: Any
     ) -> BackgroundJob:
-        # A clock that was set back changes nothing to before it was made.
+        # After the clock was set back, times must not decrease.
         now = max(microseconds(self._clock()), microseconds(job.modified))
         columns = {"modified": now, **columns}
         names = ", ".join(f"{name} = ?" for name in columns)
@@ -334,7 +334,7 @@ def _can_be_name(name: str) -> bool:
 
 
 def _asked(new: NewJob) -> NewJob:
-    """Return what was asked for, without files and secrets."""
+    """Return the job's request, without files and secrets."""
     kept = {one.name: getattr(new, one.name) for one in fields(NewJob)}
     return NewJob(**{**kept, "files": {}})
 

@@ -1,8 +1,8 @@
-"""A job as it is asked for, and as it stands.
+"""A job's request and its state.
 
-A job is a list of commands of packager.  That is what makes it survive: each of them may be killed
-anywhere and run again, because steps keep their results in the artifact cache, and anybody may run
-the same command by hand.
+A job is a list of commands of packager. So it survives crashes: each command may be killed and run
+again, because steps keep their results in the artifact cache. Users can run the same commands by
+hand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JobKind = Literal["optimization", "benchmark", "recommendation", "command"]
 JobStatus = Literal["queued", "running", "stopping", "completed", "failed", "stopped"]
 
 ENDED: frozenset[JobStatus] = frozenset({"completed", "failed", "stopped"})
-JOB_FOLDER = "{job}"  # what stands for the job's folder in a stage's arguments
+JOB_FOLDER = "{job}"  # placeholder of the job's folder in a stage's arguments
 
 NOTES_FILE = "notes.txt"  # among the files of a job: lines that its log begins with
 RECORD_FILE = "record.json"  # build record of an optimization job, in its folder
@@ -41,7 +41,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLimits:
-    """How long a job may take; None: as long as it needs."""
+    """Time limits of a job; None: unlimited."""
 
     run_s: int | None = None  # from its first stage on
     wait_s: int | None = None  # in the queue
@@ -53,7 +53,7 @@ class NewJob:
 
     kind: JobKind
     name: str  # unique among the jobs of its kind
-    document: Mapping[str, Any]  # what was asked for, as it was written; of CreateOptimizationJob
+    document: Mapping[str, Any]  # the original request, of CreateOptimizationJob
     stages: tuple[Stage, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)  # put into its folder before it starts
     limits: JobLimits = JobLimits()
@@ -72,7 +72,7 @@ class SecretJob(NewJob):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundJob:
-    """A job as it stands."""
+    """A job and its current state."""
 
     id: str  # 32 hexadecimal digits; never used again
     asked: NewJob  # `files` are left out: they are in the folder

@@ -16,7 +16,7 @@ _MOST_NAMES = 3  # of jobs that run, in a sentence
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """What a job of the queue waits for."""
+    """Why a job of the queue waits."""
 
     place: int  # from 1
     queued: int  # jobs in the queue, this one among them
@@ -38,7 +38,7 @@ class QueuePlace:
 
 
 def place_in_queue(store: JobStore, job: BackgroundJob) -> QueuePlace | None:
-    """Return what a job waits for; None for one that is not in the queue any more."""
+    """Return why a job waits; None for one that has left the queue."""
     alive = store.unfinished()
     queued = [one.id for one in alive if one.status == "queued"]
     if job.id not in queued:
@@ -55,8 +55,8 @@ def wait_for_all(
 ) -> list[BackgroundJob]:
     """Return the jobs once all of them have ended; raises `StillRunning` and `JobMissing`.
 
-    The time is that of all of them together.  `on_look` is told how the one that is waited for
-    stands, each time it is looked at.
+    The time is that of all of them together. `on_look` is called with the awaited job at every
+    poll.
     """
     until = None if timeout_s is None else time.monotonic() + timeout_s
     ended = []

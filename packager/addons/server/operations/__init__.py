@@ -1,1 +1,1 @@
-"""Operations of the API: one module a family of operations, each with a table of its own."""
+"""Operations of the API: one module per family, each with a table."""

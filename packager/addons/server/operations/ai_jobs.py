@@ -1,4 +1,4 @@
-"""What the operations of benchmark and recommendation jobs share: lists, ends, workloads."""
+"""Functions shared by benchmark and recommendation jobs: lists, ends, workloads."""
 
 from __future__ import annotations
 

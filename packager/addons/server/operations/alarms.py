@@ -1,4 +1,4 @@
-"""CloudWatch's metric alarms: kept, described and deleted; no metric is here, so none goes off."""
+"""CloudWatch's metric alarms: stored, described and deleted; without metrics none goes off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Work = Callable[[ServeServices, Document], Document]
 
 
 class NoAlarm(ApiRefusal):
-    """There is no such alarm."""
+    """No alarm has this name."""
 
     type = "ResourceNotFound"
     http_status = 404

@@ -31,13 +31,13 @@ async def find(services: ServeServices, kind: str, name: str) -> Resource:
 
 
 def missing(services: ServeServices, kind: str, name: str) -> ValidationRefused:
-    """Return the refusal of a name that nothing has."""
+    """Return the refusal of an unknown name."""
     arn = services.settings.arn(kind, name)
     return ValidationRefused(f'Could not find {_WORDS.get(kind, kind)} "{arn}".')
 
 
 async def keep(services: ServeServices, kind: str, name: str, body: Document) -> Resource:
-    """Keep a new resource, its tags apart; raises what AWS answers where the name is taken."""
+    """Store a new resource and its tags; raises AWS's error for a name in use."""
     arn = services.settings.arn(kind, name)
     document = {key: value for key, value in body.items() if key != "Tags"}
     try:
@@ -49,7 +49,7 @@ async def keep(services: ServeServices, kind: str, name: str, body: Document) ->
 
 
 def taken(services: ServeServices, kind: str, name: str) -> ValidationRefused:
-    """Return the refusal of a name that something has; SDKs look for its words."""
+    """Return the refusal of a name in use; SDKs match its wording."""
     arn = services.settings.arn(kind, name)
     return ValidationRefused(f'Cannot create already existing {_WORDS.get(kind, kind)} "{arn}".')
 
@@ -86,7 +86,7 @@ async def list_resources(
 
 
 async def list_jobs(services: ServeServices, query: JobQuery) -> JobPage:
-    """Return a page of jobs, looked for in a thread where that takes long."""
+    """Return a page of jobs, read in a thread where that may take long."""
     found = services.jobs.list_quickly(query)
     return await asyncio.to_thread(services.jobs.list, query) if found is None else found
 

@@ -95,7 +95,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
 
 async def _deployment(services: ServeServices, config_name: str) -> EndpointDeployment:
-    """Return what an endpoint configuration asks for, with its models as they are now."""
+    """Return the deployment of an endpoint configuration, with its models' current state."""
     config = await find(services, CONFIG, config_name)
     variants = config.document["ProductionVariants"]
     names = sorted({name for one in variants for name in model_names(one)})

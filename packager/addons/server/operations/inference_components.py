@@ -86,7 +86,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
 
 async def _created(services: ServeServices, body: Document) -> Document:
-    """Begin to bring up a component; return its ARN."""
+    """Begin to deploy a component; return its ARN."""
     name, endpoint = body["InferenceComponentName"], body["EndpointName"]
     variant = await _variant_of(services, endpoint, body.get("VariantName"))
     specification = _specification(body, variant["instance_type"])
@@ -110,9 +110,9 @@ async def _created(services: ServeServices, body: Document) -> Document:
 
 
 def _specification(body: Document, instance_type: str) -> Document:
-    """Return what a component is made of: of several, that of the variant's instance type.
+    """Return a component's specification: of several, that for the variant's instance type.
 
-    Where none is of that type, the first counts.
+    Without one for that type, the first is used.
     """
     listed = body.get("Specifications") or ()
     if listed and body.get("Specification"):

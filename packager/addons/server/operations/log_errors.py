@@ -12,6 +12,6 @@ class InvalidParameter(ApiRefusal):
 
 
 class LogMissing(ApiRefusal):
-    """There is no such group or stream of logs."""
+    """The group or stream of logs does not exist."""
 
     type = "ResourceNotFoundException"

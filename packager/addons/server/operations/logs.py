@@ -1,4 +1,4 @@
-"""Logs of jobs as CloudWatch Logs has them: SDKs ask for them while they wait.
+"""Logs of jobs through CloudWatch Logs' API: SDKs read them while they wait.
 
 Those of endpoints are in `endpoint_logs`.
 
@@ -89,7 +89,7 @@ def _events(services: ServeServices, body: Document) -> Document:
     if token and found is None:
         raise InvalidParameter("the nextToken is not one of this log")
     begin = int(found[2]) if found else 0
-    if found and found[1] == "b":  # nothing is older than what was read from the start
+    if found and found[1] == "b":  # all older events were already read
         return {"events": [], "nextForwardToken": f"f/{begin}", "nextBackwardToken": token}
     most = _number(body, "limit", MOST_EVENTS, MOST_EVENTS)
     events, end = _read(job, body, begin, most)
@@ -98,7 +98,7 @@ def _events(services: ServeServices, body: Document) -> Document:
 
 
 def _filtered(services: ServeServices, body: Document) -> Document:
-    """Answer FilterLogEvents of one stream; of all streams of a group nothing is searched."""
+    """Answer FilterLogEvents of one stream; without a stream nothing is searched."""
     kind = _group(body)
     if body.get("filterPattern"):
         raise InvalidParameter("a filterPattern is not supported")

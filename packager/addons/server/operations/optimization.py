@@ -51,7 +51,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         return {"OptimizationJobArn": job_arn(made.name, settings)}
 
     async def describe_one(body: Document) -> Document:
-        # One row by its key: a thread would cost ten times as much as the look itself.
+        # One row by its key: a thread would take ten times as long.
         job = jobs.get(KIND, body["OptimizationJobName"])
         has_record = job.status == "completed"
         record = await asyncio.to_thread(_record_of, job) if has_record else None
@@ -99,9 +99,9 @@ def _query(body: Document) -> JobQuery:
 
 
 async def _page_of(services: ServeServices, query: JobQuery, technique: str) -> JobPage:
-    """Return a page of the jobs that apply a technique; the store does not know techniques.
+    """Return a page of the jobs that apply a technique, which the store cannot filter by.
 
-    Each look asks for no more than is missing, so that the store's token is that of our page.
+    Each query requests only the missing rows, so that the store's token is that of our page.
     """
     found: list[BackgroundJob] = []
     while True:

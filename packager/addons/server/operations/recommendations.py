@@ -69,7 +69,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
 
 def _tuned(job: BackgroundJob) -> Iterator[Tuned]:
-    """Yield what the tunes that are complete found; what cannot be read is left out."""
+    """Yield the results of complete tunes; skip unreadable ones."""
     for number, shown in enumerate(instance_types(job.asked)[: job.stage], start=1):
         try:
             data = read_regular(result_file(job.folder, number, STAGE), _MAX_REPORT_BYTES)

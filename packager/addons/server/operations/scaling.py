@@ -1,7 +1,7 @@
-"""Application Auto Scaling: targets and policies of endpoints are kept, and nothing is scaled.
+"""Application Auto Scaling: stores targets and policies of endpoints, without scaling.
 
-One machine has the containers that it has.  Notebooks register targets on their way; what they
-register is described back and deleted, and its activities say that nothing happens.
+One machine has a fixed number of containers. Notebooks register targets; these can be described and
+deleted, and their activities state that nothing is scaled.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _Work = Callable[[ServeServices, Document], Document]
 
 
 class ScalingRefused(ApiRefusal):
-    """A request about something that is no target here."""
+    """The request names a target that cannot be registered here."""
 
     type = "ValidationException"
 
 
 class ObjectNotFound(ApiRefusal):
-    """There is no such target or policy."""
+    """The target or policy does not exist."""
 
     type = "ObjectNotFoundException"
 
@@ -67,7 +67,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
 
 def forget_targets(services: ServeServices, resource_id: str) -> None:
-    """Remove the targets and policies of what is being deleted; AWS deregisters them, too."""
+    """Remove the targets and policies of a resource that is being deleted, as AWS does."""
     for kind in (TARGET, POLICY):
         for found in kept(services, kind):
             owner = found.document["ResourceId"]
@@ -91,7 +91,7 @@ def _register(services: ServeServices, body: Document) -> Document:
 
 def _targets(services: ServeServices, body: Document) -> Document:
     wanted = body.get("ResourceIds")
-    role = f"arn:aws:iam::{services.settings.account}:role/packager"  # AWS makes one of its own
+    role = f"arn:aws:iam::{services.settings.account}:role/packager"  # AWS creates one
     return {
         "ScalableTargets": [
             {
@@ -158,7 +158,7 @@ def _delete_policy(services: ServeServices, body: Document) -> Document:
 
 
 def _activities(services: ServeServices, body: Document) -> Document:
-    """Return one activity for each target, which says that nothing is done."""
+    """Return one activity per target, which states that nothing is scaled."""
     return {
         "ScalingActivities": [
             {
@@ -177,7 +177,7 @@ def _activities(services: ServeServices, body: Document) -> Document:
 
 
 def _check_resource(services: ServeServices, body: Document) -> None:
-    """Refuse what is not a variant or a component of this server."""
+    """Refuse resources other than variants and components of this server."""
     kind = _DIMENSIONS.get(body["ScalableDimension"])
     parts = body["ResourceId"].split("/")
     named = (kind == ENDPOINT and len(parts) == 4 and parts[::2] == ["endpoint", "variant"]) or (
@@ -199,7 +199,7 @@ def _check_resource(services: ServeServices, body: Document) -> None:
 
 
 def _asked(services: ServeServices, kind: str, body: Document) -> list[Resource]:
-    """Return what a Describe's members let pass."""
+    """Return the resources that match a Describe request's filters."""
     members = [name for name in _OF_TARGETS if body.get(name) is not None]
     return [
         one

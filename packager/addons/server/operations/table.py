@@ -1,7 +1,6 @@
 """Every operation of the server, by service and name.
 
-An operation gets a document that fits AWS's model of it and returns one that does; who may ask
-was decided before.
+An operation's request and answer fit AWS's model; access was checked before.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def create(body: Document) -> Document:
         def keep() -> Resource:
-            read_workload_config(body, services.settings.datasets)  # what a job could not send
+            read_workload_config(body, services.settings.datasets)  # refuses invalid workloads
             tags = tags_in(body)
             name = body["AIWorkloadConfigName"]
             document = {key: value for key, value in body.items() if key != "Tags"}

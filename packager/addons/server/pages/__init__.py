@@ -1,6 +1,6 @@
 """Pages of the server for people: jobs, benchmarks, lineage, the cache and endpoints.
 
-They are made here and work without script; every change goes the way that the API's requests go.
+They are rendered here and work without scripts; every change is a request of the API.
 """
 
 from __future__ import annotations

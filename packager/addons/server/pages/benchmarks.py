@@ -1,4 +1,4 @@
-"""Pages of benchmarks: what was measured, one or several side by side."""
+"""Pages of benchmarks: one report, or several side by side."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class ReportPlace:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPages:
-    """Handlers of the pages; files that were looked into are remembered."""
+    """Handlers of the pages, with a cache of parsed files."""
 
     site: Site
     known: dict[tuple[str, float], bool] = field(default_factory=dict)
     rows: dict[tuple[str, float], dict[str, Any] | None] = field(default_factory=dict)
 
     async def list(self, request: web.Request) -> web.Response:
-        """Show a page of what was measured, the newest first."""
+        """Show a page of benchmark reports, the newest first."""
         number = page_number(request)
 
         def read() -> tuple[list[dict[str, Any]], bool]:
@@ -105,7 +105,7 @@ class BenchmarkPages:
         return self.rows[mark]
 
     def _measured(self) -> Iterator[ReportPlace]:
-        """Yield what has figures; a file is looked into once, until it changes."""
+        """Yield the entries with figures; a file is parsed again only after a change."""
         places = sorted((*self._records(), *self._jobs()), key=lambda one: -one.changed)
         for place in places:
             mark = (place.key, place.changed)
@@ -148,7 +148,7 @@ class BenchmarkPages:
 
 
 def read_named(place: ReportPlace) -> Named:
-    """Return the report of a place under a name that people know."""
+    """Return a directory's report under its display name."""
     found = read_benchmark(place.file)
     name = place.key.partition("/")[2]
     return Named(name=name[:12] if _RECORD.fullmatch(name) else name, report=found.report)

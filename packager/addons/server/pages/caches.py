@@ -1,4 +1,4 @@
-"""The page of the artifact cache: what `packager cache ls` and `stats` say."""
+"""The page of the artifact cache: the output of `packager cache ls` and `stats`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of packager whose output pages show: the same words and figures as on a terminal."""
+"""Runs commands of packager for pages, which show the same words and figures as a terminal."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from packager.core.values import dataclass
 
 AT_ONCE = 2  # commands that run at the same time; the others wait
 LIMIT_S = 120.0  # how long one may take
-FAR_S = 30.0  # where it asks a registry that may never answer
+FAR_S = 30.0  # for commands that connect to a registry, which may never answer
 _MOST_BYTES = 64 * 1024 * 1024
 
 
 class PageCommandFailed(PackagerError):
-    """A command said what is wrong."""
+    """A command reported an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutput:
-    """What a command printed, and how it ended."""
+    """A command's output and exit status."""
 
     status: int
     stdout: bytes
@@ -46,7 +46,7 @@ class CommandOutput:
             raise self.failure() from error
 
     def refusal(self) -> Mapping[str, Any]:
-        """Return what the command says in JSON when it fails; empty where it says nothing."""
+        """Return the JSON error of a failed command; empty where it printed none."""
         for told in (self.stderr, self.stdout):
             with suppress(NotStrict):
                 found = parse_json(told, max_bytes=_MOST_BYTES)
@@ -55,7 +55,7 @@ class CommandOutput:
         return {}
 
     def failure(self) -> PageCommandFailed:
-        """Return what went wrong: in the command's own words, else its last line."""
+        """Return the command's error: its JSON message, else its last line."""
         if found := self.refusal():
             return PageCommandFailed(found["message"], hint=str(found.get("hint") or ""))
         lines = self.stderr.decode(errors="replace").strip().splitlines()
@@ -65,7 +65,7 @@ class CommandOutput:
 
 @dataclass(frozen=True, slots=True)
 class CommandRunner:
-    """Runs `packager` with arguments, a few at a time; those that ask other machines apart."""
+    """Runs `packager`, a few at a time; commands that use the network have their own limit."""
 
     program: tuple[str, ...] = (sys.executable, "-m", "packager")
     limit_s: float = LIMIT_S
@@ -74,15 +74,15 @@ class CommandRunner:
     _far: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def run(self, *arguments: str) -> CommandOutput:
-        """Return the output of a command of this machine alone; raises as `run_far`."""
+        """Return the output of a command that stays on this machine; raises as `run_far`."""
         return await self._run(self._gate, self.limit_s, arguments)
 
     async def run_far(self, *arguments: str) -> CommandOutput:
-        """Return the output of a command that asks other machines.
+        """Return the output of a command that connects to other machines.
 
-        Raises `PageCommandFailed` for one that takes too long.  A thread waits for the process:
+        Raises `PageCommandFailed` for one that takes too long. A thread waits for the process:
         asyncio's own never end when the loop is closed while they start, and leave pipes behind.
-        Who gives up takes the process, and what it started, along.
+        Cancelling kills the process and its children.
         """
         return await self._run(self._far, self.far_s, arguments)
 
@@ -119,7 +119,7 @@ class CommandRunner:
             return await self._run(self._far, self.limit_s, arguments)
 
     async def document(self, *arguments: str) -> Any:
-        """Return what the command prints as JSON; raises `PageCommandFailed`."""
+        """Return a command's JSON output; raises `PageCommandFailed`."""
         output = await self.run(*arguments, "--format", "json")
         if output.status:
             raise output.failure()

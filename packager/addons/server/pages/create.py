@@ -1,4 +1,4 @@
-"""The page of a new job: its form, the plan of what it asks for, and the job that is made."""
+"""The page of a new job: its form, the plan for it, and the job."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class NewJobPages:
     site: Site
 
     async def form(self, request: web.Request) -> web.Response:
-        """Show the form, filled with what its address names."""
+        """Show the form, filled from the query of its address."""
         return self._show(request, _named(read_wish(request.query)))
 
     async def send(self, request: web.Request) -> web.Response:
-        """Show the plan, or make the job; what is wrong stands beside its field."""
+        """Show the plan, or make the job; errors are shown at their fields."""
         form = await self.site.guard.form(request)
         typed = read_wish(form)
         settings = self.site.services.settings
@@ -205,7 +205,7 @@ def _step_words(step: Mapping[str, Any]) -> str:
 
 
 def _named(wish: Wish) -> Wish:
-    """Return the wish with a name that nothing else is likely to have."""
+    """Return the form's values with a name that is probably unique."""
     if wish.name:
         return wish
     model = _EARLIER.sub("-", wish.model.rstrip("/").rpartition("/")[2]).strip("-")[:40].strip("-")

@@ -1,4 +1,4 @@
-"""Pages of endpoints: those there are, a new one from a job's result, and what one answers."""
+"""Pages of endpoints: a list, a new one from a job's result, and a prompt's answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class EndpointPages:
         return self.site.page(request, "endpoints.html.j2", values, section="endpoints")
 
     async def form(self, request: web.Request) -> web.Response:
-        """Show the form of a new endpoint, filled with what a job made."""
+        """Show the form of a new endpoint, filled from a job's result."""
         job = await self._job(request)
         filled = {"name": "", "image": "", "data": "", "environment": ""}
         images: list[str] = []
@@ -79,7 +79,7 @@ class EndpointPages:
         return self._show_form(request, filled, images=images, job=job)
 
     async def create(self, request: web.Request) -> web.Response:
-        """Make a model, a configuration and an endpoint of one name, or nothing."""
+        """Make a model, a configuration and an endpoint with the same name, or none of them."""
         form = await self.site.guard.form(request)
         filled = {name: form.get(name, "").strip() for name in _LABELS}
         faults = _faults(filled)
@@ -94,11 +94,11 @@ class EndpointPages:
         return self.site.see(f"endpoints/{filled['name']}")
 
     async def show(self, request: web.Request) -> web.Response:
-        """Show an endpoint, and the form that asks it."""
+        """Show an endpoint, and the form for a prompt."""
         return await self._show(request)
 
     async def ask(self, request: web.Request) -> web.Response:
-        """Send a prompt to the endpoint, and show what it answers."""
+        """Send a prompt to the endpoint, and show its answer."""
         form = await self.site.guard.form(request)
         prompt = form.get("prompt", "").strip()
         if not prompt or len(prompt) > MOST_PROMPT:

@@ -1,7 +1,7 @@
 """The form fields of a new job: read, checked, and made into the request for it.
 
-What CreateOptimizationJob can say is asked for as the API's clients ask; the rest, such as a
-model in a directory, is a request of packager itself.
+A form that CreateOptimizationJob can express becomes its document; others, such as a model in a
+directory, become a request of packager.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ class Wish:
 
 
 def read_wish(form: Mapping[str, str]) -> Wish:
-    """Return the fields of a form; what it lacks has its default."""
+    """Return the fields of a form; missing ones have their defaults."""
     known = {one.name for one in fields(Wish)}
     return Wish(**{name: text.strip() for name, text in form.items() if name in known})
 
 
 def placed(wish: Wish, settings: JobSettings) -> Wish:
-    """Return a wish whose model is where the server's operator has mapped its id to."""
+    """Return the form with a JumpStart id replaced by its mapped place."""
     return replace(wish, model=settings.jumpstart.places.get(wish.model, wish.model))
 
 
 def faults_of(wish: Wish, settings: JobSettings) -> dict[str, str]:
-    """Return what is wrong by field; empty where nothing is."""
+    """Return the errors by field; empty for a valid form."""
     found: dict[str, str] = {}
     for name, fault in _faults(wish, settings):
         found.setdefault(name, fault)
@@ -70,7 +70,7 @@ def faults_of(wish: Wish, settings: JobSettings) -> dict[str, str]:
 
 
 def document_of(wish: Wish, settings: JobSettings) -> dict[str, Any] | None:
-    """Return the body of CreateOptimizationJob, or None where it cannot say what is asked for."""
+    """Return the body of CreateOptimizationJob; None where that cannot express the form."""
     configs = dict(_configs(wish))
     model_is_there = isinstance(parse_model_reference(wish.model), BucketReference)
     output = parse_bucket_place(wish.output)
@@ -143,7 +143,7 @@ def build_job(wish: Wish, settings: JobSettings) -> NewJob:
 
 
 def quantizations() -> list[tuple[str, str]]:
-    """List the methods of quantization, each with its words."""
+    """List the methods of quantization, each with its label."""
     return [(one.name, f"{one.name}: {one.summary}") for one in techniques() if _quantizes(one)]
 
 

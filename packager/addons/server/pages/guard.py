@@ -1,7 +1,7 @@
-"""Who may use the pages, and that a form was sent from one of them.
+"""Access to the pages: only from this machine, and forms only from our own pages.
 
-Pages have no sign-in: they answer this machine alone.  A browser on it also runs pages of
-strangers, which may neither read ours nor post to them:
+Pages have no sign-in: they answer only this machine. Its browser also runs untrusted pages, which
+may neither read ours nor post to them:
 
 - a name that a stranger's DNS points here is refused (only `localhost` and addresses are hosts);
 - what changes something needs the token of the browser's own session, and comes from our origin.
@@ -40,13 +40,13 @@ class PageRefused(PackagerError):
 
 
 class Guard:
-    """Checks requests; its key lives as long as the server."""
+    """Checks requests; its key is new for each server process."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
     def check(self, request: web.Request) -> None:
-        """Refuse who is not on this machine, and hosts that are names of strangers."""
+        """Refuse clients on other machines, and host names of other sites."""
         if not _is_loopback(request.remote or ""):
             raise PageRefused(
                 "the pages answer only this machine",
@@ -114,7 +114,7 @@ class Guard:
 
 
 def is_foreign(request: web.Request) -> bool:
-    """Return whether a page of another site asks; its links may be followed, and do no work."""
+    """Return whether a page of another site is the sender; its links work, but change nothing."""
     return request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
 
 

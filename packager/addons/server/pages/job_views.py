@@ -1,4 +1,4 @@
-"""Jobs as pages show them: words, shares and commands, made from what the store tells."""
+"""Jobs as pages show them: labels, progress and commands, from the store's data."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """What changes while a job runs; the script of the pages is told the same."""
+    """The state of a job that changes while it runs; also sent to the pages' script."""
 
     kind: str
     name: str
     status: JobStatus
     tone: str
-    words: str  # what it does, or why it ended
-    left: str  # "" where nothing tells
+    words: str  # current work, or why it ended
+    left: str  # "" where unknown
     share: float | None  # of what runs now, from 0 to 1
     stage: int  # how many stages are complete
     ended: bool
@@ -52,7 +52,7 @@ class JobState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageView:
-    """A stage with the command that anybody may run."""
+    """A stage with the command that users can run by hand."""
 
     name: str
     state: str
@@ -65,7 +65,7 @@ def job_path(job: BackgroundJob) -> str:
 
 
 def state_of(job: BackgroundJob) -> JobState:
-    """Return how the job stands; reads its progress from its folder."""
+    """Return a job's state, with the progress in its folder."""
     words, left, share = "", "", None
     if job.status == "running":
         progress = read_progress(job.folder)
@@ -125,7 +125,7 @@ def stages_of(job: BackgroundJob) -> Iterator[StageView]:
 
 
 def facts_of(job: BackgroundJob, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield names and words of what is known about the job itself."""
+    """Yield names and values of a job's properties."""
     yield "Kind", KINDS.get(job.kind, job.kind)
     yield "Created", second(job.created)
     if job.started:
@@ -147,7 +147,7 @@ def facts_of(job: BackgroundJob, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def asked_of(job: BackgroundJob) -> str:
-    """Return the document that asked for the job, as JSON."""
+    """Return the document that requested the job, as JSON."""
     return json_text(dict(job.asked.document))
 
 
@@ -160,7 +160,7 @@ def record_of(job: BackgroundJob) -> BuildRecord | None:
 
 
 def result_of(record: BuildRecord) -> Iterator[tuple[str, str]]:
-    """Yield names and words of what a build made."""
+    """Yield names and values of a build's result."""
     for image in record.images:
         yield "Image", image.name
     for tree in record.trees:
@@ -177,7 +177,7 @@ def result_of(record: BuildRecord) -> Iterator[tuple[str, str]]:
 
 
 def can_run(record: BuildRecord) -> bool:
-    """Return whether Docker finds what the build wrote: images, or the base that reads files."""
+    """Return whether Docker has the build's image, or the base that serves its files."""
     schemes = {parse_target(one.target).scheme for one in record.images}
     return not schemes or not schemes.isdisjoint({ENGINE, REGISTRY})
 

@@ -48,7 +48,7 @@ class JobPages:
     site: Site
 
     async def list(self, request: web.Request) -> web.Response:
-        """Show a page of the list, filtered as its form says."""
+        """Show a page of the list, with the form's filters."""
         query = query_of(request.query)
         found = await asyncio.to_thread(self.site.services.jobs.list, query)
         now = datetime.now(UTC)
@@ -111,7 +111,7 @@ class JobPages:
         return response
 
     async def stop(self, request: web.Request) -> web.Response:
-        """Ask for the job's end."""
+        """Request the job's end."""
         await self.site.guard.form(request)
         job = await self._job(request)
         await asyncio.to_thread(self.site.services.jobs.stop, job.kind, job.name)
@@ -130,7 +130,7 @@ class JobPages:
 
 
 def query_of(given: Mapping[str, str]) -> JobQuery:
-    """Return what the form of the list asks for; what it cannot ask for is left out."""
+    """Return the query of the list's form; invalid filters are ignored."""
     kind, status = given.get("kind", ""), given.get("status", "")
     column, descending = SORTS.get(given.get("sort", ""), SORTS["newest"])
     return JobQuery(

@@ -1,4 +1,4 @@
-"""The page of lineage: what something was made from, and what it went into."""
+"""The page of lineage: the sources of an artifact, and its uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LineagePages:
     site: Site
 
     async def show(self, request: web.Request) -> web.Response:
-        """Show the graph of what the form names, drawn and as a table."""
+        """Show the graph for the form's name, drawn and as a table."""
         ref = request.query.get("ref", "").strip()[:MOST_REF]
         values: dict[str, Any] = {
             "values": {"ref": ref},
@@ -37,7 +37,7 @@ class LineagePages:
             "wide": True,
         }
         status = 200
-        if ref and not is_foreign(request):  # it may ask a registry, which that site names
+        if ref and not is_foreign(request):  # it may contact a registry that the other site chose
             try:
                 values |= await self._graph(ref)
             except PackagerError as error:

@@ -1,7 +1,7 @@
-"""What changes while somebody looks: states of jobs and lines of logs, as server-sent events.
+"""Live updates of pages: states of jobs and lines of logs, as server-sent events.
 
-A stream ends after a while and the browser opens the next one: a server that ends waits for
-nobody, and a lost connection costs nothing.
+A stream ends after a while and the browser opens the next one, so a server can stop without waiting
+for clients, and a lost connection is replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LivePages:
     _open: int = field(default=0, init=False)
 
     async def job(self, request: web.Request) -> web.StreamResponse:
-        """Stream the state of a job and what its log gains."""
+        """Stream a job's state and new lines of its log."""
         kind, name = request.match_info["kind"], request.match_info["name"]
         asked = request.headers.get("Last-Event-ID") or request.query.get("from", "0")
         place = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else 0
@@ -100,7 +100,7 @@ class LivePages:
     async def _stream(
         self, request: web.Request, events: Callable[[], Iterator[str]]
     ) -> web.StreamResponse:
-        """Send events until the stream's time is over, its end was sent or nobody listens."""
+        """Send events until the time is over, the end was sent, or the client disconnects."""
         if self._open >= MOST_STREAMS:
             raise PageRefused("too many pages are open", status=503)
         self._open += 1

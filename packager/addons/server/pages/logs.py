@@ -1,4 +1,4 @@
-"""Logs as they grow: their ends and what was added, in whole lines."""
+"""Parts of growing logs, in whole lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHUNK_BYTES = 64 * 1024  # that are sent at a time
 
 
 def log_tail(log: Path, most: int = TAIL_BYTES) -> tuple[str, int]:
-    """Return the end of a log and the place behind it; nothing where there is no log."""
+    """Return the end of a log and the offset after it; nothing for a missing log."""
     try:
         size = log.stat().st_size
     except OSError:
@@ -26,10 +26,10 @@ def log_tail(log: Path, most: int = TAIL_BYTES) -> tuple[str, int]:
 
 
 def log_part(log: Path, start: int, most: int = CHUNK_BYTES) -> tuple[str, int]:
-    """Return the whole lines of a log from `start` on, and the place behind them.
+    """Return the whole lines of a log from `start` on, and the offset after them.
 
-    A line that is longer than `most` bytes comes in parts.  Control characters are escaped: a log
-    is a stranger's text.
+    A line longer than `most` bytes is split. Control characters are escaped: a log is untrusted
+    text.
     """
     try:
         data = _read(log, start, most)
@@ -43,7 +43,7 @@ def log_part(log: Path, start: int, most: int = CHUNK_BYTES) -> tuple[str, int]:
 
 
 def log_text(data: bytes) -> str:
-    """Return a part of a log as text that nothing obeys."""
+    """Return a part of a log as escaped text."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
     return escape_text(text)
 

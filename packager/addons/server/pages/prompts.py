@@ -1,4 +1,4 @@
-"""One prompt, asked of an endpoint's container as its clients ask."""
+"""Sends one prompt to an endpoint's container, as clients do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_SHOWN = 2000
 
 @dataclass(frozen=True, slots=True)
 class PromptAnswer:
-    """What came back."""
+    """The container's answer."""
 
     text: str
     words: str  # how long it took, and how many tokens it has

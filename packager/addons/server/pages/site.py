@@ -125,7 +125,7 @@ class Site:
         return answer
 
     def refused(self, request: web.Request, error: PackagerError) -> web.Response:
-        """Return the page of what went wrong."""
+        """Return the page of an error."""
         values = {"message": str(error), "hint": error.hint or ""}
         return self.page(request, "refused.html.j2", values, section="", status=status_of(error))
 
@@ -135,7 +135,7 @@ class Site:
 
 
 def status_of(error: PackagerError) -> int:
-    """Return the status of HTTP that says what kind of error it is."""
+    """Return the HTTP status of an error."""
     if isinstance(error, PageRefused):
         return error.status
     if isinstance(error, BodyTooLarge | BodyTooSlow):

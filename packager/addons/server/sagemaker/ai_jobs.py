@@ -41,9 +41,9 @@ def statuses_named(status: str) -> frozenset[JobStatus]:
 
 
 def output_place(body: Mapping[str, Any], name: str) -> str:
-    """Return the place of a job's results, below the one that was asked for.
+    """Return the address of a job's results, below the requested one.
 
-    Jobs that share a place, as those of the SDK's default bucket do, do not mix: its readers take
+    Each job has its own directory, since jobs share the SDK's default bucket, and its readers use
     the first archive that they find.
     """
     asked = str((body.get("OutputConfig") or {}).get("S3OutputLocation") or "")
@@ -57,7 +57,7 @@ def output_place(body: Mapping[str, Any], name: str) -> str:
 
 
 def refuse(body: Mapping[str, Any], path: str, why: str) -> None:
-    """Refuse a body that has something at a path, `A.B`; what is empty is not there."""
+    """Refuse a body with a value at a path, `A.B`; an empty one counts as absent."""
     found: Any = body
     for part in path.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -66,7 +66,7 @@ def refuse(body: Mapping[str, Any], path: str, why: str) -> None:
 
 
 def notes_file(body: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a file of what is kept and described, and has no meaning here; none without it."""
+    """Return a file of members that are stored without effect; none without members."""
     compute = body.get("ComputeSpec") or {}
     notes = []
     if mlflow_of(body):
@@ -83,7 +83,7 @@ def mlflow_of(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tags_in(body: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tags of a new resource; a key that is given twice is refused."""
+    """Return the tags of a new resource; refuse duplicate keys."""
     found: dict[str, str] = {}
     for tag in body.get("Tags") or ():
         if tag["Key"] in found:

@@ -14,7 +14,7 @@ from packager.core.text import escape
 
 LONGEST_REASON = 1024  # characters of FailureReason
 LONGEST_IMAGE = 255  # of RecommendedInferenceImage
-PLACES_OF_FILES = ("dir:", "s3:")  # outputs that are no images
+PLACES_OF_FILES = ("dir:", "s3:")  # outputs other than images
 
 STATUSES: Mapping[JobStatus, str] = {
     "queued": "STARTING",
@@ -98,9 +98,9 @@ def recommended_image(record: BuildRecord) -> str:
 
 
 def finished_model(body: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
-    """Return the body of CreateModel with the image of a build, and what that is told.
+    """Return the body of CreateModel with a build's image and its environment.
 
-    An image of ours has its settings inside; one that only reads files needs them.
+    Our images contain their settings; a base that reads files needs them as variables.
     """
     container = {**body["PrimaryContainer"], "Image": recommended_image(record)}
     if not record.images and record.trees and record.trees[0].env:

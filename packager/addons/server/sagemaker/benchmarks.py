@@ -1,7 +1,7 @@
 """AI benchmark jobs as `packager bench`, and back.
 
-The server that is measured is a container of an endpoint, asked at its own port: the way over
-the runtime API would be measured, too, and its streams are not an engine's.
+The server that is measured is a container of an endpoint, at its own port: the runtime API would
+add its own latency, and its streams have another format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from packager.addons.server.sagemaker.settings import JobSettings
 from packager.addons.server.sagemaker.workloads import SPEC_FILE, WorkloadConfig
 
 LOG_GROUP = "/aws/sagemaker/AIBenchmarkJobs"
-_INVOCATIONS = "invocations"  # what every container of an endpoint answers
+_INVOCATIONS = "invocations"  # which every container of an endpoint answers
 
 
 def target_of(body: Mapping[str, Any]) -> tuple[str, str]:

@@ -32,7 +32,7 @@ class DataCapture:
 
 
 def read_capture(config: _Document | None) -> DataCapture | None:
-    """Return what is to be captured; None where nothing is."""
+    """Return the settings of data capture; None where it is off."""
     if not config or not config.get("EnableCapture", True):
         return None
     modes = {one["CaptureMode"] for one in config["CaptureOptions"]}
@@ -49,9 +49,9 @@ def read_capture(config: _Document | None) -> DataCapture | None:
 
 
 def check_capture(config: _Document | None, allowed: str) -> None:
-    """Refuse a destination that nothing can be written to; raises `ValidationRefused`.
+    """Refuse a destination that cannot be written; raises `ValidationRefused`.
 
-    `allowed` is the directory below which captures may lie on this machine, "" for none.
+    `allowed` is the only directory of this machine for captures, "" for none.
     """
     found = read_capture(config)
     if found is None:
@@ -75,7 +75,7 @@ def check_capture(config: _Document | None, allowed: str) -> None:
 
 
 def summary_of(config: _Document | None, *, is_stopped: bool) -> dict[str, Any] | None:
-    """Return DataCaptureConfigSummary; None of an endpoint whose configuration says nothing."""
+    """Return DataCaptureConfigSummary; None without a capture configuration."""
     if not config:
         return None
     captures = bool(config.get("EnableCapture", True))

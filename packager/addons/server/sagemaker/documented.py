@@ -29,7 +29,7 @@ _PAGES = {
     "transformers": "LMI's transformers",
 }
 _TGI = "tgi"
-# What is in a tag, and the family of the images that have it.
+# Pattern of a tag → the family of its images.
 _FAMILIES = (
     ("djl-inference", re.compile(r"-(lmi|deepspeed|tensorrtllm)"), "lmi"),
     ("djl-inference", re.compile(r"-neuronx-"), "neuron"),
@@ -63,7 +63,7 @@ def option_source(name: str) -> str:
 
 
 def variable_source(name: str) -> str:
-    """Return who documents a variable, and in which versions; "" for nobody."""
+    """Return who documents a variable, and in which versions; "" if undocumented."""
     if found := _table()["variables"].get(name):
         return f"djl-serving {found[0]} to {found[-1]}"
     return "text-generation-inference" if name in _of_tgi() else ""
@@ -76,7 +76,7 @@ def known_names() -> tuple[str, ...]:
 
 
 def find_image(repository: str, tag: str) -> DocumentedImage | None:
-    """Return the image of a repository and tag; None for one that nobody documents."""
+    """Return the image of a repository and tag; None if undocumented."""
     name = repository.rpartition("/")[2]
     tags = _table()["images"].get(name, ())
     if tag not in tags and not any(

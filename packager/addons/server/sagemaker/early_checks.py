@@ -1,4 +1,4 @@
-"""What the rules know to be impossible, told when the document comes.
+"""Checks of a document against the rules, before its job starts.
 
 A document names techniques, an instance and perhaps an image; of the model it may only say where it
 is.  The rules are asked with what is known, and a condition on what is not known never holds: what
@@ -27,17 +27,17 @@ from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.stacking import Situation, check_situation
 
 ReadConfig = Callable[[str], Mapping[str, Any] | None]  # a model's reference → its config.json
-HEAD = "eagle3"  # what a job trains
-SOME_DRAFT = "draft"  # its kind is in files that nobody has read
+HEAD = "eagle3"  # kind of a head that a job trains
+SOME_DRAFT = "draft"  # its kind is in files that were not read
 
 
 def check_possible(
     request: Mapping[str, Any], *, trains_head: bool, has_own_base: bool, read_config: ReadConfig
 ) -> None:
-    """Refuse what no build can do on this instance with this image; raises `ValidationRefused`.
+    """Refuse what is impossible on this instance with this image; raises `ValidationRefused`.
 
-    `has_own_base`: the operator's image takes the place of the one that would be chosen.
-    `read_config` is asked for what a head is to be trained for; it may know nothing.
+    `has_own_base`: the operator's image replaces the catalog's. `read_config` reads the config of
+    the model that a head is trained for, if it can.
     """
     config = (read_config(request["model"]) or {}) if trains_head else {}
     architecture = _architecture(request["model"], config)
@@ -88,7 +88,7 @@ def _architecture(reference: str, config: Mapping[str, Any]) -> str:
 
 
 def _machine(request: Mapping[str, Any], *, has_own_base: bool) -> Situation:
-    """Return what is known of the instance and of the image that will serve there."""
+    """Return the known facts of the instance and of its serving image."""
     if request["instance"] == "local":
         return {}
     try:
@@ -122,7 +122,7 @@ def _image(request: Mapping[str, Any], instance: Instance) -> ContainerFacts:
 
 
 def _schemes(asked: str) -> tuple[Situation, ...]:
-    """Return what the weights may become; whether the checkpoint is so already is not known."""
+    """Return the possible schemes of the weights; the checkpoint's own is unknown."""
     if not asked:
         return ({},)
     wanted = parse_quantize(asked)

@@ -1,7 +1,7 @@
-"""Environments of an optimization job as fields of a request of packager.
+"""Conversion of an optimization job's environment variables to fields of a request.
 
-Every variable says something that a build can do, or is refused by name: a job that ignores a wish
-would end well and serve another model than was asked for.
+Every variable is converted or refused by name: a job that ignores one would complete and serve
+another model than requested.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(slots=True)
 class Wishes:
-    """What environments ask of a build, as far as it was read."""
+    """Settings for a build, from the variables read so far."""
 
     fields: dict[str, Any] = field(default_factory=dict)  # of a `BuildRequest`
     engine_options: dict[str, str] = field(default_factory=dict)
     quantize: str = ""  # the method; "" where none is named
-    quantize_options: dict[str, str] = field(default_factory=dict)  # in the variables' words
+    quantize_options: dict[str, str] = field(default_factory=dict)  # as the variables spell them
     draft_model: str = ""  # as it is written: a path of a channel, a reference
     is_tensorrt: bool = False
     engine: str = ""  # that variables of one engine name: `vllm`, `sglang`
@@ -74,7 +74,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a variable's meaning hangs on, beside its value."""
+    """Context on which a variable's meaning depends."""
 
     devices: int  # of the instance that the job names
     has_lmi: bool  # the image of the job is one of LMI
@@ -102,7 +102,7 @@ def read_environment(environment: Mapping[str, str], where: Surroundings) -> Wis
 
 
 def kept_notes(wishes: Wishes) -> list[str]:
-    """Return what a job's log says of variables that change nothing here, once each."""
+    """Return log lines about variables without effect here, once each."""
     by_source: dict[str, list[str]] = {}
     for name, source in wishes.kept.items():
         by_source.setdefault(source, []).append(name)
@@ -342,7 +342,7 @@ def _truth(name: str, value: str) -> bool:
 
 
 def _quantize_word(option: str, value: str) -> list[str]:
-    """Return an option of a method in packager's words."""
+    """Return an option of a method, as packager spells it."""
     name = _variable(option)
     if option == "awq_zero_point":
         return ["asymmetric" if _truth(name, value) else "symmetric"]

@@ -1,7 +1,7 @@
-"""What the result of an optimization job must not lose, judged by intervals.
+"""Quality and speed gates of an optimization job's result, judged by confidence intervals.
 
-A gate fails a job only where the loss is beyond what the interval leaves open: three rounds that
-scatter fail nothing.  Each gate may allow a loss, and says what it was judged by.
+A gate fails a job only where the whole interval is beyond the allowed loss, so noisy rounds fail
+nothing. Each gate has an allowed loss, and reports the figures behind its verdict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GateName = Literal["throughput", "worst-load", "first-token", "token-time", "kld
 GATES: tuple[GateName, ...] = get_args(GateName)
 USUAL = "throughput"  # of `--gate` without names
 ALL = "all"
-_METRICS: Mapping[str, tuple[str, str]] = {  # gate → metric, and what it is called
+_METRICS: Mapping[str, tuple[str, str]] = {  # gate → metric, and its label
     "throughput": (OUTPUT, "tokens/s"),
     "worst-load": (OUTPUT, "worst load, tokens/s"),
     "first-token": (TTFT, "first token"),
@@ -35,7 +35,7 @@ _WORDS: Mapping[bool, Mapping[Verdict, str]] = {  # by whether more is better
     True: {"better": "faster", "worse": "slower", "undecided": "no difference beyond noise"},
     False: {"better": "sooner", "worse": "later", "undecided": "no difference beyond noise"},
 }
-_MOST = 10.0  # times that a loss may be allowed to be; more is no gate
+_MOST = 10.0  # largest ratio that a gate may allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What a gate found; `verdict` is None where nothing was measured."""
+    """A gate's result; `verdict` is None where nothing was measured."""
 
     gate: Gate
     verdict: Verdict | None
@@ -56,7 +56,7 @@ class Judged:
 
     @property
     def fails(self) -> bool:
-        """Whether the loss is beyond what is allowed."""
+        """Whether the loss exceeds the allowed one."""
         return self.verdict == "worse"
 
 
@@ -87,7 +87,7 @@ def gate_text(gates: Iterable[Gate]) -> str:
 
 
 def all_gates() -> tuple[Gate, ...]:
-    """Return every gate with what it allows unless told otherwise."""
+    """Return every gate with its default allowed loss."""
     return tuple(Gate(name=name, allowed=_LIMITS.get(name, 0.0)) for name in GATES)
 
 
@@ -105,7 +105,7 @@ def judge(gate: Gate, report: BenchReport | None, quality: QualityReport | None)
 
 
 def _judged_most(gate: Gate, ratios: Sequence[Compared]) -> Judged:
-    """Judge a figure by most loads: most must say the same, and none the opposite.
+    """Judge a figure by most loads: most must agree, and none may be the opposite.
 
     Of five loads without a difference, one in four measurements has an interval beyond 1 by
     chance.
@@ -174,7 +174,7 @@ def _of_result(report: BenchReport, metric: str) -> list[Compared]:
 
 
 def _is_beyond(one: Compared, allowed: float, *, higher: bool) -> bool:
-    """Return whether a ratio's whole interval is above, or below, 1 and what is allowed."""
+    """Return whether a ratio's whole interval is above, or below, 1 by more than allowed."""
     if one.low is None or one.high is None:
         return False
     return one.low > 1 + allowed if higher else one.high < 1 - allowed

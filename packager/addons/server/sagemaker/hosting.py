@@ -1,7 +1,7 @@
 """Models, endpoint configurations and inference components as containers of this machine.
 
-What would be ignored is refused: a notebook that asks for a shadow variant must not believe that
-it has one.  `docs/serve.md` lists what is accepted and means nothing here.
+Unsupported members are refused, not ignored: a notebook must not believe that it has a shadow
+variant. `docs/serve.md` lists members that are accepted without effect.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from packager.core.values import dataclass
 from packager.engines.sagemaker import check_limits
 
 ADDITIONAL_DIR = "/opt/ml/additional-model-data-sources"
-HEALTH_S = 480  # SageMaker's own where a configuration says nothing
+HEALTH_S = 480  # SageMaker's default
 DOWNLOAD_S = 3600
 FAILURE_LENGTH = 1024  # characters of a FailureReason
 
 _Document = Mapping[str, Any]
 
-# What these wishes change cannot be done here.
+# Members whose effect is impossible here.
 _OF_CONTAINERS = ("ModelPackageName", "InferenceSpecificationName", "MultiModelConfig")
 _OF_CONFIGS = (
     *("AsyncInferenceConfig", "ExplainerConfig", "ShadowProductionVariants"),
@@ -72,9 +72,9 @@ class VariantSpec:
 
     name: str
     weight: float
-    count: int  # instances that were asked for; one container runs in their place
+    count: int  # requested instances; one container replaces them
     instance_type: str
-    server: ServerSpec | None  # None: inference components bring theirs
+    server: ServerSpec | None  # None: inference components have their own
     pools: tuple[str, ...] = ()  # instance types, of which `instance_type` is one
 
     def document(self) -> dict[str, Any]:
@@ -119,9 +119,9 @@ def container_of(body: _Document) -> Mapping[str, Any]:
 
 
 def check_endpoint_config(body: _Document, *, captures: str = "") -> None:
-    """Refuse an endpoint configuration that cannot be done here.
+    """Refuse an endpoint configuration that is impossible here.
 
-    `captures` is the directory of this machine below which captures may lie, "" for none.
+    `captures` is the only directory of this machine for captures, "" for none.
     """
     _refuse_any(body, _OF_CONFIGS, "")
     check_capture(body.get("DataCaptureConfig"), captures)
@@ -224,7 +224,7 @@ def server_of(
 
 
 def data_of(container: _Document) -> tuple[ModelData, ...]:
-    """Return what a container's model data are, and where it finds them."""
+    """Return a container's model data, and their path in it."""
     found = []
     source = (container.get("ModelDataSource") or {}).get("S3DataSource")
     url = container.get("ModelDataUrl")

@@ -1,4 +1,4 @@
-"""Models of JumpStart: ids that the server's operator maps to places of his own.
+"""Models of JumpStart: ids that the server's operator maps to other places.
 
 SageMaker's SDKs read lists and specifications of models from AWS's JumpStart bucket
 (`jumpstart-cache-prod-REGION`), and name artifacts there in what they ask for.  Both are made from
@@ -22,7 +22,7 @@ from packager.core.values import dataclass
 from packager.models.mapped import MappedModel
 
 BUCKET = "jumpstart-cache-prod-"  # and the region
-BUCKETS = (BUCKET, "sagemaker-sd-models-prod-")  # the second for drafts that SageMaker brings
+BUCKETS = (BUCKET, "sagemaker-sd-models-prod-")  # the second for drafts of SageMaker's own
 MANIFEST, PROPRIETARY = "models_manifest.json", "proprietary-sdk-manifest.json"
 VERSION = "1.0.0"
 INSTANCE = "ml.g5.2xlarge"  # where an SDK's user names none
@@ -41,7 +41,7 @@ class JumpStart:
     drafts: Mapping[str, str] = field(default_factory=dict)  # of those that have a draft model
 
     def find(self, uri: str) -> str | None:
-        """Return the place of a mapped model, or of its draft, that AWS's bucket stands for."""
+        """Return the mapped place of a model, or of its draft, for an address in AWS's bucket."""
         found = parse_bucket_place(uri)
         if found is None or not found.bucket.startswith(BUCKETS):
             return None
@@ -49,7 +49,7 @@ class JumpStart:
         return {"": self.places, _DRAFT: self.drafts}.get(part, {}).get(name)
 
     def document(self, bucket: str, key: str) -> Any:
-        """Return what an object of AWS's bucket says; None where there is no such object."""
+        """Return an object of AWS's bucket; None for a missing one."""
         region = bucket.removeprefix(BUCKET)
         if key == MANIFEST:
             return [_header(name) for name in sorted(self.places)]
@@ -65,7 +65,7 @@ NO_JUMPSTART = JumpStart()
 
 
 def jumpstart_of(mapped: Mapping[str, MappedModel]) -> JumpStart:
-    """Return what the server answers for ids that are mapped."""
+    """Return the server's answers for mapped ids."""
     return JumpStart(
         places={name: one.place for name, one in mapped.items()},
         drafts={name: one.draft for name, one in mapped.items() if one.draft},
@@ -86,7 +86,7 @@ def _header(name: str) -> dict[str, str]:
 
 
 def _specification(name: str, region: str, *, has_draft: bool) -> dict[str, Any]:
-    """Return a model's specification: an LMI image, the artifacts, what it may run on."""
+    """Return a model's specification: an LMI image, the artifacts, and its instance types."""
     artifacts = f"{_PREFIX}{name}/"
     json_type = "application/json"
     return {
@@ -151,9 +151,9 @@ def _families() -> tuple[str, ...]:
 
 
 def _deployment_configs(name: str, region: str, *, has_draft: bool) -> dict[str, Any]:
-    """Return the deployment configurations: LMI, and LMI with the draft where there is one.
+    """Return the deployment configurations: LMI, and LMI with the draft if it is mapped.
 
-    The first of the ranking is the one that an SDK takes without being told another.
+    The first of the ranking is an SDK's default.
     """
     components: dict[str, Any] = {
         PLAIN: {

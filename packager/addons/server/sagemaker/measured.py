@@ -1,4 +1,4 @@
-"""What an optimization job measures at its end: the model before and after, in AWS's files.
+"""Measurements at an optimization job's end: the model before and after, in AWS's files.
 
 Names are those that AWS's own jobs leave below `S3OutputLocation` (the saved output of its EAGLE
 notebook); those of the model as it was, of a base head and of quality are ours, for AWS has
@@ -58,7 +58,7 @@ _OF_THE_CHANGE = (
 
 
 def states(*, is_drafted: bool, has_base_head: bool) -> tuple[State, ...]:
-    """Return what is measured, the model as it was first, the result last."""
+    """Return the states to measure: the original model first, the result last."""
     if not is_drafted:
         return ("original", "optimized")
     return ("no_eagle", *(("base_eagle",) if has_base_head else ()), "trained_eagle")
@@ -70,7 +70,7 @@ def request_before(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def loads_within(seconds: float, measured: Mapping[int, float]) -> int | None:
-    """Return the next load to measure, in requests at a time; None where none fits any more.
+    """Return the next load to measure, in concurrent requests; None where none fits the time.
 
     `measured` are the seconds that loads took; they are begun with the largest, which is the
     shortest, and half as many requests at a time take twice as long at most.
@@ -85,13 +85,13 @@ def loads_within(seconds: float, measured: Mapping[int, float]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was measured of a job, what was not, and what that says."""
+    """Results of a job's measurements, those that are missing, and the verdict."""
 
     report: BenchReport | None
     quality: QualityReport | None
-    reasons: Mapping[str, str]  # why a state, or quality, has no figures
+    reasons: Mapping[str, str]  # why a state, or quality, was not measured
     skipped: tuple[int, ...]  # loads that were left out for want of time
-    judged: tuple[Judged, ...]  # each gate with the loss that it allows unless told otherwise
+    judged: tuple[Judged, ...]  # each gate with its default allowed loss
 
     @property
     def verdict(self) -> str | None:
@@ -106,7 +106,7 @@ def outcome_of(
     reasons: Mapping[str, str] = MappingProxyType({}),
     skipped: Sequence[int] = (),
 ) -> Outcome:
-    """Judge what was measured, once for all that show it."""
+    """Judge the measurements, once for all reports."""
     return Outcome(
         report=with_quality(report, quality) if report is not None else None,
         quality=quality,
@@ -133,12 +133,12 @@ def result_files(found: Outcome, page: str) -> dict[str, bytes]:
 
 
 def reason_file(reasons: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the file that says why states were not measured, by state; none without reasons."""
+    """Return the file with the reason why each state was not measured; none without reasons."""
     return {NOT_MEASURED: json_bytes({"not_measured": reasons})} if reasons else {}
 
 
 def failures(report: BenchReport) -> dict[str, str]:
-    """Return why states have no figures."""
+    """Return the reason why each state was not measured."""
     return {one.name: one.failure or "no load" for one in report.variants if not one.loads}
 
 
@@ -152,7 +152,7 @@ def with_quality(report: BenchReport, quality: QualityReport | None) -> BenchRep
 
 
 def summary_lines(found: Outcome) -> list[str]:
-    """Return what was judged, then a line for each load with both figures of AWS's report."""
+    """Return the verdicts, then a line per load with both figures of AWS's report."""
     lines = [f"{_state(name)} not measured: {why}" for name, why in found.reasons.items()]
     report = found.report
     if report is not None and not failures(report):
@@ -219,16 +219,16 @@ def state_table(report: BenchReport) -> ReportTable:
 
 
 def recorded(report: BenchReport | None, quality: QualityReport | None) -> Outcome | None:
-    """Return what a job's record holds of its measuring; None where no job measured it."""
+    """Return the measurements of a job's record; None where no job measured it."""
     if report is not None and not {one.name for one in report.variants} <= NAMES.keys():
-        return None  # a benchmark of its own, later
+        return None  # of a separate, later benchmark
     if report is None and quality is None:
         return None
     return outcome_of(report, quality)
 
 
 def state_lines(found: Outcome) -> list[str]:
-    """Return the table of states as text, with what was judged of it."""
+    """Return the table of states as text, with the verdicts."""
     lines = [one.words for one in found.judged if one.verdict is not None]
     if found.report is None:
         return lines
@@ -238,7 +238,7 @@ def state_lines(found: Outcome) -> list[str]:
 
 
 def state_document(found: Outcome) -> dict[str, Any]:
-    """Return what was judged and the table of states, for programs."""
+    """Return the verdicts and the table of states, as JSON."""
     table = state_table(found.report) if found.report is not None else None
     return {
         "gates": {one.gate.name: {"verdict": one.verdict, "says": one.words}

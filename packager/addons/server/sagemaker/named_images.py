@@ -1,4 +1,4 @@
-"""Images that techniques of a job name, and the image that serves its result.
+"""Images that a job's techniques name, and the image that serves its result.
 
 On AWS such an image runs the work.  Here it says what the result is for: the catalog's is taken
 with its version, of another that AWS documents the family.
@@ -23,12 +23,12 @@ from packager.engines.trtllm import ENGINE as TENSORRT
 from packager.images.target import parse_registry_target
 
 COMPILATION = "ModelCompilationConfig"
-EMPTY_BASE = "scratch"  # has no engine of its own: the image that is named will read the files
+EMPTY_BASE = "scratch"  # it has no engine of its own: the named image reads the files
 Image = ContainerFacts | DocumentedImage
 
 
 def compiler_of(instance: str, wishes: Wishes, settings: JobSettings, image: Image | None) -> str:
-    """Return which compiler makes what the engine would make at its first start."""
+    """Return the compiler of the caches that the engine would make at its first start."""
     if instance.startswith(("ml.inf", "ml.trn")):
         return "neuron"
     named = image if settings.instance is None else None
@@ -96,7 +96,7 @@ def named_image(configs: Mapping[str, Document], model: SourceModel) -> Image | 
 def image_notes(
     configs: Mapping[str, Document], image: Image | None, request: Mapping[str, Any]
 ) -> list[str]:
-    """Return what a log says of an image that a technique names and that is not what serves."""
+    """Return log lines about an image that a technique names and that does not serve."""
     named = next((one["Image"] for one in configs.values() if "Image" in one), "")
     if not named:
         return []

@@ -58,7 +58,7 @@ _OF_SERVER = ("option.output_formatter", "option.model_loading_timeout", "option
 
 
 class InputConfiguration(UsageError):
-    """The job is set up wrongly; its clients know this name."""
+    """The job is configured incorrectly; clients recognize this class name."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint or "docs/neo.md says what a job can ask for")
@@ -76,7 +76,7 @@ class NeoContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeoWish:
-    """What a job asks for."""
+    """The settings of a job."""
 
     technique: Technique
     properties: Mapping[str, str]  # of file and variables, by the precedence of the technique
@@ -104,10 +104,10 @@ def read_context(environment: Mapping[str, str]) -> NeoContext:
 
 
 def read_wish(text: str | None, environment: Mapping[str, str]) -> NeoWish:
-    """Return what `serving.properties` and `OPTION_*` variables ask for together.
+    """Read the settings of `serving.properties` and of `OPTION_*` variables.
 
-    A quantization's variables beat the file; everywhere else the file beats variables.  `text` is
-    None where the model has no file: then variables alone speak.
+    A quantization's variables override the file; elsewhere the file overrides variables. `text` is
+    None where the model has no file.
     """
     from_file = _properties(text or "")
     from_variables = dict(_variables(environment))
@@ -163,9 +163,9 @@ def request_of(wish: NeoWish, context: NeoContext, instance: str, devices: int) 
 def output_properties(wish: NeoWish, planned: Mapping[str, str], *, given_tp: bool) -> str:
     """Return `serving.properties` of the result.
 
-    The model's own settings stay; what told the job what to do goes.  The weights say by
-    themselves how they are quantized: naming it would keep engines from their fastest kernels.
-    `planned` are the settings of the build, taken where the file has none.
+    The model's own settings stay; the job's are removed. The checkpoint states its quantization:
+    naming it would keep engines from their fastest kernels. `planned` are the build's settings,
+    used where the file has none.
     """
     kept = {name: one for name, one in wish.properties.items() if name not in _OF_JOB}
     if not given_tp:
@@ -186,7 +186,7 @@ def parse_planned(text: str) -> dict[str, str]:
 
 
 def error_document(error: BaseException) -> dict[str, str]:
-    """Return what the error file holds: the exception as clients of AWS's containers know it."""
+    """Return the content of the error file: the exception in the format of AWS's containers."""
     message = str(error) or type(error).__name__
     hint = getattr(error, "hint", "")
     kind = "InputConfiguration" if isinstance(error, UsageError) else "OptimizationFatalError"
@@ -194,7 +194,7 @@ def error_document(error: BaseException) -> dict[str, str]:
 
 
 def _is_aside(name: str) -> bool:
-    """Whether a setting says nothing of the build: it is of the server, or of how it loads."""
+    """Whether a setting does not affect the build: it is of the server, or of loading."""
     if name in (_LOAD, *_OF_SERVER):
         return True
     return not name.startswith(_PREFIX) and name != "engine"

@@ -1,4 +1,4 @@
-"""What the server does with each operation of AWS, in one table: `data/operations.toml`."""
+"""How the server handles each operation of AWS: the table `data/operations.toml`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLE = Path(__file__).parent / "data" / "operations.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
-    """What is done with operations of one service."""
+    """How one service's operations are handled."""
 
     service: str  # as clients sign for it; "*": any other
     names: tuple[str, ...]  # patterns
@@ -51,7 +51,7 @@ def operation_rows() -> tuple[OperationRow, ...]:
 
 
 def row_of(service: str, operation: str) -> OperationRow:
-    """Return the row that says what is done with an operation."""
+    """Return the row of an operation."""
     return next(row for row in operation_rows() if row.fits(service, operation))
 
 

@@ -1,7 +1,7 @@
 """CreateOptimizationJob's document as commands of packager.
 
-What the document asks for is done or refused by name; what is accepted and has no meaning on one's
-own machines is listed in docs/optimize.md.
+Each member is converted or refused by name; docs/optimize.md lists those that are accepted without
+effect.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def make_job(
     find_model: ModelLookup = lambda _: None,
     read_config: ReadConfig = lambda _: None,
 ) -> SecretJob:
-    """Return the job that a document asks for.
+    """Convert a document to a job.
 
-    `find_model` knows the models of CreateModel; `read_config` gives the config.json of a model
-    that a head is to be trained for, as far as it can be read soon.  Raises `ApiRefusal`.
+    `find_model` knows the models of CreateModel; `read_config` returns the config.json of a model
+    for head training, if it can be read quickly. Raises `ApiRefusal`.
     """
     checked = read_input(OPERATION, body)
     configs = _configs_of(checked)
@@ -127,7 +127,7 @@ def _json(document: Document) -> bytes:
 
 
 def techniques(document: Document) -> tuple[str, ...]:
-    """Return the techniques of a job in the API's words, such as `Quantization`."""
+    """Return the techniques of a job, as the API spells them, such as `Quantization`."""
     names = [name for config in document.get("OptimizationConfigs", ()) for name in config]
     return tuple(name.removeprefix("Model").removesuffix("Config") for name in names)
 
@@ -165,7 +165,7 @@ def _check_combination(configs: Mapping[str, Document], instance: str) -> None:
 def _wishes_of(
     body: Document, configs: Mapping[str, Document], model: SourceModel, image: Image | None
 ) -> Wishes:
-    """Read all environments as one; what a technique sets wins over what the job sets."""
+    """Merge all environments; those of a technique override the job's."""
     together = {**model.environment, **body.get("OptimizationEnvironment", {})}
     asked: dict[str, str] = {}
     for name, config in configs.items():
@@ -358,7 +358,7 @@ def _register_stage(settings: JobSettings) -> Stage:
 
 
 def image_output(images: str, name: str) -> str:
-    """Return where a job's image goes: the operator's place with the job's name as tag."""
+    """Return the target of a job's image: the operator's, with the job's name as tag."""
     return f"{images}:{name}" if images else ""
 
 
@@ -412,7 +412,7 @@ def _measuring_stage(
 
 def _training_data(source: Document | None) -> str:
     if source is None:
-        return "default"  # the texts that packager brings along
+        return "default"  # the texts in the wheel
     place = bucket_place(source["S3Uri"], "TrainingDataSource.S3Uri")
     return f"{MANIFEST}{place}" if source["S3DataType"] == "ManifestFile" else place
 

@@ -57,9 +57,9 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What the tune for one instance type found."""
+    """The result of the tune for one instance type."""
 
-    instance_type: str  # as the API knows it; "" for this machine
+    instance_type: str  # the API's name; "" for this machine
     report: TuneReport
     number: int = 1  # of its stage, from 1: the version of its model package
 
@@ -110,9 +110,9 @@ def make_recommendation(
 
 
 def instance_types(new: NewJob) -> tuple[str, ...]:
-    """Return for each stage the instance type that its recommendation names; "" for none.
+    """Return the instance type of each stage's recommendation; "" for none.
 
-    Where the server builds for an instance of its own, it is the first that was asked for.
+    Where the server overrides the instance, it is the first requested one.
     """
     asked = _types_in(new.document)
     tuned = [one.arguments[one.arguments.index(_INSTANCE) + 1] for one in new.stages]
@@ -163,7 +163,7 @@ def recommendations(
 
 
 def package_image(tuned: Tuned) -> str:
-    """Return the image of a recommendation's model package; "" where nothing is recommended."""
+    """Return the image of a recommendation's model package; "" without a recommendation."""
     best = (one for one in tuned.report.candidates if one.state == "best")
     return next((_image_of(tuned.report, one) for one in best), "")
 
@@ -280,7 +280,7 @@ def _load_of(report: TuneReport, candidate: TunedCandidate) -> BenchLoad | None:
 
 
 def _check_workload(workload: WorkloadConfig) -> None:
-    """Refuse what a benchmark can send and a tune cannot."""
+    """Refuse members of a workload that a tune does not support."""
     if workload.spec.uses_template:
         raise ValidationRefused(
             "the workload has payload_template, and candidates are asked in OpenAI's form",

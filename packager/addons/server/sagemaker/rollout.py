@@ -89,6 +89,6 @@ def _linear(share: float) -> tuple[float, ...]:
 
 
 def _share(size: _Document, instances: int) -> float:
-    """Return the share of the traffic that a step's size is; one container stands for all."""
+    """Return a step's size as a share of the traffic; one container counts as all."""
     whole = 100 if size["Type"] == "CAPACITY_PERCENT" else max(1, instances)
     return float(min(1.0, size["Value"] / whole))

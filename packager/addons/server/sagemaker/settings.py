@@ -1,4 +1,4 @@
-"""What the operator of the server decides for every job."""
+"""The operator's settings for every job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from packager.addons.server.sagemaker.jumpstart import NO_JUMPSTART, JumpStart
 from packager.core.values import dataclass
 
-ACCOUNT = "000000000000"  # in ARNs where nobody states one
+ACCOUNT = "000000000000"  # in ARNs by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,18 +16,18 @@ class JobSettings:
 
     region: str = "us-east-1"
     account: str = ACCOUNT
-    instance: str | None = None  # built for in place of what a job names, such as "local"
+    instance: str | None = None  # overrides the instance that a job names, such as "local"
     images: str = ""  # where images go: "docker:PREFIX", "HOST/REPOSITORY", "oci:DIR"; "": nowhere
-    base: str | None = None  # base image of every build; None: as the plan says
+    base: str | None = None  # base image of every build; None: the plan's
     executor: Literal["local", "docker", "ray"] = "local"
     address: str | None = None  # of the Ray cluster
     options: tuple[str, ...] = ()  # further options of every `packager build`
-    datasets: tuple[tuple[str, str], ...] = ()  # names of public data sets, and what is read
+    datasets: tuple[tuple[str, str], ...] = ()  # names of public data sets, and their files
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
     measures: bool = False  # optimization jobs end with the model measured, before and after
     gate: str = ""  # and fail where the result lost more of these figures than they allow
     jumpstart: JumpStart = NO_JUMPSTART
-    captures: str = ""  # directory of this machine that captures may lie below; "": buckets alone
+    captures: str = ""  # the only local directory for captures; "": buckets only
 
     def request_fields(self) -> dict[str, str]:
         """Return the fields of a build's request that they decide."""

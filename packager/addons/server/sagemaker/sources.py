@@ -1,4 +1,4 @@
-"""Models that jobs start from: data in a bucket, or what was registered by CreateModel."""
+"""Models that jobs start from: data in a bucket, or models of CreateModel."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _hub_id(text: str, name: str) -> str:
 
 
 def is_argument(text: str) -> bool:
-    """Return whether a command is given the text as it is: no process takes what it cannot be."""
+    """Return whether a command can receive the text as an argument."""
     return JOB_FOLDER not in text and text.isprintable()
 
 

@@ -1,8 +1,7 @@
-"""Values of a stranger's document that reach for files, addresses or code.
+"""Finds files, addresses and code in option values of untrusted documents.
 
-An engine that compiles runs where jobs run, with the options of the document: a file that one of
-them names would be one of the server's machine, an address one of its network, a class one that is
-imported there.
+An engine that compiles runs with the document's options on the server's machine: a file in them
+would be read there, an address contacted, a class imported.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ CODE = frozenset(
         *("worker_cls", "worker_extension_cls"),
     }
 )
-_PATH = re.compile(r"[/~\\]|\.{1,2}/|[A-Za-z]:[\\/]")  # where a text begins that is no name
+_PATH = re.compile(r"[/~\\]|\.{1,2}/|[A-Za-z]:[\\/]")  # starts of a text that is not a name
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(?:data|file|unix):", re.IGNORECASE)
 _COMMAND = re.compile(r"\$[({]")
 _SEPARATORS = re.compile(r"[\s,;=]+")
-_TEMPLATE = re.compile(r"\{[{%]")  # of Jinja: a text that is no place
+_TEMPLATE = re.compile(r"\{[{%]")  # of Jinja: a template, not a path
 _MOST_DEPTH = 20
 
 
 def reaches_out(option: str, value: str) -> str:
-    """Return what a value reaches for, such as `a file`; "" for one that stays in the engine."""
+    """Return the kind of reference in a value, such as `a file`; "" for a plain value."""
     if option in CODE:
         return "code"
     if _TEMPLATE.search(value):

@@ -1,4 +1,4 @@
-"""Variables of a job's environments, and what each says of a build: tables, nothing else.
+"""Variables of a job's environments, and their meaning for a build: tables only.
 
 The names are of LMI (`OPTION_*`), of the entrypoints that translate into them, of TGI, and of the
 containers that AWS's optimization jobs run in: djl-serving 0.36.0-lmi27-dlc and its partition
@@ -10,7 +10,7 @@ from __future__ import annotations
 OPTION = "OPTION_"
 ENGINE_PREFIXES = {"SM_VLLM_": "vllm", "SM_SGLANG_": "sglang"}
 
-# Variables without a prefix, with the option that each is another name of.
+# Variables without a prefix → the option that they set.
 TRANSLATED = {
     "TENSOR_PARALLEL_DEGREE": "tensor_parallel_degree",
     "SM_NUM_GPUS": "tensor_parallel_degree",
@@ -59,7 +59,7 @@ NUMBERS = {
 }
 DEGREES = frozenset({"tp_degree", "pp_degree"})  # of the instance that a job names
 
-# option → field of a request whose value is a word, and how each word is written there
+# option → field of a request, and how each value is spelled there
 WORDS: dict[str, tuple[str, dict[str, str]]] = {
     "dtype": (
         "dtype",
@@ -81,7 +81,7 @@ TEXTS = {
     "calib_dataset": "calibration",
 }
 
-# option → the only values that say what happens here anyhow
+# option → the values that match what happens here anyway
 SAME_HERE: dict[str, tuple[str, ...]] = {
     "engine": ("Python", "MPI"),
     "rolling_batch": ("auto", "vllm", "lmi-dist", "scheduler", "disable"),
@@ -103,7 +103,7 @@ SAME_HERE: dict[str, tuple[str, ...]] = {
     "device_map": ("auto",),
 }
 
-# Read, and without a meaning here: they change how AWS's tools work, never what they make.
+# Accepted without effect: they change how AWS's tools work, not their result.
 WITHOUT_MEANING = frozenset({"calib_batch_size", "save_mp_checkpoint_path", "parallel_loading"})
 
 # Variables of the libraries in a container, which AWS documents by naming their projects.
@@ -138,7 +138,7 @@ NOT_MADE = frozenset(
     {"load_in_8bit", "load_in_4bit", "neuron_quant", "speculative_model_quantization"}
 )
 
-SECRETS = frozenset({"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"})  # words of a name
+SECRETS = frozenset({"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"})  # words in names
 
 METHODS = ("awq", "fp8", "smoothquant", "gptq", "nvfp4", "mxfp4", "mxfp8", "w4afp8", "autoround")
 Q_FORMATS = {"int4_awq": "awq", "fp8": "fp8", "int8_sq": "smoothquant"}

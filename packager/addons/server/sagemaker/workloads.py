@@ -69,7 +69,7 @@ def read_workload_config(
 
 
 def _check_tokenizer(spec: WorkloadSpec) -> None:
-    """Refuse paths: whoever asks over the network reads no file of this machine."""
+    """Refuse paths: clients must not read files of this machine."""
     if spec.tokenizer and not _HUB_ID.fullmatch(spec.tokenizer):
         raise ValidationRefused(
             f"the tokenizer {shorten(spec.tokenizer, 200)} is not the id of a model on a hub",
@@ -78,7 +78,7 @@ def _check_tokenizer(spec: WorkloadSpec) -> None:
 
 
 def _mapped(name: str, data: str, datasets: Mapping[str, str]) -> str:
-    """Return the place of a public data set: it is read where the server's owner says."""
+    """Return the address of a public data set, as the server's operator maps it."""
     if data:
         raise ValidationRefused(
             "the workload has both public_dataset and DatasetConfig", hint="give one of them"

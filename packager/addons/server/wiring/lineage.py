@@ -1,4 +1,4 @@
-"""Documents of this machine that say what came from what."""
+"""Documents of this machine that record lineage."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _RESOURCES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageResult:
-    """What is known of one thing, and what could not be read on the way."""
+    """The lineage of one artifact, and the documents that could not be read."""
 
     graph: LineageGraph
     unreadable: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # on what the name meant before, or may mean now
+    notes: tuple[str, ...] = ()  # what the name meant before, or may mean now
 
 
 def find_lineage(ref: str, platform: Platform, settings: Settings) -> LineageResult:
-    """Return what `ref` was made from and what it went into; raise `NotFound` for unknown ones.
+    """Return the sources and uses of `ref`; raise `NotFound` for an unknown one.
 
-    A file is read as a build record, a directory as what is in it now, a name is looked for in
-    what is recorded here, and what is left is an image, whose attached records are claims.
+    A file is read as a build record, a directory by its current content, a name is looked up in the
+    records here, and anything else is an image, whose attached records are claims.
     """
     index, unreadable = lineage_index(settings)
     more: list[Fragment] = []
@@ -96,7 +96,7 @@ def _of_file(ref: str, more: list[Fragment]) -> tuple[str, ...]:
 
 
 def _is_here(ref: str) -> bool:
-    """Return whether a layout or a tree is in the directory that is named: it says what it is."""
+    """Return whether the named directory exists: its layout or tree identifies itself."""
     try:
         target = parse_output(ref)
     except UsageError:  # a name of something else
@@ -107,7 +107,7 @@ def _is_here(ref: str) -> bool:
 
 
 def _is_tag(ref: str) -> bool:
-    """Return whether a registry says what the name means: it has a host, and no digest."""
+    """Return whether a reference is a registry tag: it has a host, and no digest."""
     host = ref.partition("/")[0]
     if "/" not in ref or not ("." in host or ":" in host or host == "localhost"):
         return False
@@ -126,7 +126,7 @@ def _as_it_is_now(
     more: list[Fragment],
     notes: list[str],
 ) -> tuple[str, ...]:
-    """Return the image that a tag names now: somebody may have moved it since a build."""
+    """Return the image that a tag names now: it may have moved since a build."""
     recorded = index.find(ref)
     try:
         now = _of_image(ref, platform, settings, index, more)
@@ -197,7 +197,7 @@ def _of_engine(target: ImageTarget, index: LineageIndex) -> tuple[str, ...]:
 
 
 def _narrowed(ref: str, subjects: Sequence[str], index: LineageIndex) -> tuple[str, ...]:
-    """Return the one node that is meant; raise where a beginning or a name stands for several."""
+    """Return the one matching node; raise for an ambiguous prefix or name."""
     kinds = {one.partition(":")[0] for one in subjects}
     if len(kinds) == 1 and len(subjects) <= _MOST_SUBJECTS and not _PREFIX.fullmatch(ref):
         return tuple(subjects)  # builds of one model have one name: all are shown
@@ -220,7 +220,7 @@ class _Unknown(NotFound):
 
 
 def lineage_index(settings: Settings) -> tuple[LineageIndex, tuple[str, ...]]:
-    """Return the index, up to date, and what could not be read, in words."""
+    """Return the updated index, and messages about unreadable documents."""
     state = state_dir(settings.environment)
     place = state / _INDEX
     if can_write(state):
@@ -298,7 +298,7 @@ def _endpoint(kind: str, name: str, status: str, text: str) -> Fragment:
 
 
 def read_record_fragment(path: Path) -> Fragment:
-    """Read a build record as a graph; raise `NotStrict` for what is none."""
+    """Read a build record as a graph; raise `NotStrict` for an invalid one."""
     data = read_regular(path, MAX_RECORD_BYTES)
     return record_fragment(parse_object(data, max_bytes=MAX_RECORD_BYTES))
 

@@ -1,4 +1,4 @@
-"""What a server of the API is made of."""
+"""The parts of an API server."""
 
 from __future__ import annotations
 
