@@ -255,8 +255,12 @@ def test_results_go_into_a_bucket(bench: Packager, one: LlmDouble) -> None:
         bench(one.url, *FEW, "--concurrency", "2", *output, env=bucket.environment)
         names, report = bucket.names(), bucket.get("run/bench.json")
 
+    exports = [Path(name).name for name in names if "profile_export" in name]
     assert {"run/bench.json", "run/bench.html"} < set(names)
-    assert len(names) == 5
+    assert sorted(exports) == [
+        "profile_export.jsonl", "profile_export_aiperf.csv", "profile_export_aiperf.json",
+    ]  # fmt: skip
+    assert len(names) == 6
     assert BenchReport.model_validate_json(report).variants[0].name == one.url
 
 
