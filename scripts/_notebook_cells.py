@@ -110,7 +110,7 @@ def images_in(value: Any) -> set[str]:
 
 
 def stand_in(name: Any, images: dict[str, str]) -> None:
-    """Give an image that the Engine lacks the name of AWS's."""
+    """Tag the stand-in image with the name of an AWS image that the Engine lacks."""
     if not images or not isinstance(name, str) or "@" in name:
         return
     docker = ["docker", "--host", images["engine"]]

@@ -27,7 +27,12 @@ from packager.addons.server.jobs.report import job_document, job_lines, show_doc
 from packager.addons.server.jobs.store import JobStore, utc_now
 from packager.addons.server.jobs.values import BackgroundJob, JobQuery, JobStatus
 from packager.addons.server.jobs.waiting import check_all_completed, place_in_queue, wait_for_all
-from packager.addons.server.sagemaker.measured import Outcome, recorded, state_document, state_lines
+from packager.addons.server.sagemaker.measured import (
+    MeasuredOutcome,
+    recorded,
+    state_document,
+    state_lines,
+)
 from packager.cli.field_options import FiniteRange
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
@@ -196,7 +201,7 @@ def wait(
     check_all_completed(ended)
 
 
-def _measured(job: BackgroundJob) -> Outcome | None:
+def _measured(job: BackgroundJob) -> MeasuredOutcome | None:
     """Return the measurements at an optimization job's end; None where there are none."""
     with suppress(PackagerError, OSError):
         if job.record.is_file():

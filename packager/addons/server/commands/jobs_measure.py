@@ -37,7 +37,7 @@ from packager.addons.server.sagemaker.measured import (
     QUALITY_STATE,
     REQUESTS,
     ROUNDS,
-    Outcome,
+    MeasuredOutcome,
     State,
     loads_within,
     outcome_of,
@@ -160,7 +160,7 @@ def measure(
     _check_gates(gate, found, asked)
 
 
-def _check_gates(text: str, found: Outcome, asked: Sequence[State]) -> None:
+def _check_gates(text: str, found: MeasuredOutcome, asked: Sequence[State]) -> None:
     """Fail the job where a requested gate is not met."""
     gates = parse_gates(text) if text else ()
     judged = [judge(one, found.report, found.quality) for one in gates]

@@ -39,7 +39,7 @@ _MOST = 10.0  # largest ratio that a gate may allow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class QualityGate:
     """A figure, and the loss that is allowed: a share, or the limit of a figure of quality."""
 
     name: GateName
@@ -50,7 +50,7 @@ class Gate:
 class Judged:
     """A gate's result; `verdict` is None where nothing was measured."""
 
-    gate: Gate
+    gate: QualityGate
     verdict: Verdict | None
     words: str  # `tokens/s: slower at 4 of 5 loads`
 
@@ -60,9 +60,9 @@ class Judged:
         return self.verdict == "worse"
 
 
-def parse_gates(text: str) -> tuple[Gate, ...]:
+def parse_gates(text: str) -> tuple[QualityGate, ...]:
     """Read `throughput,first-token=10%,kld=0.05`; raises `UsageError`."""
-    found: dict[str, Gate] = {}
+    found: dict[str, QualityGate] = {}
     for word in text.split(","):
         name, equals, amount = word.strip().partition("=")
         if name == ALL and not equals:
@@ -74,11 +74,11 @@ def parse_gates(text: str) -> tuple[Gate, ...]:
                 f"--gate {shorten(name, 40)!r} is no figure that a job measures",
                 hint=f"choose of {', '.join(GATES)}, or all",
             )
-        found[known] = Gate(name=known, allowed=_allowed(known, amount, bool(equals)))
+        found[known] = QualityGate(name=known, allowed=_allowed(known, amount, bool(equals)))
     return tuple(found.values())
 
 
-def gate_text(gates: Iterable[Gate]) -> str:
+def gate_text(gates: Iterable[QualityGate]) -> str:
     """Return gates as `parse_gates` reads them."""
     return ",".join(
         one.name if one.allowed == _LIMITS.get(one.name, 0.0) else f"{one.name}={one.allowed:g}"
@@ -86,12 +86,12 @@ def gate_text(gates: Iterable[Gate]) -> str:
     )
 
 
-def all_gates() -> tuple[Gate, ...]:
+def all_gates() -> tuple[QualityGate, ...]:
     """Return every gate with its default allowed loss."""
-    return tuple(Gate(name=name, allowed=_LIMITS.get(name, 0.0)) for name in GATES)
+    return tuple(QualityGate(name=name, allowed=_LIMITS.get(name, 0.0)) for name in GATES)
 
 
-def judge(gate: Gate, report: BenchReport | None, quality: QualityReport | None) -> Judged:
+def judge(gate: QualityGate, report: BenchReport | None, quality: QualityReport | None) -> Judged:
     """Compare the last variant of a report with its first, or a model's quality with a limit."""
     if gate.name in _LIMITS:
         return _judged_quality(gate, quality)
@@ -104,7 +104,7 @@ def judge(gate: Gate, report: BenchReport | None, quality: QualityReport | None)
     return _judged_most(gate, ratios)
 
 
-def _judged_most(gate: Gate, ratios: Sequence[Compared]) -> Judged:
+def _judged_most(gate: QualityGate, ratios: Sequence[Compared]) -> Judged:
     """Judge a figure by most loads: most must agree, and none may be the opposite.
 
     Of five loads without a difference, one in four measurements has an interval beyond 1 by
@@ -125,7 +125,7 @@ def _judged_most(gate: Gate, ratios: Sequence[Compared]) -> Judged:
     return Judged(gate=gate, verdict=verdict, words=f"{name}: {words}{at}")
 
 
-def _judged_worst(gate: Gate, ratios: Sequence[Compared], rounds: int) -> Judged:
+def _judged_worst(gate: QualityGate, ratios: Sequence[Compared], rounds: int) -> Judged:
     """Judge the load that lost most, by an interval that holds for all loads together."""
     worst = min(ratios, key=lambda one: one.ratio)
     name = _METRICS[gate.name][1]
@@ -148,7 +148,7 @@ def _judged_worst(gate: Gate, ratios: Sequence[Compared], rounds: int) -> Judged
     return Judged(gate=gate, verdict=verdict, words=words)
 
 
-def _judged_quality(gate: Gate, report: QualityReport | None) -> Judged:
+def _judged_quality(gate: QualityGate, report: QualityReport | None) -> Judged:
     if gate.name == "kld":
         name, found = "mean KLD", None if report is None else report.quality.kld_mean
         error = 0.0 if report is None else report.quality.kld_mean_ci95 or 0.0
@@ -184,7 +184,7 @@ def _widened(one: Compared, bound: float | None, times: float) -> float:
     return one.ratio * math.exp(times * math.log((bound or one.ratio) / one.ratio))
 
 
-def _beyond(gate: Gate) -> str:
+def _beyond(gate: QualityGate) -> str:
     return f", by more than {_share(gate.allowed)}" if gate.allowed else ""
 
 

@@ -84,7 +84,7 @@ def loads_within(seconds: float, measured: Mapping[int, float]) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class MeasuredOutcome:
     """Results of a job's measurements, those that are missing, and the verdict."""
 
     report: BenchReport | None
@@ -105,9 +105,9 @@ def outcome_of(
     *,
     reasons: Mapping[str, str] = MappingProxyType({}),
     skipped: Sequence[int] = (),
-) -> Outcome:
+) -> MeasuredOutcome:
     """Judge the measurements, once for all reports."""
-    return Outcome(
+    return MeasuredOutcome(
         report=with_quality(report, quality) if report is not None else None,
         quality=quality,
         reasons={**reasons, **(failures(report) if report is not None else {})},
@@ -116,7 +116,7 @@ def outcome_of(
     )
 
 
-def result_files(found: Outcome, page: str) -> dict[str, bytes]:
+def result_files(found: MeasuredOutcome, page: str) -> dict[str, bytes]:
     """Return the files of a job's results by name: one for each state and load, and the page."""
     files = dict(reason_file(found.reasons))
     if found.quality is not None:
@@ -151,7 +151,7 @@ def with_quality(report: BenchReport, quality: QualityReport | None) -> BenchRep
     return report.model_copy(update={"variants": (*others, changed)})
 
 
-def summary_lines(found: Outcome) -> list[str]:
+def summary_lines(found: MeasuredOutcome) -> list[str]:
     """Return the verdicts, then a line per load with both figures of AWS's report."""
     lines = [f"{_state(name)} not measured: {why}" for name, why in found.reasons.items()]
     report = found.report
@@ -218,7 +218,7 @@ def state_table(report: BenchReport) -> ReportTable:
     )
 
 
-def recorded(report: BenchReport | None, quality: QualityReport | None) -> Outcome | None:
+def recorded(report: BenchReport | None, quality: QualityReport | None) -> MeasuredOutcome | None:
     """Return the measurements of a job's record; None where no job measured it."""
     if report is not None and not {one.name for one in report.variants} <= NAMES.keys():
         return None  # of a separate, later benchmark
@@ -227,7 +227,7 @@ def recorded(report: BenchReport | None, quality: QualityReport | None) -> Outco
     return outcome_of(report, quality)
 
 
-def state_lines(found: Outcome) -> list[str]:
+def state_lines(found: MeasuredOutcome) -> list[str]:
     """Return the table of states as text, with the verdicts."""
     lines = [one.words for one in found.judged if one.verdict is not None]
     if found.report is None:
@@ -237,7 +237,7 @@ def state_lines(found: Outcome) -> list[str]:
             *table.notes]  # fmt: skip
 
 
-def state_document(found: Outcome) -> dict[str, Any]:
+def state_document(found: MeasuredOutcome) -> dict[str, Any]:
     """Return the verdicts and the table of states, as JSON."""
     table = state_table(found.report) if found.report is not None else None
     return {
