@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # (each takes up to 2 GB, and an engine as much).
 WORKERS ?= $(shell awk '/^MemAvailable/ { print ($$2 > 14000000 ? 4 : 2) }' /proc/meminfo 2>/dev/null || echo 2)
 
-.PHONY: help demo docs test test-all test-fast faults mutants lint format bench bench-all venv system clean
+.PHONY: help demo docs reference test test-all test-fast faults mutants lint format bench bench-all venv system clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -58,6 +58,9 @@ bench-all: venv-test  ## run all benchmarks, for hours, and print one table; BEN
 
 docs: venv-test  ## build the site of docs/ into site/; a warning is an error
 	$(BIN)/python scripts/make-site
+
+reference: venv  ## write docs/reference and docs/man, made from the code, not kept in git
+	$(BIN)/python scripts/make-reference
 
 system: venv-test  ## install what the live tests start (Debian, root): engine, registry, verifiers
 	$(BIN)/python scripts/prepare-tests --all

@@ -13,7 +13,9 @@ import pytest
 
 from packager.core.version import __version__
 from tests.support.commandline import TINY, packager_in
+from tests.support.places import ROOT
 from tests.support.processes import run_program, run_python
+from tests.support.reference_pages import script
 from tests.support.wheels import (
     SUPPORTED,
     Distribution,
@@ -54,7 +56,7 @@ def test_templates_and_containers_travel_inside_the_package(names: set[str]) -> 
 
 
 def test_pages_and_completion_stand_where_man_and_shells_look(names: set[str]) -> None:
-    pages = {f"{DATA}share/man/man1/{Path(page).name}" for page in shipped("docs/man")}
+    pages = {f"{DATA}share/man/man1/{page.name}" for page in script.MAN_PAGES}
     completion = {
         f"{DATA}share/bash-completion/completions/packager",
         f"{DATA}share/fish/vendor_completions.d/packager.fish",
@@ -82,7 +84,8 @@ def test_the_sdist_has_tracked_files_and_no_tests(made: Distribution) -> None:
     with tarfile.open(made.sdist) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
 
-    assert found - shipped() == {"PKG-INFO"}
+    pages = {page.relative_to(ROOT).as_posix() for page in script.MAN_PAGES}
+    assert found - shipped() == {"PKG-INFO", *pages}
     assert shipped("packager", "artifact_cache", "templates", "containers", "docs") <= found
     assert not [name for name in found if name.split("/")[0] in {"tests", "examples", "scripts"}]
 

@@ -15,11 +15,13 @@ from tests.conftest import unavailable
 from tests.support.cases import cases_of
 from tests.support.places import ROOT, SCRIPTS
 from tests.support.processes import run_python
+from tests.support.reference_pages import REFERENCE, written_pages
 
 cases = cases_of(__file__)
 
 # What a browser loads by itself, wherever it stands.
 LOADED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//")
+PAGES = [*written_pages(ROOT / "docs"), *REFERENCE]
 IMPORTED = re.compile(r"url\(\s*[\"']?(?:https?:)?//|@import\s+[\"'](?:https?:)?//")
 
 
@@ -42,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_on_the_site(site: Path) -> None:
-    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    pages = [path.relative_to(ROOT / "docs") for path in PAGES]
     names = [page.with_name("index.md") if page.name == "README.md" else page for page in pages]
 
     assert len(names) > 50
@@ -76,7 +78,7 @@ def test_links_of_the_site_lead_to_its_pages(site: Path) -> None:
 def test_navigation_has_every_page_but_single_decisions() -> None:
     settings = yaml.safe_load(re.sub(r"!!python/\S+", "", (ROOT / "mkdocs.yml").read_text()))
     held = {page for section in settings["nav"] for pages in section.values() for page in pages}
-    docs = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    docs = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES}
 
     assert {page for page in docs - held if not page.startswith("decisions/0")} == set()
 

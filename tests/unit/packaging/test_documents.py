@@ -13,6 +13,7 @@ from packager.cli.app import app
 from tests.support.cases import cases_of
 from tests.support.documents import KINDS, OTHERS, RUN, agrees, blocks, elided, is_open, pages
 from tests.support.places import ROOT
+from tests.support.reference_pages import REFERENCE, read_page
 
 cases = cases_of(__file__)
 
@@ -65,16 +66,16 @@ def test_no_command_that_is_run_hides_all_of_its_output() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*pages(), *sorted((ROOT / "docs/reference").glob("*.md")), ROOT / "SECURITY.md"],
+    [*pages(), *REFERENCE, ROOT / "SECURITY.md"],
     ids=lambda path: path.relative_to(ROOT).as_posix(),
 )
 def test_commands_and_options_that_a_page_names_are_there(path: Path) -> None:
     """Those of blocks that nobody can run here, those between the lines, and those of help."""
-    text = path.read_text(encoding="utf-8")
-    lines = [command.text for block in blocks(path) for command in block.commands()]
+    text = read_page(path)
+    lines = [command.text for block in blocks(path, text) for command in block.commands()]
     lines += re.findall(r"`(packager [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
 
-    help_texts = [block.lines for block in blocks(path) if block.language == "text"]
+    help_texts = [block.lines for block in blocks(path, text) if block.language == "text"]
     lines += [
         line.strip() for shown in help_texts for line in shown if "  packager " in f"  {line}"
     ]

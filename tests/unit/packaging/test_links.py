@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.reference_pages import REFERENCE, is_page, read_page, written_pages
 
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*written_pages(ROOT / "docs"), *REFERENCE]
 PAGES += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES += [ROOT / "artifact_cache/README.md"]
 
@@ -18,7 +19,7 @@ PAGES += [ROOT / "artifact_cache/README.md"]
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """Return the anchors of a page's headings, as code hosts make them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = re.sub(r"^```.*?^```", "", read_page(page), flags=re.M | re.S)
     found: list[str] = []
     for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
         plain = re.sub(r"\]\([^)]*\)", "", heading).lower()
@@ -37,14 +38,14 @@ def broken(page: Path, text: str) -> list[str]:
             continue
         name, _, anchor = link.partition("#")
         target = (page.parent / name).resolve() if name else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
+        if not is_page(target) or (anchor and anchor not in anchors(target)):
             wrong.append(link)
     return wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
-    assert broken(page, page.read_text(encoding="utf-8")) == []
+    assert broken(page, read_page(page)) == []
 
 
 def test_links_that_lead_nowhere_are_found() -> None:
@@ -65,8 +66,8 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         if page in reached or page.suffix != ".md":
             continue
         reached.add(page)
-        links = re.findall(r"\]\(([^)#:\s]+)", page.read_text(encoding="utf-8"))
+        links = re.findall(r"\]\(([^)#:\s]+)", read_page(page))
         found = ((page.parent / link).resolve() for link in links)
-        waiting += [link for link in found if link.is_file()]
+        waiting += [link for link in found if link.is_file() or is_page(link)]
 
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in reached] == []

@@ -1,4 +1,4 @@
-"""The references under docs/reference say what the code says."""
+"""The references are made from the code, at any width of the terminal."""
 
 from __future__ import annotations
 
@@ -6,38 +6,73 @@ from pathlib import Path
 
 import click
 import pytest
-import urllib3  # noqa: F401 - opens a socket when it is imported, as commands do
 
 from packager.cli.app import app
 from tests.support.cases import cases_of
 from tests.support.places import ROOT, SCRIPTS
+from tests.support.reference_pages import script
 from tests.support.workers import load
 
 cases = cases_of(__file__)
 
-script = load(SCRIPTS / "make-reference")
 man_pages = load(SCRIPTS / "_man_pages.py")
 
 
 @pytest.mark.parametrize("path", script.PAGES, ids=lambda path: path.name)
-@pytest.mark.parametrize("columns", ["40", "300"])
-def test_a_reference_is_current_at_any_width_of_the_terminal(
-    path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+def test_a_page_is_the_same_at_any_width_of_the_terminal(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = script.PAGES[path]()
+    monkeypatch.setenv("COLUMNS", "300")
 
+    assert script.PAGES[path]() == narrow
+    assert narrow.endswith("\n")
+
+
+@pytest.mark.parametrize("path", script.KEPT, ids=lambda path: path.name)
+def test_what_git_holds_is_current(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == script.PAGES[path](), "run scripts/make-reference"
 
 
-def test_every_page_is_of_a_command_that_there_is() -> None:
-    made = {path for path in script.PAGES if path.parent.name == "man"}
+def test_git_holds_no_page_that_is_made() -> None:
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
-    assert set((ROOT / "docs/man").iterdir()) == made
-    assert len(made) > 20
+    assert {"/docs/man/", "/docs/reference/"} <= set(ignored)
+    places = {path.parent for path in script.PAGES if path not in script.KEPT}
+    assert places == {ROOT / "docs/man", ROOT / "docs/reference"}
+
+
+def test_every_command_has_a_man_page() -> None:
+    names = script.app.list_commands(click.Context(script.app))
+
+    pages = {path.stem for path in script.MAN_PAGES}
+    assert pages == {"packager", *(f"packager-{name}" for name in names)}
+    assert len(pages) > 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [([], {"docs", "packager"}), (["--man"], {"docs"}), (["--check"], set())],
+    ids=["all", "man", "check"],
+)
+def test_the_script_writes_what_it_is_asked_for(
+    arguments: list[str], written: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAGES", "MAN_PAGES", "KEPT"):
+        pages = getattr(script, name)
+        here = {tmp_path / path.relative_to(ROOT): lambda: "a page\n" for path in pages}
+        monkeypatch.setattr(script, name, here)
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+
+    assert script.main(arguments) == (1 if "--check" in arguments else 0)
+
+    assert {path.name for path in tmp_path.iterdir()} == written
+    assert len(list(tmp_path.rglob("*.1"))) == (len(script.MAN_PAGES) if written else 0)
 
 
 def test_a_man_page_has_a_command_with_its_options_values_and_examples() -> None:
-    page = (ROOT / "docs/man/packager-list.1").read_text(encoding="utf-8")
+    page = script.MAN_PAGES[ROOT / "docs/man/packager-list.1"]()
 
     assert page.startswith(".TH PACKAGER\\-LIST 1 ")
     assert "\npackager-list \\- List instances, containers and plug\\-ins\n" in page
@@ -48,7 +83,7 @@ def test_a_man_page_has_a_command_with_its_options_values_and_examples() -> None
 
 
 def test_a_man_page_of_a_group_has_its_commands() -> None:
-    page = (ROOT / "docs/man/packager-cache.1").read_text(encoding="utf-8")
+    page = script.MAN_PAGES[ROOT / "docs/man/packager-cache.1"]()
 
     assert "\n.SH PACKAGER CACHE EXPLAIN\n.B packager cache explain\n" in page
     assert "\n[OPTIONS] [KEY...]\n" in page
