@@ -82,6 +82,15 @@ def remember_headers(headers: Mapping[str, str]) -> None:
             _remember_basic(given)
 
 
+def remember_variables(variables: Mapping[str, str]) -> None:
+    """Remember the credentials among variables that a program elsewhere is started with."""
+    for name, value in variables.items():
+        if is_credential(name):
+            SECRETS.remember(value)
+        else:
+            remember_user(value)
+
+
 def remember_user(address: str) -> None:
     """Remember who logs in by an address: its password, or its name where that is all."""
     authority = address.partition("://")[2].partition("/")[0]

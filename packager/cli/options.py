@@ -24,6 +24,7 @@ from packager.core.request import (
     parse_request,
     refuse_unknown,
 )
+from packager.core.text import remember_variables
 from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.models.mapped import parse_mapped, standing_file
 
@@ -132,6 +133,7 @@ def container_environment(pairs: tuple[str, ...]) -> dict[str, str]:
                 f"--env {name[:60]!r} lets the server run code from the model's files",
                 hint=NEVER_PACKAGED,
             )
+    remember_variables(found)
     return found
 
 

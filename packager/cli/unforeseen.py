@@ -1,4 +1,4 @@
-"""Errors of the operating system that any command can meet, with their exit statuses.
+"""Errors of the operating system, of engines and libraries, with their exit statuses.
 
 Any other exception is a bug, and ends with status 70.
 """
@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from packager.core.documents import shorten
 from packager.core.errors import (
+    AccessDenied,
     NotFound,
     OutputFailed,
     PackagerError,
@@ -21,6 +22,7 @@ from packager.core.errors import (
 )
 
 _NO_OUTPUT = (errno.EBADF, errno.EIO)  # a closed stream, or a terminal that has gone
+_OF_ENGINES = ("docker.errors", "requests.exceptions")
 _RENAME = "rename it: documents and images hold names in UTF-8 alone"
 
 
@@ -39,6 +41,8 @@ def explain_unforeseen(error: Exception) -> PackagerError:
         error
     ):  # of pydantic-core, which keeps no text
         return UsageError("a name or a path is not UTF-8", hint=_RENAME)
+    if type(error).__module__ in _OF_ENGINES:
+        return _of_an_engine(error)
     if isinstance(error, OSError) and error.errno is not None:
         return _of_the_system(error)
     if isinstance(error, ConnectionError | TimeoutError):
@@ -57,6 +61,23 @@ def explain_unforeseen(error: Exception) -> PackagerError:
     return PackagerError(
         f"unexpected {type(error).__name__}: {error}",
         hint="this is a bug; run again with PACKAGER_DEBUG=1 and report it",
+    )
+
+
+def _of_an_engine(error: Exception) -> PackagerError:
+    """Return the error for what docker-py, or the HTTP library that it uses, raised."""
+    if not hasattr(error, "explanation"):
+        return Unavailable(
+            "the connection to the Docker Engine was lost",
+            hint="see whether it still runs: `docker info`",
+        )
+    from packager.images.docker_engine import engine_reason
+
+    status = getattr(getattr(error, "response", None), "status_code", 0)
+    kind = AccessDenied if status in (401, 403) else Unavailable
+    return kind(
+        f"the Docker Engine refuses a request: {engine_reason(error)}",
+        hint="see whether it answers: `docker info`; plug-ins of an engine may deny requests",
     )
 
 

@@ -19,6 +19,7 @@ from artifact_cache.secrets import (
     remember_headers,
     remember_secret,
     remember_user,
+    remember_variables,
     repeats_secret,
 )
 
@@ -36,6 +37,7 @@ __all__ = [
     "remember_headers",
     "remember_secret",
     "remember_user",
+    "remember_variables",
     "repeats_secret",
 ]
 

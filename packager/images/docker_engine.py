@@ -8,7 +8,10 @@ from urllib.parse import urlsplit
 
 from artifact_cache.distribution import install_command
 from packager.core.errors import Unavailable
+from packager.core.text import quote_answer
 from packager.images.registry.origins import is_loopback
+
+_REASON = 4000  # characters of a reason that are shown
 
 
 def connect_engine(
@@ -46,3 +49,8 @@ def is_here(engine: Any) -> bool:
     """Return whether an engine is on this machine: by its socket, a pipe or a loopback address."""
     host = urlsplit(engine.api.base_url).hostname or ""
     return is_loopback(host) or host == "localnpipe"  # docker-py's word for a pipe; of SSH, `ssh`
+
+
+def engine_reason(error: Any) -> str:
+    """Return what a Docker Engine said of a request that failed, without secrets that were sent."""
+    return quote_answer(str(getattr(error, "explanation", None) or error), _REASON)

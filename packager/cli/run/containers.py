@@ -17,7 +17,7 @@ from packager.core.errors import NotFound, SmokeFailed, Unavailable, UsageError
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.suggestions import guess
 from packager.core.values import dataclass
-from packager.images.docker_engine import connect_engine, is_here
+from packager.images.docker_engine import connect_engine, engine_reason, is_here
 
 _TAKEN = ("port is already allocated", "address already in use", "ports are not available")
 
@@ -265,7 +265,7 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except APIError as error:
-        raise SmokeFailed(f"the Docker Engine refuses: {error.explanation or error}") from error
+        raise SmokeFailed(f"the Docker Engine refuses: {engine_reason(error)}") from error
     except (DockerException, HTTPError, OSError) as error:
         raise Unavailable(
             "the connection to the Docker Engine was lost",
@@ -339,7 +339,7 @@ def _remove(engine: Any, run: Run) -> None:
 
 
 def _cannot_start(image: str, error: Any) -> SmokeFailed:
-    reason = str(error.explanation or error)
+    reason = engine_reason(error)
     return SmokeFailed(
         f"the Docker Engine cannot start {image!r}: {reason}", hint=start_hint(reason)
     )

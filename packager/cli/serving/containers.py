@@ -16,6 +16,7 @@ import urllib3
 
 from packager.cli.serving.engine_log import excerpt, first_error
 from packager.core.errors import NotFound, SmokeFailed, Unavailable, UsageError
+from packager.images.docker_engine import engine_reason
 
 PORT = 8080
 SHARED_MEMORY = "1g"  # engines whose processes talk through /dev/shm need more than Docker's 64 MB
@@ -39,7 +40,7 @@ def find_image(engine: Any, image: str) -> Any:
         ) from error
     except APIError as error:
         raise UsageError(
-            f"the engine does not take {image!r}: {error.explanation or error}",
+            f"the engine does not take {image!r}: {engine_reason(error)}",
             hint="name an image as `docker images` shows it",
         ) from error
 
@@ -77,7 +78,7 @@ def running(
             on_progress(f"starting {container.short_id} from {image}")
             container.start()
         except APIError as error:
-            reason = str(error.explanation or error)
+            reason = engine_reason(error)
             raise SmokeFailed(
                 f"the engine cannot start {image!r}: {reason}", hint=start_hint(reason)
             ) from error
@@ -86,7 +87,7 @@ def running(
         yield container, f"http://127.0.0.1:{bound[0]['HostPort'] if bound else PORT}"
     except APIError as error:
         raise SmokeFailed(
-            f"the engine lost the container: {error.explanation or error}",
+            f"the engine lost the container: {engine_reason(error)}",
             hint="run again; `docker events` shows who removes containers",
         ) from error
     except (DockerException, OSError) as error:

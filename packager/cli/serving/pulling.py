@@ -14,6 +14,7 @@ from typing import Any
 
 from packager.core.errors import PackagerError, SmokeFailed
 from packager.core.values import dataclass
+from packager.images.docker_engine import engine_reason
 
 _DOWN = frozenset(("Download complete", "Verifying Checksum"))
 
@@ -45,7 +46,7 @@ def remove_image(engine: Any, image: str) -> None:
         return
     except APIError as error:
         raise NotPulled(
-            image, "remove", str(error.explanation or error), "end the containers that run it"
+            image, "remove", engine_reason(error), "end the containers that run it"
         ) from error
 
 
@@ -63,7 +64,7 @@ def pull_image(
         return time_pull(image, engine.api.pull(image, stream=True, decode=True), clock)
     except APIError as error:
         raise NotPulled(
-            image, "pull", str(error.explanation or error), "see that the registry has it"
+            image, "pull", engine_reason(error), "see that the registry has it"
         ) from error
 
 

@@ -34,7 +34,7 @@ from packager.core.image import (
 )
 from packager.core.references import ImageTarget, LayoutTarget
 from packager.core.values import dataclass
-from packager.images.docker_engine import connect_engine
+from packager.images.docker_engine import connect_engine, engine_reason
 from packager.images.layout.base import LayoutBase
 from packager.images.oci import LONGEST_DOCUMENT, diff_ids_of, is_digest
 
@@ -80,7 +80,7 @@ class DockerBase:
             ) from error
         except APIError as error:
             raise ProtocolFailed(
-                f"the Docker Engine does not give out {name!r}: {error.explanation or error}",
+                f"the Docker Engine does not give out {name!r}: {engine_reason(error)}",
                 hint=f"`docker image inspect {name}` shows what it has",
             ) from error
         except DockerException as error:

@@ -41,7 +41,7 @@ from packager.core.references import DEFAULT_TAG, ImageTarget
 from packager.images.archive.sink import ArchiveUpload, archive_manifest
 from packager.images.blobs import BlobReader
 from packager.images.compression import NotForEngines
-from packager.images.docker_engine import connect_engine
+from packager.images.docker_engine import connect_engine, engine_reason
 from packager.images.oci import diff_ids_of
 from packager.images.registry.origins import is_loopback
 from packager.images.registry.reference import parse_reference
@@ -366,7 +366,7 @@ def _load_failed(error: BaseException) -> PackagerError:
     if isinstance(error, OutputFailed):
         return _pull_failed(error.message)
     if isinstance(error, APIError):
-        return _pull_failed(str(error.explanation or error))
+        return _pull_failed(engine_reason(error))
     if isinstance(error, PackagerError):
         return error
     return _engine_lost()
@@ -387,6 +387,6 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except APIError as error:
-        raise _pull_failed(str(error.explanation or error)) from error
+        raise _pull_failed(engine_reason(error)) from error
     except (DockerException, OSError) as error:
         raise _engine_lost() from error

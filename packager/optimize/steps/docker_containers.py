@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from packager.core.errors import Unavailable
+from packager.images.docker_engine import engine_reason
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def own_container(engine: Any, image: str, options: Mapping[str, Any]) -> Iterat
         yield engine.containers.create(image, name=name, **options)
     except APIError as error:
         raise Unavailable(
-            f"the Docker Engine cannot run the step: {error.explanation or error}",
+            f"the Docker Engine cannot run the step: {engine_reason(error)}",
             hint="see whether it has what the step asks for: `docker info`",
         ) from error
     except (DockerException, OSError) as error:

@@ -16,6 +16,7 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import NotFound, ToolUnavailable
 from packager.core.events import EventSink, StepEvent
 from packager.core.tool import ToolFacts
+from packager.images.docker_engine import engine_reason
 from packager.optimize.steps.docker_containers import ended, own_container
 from packager.optimize.steps.failures import read_tail
 from packager.optimize.steps.logs import new_log
@@ -126,7 +127,7 @@ class ToolImages:
         except APIError as error:
             raise NotFound(
                 f"the base image {reference!r} of tool {tool.name!r} is not here and cannot be "
-                f"pulled: {error.explanation or error}",
+                f"pulled: {engine_reason(error)}",
                 hint="name another with PACKAGER_TOOL_BASE; it needs Python and pip",
             ) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -16,21 +17,27 @@ from tests.support.doubles.hostile import HostileServer, Request, reply
 from tests.support.spellings import spellings
 
 SECRET = "sk-Canary/Of+The=Server"
-MODELS = json.dumps({"data": [{"id": "tiny"}]}).encode()
+MODELS = json.dumps({"data": [{"id": "tiny"}]})
 
 cases = cases_of(__file__)
 
 
 class Echo:
-    """Answers with one status; in headers and body is what came."""
+    """Answers with one status; in headers and body is what came.
 
-    def __init__(self, status: int) -> None:
+    `answers` are those of a server that works, by the end of a path.
+    """
+
+    def __init__(self, status: int, answers: Mapping[str, str]) -> None:
         self.status = status
+        self.answers = {"/v1/models": MODELS, **answers}
 
     def __call__(self, request: Request) -> bytes:
-        if request.path == "/v1/models":
-            return reply(MODELS, Content_Type="application/json")
+        for path, answer in self.answers.items():
+            if request.path.endswith(path):
+                return reply(answer.encode(), Content_Type="application/json")
         sent = request.header("Authorization") or request.header("X-Amz-Security-Token")
+        sent = sent or request.body.decode("latin-1")
         if not sent:
             return reply(status=401, WWW_Authenticate='Basic realm="it"')
         given = sent.rpartition(" ")[2]
@@ -47,25 +54,31 @@ class Echo:
             "__type": given,
             "Message": echo,
         }
-        headers = {"X_Echo": sent, "X_Error_Code": given, "X_Error_Message": given}
+        line = " ".join(sent.split())
+        headers = {"X_Echo": line, "X_Error_Code": given, "X_Error_Message": given}
         headers |= {"Content_Type": f"application/json; of={given}", "Docker_Content_Digest": given}
         return reply(json.dumps(document).encode(), self.status, **headers)
 
 
 @pytest.mark.extended
-@cases("commands", variable="", secret=SECRET)
+@cases("commands", variable="", secret=SECRET, before=(), files={}, more={}, answers={})
 def test_a_server_that_echoes_gets_no_secret_out(
     words: tuple[str, ...],
     status: int,
     packager: Packager,
     own_place: Path,
+    tmp_path: Path,
     variable: str,
     secret: str,
+    before: tuple[tuple[str, ...], ...],
+    files: dict[str, str],
+    more: dict[str, str],
+    answers: dict[str, str],
 ) -> None:
     docker = own_place / "login"
     docker.mkdir()
     login = base64.b64encode(f"user:{secret}".encode()).decode()
-    with HostileServer(Echo(status)) as server:
+    with HostileServer(Echo(status, answers)) as server:
         (docker / "config.json").write_text(json.dumps({"auths": {server.host: {"auth": login}}}))
         (own_place / "kubeconfig").write_text(_kubeconfig(server.url, secret))
         places = {
@@ -74,7 +87,11 @@ def test_a_server_that_echoes_gets_no_secret_out(
             "named": server.url.replace("//", f"//user:{quote(secret, safe='')}@"),
             "tiny": str(TINY),
             "kubeconfig": str(own_place / "kubeconfig"),
+            "secret": secret,
+            "work": str(tmp_path),
         }
+        for name, text in files.items():
+            (tmp_path / name).write_text(text.replace("{tiny}", str(TINY)))
         environment = {
             "DOCKER_CONFIG": str(docker),
             "HF_ENDPOINT": server.url,
@@ -84,10 +101,17 @@ def test_a_server_that_echoes_gets_no_secret_out(
             "AWS_REGION": "us-east-1",
             "PACKAGER_DEBUG": "1",
             **({variable: secret} if variable else {}),
+            **{name: text.format(**places) for name, text in more.items()},
         }
+        for command in before:
+            packager(*(word.format(**places) for word in command), env=environment, status=0)
         done = packager(*(word.format(**places) for word in words), env=environment)
     assert done.status != 70, done.err
-    assert any(one in request.head for request in server.requests for one in (secret, login))
+    assert any(
+        one in request.head + request.body.decode("latin-1")
+        for request in server.requests
+        for one in (secret, login)
+    )
     texts = {"stdout": done.out.encode(), "stderr": done.err.encode()}
     for path in own_place.rglob("*"):
         if path.is_file() and path.parent != docker and path.name != "kubeconfig":

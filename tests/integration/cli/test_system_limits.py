@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import requests
+from docker.errors import APIError
 
 from packager.cli.unforeseen import explain_unforeseen
 from tests.support.commandline import TINY
@@ -48,6 +50,12 @@ def test_a_limit_of_the_system_is_told(line: str, status: int, reason: str, tmp_
     assert reason in done.stderr
 
 
+def refused(status: int) -> requests.Response:
+    response = requests.Response()
+    response.status_code = status
+    return response
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -56,6 +64,9 @@ def test_a_limit_of_the_system_is_told(line: str, status: int, reason: str, tmp_
         (ConnectionResetError(errno.ECONNRESET, "x"), 69),
         (sqlite3.OperationalError("disk I/O error"), 74),
         (ModuleNotFoundError("no module"), 69),
+        (APIError("500", explanation="no space"), 69),
+        (APIError("403", refused(403), "authorization denied by plugin"), 77),
+        (requests.ConnectionError("reset"), 69),
         (ValueError("x"), 70),
     ],
 )

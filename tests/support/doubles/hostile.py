@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.support.doubles.listening import Listener
 
@@ -22,6 +22,7 @@ class Request:
     method: str
     path: str  # with its query
     head: str
+    body: bytes = b""
 
     def header(self, name: str) -> str:
         """The value of a header; "" where it was not sent."""
@@ -102,4 +103,4 @@ def _received(connection: socket.socket) -> Request | None:
         if not more:
             break
         body += more
-    return found
+    return replace(found, body=body)

@@ -13,6 +13,7 @@ from artifact_cache.secrets import (
     remember_headers,
     remember_secret,
     remember_user,
+    remember_variables,
     repeats_secret,
 )
 from artifact_cache.strict_json import shorten
@@ -83,6 +84,14 @@ def test_who_logs_in_by_an_address_has_a_secret() -> None:
     remember_user("http://token-Canary-1@proxy")
 
     assert escape("p@ss-Word1 and token-Canary-1") == "*** and ***"
+
+
+def test_credentials_among_variables_are_secrets() -> None:
+    remember_variables(
+        {"HF_TOKEN": "hf_Canary/one", "PROXY": "http://u:p-Canary.two@x", "N": "four"}
+    )
+
+    assert hide_secrets("hf_Canary/one p-Canary.two four") == "*** *** four"
 
 
 def test_a_signature_of_one_request_is_no_secret() -> None:

@@ -19,7 +19,7 @@ from packager.cli.run.containers import engine_errors
 from packager.core.documents import shorten
 from packager.core.errors import Unavailable, UsageError
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.core.text import escape
+from packager.core.text import escape, remember_variables
 
 PROJECT, SERVICE = "com.docker.compose.project", "com.docker.compose.service"
 _TIMEOUT_S = 86_400  # of one command: it pulls images, and 150 GB take longer than an hour
@@ -177,6 +177,7 @@ class ApiComposer:
 
     def _create(self, options: Mapping[str, Any], network: str, service: str) -> Any:
         api = self._engine.api
+        remember_variables(options["container"]["environment"])
         host = api.create_host_config(network_mode=network, **options["host"])
         endpoint = api.create_endpoint_config(aliases=[service])
         made = api.create_container(

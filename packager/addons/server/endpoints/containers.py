@@ -27,8 +27,9 @@ from packager.cli.serving.containers import PORT, placing, start_hint
 from packager.cli.serving.engine_log import first_error
 from packager.core.errors import NotFound, PackagerError, SmokeFailed
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.core.text import escape
+from packager.core.text import escape, remember_variables
 from packager.core.values import dataclass
+from packager.images.docker_engine import engine_reason
 from packager.images.target import parse_registry_target
 
 DOCKER_HUB = "docker.io"
@@ -90,6 +91,7 @@ class Containers:
         from docker.types import Mount
 
         engine = self._found()
+        remember_variables(spec.environment)
         name = self.prepare(spec.image)
         with engine_errors():
             options = placing(engine, port=None)
@@ -292,7 +294,7 @@ def _ended(found: Container) -> str:
 
 
 def _cannot_start(image: str, error: Any) -> PackagerError:
-    reason = str(error.explanation or error)
+    reason = engine_reason(error)
     return SmokeFailed(
         f"the Docker Engine cannot start {image!r}: {_plain(reason, 500)}",
         hint=start_hint(reason),
