@@ -284,7 +284,7 @@ def _answer_shell(arguments: list[str]) -> None:
     """Answer a shell that completes a command line."""
     from packager.cli.completion.answer import answer
 
-    answer(arguments)
+    answer(app, arguments)
 
 
 def _leave_stuck_threads(status: int) -> None:

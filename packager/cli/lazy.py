@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from packager.cli.addons import Rows, added_commands
+from packager.cli.completion import VARIABLE
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -53,7 +58,20 @@ class LazyGroup(click.Group):
         module, _, function = row[0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), function)
         _refuse_empty_paths(command)
+        if VARIABLE in os.environ:
+            from packager.cli.completion.values import complete_values
+
+            complete_values(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """Return the names of commands, without importing them, and of options."""
+        from click.shell_completion import CompletionItem
+
+        return [
+            *(CompletionItem(name, help=summary) for name, (_, summary) in self.table.items()),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write commands before options."""

@@ -1,7 +1,7 @@
 """Completion of command lines in bash, zsh and fish.
 
-A shell calls this at each press of the key, so no command is imported: `index.json` describes the
-commands; it is made by scripts/make-reference.
+click finds out what stands at the cursor; `values` says what it can be, `shells` reads the shell's
+line and quotes the answer for it.
 """
 
 from __future__ import annotations

@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from packager.cli.completion.candidates import CompletionCandidate
+from click.shell_completion import CompletionItem
+
 from packager.core.values import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
+PART = "part"  # type of a candidate that more of the word follows, such as a path below it
 
 _SEPARATORS = ";|&()"  # words of another command follow
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
@@ -88,7 +91,7 @@ def asked(shell: str, arguments: Sequence[str]) -> Line:
 
 
 def answer_text(
-    shell: str, arguments: Sequence[str], line: Line, found: Iterable[CompletionCandidate]
+    shell: str, arguments: Sequence[str], line: Line, found: Iterable[CompletionItem[Any]]
 ) -> str:
     """Return the candidates as the shell's script reads them, one a line."""
     if shell == "bash":
@@ -96,18 +99,19 @@ def answer_text(
         return "".join(f"{_for_bash(one, line)[dropped:]}\n" for one in found)
     if shell == "zsh":
         return "".join(
-            f"{'+' if one.is_whole else '-'}\t{_inserted(one, line)}\t{one.help}\n" for one in found
+            f"{'+' if one.type != PART else '-'}\t{_inserted(one, line)}\t{one.help}\n"
+            for one in found
         )
-    return "".join(f"{one.text}\t{one.help}\n" for one in found)
+    return "".join(f"{one.value}\t{one.help}\n" for one in found)
 
 
-def _for_bash(one: CompletionCandidate, line: Line) -> str:
+def _for_bash(one: CompletionItem[Any], line: Line) -> str:
     text = _inserted(one, line)
-    return f"{text} " if one.is_whole and not line.quote else text
+    return f"{text} " if one.type != PART and not line.quote else text
 
 
-def _inserted(one: CompletionCandidate, line: Line) -> str:
-    return one.text if line.quote else quoted(one.text)
+def _inserted(one: CompletionItem[Any], line: Line) -> str:
+    return one.value if line.quote else quoted(one.value)
 
 
 def _dropped_by_bash(line: Line, word: str) -> int:

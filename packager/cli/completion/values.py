@@ -1,4 +1,4 @@
-"""Values that complete an argument: from the index, the disk and the user's own files.
+"""Values that complete an argument: from the catalog, the disk and the user's own files.
 
 No network, engine or code of a plug-in is used. A file that cannot be read yields no candidates: a
 shell cannot show an error.
@@ -7,167 +7,338 @@ shell cannot show an error.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from packager.cli.completion.candidates import CompletionCandidate, Node, Question
+import click
+from click.shell_completion import CompletionItem
+
+from packager.cli.completion.shells import PART
+from packager.core.errors import PackagerError
+from packager.core.values import dataclass
 
 MOST_ENTRIES = 2000  # of a directory, or keys of a cache
 KEY_DIGITS = 12
 
-# Groups of entry points whose names are values, too.
-GROUPS = {
-    "family": "packager.families",
-    "tool": "packager.tools",
-    "compiler": "packager.compilers",
+# What a value is, by how help calls it; a name not here has nothing to complete.
+BY_METAVAR = {
+    "COMPILER": "compiler",
+    "DATA": "data",
+    "DESTINATION...": "output",
+    "DIR": "directory",
+    "DRAFT": "draft",
+    "FAMILY[:VERSION]": "family",
+    "FILE": "file",
+    "FILE...": "file",
+    "IMAGE": "image",
+    "IMAGE|URL": "image",
+    "IMAGE|URL...": "image",
+    "KEY": "key",
+    "KEY...": "key",
+    "KIND": "key-kind",
+    "METHOD[,OPTION]": "quantize",
+    "MODEL": "model",
+    "DIR|FILE": "file",
+    "NAME|IN:OUT[:N]|FILE": "workload",
+    "NAME|IN:OUT|FILE": "workload",
+    "NAME|KEY": "key",
+    "OUT": "output",
+    "PLAIN": "image",
+    "PLAN": "file",
+    "REGION": "region",
+    "SOURCE...": "file",
+    "TYPE": "instance",
+}
+# Arguments without a name of their own in help, by what the code calls them.
+BY_NAME = {
+    "code": "finding",
+    "file": "file",
+    "first": "image",
+    "image": "image",
+    "key": "key",
+    "model": "model",
+    "second": "image",
+    "source": "image",
+}
+# Where one word means another thing.
+BY_PLACE = {
+    ("build", "base"): "base",
+    ("cache explain", "base"): "base",
+    ("build", "container_version"): "container",
+    ("cache explain", "container_version"): "container",
+    ("plan", "container_version"): "container",
+    ("cache import", "model"): "",
+    ("draft measure", "server"): "",
+    ("draft measure", "plain"): "",
+    ("smoke", "image"): "",
+    ("tools install", "name"): "tool",
+    ("tools path", "name"): "tool",
+    ("tools remove", "name"): "tool",
+    ("warm render kubernetes", "image"): "",
+    ("warm tool", "name"): "tool",
 }
 # Beginnings of addresses; what follows is a path for those of layouts.
 OUTPUTS = {"oci:": "a directory, as an OCI layout", "docker:": "a Docker Engine"}
 MODELS = {"hf://": "streamed from the hub", "s3://": "streamed from a bucket"}
-
-_DEVICES = re.compile(r"(\d{1,2})x", re.ASCII)
-
-
-class Values:
-    """Completes values of all kinds; `environment` locates the user's files."""
-
-    def __init__(self, index: Node, environment: Mapping[str, str]) -> None:
-        self._values: Mapping[str, Mapping[str, Any]] = index["values"]
-        self._environment = environment
-        self._kinds: Mapping[str, Callable[[Question], Iterable[CompletionCandidate]]] = {
-            "file": lambda asked: paths(asked.text),
-            "directory": lambda asked: paths(asked.text, files=False),
-            "data": lambda asked: [*self._listed("data"), *paths(asked.text)],
-            "workload": lambda asked: [*self._listed("workload"), *paths(asked.text)],
-            "model": self._models,
-            "draft": self._drafts,
-            "instance": self._instances,
-            "container": self._containers,
-            "output": lambda asked: _addresses(asked.text),
-            "image": lambda asked: _addresses(asked.text),
-            "base": lambda asked: [*self._listed("base"), *_addresses(asked.text)],
-            "key": self._keys,
-            "key-kind": self._key_kinds,
-        }
-
-    def __call__(self, asked: Question) -> Iterable[CompletionCandidate]:
-        """Return the values that may be meant; others are filtered by their beginning."""
-        known = self._kinds.get(asked.kind)
-        if known is not None:
-            return known(asked)
-        return [*self._listed(asked.kind), *_installed(GROUPS.get(asked.kind, ""))]
-
-    def _listed(self, kind: str) -> list[CompletionCandidate]:
-        return [
-            CompletionCandidate(name, told) for name, told in self._values.get(kind, {}).items()
-        ]
-
-    def _models(self, asked: Question) -> Iterator[CompletionCandidate]:
-        yield from models(asked.text)
-        for start, told in MODELS.items():
-            yield CompletionCandidate(start, told, is_whole=False)
-        if asked.text:  # hundreds: only where one was begun
-            yield from self._listed("model")
-
-    def _drafts(self, asked: Question) -> Iterator[CompletionCandidate]:
-        kind, colon, place = asked.text.partition(":")
-        if colon:
-            for one in models(place):
-                yield CompletionCandidate(f"{kind}:{one.text}", one.help, one.is_whole)
-            return
-        for one in self._listed("draft"):
-            yield CompletionCandidate(one.text, one.help, is_whole=not one.text.endswith(":"))
-        yield from models(asked.text)
-
-    def _instances(self, asked: Question) -> Iterator[CompletionCandidate]:
-        if devices := _DEVICES.match(asked.text):
-            for device in self._values["device"]:
-                yield CompletionCandidate(f"{devices[0]}{device}")
-        if asked.command == "plan":
-            yield CompletionCandidate("all", "rank them all")
-        shipped = self._listed("instance")
-        yield from shipped
-        for row in self._own("instance"):
-            yield CompletionCandidate(str(row.get("name", "")), "your own")
-        if not any(one.text.startswith(asked.text) for one in shipped):
-            for one in shipped:  # EC2's names are understood, too
-                yield CompletionCandidate(one.text.removeprefix("ml."), one.help)
-
-    def _containers(self, asked: Question) -> Iterator[CompletionCandidate]:
-        wanted = asked.options.get("--family")
-        for family, versions in self._values["container"].items():
-            if wanted in (None, family):
-                yield from (CompletionCandidate(version, family) for version in versions)
-        for row in self._own("container"):
-            if wanted in (None, row.get("family")):
-                yield CompletionCandidate(
-                    str(row.get("version", "")), f"{row.get('family')}, your own"
-                )
-
-    def _keys(self, asked: Question) -> Iterator[CompletionCandidate]:
-        entries = self._cache(asked) / "ac"
-        left = MOST_ENTRIES
-        for kind in _names(entries):
-            for shard in _names(entries / kind):
-                if not (asked.text[:2].startswith(shard) or shard.startswith(asked.text[:2])):
-                    continue
-                for name in _names(entries / kind / shard):
-                    key = name.removesuffix(".json")
-                    if left == 0:
-                        return
-                    left -= 1
-                    yield CompletionCandidate(key[: max(KEY_DIGITS, len(asked.text))], kind)
-
-    def _key_kinds(self, asked: Question) -> Iterable[CompletionCandidate]:
-        return (CompletionCandidate(name) for name in _names(self._cache(asked) / "ac"))
-
-    def _cache(self, asked: Question) -> Path:
-        """Return the directory of the artifact cache, by the same rules as the commands'."""
-        named = asked.options.get("--cache-dir") or self._environment.get("PACKAGER_CACHE")
-        if not named:
-            named = self._toml("cache.toml").get("directory")
-        if isinstance(named, str) and named:
-            return Path(named).expanduser() / "artifacts"
-        return self._user_dir("XDG_CACHE_HOME", ".cache") / "packager" / "artifacts"
-
-    def _own(self, table: str) -> Iterator[Mapping[str, Any]]:
-        """Yield rows of the user's own catalog."""
-        rows = self._toml("catalog.toml").get(table)
-        if isinstance(rows, list):
-            yield from (row for row in rows if isinstance(row, dict))
-
-    def _toml(self, name: str) -> Mapping[str, Any]:
-        import tomllib  # 2 ms that most questions do not need
-
-        place = self._user_dir("XDG_CONFIG_HOME", ".config") / "packager" / name
-        with suppress(OSError, ValueError):
-            return tomllib.loads(place.read_text(encoding="utf-8"))
-        return {}
-
-    def _user_dir(self, variable: str, below_home: str) -> Path:
-        root = self._environment.get(variable) or ""
-        return Path(root) if root.startswith("/") else Path.home() / below_home
+DRAFTS = {
+    "auto": "the best that is known",
+    "none": "",
+    "mtp": "the model's own heads",
+    "ngram": "n-grams of the prompt",
+    "ngram_gpu": "n-grams, on the GPU",
+    "suffix": "suffixes of earlier answers",
+    **dict.fromkeys(("eagle:", "eagle3:", "peagle:", "dflash:", "medusa:"), "heads"),
+}
 
 
-def paths(text: str, *, files: bool = True) -> Iterator[CompletionCandidate]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A value to complete: its typed beginning, and the command line before it."""
+
+    text: str
+    command: str  # such as `cache ls`
+    options: Mapping[str, Any]  # by the names of the command's parameters
+
+
+Items = Iterable[CompletionItem[Any]]
+
+
+class CompletedType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
+    """The type of a parameter while a line is completed: any text is taken for its value."""
+
+    name = "text"
+
+    def __init__(self, inner: click.ParamType[Any]) -> None:
+        self._inner = inner
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """Return the text as it is."""
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[Any]]:
+        """Return the values that may be meant; those that begin otherwise are left out later."""
+        place = ctx.command_path.partition(" ")[2]
+        kind = _kind_of(place, param, self._inner)
+        if kind in KINDS:
+            return list(KINDS[kind](Question(text=incomplete, command=place, options=ctx.params)))
+        return self._inner.shell_complete(ctx, param, incomplete)
+
+
+def complete_values(command: click.Command) -> None:
+    """Make the type of each parameter of a command, and of those below it, a `CompletedType`."""
+    for parameter in command.params:
+        is_flag = isinstance(parameter, click.Option) and (parameter.is_flag or parameter.count)
+        if not is_flag and not parameter.type.is_composite:
+            parameter.type = CompletedType(parameter.type)
+    for below in getattr(command, "commands", {}).values():
+        complete_values(below)
+
+
+def _kind_of(place: str, param: click.Parameter, inner: click.ParamType[Any]) -> str:
+    name = param.name or ""
+    if (place, name) in BY_PLACE:
+        return BY_PLACE[place, name]
+    if isinstance(inner, click.Choice):
+        return "family" if name == "family" else ""
+    if isinstance(inner, click.Path) and not inner.file_okay:
+        return "directory"
+    if param.metavar in BY_METAVAR:
+        return BY_METAVAR[param.metavar]
+    if isinstance(param, click.Argument) and name in BY_NAME:
+        return BY_NAME[name]
+    return "file" if isinstance(inner, click.Path | click.File) else ""
+
+
+def paths(text: str, *, files: bool = True) -> Iterator[CompletionItem[Any]]:
     """Yield files and directories whose names begin with the typed text."""
     for name, entry in _entries(text):
         if entry.is_dir():
-            yield CompletionCandidate(f"{name}/", is_whole=False)
+            yield CompletionItem(f"{name}/", PART)
         elif files:
-            yield CompletionCandidate(name)
+            yield CompletionItem(name)
 
 
-def models(text: str) -> Iterator[CompletionCandidate]:
+def models(text: str) -> Iterator[CompletionItem[Any]]:
     """Yield directories; one with a `config.json` is a model and ends there."""
     for name, entry in _entries(text):
         if (entry / "config.json").is_file():
-            yield CompletionCandidate(name, "model")
+            yield CompletionItem(name, help="model")
         elif entry.is_dir():
-            yield CompletionCandidate(f"{name}/", is_whole=False)
+            yield CompletionItem(f"{name}/", PART)
+
+
+def _listed(told: Mapping[str, str], part: str = "plain") -> Items:
+    return [CompletionItem(name, part, help=text) for name, text in told.items()]
+
+
+def _models(asked: Question) -> Items:
+    from packager.catalog.models import models as published
+
+    yield from models(asked.text)
+    yield from _listed(MODELS, PART)
+    if asked.text:  # hundreds: only where one was begun
+        yield from (CompletionItem(one.hf_id) for one in published())
+
+
+def _drafts(asked: Question) -> Items:
+    kind, colon, place = asked.text.partition(":")
+    for one in models(place if colon else kind):
+        start = f"{kind}:" if colon else ""
+        yield CompletionItem(f"{start}{one.value}", one.type, one.help)
+    for name, told in DRAFTS.items() if not colon else ():
+        yield CompletionItem(name, PART if name.endswith(":") else "plain", told)
+
+
+def _instances(asked: Question) -> Items:
+    from packager.catalog.accelerators import accelerator_rows
+    from packager.catalog.instances import instances
+
+    count, cross, _ = asked.text.partition("x")
+    if cross and count.isdecimal():
+        for row in accelerator_rows().values():
+            yield CompletionItem(f"{count}x{row.spelled}" if row.spelled else "")
+    if asked.command == "plan":
+        yield CompletionItem("all", help="rank them all")
+    yield CompletionItem("local", help="this machine")
+    shipped = {one.name: f"{one.devices} x {one.device_name}" for one in instances()}
+    yield from _listed(shipped)
+    for machine in getattr(_own_rows(), "instances", ()):
+        yield CompletionItem(machine.name, help="your own")
+    if not any(name.startswith(asked.text) for name in shipped):
+        for name, told in shipped.items():  # EC2's names are understood, too
+            yield CompletionItem(name.removeprefix("ml."), help=told)
+
+
+def _containers(asked: Question) -> Items:
+    from packager.catalog.containers import containers, version_names
+
+    wanted = asked.options.get("family")
+    own = getattr(_own_rows(), "containers", ())
+    versions: dict[str, list[str]] = {}
+    for image in containers():
+        versions.setdefault(image.family, []).extend(version_names(image)[::-1])
+    for family, names in versions.items():
+        if wanted in (None, family):
+            yield from (CompletionItem(name, help=family) for name in names)
+    for image in own:
+        if wanted in (None, image.family):
+            yield CompletionItem(image.version, help=f"{image.family}, your own")
+
+
+def _keys(asked: Question) -> Items:
+    entries = _cache(asked) / "ac"
+    left = MOST_ENTRIES
+    for kind in _names(entries):
+        for shard in _names(entries / kind):
+            if not (asked.text[:2].startswith(shard) or shard.startswith(asked.text[:2])):
+                continue
+            for name in _names(entries / kind / shard):
+                key = name.removesuffix(".json")
+                if left == 0:
+                    return
+                left -= 1
+                yield CompletionItem(key[: max(KEY_DIGITS, len(asked.text))], help=kind)
+
+
+def _cache(asked: Question) -> Path:
+    from packager.cli.wiring.caches import artifacts_dir
+    from packager.cli.wiring.settings import Settings
+
+    named = asked.options.get("cache_dir")
+    return artifacts_dir(Settings(cache_dir=Path(named).expanduser() if named else None))
+
+
+def _own_rows() -> object:
+    """Return the user's own catalog; None where it is broken."""
+    from packager.cli.wiring.settings import Settings, user_rows
+
+    with suppress(PackagerError):
+        return user_rows(Settings())
+    return None
+
+
+def _addresses(asked: Question) -> Items:
+    """Return the beginnings of images' addresses, and directories behind `oci:`."""
+    if not asked.text.startswith("oci:"):
+        return _listed(OUTPUTS, PART)
+    below = paths(asked.text.removeprefix("oci:"), files=False)
+    return (CompletionItem(f"oci:{one.value}", one.type, one.help) for one in below)
+
+
+def _families(_: Question) -> Items:
+    from packager.cli.plugins.tables import FAMILIES
+
+    return _listed(FAMILIES.summaries())
+
+
+def _compilers(_: Question) -> Items:
+    from packager.cli.plugins.tables import COMPILERS
+
+    return _listed({"auto": "", "off": "", **COMPILERS.summaries()})
+
+
+def _quantizers(_: Question) -> Items:
+    from packager.catalog.techniques import techniques
+
+    known = {one.name: one.gives for one in techniques() if one.kind == "quantizer"}
+    return _listed({"auto": "the goal's best", "none": "", **known})
+
+
+def _findings(_: Question) -> Items:
+    from packager.catalog.findings import explanations
+
+    return _listed({code: one.title for code, one in explanations().items()})
+
+
+def _regions(_: Question) -> Items:
+    from packager.catalog.containers import accounts
+
+    return _listed(dict.fromkeys(accounts().by_region, ""))
+
+
+def _tools(_: Question) -> Items:
+    from packager.cli.wiring.techniques import tool_names
+
+    return _listed(dict.fromkeys(tool_names(), ""))
+
+
+def _workloads(asked: Question) -> Items:
+    from packager.core.workload import WORKLOADS
+
+    return [*_listed(dict.fromkeys(WORKLOADS, "")), *paths(asked.text)]
+
+
+KINDS: Mapping[str, Callable[[Question], Items]] = {
+    "base": lambda asked: [
+        *_listed({"scratch": "an empty image", "embedded:vllm-cpu": "built by packager"}),
+        *_addresses(asked),
+    ],
+    "compiler": _compilers,
+    "container": _containers,
+    "data": lambda asked: [
+        *_listed({"default": "those that packager brings along"}),
+        *paths(asked.text),
+    ],
+    "directory": lambda asked: paths(asked.text, files=False),
+    "draft": _drafts,
+    "family": _families,
+    "file": lambda asked: paths(asked.text),
+    "finding": _findings,
+    "image": _addresses,
+    "instance": _instances,
+    "key": _keys,
+    "key-kind": lambda asked: (CompletionItem(name) for name in _names(_cache(asked) / "ac")),
+    "model": _models,
+    "output": _addresses,
+    "quantize": _quantizers,
+    "region": _regions,
+    "tool": _tools,
+    "workload": _workloads,
+}
 
 
 def _entries(text: str) -> Iterator[tuple[str, Path]]:
@@ -179,25 +350,6 @@ def _entries(text: str) -> Iterator[tuple[str, Path]]:
         for name in itertools.islice(begins, MOST_ENTRIES):
             if begun.startswith(".") or not name.startswith("."):
                 yield f"{head}{slash}{name}", place / name
-
-
-def _addresses(text: str) -> Iterator[CompletionCandidate]:
-    """Yield the beginnings of images' addresses, and directories behind `oci:`."""
-    if text.startswith("oci:"):
-        for one in paths(text.removeprefix("oci:"), files=False):
-            yield CompletionCandidate(f"oci:{one.text}", one.help, one.is_whole)
-        return
-    for start, told in OUTPUTS.items():
-        yield CompletionCandidate(start, told, is_whole=False)
-
-
-def _installed(group: str) -> Iterator[CompletionCandidate]:
-    """Yield names that installed packages register, without importing them."""
-    if group:
-        from importlib.metadata import entry_points
-
-        for point in entry_points(group=group):
-            yield CompletionCandidate(point.name, point.value)
 
 
 def _names(place: Path) -> list[str]:

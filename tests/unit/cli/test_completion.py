@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
-from packager.cli.app import run
-from packager.cli.completion import answer as answering
-from packager.cli.completion.answer import INDEX, answer, answer_to
-from packager.cli.completion.candidates import CompletionCandidate, Question, complete
+from packager.cli.app import app, run
+from packager.cli.completion import VARIABLE, values
+from packager.cli.completion.answer import answer, answer_to
 from packager.cli.completion.shells import Line, quoted, split_line
-from packager.cli.completion.values import GROUPS, Values
-from packager.cli.plugins.tables import COMPILERS, FAMILIES
+from packager.cli.completion.values import BY_METAVAR, BY_NAME, BY_PLACE, KINDS
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
 
 cases = cases_of(__file__)
 
-REAL = json.loads(INDEX.read_text(encoding="utf-8"))
-SMALL = json.loads((Path(__file__).parent / "corpus" / "completion.json").read_text("utf-8"))
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def small() -> None:
+    """Stand for packager."""
 
 
-def things(asked: Question) -> list[CompletionCandidate]:
-    return [
-        CompletionCandidate("apple"),
-        CompletionCandidate("pear", is_whole=False),
-        CompletionCandidate(f"<{asked.kind}>"),
-    ]
+@small.command()
+@click.argument("first", type=click.Choice(["one", "two"]))
+@click.argument("rest", nargs=-1, type=click.Choice(["apple", "pear"]))
+@click.option("--as", "form", type=click.Choice(["text", "json"]), help="How. And why.")
+@click.option("--add", multiple=True)
+@click.option("--all", is_flag=True)
+@click.option("--strict", is_flag=False, flag_value="any", type=click.Choice(["any", "ties"]))
+@click.option("--secret", hidden=True)
+def get(**_: object) -> None:
+    """Take arguments."""
 
 
-def texts(*words: str) -> list[str]:
-    *before, text = words
-    return [one.text for one in complete(SMALL, before, text, things)]
+@small.command()
+@click.option("--fast", is_flag=True)
+def go(**_: object) -> None:
+    """Take none."""
 
 
 @cases("what_may_come_next_is_offered")
 def test_what_may_come_next_is_offered(words: tuple[str, ...], expected: list[str]) -> None:
-    assert texts(*words) == expected
+    lines = answer_to(small, "fish", words).splitlines()
+
+    assert [line.partition("\t")[0] for line in lines] == expected
 
 
-def test_a_kind_of_value_is_asked_with_what_stands_before() -> None:
-    asked: list[Question] = []
-
-    def remember(question: Question) -> list[CompletionCandidate]:
-        asked.append(question)
-        return []
-
-    complete(SMALL, ["get", "--as", "text", "one"], "ap", remember)
-
-    assert asked == [Question(kind="thing", text="ap", command="get", options={"--as": "text"})]
+def test_help_is_the_first_sentence() -> None:
+    assert answer_to(small, "fish", ["get", "--as"]) == "--as\tHow\n"
 
 
 @cases("a_line_is_split_as_a_shell_does")
@@ -64,6 +64,23 @@ def test_what_a_shell_would_read_otherwise_is_quoted() -> None:
     assert quoted("~/my model/é$x'") == "~/my\\ model/é\\$x\\'"
 
 
+@pytest.fixture(autouse=True)
+def completing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give parameters what completes them, as a shell's call does, and take it away again."""
+    monkeypatch.setenv(VARIABLE, "bash")
+    given: list[tuple[click.Parameter, click.ParamType]] = []
+    complete = values.complete_values
+
+    def remember(command: click.Command) -> None:
+        given.extend((one, one.type) for one in command.params)
+        complete(command)
+
+    monkeypatch.setattr(values, "complete_values", remember)
+    yield
+    for parameter, kind in reversed(given):
+        parameter.type = kind
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -73,7 +90,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def offered(line: str) -> list[str]:
     """What bash is told, for a word that it does not split further."""
-    return answer_to("bash", [line]).splitlines()
+    return answer_to(app, "bash", [line]).splitlines()
 
 
 def test_models_are_directories_that_end_where_a_configuration_is(place: Path) -> None:
@@ -113,7 +130,11 @@ def test_own_rows_of_the_user_are_offered(place: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
     (place / "packager").mkdir()
     (place / "packager/catalog.toml").write_text(
-        '[[instance]]\nname = "our-box"\n[[container]]\nfamily = "vllm"\nversion = "our-9"\n'
+        '[[instance]]\nname = "our-box"\nkind = "nvidia"\ndevice_name = "L40S"\ndevices = 4\n'
+        "device_memory_gib = 45\nhost_memory_gib = 512\nvcpus = 64\ncompute_capability = 8.9\n"
+        'source = "inventory"\ndate = 2026-11-22\n[[container]]\nfamily = "vllm"\nkind = "nvidia"\n'
+        'engine = "vllm"\nengine_version = "our-9"\nversion = "our-9"\n'
+        'base = "registry.example.com/v:1"\nsource = "the team"\ndate = 2026-11-22\n'
     )
 
     assert offered("packager plan --instance our") == ["our-box "]
@@ -146,22 +167,24 @@ def test_outputs_begin_with_what_they_are_and_layouts_are_directories(place: Pat
 def test_bash_gets_what_it_replaces_only(place: Path) -> None:
     (place / "out dir").mkdir()
 
-    assert answer_to("bash", ["packager build --output oci:o", "o"]) == "out\\ dir/\n"
-    assert answer_to("bash", ["packager plan --family=v", "v"]) == "vllm \n"
-    assert answer_to("bash", ['packager build --output "oci:o', "oci:o"]) == "oci:out dir/\n"
+    assert answer_to(app, "bash", ["packager build --output oci:o", "o"]) == "out\\ dir/\n"
+    assert answer_to(app, "bash", ["packager plan --family=v", "v"]) == "vllm \n"
+    assert answer_to(app, "bash", ['packager build --output "oci:o', "oci:o"]) == "oci:out dir/\n"
 
 
 def test_zsh_gets_quoted_values_with_their_help(place: Path) -> None:
     (place / "out dir").mkdir()
 
-    assert answer_to("zsh", ["build", "--output", "oci:o"]) == "-\toci:out\\ dir/\t\n"
-    assert answer_to("zsh", ["plan", "--family", "tg"]) == "+\ttgi\tText Generation Inference\n"
+    assert answer_to(app, "zsh", ["build", "--output", "oci:o"]) == "-\toci:out\\ dir/\t\n"
+    assert (
+        answer_to(app, "zsh", ["plan", "--family", "tg"]) == "+\ttgi\tText Generation Inference\n"
+    )
 
 
 def test_fish_gets_values_as_they_are(place: Path) -> None:
     (place / "out dir").mkdir()
 
-    assert answer_to("fish", ["build", "--output", "oci:o"]) == "oci:out dir/\t\n"
+    assert answer_to(app, "fish", ["build", "--output", "oci:o"]) == "oci:out dir/\t\n"
 
 
 KEY = "0123456789abcdef" * 4
@@ -195,39 +218,29 @@ def test_values_of_a_kind_are_offered(line: str, expected: str) -> None:
     assert expected in offered(line)
 
 
-def test_every_kind_of_value_in_the_index_is_known() -> None:
-    kinds = {
-        row[0]
-        for node in REAL["commands"].values()
-        for row in (*node["options"].values(), *node["arguments"])
-        if isinstance(row[0], str)
-    }
-    known = {*Values(REAL, {})._kinds, *REAL["values"], ""}
+def test_every_kind_of_value_is_known() -> None:
+    named = {*BY_METAVAR.values(), *BY_NAME.values(), *BY_PLACE.values()} - {""}
 
-    assert {"model", "instance", "family", "container", "output", "key", "tool"} <= kinds
-    assert kinds - known == set()
+    assert named | {"family"} == set(KINDS)
 
 
-def test_groups_are_those_of_the_tables() -> None:
-    tables = {"family": FAMILIES, "compiler": COMPILERS}
-
-    assert {kind: GROUPS[kind] for kind in tables} == {
-        kind: table.group for kind, table in tables.items()
-    }
-
-
-@pytest.mark.parametrize("broken", ["no index", "bad index", "no arguments", "another shell"])
-def test_a_failure_says_nothing(
-    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_names_of_commands_are_offered_without_importing_them(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("_PACKAGER_COMPLETE", "ksh" if broken == "another shell" else "bash")
-    if broken == "no index":
-        monkeypatch.setattr(answering, "INDEX", Path("/nowhere"))
-    if broken == "bad index":
-        (tmp_path / "index.json").write_text("[]")
-        monkeypatch.setattr(answering, "INDEX", tmp_path / "index.json")
+    monkeypatch.setattr(type(app), "get_command", lambda *_: 1 / 0)
 
-    answer([] if broken == "no arguments" else ["packager ", ""])
+    assert offered("packager be") == ["bench "]
+
+
+@pytest.mark.parametrize("broken", ["a bug", "no arguments", "another shell"])
+def test_a_failure_says_nothing(
+    broken: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, "ksh" if broken == "another shell" else "bash")
+    if broken == "a bug":
+        monkeypatch.setattr(click.Command, "shell_complete", lambda *_: 1 / 0)
+
+    answer(app, [] if broken == "no arguments" else ["packager ", ""])
 
     assert capfd.readouterr() == ("", "")
 
@@ -236,10 +249,11 @@ def test_a_failure_says_nothing(
 def test_a_script_is_printed_by_the_command_and_as_click_asks_for_it(
     shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv(VARIABLE)
     assert run(["completion", shell]) == 0
     printed = capsys.readouterr().out
-    monkeypatch.setenv("_PACKAGER_COMPLETE", f"{shell}_source")
-    answer([])
+    monkeypatch.setenv(VARIABLE, f"{shell}_source")
+    answer(app, [])
 
     assert printed == capsys.readouterr().out
     assert printed == (ROOT / f"templates/completion/packager.{shell}").read_text(encoding="utf-8")
