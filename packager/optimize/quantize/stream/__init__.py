@@ -1,0 +1,1 @@
+"""Quantization without a tool: sizes and layout by headers, bytes computed while they are read."""
