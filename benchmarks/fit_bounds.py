@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from itertools import permutations
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from speed_data import SpeedPoint
 
 from packager.estimate.performance.devices import figures_of
+from packager.estimate.performance.speed_table import Form
 
 # Points up to so many requests or tokens are fitted, and those beyond predicted.
 CUTS = {"requests": (8.0, 16.0, 32.0), "tokens": (1300.0, 2100.0, 3100.0, 5200.0)}
 LEAST_BAND = 0.01  # of what was seen, so that a share of it means something
 FEW = 10  # points, below which a doubling tells nothing
+# 9 of 10 times of one point, device and version of the engine that were measured again differ by
+# less: 185 such points, copies left out.
+SCATTER = 0.10
 LEAST_GROWTH = 0.1  # of a band with each doubling; ours: no measurement proves that it stays
 
+Server = tuple[str, Form, str, str]  # engine, model, arithmetic, device
 Errors = Callable[[Sequence[Any], Sequence[Any]], list[float]]
 
 
@@ -77,56 +83,109 @@ def reversed_rows(
     points: Sequence[SpeedPoint],
     predicted_s: Callable[[SpeedPoint], float],
     band: Callable[[Iterable[float]], float],
+    slowed: Mapping[Server, Sequence[float]],
 ) -> list[dict[str, Any]]:
     """Return where a device was measured slower than one that it outdoes, by model and arithmetic.
 
-    Predictions keep the order of the data sheets there, so the errors of all points of the model
-    on that device go with the row.
+    The errors of all points of the model on that device go with the row, and what its steps and
+    prompts were `slowed` by.
     """
     found = []
-    for (engine, form, precision), devices in sorted(_by_model(points).items()):
-        for name, than in permutations(sorted(devices), 2):
-            pairs = _pairs(devices[name], devices[than])
-            ratios = [mine / other for mine, other in pairs]
-            if not any(ratio > 1 for ratio in ratios):
-                continue
-            errors = [point.tpot_s / predicted_s(point) - 1 for point in devices[name]]
+    for (server, than), pairs in sorted(decided_against(points).items()):
+        engine, form, precision, name = server
+        ratios = [pair.ratio for pair in pairs]
+        errors = [
+            point.tpot_s / predicted_s(point) - 1 for point in points if server_of(point) == server
+        ]
+        row = {
+            "engine": engine,
+            "form": form,
+            "precision": precision,
+            "device": name,
+            "than": than,
+            "points": len(ratios),
+            "slower": sum(ratio > 1 for ratio in ratios),
+            "longest": round(max(ratios), 3),
+            "tpot": round(band(errors), 3),
+            "throughput": round(band(-each / (1 + each) for each in errors), 3),
+        }
+        if server in slowed:
+            row |= dict(zip(("step", "prompt"), (round(x, 4) for x in slowed[server]), strict=True))
+        found.append(row)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same point measured on two devices."""
+
+    mine: Sequence[SpeedPoint]
+    others: Sequence[SpeedPoint]
+
+    @property
+    def turned(self) -> Pair:
+        """Return the pair with the devices exchanged."""
+        return Pair(self.others, self.mine)
+
+    @property
+    def ratio(self) -> float:
+        """Return how many times as long the first device took."""
+        return _middle(self.mine) / _middle(self.others)
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether measurements agree which is faster.
+
+        They do not where times differ by less than those of one point that was measured twice, or
+        where some times of either device are above some of the other.
+        """
+        mine, others = ([point.tpot_s for point in side] for side in (self.mine, self.others))
+        apart = min(mine) > max(others) or min(others) > max(mine)
+        return apart and max(self.ratio, 1 / self.ratio) > 1 + SCATTER
+
+
+def pairs_of(points: Iterable[SpeedPoint]) -> list[Pair]:
+    """Return every point that two devices were measured at, by the engine's same version if any."""
+    found = []
+    for sides in places_of(points).values():
+        devices: dict[str, list[SpeedPoint]] = {}
+        for point in sides:
+            devices.setdefault(point.setup.accelerator.name, []).append(point)
+        for mine, others in combinations(devices.values(), 2):
+            same = {_version(point) for point in mine} & {_version(point) for point in others}
             found.append(
-                {
-                    "engine": engine,
-                    "form": form,
-                    "precision": precision,
-                    "device": name,
-                    "than": than,
-                    "points": len(ratios),
-                    "slower": sum(ratio > 1 for ratio in ratios),
-                    "longest": round(max(ratios), 3),
-                    "tpot": round(band(errors), 3),
-                    "throughput": round(band(-each / (1 + each) for each in errors), 3),
-                }
+                Pair(
+                    [point for point in mine if not same or _version(point) in same],
+                    [point for point in others if not same or _version(point) in same],
+                )
             )
     return found
 
 
-def _by_model(points: Iterable[SpeedPoint]) -> dict[Any, dict[str, list[SpeedPoint]]]:
-    found: dict[Any, dict[str, list[SpeedPoint]]] = {}
-    for point in points:
-        key = (point.setup.engine, point.form, point.precision)
-        found.setdefault(key, {}).setdefault(point.setup.accelerator.name, []).append(point)
-    return found
+def decided_against(points: Iterable[SpeedPoint]) -> dict[tuple[Server, str], list[Pair]]:
+    """Return the decided pairs of a device and one that it outdoes, where one contradicts that."""
+    found: dict[tuple[Server, str], list[Pair]] = {}
+    for pair in pairs_of(points):
+        for each in (pair, pair.turned):
+            if each.is_decided and _outdoes(each.mine[0], each.others[0]):
+                than = each.others[0].setup.accelerator.name
+                found.setdefault((server_of(each.mine[0]), than), []).append(each)
+    return {key: pairs for key, pairs in found.items() if any(pair.ratio > 1 for pair in pairs)}
 
 
-def _pairs(mine: Sequence[SpeedPoint], others: Sequence[SpeedPoint]) -> list[tuple[float, float]]:
-    """Return the times of both devices at the same point, where the first outdoes the other."""
-    sides = [places_of(side) for side in (mine, others)]
-    return [
-        (
-            statistics.median(each.tpot_s for each in sides[0][place]),
-            statistics.median(each.tpot_s for each in sides[1][place]),
-        )
-        for place in sides[0].keys() & sides[1].keys()
-        if _outdoes(sides[0][place][0], sides[1][place][0])
-    ]
+def slowed_servers(points: Iterable[SpeedPoint]) -> set[Server]:
+    """Return where most decided pairs say that a device is slower than one that it outdoes."""
+    return {
+        server
+        for (server, _), pairs in decided_against(points).items()
+        if 2 * sum(pair.ratio > 1 for pair in pairs) > len(pairs)
+    }
+
+
+def server_of(point: SpeedPoint) -> Server:
+    """Return what a row of reversed order is of."""
+    setup = point.setup
+    return (setup.engine, point.form, point.precision, setup.accelerator.name)
 
 
 def places_of(points: Iterable[SpeedPoint]) -> dict[Any, list[SpeedPoint]]:
@@ -136,6 +195,14 @@ def places_of(points: Iterable[SpeedPoint]) -> dict[Any, list[SpeedPoint]]:
         curve = point.curve.replace(f" {point.setup.accelerator.name} ", " ", 1)
         found.setdefault((curve, point.batch, point.setup.expert_parallel), []).append(point)
     return found
+
+
+def _version(point: SpeedPoint) -> str:
+    return point.setup.engine_version
+
+
+def _middle(points: Sequence[SpeedPoint]) -> float:
+    return statistics.median(point.tpot_s for point in points)
 
 
 def _outdoes(one: SpeedPoint, other: SpeedPoint) -> bool:

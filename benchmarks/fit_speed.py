@@ -12,8 +12,8 @@ import argparse
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field, replace
+from itertools import combinations, compress, product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from fit_bounds import growth_rows, reversed_rows
+from fit_bounds import (
+    Server,
+    growth_rows,
+    pairs_of,
+    reversed_rows,
+    server_of,
+    slowed_servers,
+)
 from speed_data import ROOT, SpeedPoint, read_points
 
 from packager.catalog.accelerators import accelerator_of
@@ -50,6 +57,9 @@ MODEL_ROUNDS = 4  # of coefficients and factors of models, in turns
 # What a model misses all coefficients by is its own factor, held to 1 with so many points; the
 # coefficients still have to explain the rest of it.
 MODEL_PULL, MODEL_SHARE = 4.0, 0.8
+# What is tried for a model that was measured slower on the faster device.
+SLOWED_STEPS = tuple(1 + n / 50 for n in range(100))
+SLOWED_PROMPTS = tuple(1 + n / 10 for n in range(100))
 # Terms that are measured times by themselves; what else sharing costs is `joined_layer`.
 AS_MEASURED, STIFF = frozenset({"exchange", "prompt_exchange"}), 1000.0
 LEAST_ERROR = 0.02  # below it, a residual weighs no more
@@ -67,13 +77,25 @@ class TimeFit:
 
     coefficients: Mapping[Key, Sequence[float]]
     factors: Mapping[Place, float]
+    slowed: Mapping[Server, tuple[float, float]] = field(default_factory=dict)  # step, prompts
 
     def time_s(self, point: SpeedPoint, terms: Row) -> float:
-        """Predict a time by the coefficients nearest to the point and the factor of its model."""
+        """Predict a time by the coefficients nearest to the point and the factors of its model."""
+        step_s, prompt_s = self.parts_s(point, terms)
+        step, prompt = self.slowed.get(server_of(point), (1.0, 1.0))
+        return step * step_s + prompt * prompt_s
+
+    def parts_s(self, point: SpeedPoint, terms: Row) -> tuple[float, float]:
+        """Return the times of a step and of prompts in it, on a device in the usual order."""
         engine, device = point.setup.engine, point.setup.accelerator.name
         keys = ((engine, device), (engine, ""), ("", ""))
         nearest = next(self.coefficients[key] for key in keys if key in self.coefficients)
-        return float(np.dot(nearest, terms)) * self.factors.get(place_of(point), 1.0)
+        own, steps = self.factors.get(place_of(point), 1.0), len(STEP_TERMS)
+        step, prompt = (
+            np.dot(nearest[:steps], terms[:steps]),
+            np.dot(nearest[steps:], terms[steps:]),
+        )
+        return own * float(step), own * float(prompt)
 
 
 LEAST_SHARE = 0.5  # of what is expected of a term, that its coefficient is at least
@@ -207,7 +229,14 @@ def band(errors: Iterable[float]) -> float:
 def _fit_time(
     points: Sequence[SpeedPoint], rows: Any, expected: Row, names: Sequence[str]
 ) -> TimeFit:
-    """Fit coefficients and factors of models in turns; the last column of `rows` is the time."""
+    """Fit coefficients and factors of models in turns; the last column of `rows` is the time.
+
+    Servers that were measured against the order of their devices have factors of their own, and
+    no part in the others.
+    """
+    every, slow = list(zip(points, rows, strict=True)), slowed_servers(points)
+    usual = [server_of(point) not in slow for point in points]
+    points, rows = [point for point, _ in compress(every, usual)], rows[usual]
     places = [place_of(point) for point in points]
     terms, times = rows[:, :-1], rows[:, -1]
     fit = TimeFit({}, {})
@@ -224,7 +253,37 @@ def _fit_time(
             for place, found in errors.items()
         }
         fit = TimeFit(fit.coefficients, factors)
-    return fit
+    return replace(
+        fit,
+        slowed={server: _slowed(fit, server, every) for server in sorted(slow)},
+    )
+
+
+def _slowed(
+    fit: TimeFit, server: Server, every: Sequence[tuple[SpeedPoint, Any]]
+) -> tuple[float, float]:
+    """Find how many times as long steps and prompts take of one server, not less than usual.
+
+    Of all factors those with the fewest decided pairs in another order than measured, and of them
+    those with the least errors.
+    """
+    rows = {id(point): row for point, row in every}
+    own = [(point, row) for point, row in every if server_of(point) == server]
+    parts = np.array([fit.parts_s(point, row[:-1]) for point, row in own])
+    shares = parts / np.array([row[-1] for _, row in own])[:, None]
+    limits = []
+    for pair in pairs_of(point for point, _ in every):
+        for each in (pair, pair.turned):
+            if each.is_decided and server_of(each.mine[0]) == server:
+                mine, other = (side[0] for side in (each.mine, each.others))
+                other_s = fit.time_s(other, rows[id(other)][:-1])
+                limits.append((fit.parts_s(mine, rows[id(mine)][:-1]), other_s, each.ratio > 1))
+
+    def cost(factors: tuple[float, float]) -> tuple[int, float]:
+        inverted = sum((np.dot(factors, mine) > other) != slower for mine, other, slower in limits)
+        return int(inverted), float(np.abs(shares @ factors - 1).mean())
+
+    return min(product(SLOWED_STEPS, SLOWED_PROMPTS), key=cost)
 
 
 def _fit_levels(
@@ -511,7 +570,8 @@ def _edge_lines(kind: Kind, samples: Sequence[Sample], fitted: TimeFit) -> list[
         return fitted.time_s(point, terms[id(point)])
 
     lines = table_lines("beyond", {"kind": kind, **growth_rows(samples, seen, errors_beyond, band)})
-    for row in reversed_rows([each.point for each in samples], predicted_s, band):
+    points = [each.point for each in samples]
+    for row in reversed_rows(points, predicted_s, band, fitted.slowed):
         lines += table_lines("reversed", row)
     return lines
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from packager.catalog.accelerators import accelerator_of
+from packager.catalog.accelerators import accelerator_of, accelerator_rows
 from packager.catalog.instances import find_instance
 from packager.core.catalog import Accelerator
 from packager.estimate.performance.served import ServedModel, Setup, precision_of
@@ -55,6 +55,8 @@ FORMATS |= {"nvfp4": ("NVFP4", 0.5625), "int4_wo": ("W4A16", 0.53), "mxfp4": ("M
 EXPERTS_ONLY = ("int4_wo", "mxfp4")  # in these files, attention and shared parts stay in 16 bits
 
 REPEATED = 0.01  # the files hold many points twice
+# Of a device's memory, what engines take by default.
+ENGINE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +114,29 @@ def read_points(data: Path) -> list[SpeedPoint]:
             if row["mode"] != "agg" or ranks > 1 or int(float(row["tp_size"])) > 8:
                 continue
             point = _point(row, data)
+            if not is_held(point):
+                continue
             times = seen.setdefault((point.curve, point.batch, point.setup.expert_parallel), [])
             if any(abs(time / point.tpot_s - 1) < REPEATED for time in times):
                 continue
             times.append(point.tpot_s)
             found.append(point)
     return found
+
+
+def is_held(point: SpeedPoint) -> bool:
+    """Return whether weights and a cache in 8 bits of all requests fit the devices.
+
+    Where they do not, fewer requests ran than the point says and the others waited: 64 requests
+    then take each no longer than 32.
+    """
+    setup, model = point.setup, point.setup.model
+    tokens = point.input_tokens + point.output_tokens / 2
+    share = 0.0 if model.latent else model.window_share  # sparse attention keeps every token
+    kept = (1 - share) * tokens + share * min(tokens, model.window_tokens)
+    asked = model.weight_bytes + point.batch * model.kv_bytes_per_token / 2 * kept
+    row = accelerator_rows()[setup.accelerator.name]
+    return asked <= ENGINE_SHARE * setup.tp_degree * row.memory_bytes
 
 
 def read_rank_points(data: Path) -> list[SpeedPoint]:

@@ -248,10 +248,15 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
 
 
 def measured_reversed(setup: Setup) -> tuple[str, ...]:
-    """Describe measurements that contradict the order of data sheets, which predictions keep."""
+    """Describe measurements that contradict the order of data sheets, and what becomes of them."""
     return tuple(
         f"measured so: slower than on the {one.than} at {one.slower} of {one.points} points of "
         f"this model in {PRECISION_NAMES[precision_of(setup)]}, up to {one.longest:.2f} times as "
-        "long; the prediction keeps the order of the data sheets"
+        "long; "
+        + (
+            f"a step is predicted {one.step:.2f} and a prompt {one.prompt:.2f} times as long"
+            if (one.step, one.prompt) != (1.0, 1.0)
+            else "the prediction keeps the order of the data sheets"
+        )
         for one in reversed_orders(setup)
     )

@@ -39,11 +39,11 @@ from packager.estimate.performance.served import running_copies as running_copie
 from packager.estimate.performance.served import served_draft as served_draft
 from packager.estimate.performance.served import setup_of as setup_of
 from packager.estimate.performance.setup_tables import (
-    coefficients_of,
     correction_of,
     curve_factor,
     factor_of,
     once_s,
+    slowed_coefficients,
 )
 from packager.estimate.performance.speed_terms import STEP_TERMS, prompt_terms, step_terms
 
@@ -139,7 +139,7 @@ def predict_point(
 
     `factor` multiplies the times of the model; by default from curves and published speeds.
     """
-    known = coefficients_of(setup)
+    known = slowed_coefficients(setup)
     factor = factor_of(setup) if factor is None else factor
     input_tokens, output_tokens = workload.input_tokens, workload.output_tokens
     batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
@@ -182,7 +182,7 @@ def can_predict(setup: Setup) -> bool:
 
 def draft_s(setup: Setup, draft: ServedDraft, batch: float) -> float:
     """Return what proposing takes of one step."""
-    step = coefficients_of(setup).step
+    step = slowed_coefficients(setup).step
     idle = setup.model.expert_share * (1 - reached_share(setup.model, batch))
     read_bytes = draft.weight_bytes * (1 - idle if draft.has_experts else 1)
     bandwidth = setup.tp_degree * setup.accelerator.bandwidth_bytes_s

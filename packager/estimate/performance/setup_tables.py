@@ -125,3 +125,14 @@ def reversed_orders(setup: Setup) -> tuple[ReversedOrder, ...]:
     """Return the devices with less of everything that the very model was measured faster on."""
     key = (setup.engine, form_of(setup), precision_of(setup), setup.accelerator.name)
     return speed_table().reversed_orders.get(key, ())
+
+
+def slowed_coefficients(setup: Setup) -> Coefficients:
+    """Return the coefficients of a set-up, longer where the very model was measured slower."""
+    known = coefficients_of(setup)
+    for one in reversed_orders(setup)[:1]:  # its rows have the same factors
+        return Coefficients(
+            tuple(one.step * each for each in known.step),
+            tuple(one.prompt * each for each in known.prompt),
+        )
+    return known

@@ -6,8 +6,9 @@ how far they missed curves that were left out of the fit.  The row of an engine 
 of all its devices together and how far those missed models that were left out: it serves devices
 without a cell, and bounds what may be promised for a model without curves.  The row of a kind
 does so for all engines.  A model that was measured has a factor of its own, the same on every
-device and in every format, so that no model turns their order around; where measurements do, the
-prediction keeps the order and says so (`ReversedOrder`).
+device and in every format, so that no model turns their order around.  Where most measurements of
+a model do, its steps and prompts take so many times as long on that device; where some do, the
+prediction keeps the order; a plan says either (`ReversedOrder`).
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class ReversedOrder:
     slower: int  # of them
     longest: float  # how many times as long it took, at most
     errors: Errors  # of predictions of the model's points on the device
+    step: float = 1.0  # how many times as long a step of the model takes there
+    prompt: float = 1.0  # and a prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,8 @@ def _reversed_orders(
             slower=row["slower"],
             longest=row["longest"],
             errors=Errors(tpot=row["tpot"], throughput=row["throughput"]),
+            step=row.get("step", 1.0),
+            prompt=row.get("prompt", 1.0),
         )
         found[key] = (*found.get(key, ()), one)
     return found

@@ -130,21 +130,79 @@ def test_the_written_table_is_the_one_that_is_read(scripts: Scripts) -> None:
     assert set(table.beyond) == {"dense", "moe"}
 
 
-@pytest.mark.parametrize(("h200_s", "slower"), [(0.9, 0), (1.3, 1)])
+def on(speed_data: ModuleType, point, system: str, tpot_s: float, version: str = "0.19.0"):
+    device = speed_data.device_of(system)
+    setup = replace(point.setup, accelerator=device, engine_version=version)
+    return replace(point, setup=setup, tpot_s=tpot_s)
+
+
+@pytest.mark.parametrize(("h200_s", "slower"), [(0.9, 0), (1.05, 0), (1.3, 1)])
 def test_points_against_the_order_of_the_data_sheets_are_written_down(
     scripts: Scripts, h200_s: float, slower: int
 ) -> None:
     fit_speed, speed_data = scripts
-    here = [replace(point, tpot_s=1.0) for point in points(speed_data, fit_speed)[:2]]
-    setup = replace(here[0].setup, accelerator=speed_data.device_of("h100_sxm"))
-    there = [replace(point, setup=setup) for point in here]
-    here[0] = replace(here[0], tpot_s=h200_s)
+    two = points(speed_data, fit_speed)[:2]
+    here = [on(speed_data, two[0], "h200_sxm", h200_s), on(speed_data, two[1], "h200_sxm", 1.0)]
+    there = [on(speed_data, each, "h100_sxm", s) for each, s in zip(two, (1.0, 2.0), strict=True)]
 
-    rows = fit_speed.reversed_rows([*here, *there], lambda point: 1.0, max)
+    rows = fit_speed.reversed_rows([*here, *there], lambda point: 1.0, max, {})
 
     told = [(row["device"], row["than"], row["points"], row["slower"]) for row in rows]
     assert told == [("H200", "H100", 2, slower)] * slower
     assert all(row["longest"] == h200_s and row["tpot"] == 0.3 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("h200", "h100", "ratio", "is_decided"),
+    [
+        ([(1.3, "1")], [(1.0, "1")], 1.3, True),
+        ([(1.05, "1")], [(1.0, "1")], 1.05, False),  # measured again, a time differs by as much
+        ([(1.3, "1"), (0.9, "1")], [(1.0, "1")], 1.1, False),  # either order
+        ([(1.5, "2"), (0.8, "1")], [(1.0, "1")], 0.8, True),  # of the same version
+    ],
+)
+def test_an_order_is_decided_where_all_times_of_one_version_agree_on_it(
+    scripts: Scripts,
+    h200: list[tuple[float, str]],
+    h100: list[tuple[float, str]],
+    ratio: float,
+    is_decided: bool,
+) -> None:
+    fit_speed, speed_data = scripts
+    point = points(speed_data, fit_speed)[0]
+    here = [on(speed_data, point, "h200_sxm", *each) for each in h200]
+    there = [on(speed_data, point, "h100_sxm", *each) for each in h100]
+
+    (pair,) = fit_speed.pairs_of([*here, *there])
+
+    assert pair.ratio == pytest.approx(ratio)
+    assert pair.is_decided == is_decided
+
+
+def test_a_model_that_is_slower_on_the_faster_device_has_factors_of_its_own_there(
+    scripts: Scripts,
+) -> None:
+    """Its points leave what is fitted of the device as it was."""
+    fit_speed, speed_data = scripts
+    made = [each for each in points(speed_data, fit_speed) if each.kind == "dense"]
+    there = [
+        on(speed_data, each, "h100_sxm", 1.2 * each.tpot_s) for each in made if each.model == "a"
+    ]
+    samples = fit_speed.make_samples(made)
+    steps = len(fit_speed.STEP_TERMS)
+    slow = []
+    for sample in samples:
+        step_s, prompt_s = (
+            np.dot(TRUTH[part], sample.tpot[part]) for part in (slice(steps), slice(steps, None))
+        )
+        times = (1.5, 2.0) if sample.point.model == "a" else (1.0, 1.0)
+        slow.append(replace(sample.point, tpot_s=float(times[0] * step_s + times[1] * prompt_s)))
+
+    fitted = fit_speed.fit_kind(fit_speed.make_samples([*slow, *there]))
+
+    assert set(fitted.slowed) == {("vllm", (4096, 32, 0), "fp8", "H200")}
+    assert fitted.slowed[next(iter(fitted.slowed))] == pytest.approx((1.5, 2.0), rel=0.15)
+    assert fitted.coefficients["vllm", "H200"][0] == pytest.approx(1.2, rel=0.2)
 
 
 def test_bands_grow_by_what_points_beyond_a_fit_are_missed_by(scripts: Scripts) -> None:
@@ -232,7 +290,7 @@ CONFIGS = {
     "meta-llama/Meta-Llama-3.1-8B": LLAMA_3_8B,
     "Qwen/Qwen3-32B": {**LLAMA_3_8B, "hidden_size": 5120, "num_hidden_layers": 64},
     "openai/gpt-oss-120b": GPT_OSS_120B,
-    "deepseek-ai/DeepSeek-V3": DEEPSEEK_V3,
+    "deepseek-ai/DeepSeek-V3": {**DEEPSEEK_V3, "num_hidden_layers": 8},  # one device holds it
 }
 
 
@@ -286,6 +344,21 @@ def test_points_are_of_one_server_alone(data: Path, scripts: Scripts) -> None:
     assert found[0].curve == "meta-llama/Meta-Llama-3.1-8B H200 vllm W8A8-FP8 TP 1 1000:100"
 
 
+def test_points_of_more_requests_than_memory_holds_are_left_out(
+    data: Path, scripts: Scripts
+) -> None:
+    """8 B of weights and 65,536 B a token in 8 bits: an H200 holds 237 requests of 8,250 tokens."""
+    speed_data = scripts[1]
+    file = data / speed_data.POINTS
+    llama = "vllm,0.19.0,meta-llama/Meta-Llama-3.1-8B,h200_sxm,agg,8000,500,fp8"
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write("".join(f"\n{llama},{batch},1,1,1,1,1" for batch in (230, 245)))
+
+    batches = {point.batch for point in speed_data.read_points(data)}
+
+    assert batches == {1, 8, 64, 230}
+
+
 def test_ranks_of_attention_are_read_as_one_device_each_that_share_the_experts(
     data: Path, scripts: Scripts
 ) -> None:
@@ -298,7 +371,7 @@ def test_ranks_of_attention_are_read_as_one_device_each_that_share_the_experts(
     (found,) = speed_data.read_rank_points(data)
 
     assert (found.setup.tp_degree, found.setup.dp_degree, found.batch) == (1, 4, 64)
-    assert found.setup.model.kv_bytes_per_token == 70_272
+    assert found.setup.model.kv_bytes_per_token == 9_216
 
 
 def test_speeds_over_pcie_lie_within_their_bands(scripts: Scripts) -> None:
