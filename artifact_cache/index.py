@@ -19,7 +19,7 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from artifact_cache.entry import MAX_STORED_BYTES
 from artifact_cache.explain import differences
 from artifact_cache.files import bounded_bytes
 from artifact_cache.kinds import LargerRule
+from artifact_cache.sqlite_files import open_derived, remove_derived
 from artifact_cache.strict_json import parse_json, parse_object
 
 FORM = 2  # another one is made anew
@@ -40,7 +41,7 @@ CREATE TABLE shards (kind TEXT, shard TEXT, ino INTEGER, mtime_ns INTEGER,
 CREATE TABLE groups (id INTEGER PRIMARY KEY, name TEXT, digest BLOB UNIQUE, value TEXT);
 CREATE TABLE entries (kind TEXT, key TEXT, ino INTEGER, mtime_ns INTEGER, groups BLOB,
                       built_at INTEGER, bytes INTEGER, build_s REAL, labels TEXT,
-                      PRIMARY KEY (kind, key)) WITHOUT ROWID;
+                      PRIMARY KEY (kind, key)) WITHOUT ROWID
 """
 
 _Answer = TypeVar("_Answer")
@@ -127,40 +128,19 @@ class Index:
 
     def _ask(self, kind: str | None, ask: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         path = self._root / "index.sqlite"
-        for name in (str(path), str(path), ":memory:"):
+        for place in (path, path, None):
             try:
-                with closing(_opened(name)) as database:
+                with closing(
+                    # It can be made anew: nothing is synced.
+                    open_derived(place, _TABLES, FORM, wait_s=5, synchronous="OFF")
+                ) as database:
                     _refresh(database, self._root, kind)
                     return ask(database)
             except sqlite3.OperationalError:  # busy, read-only or full: it may be fine for others
                 continue
             except (sqlite3.Error, ValueError, KeyError, TypeError):
-                with suppress(OSError):
-                    path.unlink()
+                remove_derived(path)
         raise OSError("the index can be kept neither on the disk nor in memory")
-
-
-def _opened(name: str) -> sqlite3.Connection:
-    if name != ":memory:" and not Path(name).parent.is_dir():
-        raise sqlite3.OperationalError("nowhere to keep it")
-    database = sqlite3.connect(name, timeout=5)
-    try:
-        database.execute("PRAGMA synchronous = OFF")  # it can be made anew
-        (form,) = database.execute("PRAGMA user_version").fetchone()
-        if form != FORM:
-            with database:
-                database.execute("BEGIN EXCLUSIVE")
-                for (table,) in database.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table'"
-                ).fetchall():
-                    database.execute(f'DROP TABLE "{table}"')
-                for statement in _TABLES.split(";"):
-                    database.execute(statement)
-                database.execute(f"PRAGMA user_version = {FORM}")
-    except BaseException:
-        database.close()
-        raise
-    return database
 
 
 def _refresh(database: sqlite3.Connection, root: Path, kind: str | None) -> None:

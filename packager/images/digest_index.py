@@ -19,24 +19,25 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import threading
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
+from packager.core.errors import PackagerError
 from packager.core.files.opening import is_same_file
+from packager.core.files.sqlite import Database
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.remote.addresses import content_of
 from packager.core.values import dataclass
 
 RACY_NS = 2_000_000_000
-_Result = TypeVar("_Result")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS blobs_v1 (
     fingerprint TEXT PRIMARY KEY, digest TEXT NOT NULL, proven INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS packed_v1 (
+    plain TEXT, how TEXT, digest TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (plain, how)
 )"""
 
 
@@ -46,12 +47,6 @@ class Fingerprint:
 
     text: str
     newest_change_ns: int
-
-
-_PACKED_SCHEMA = """
-CREATE TABLE IF NOT EXISTS packed_v1 (
-    plain TEXT, how TEXT, digest TEXT NOT NULL, size INTEGER NOT NULL, PRIMARY KEY (plain, how)
-)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class DigestIndex:
     """A small database in the user's state directory."""
 
     def __init__(self, path: Path, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
-        self._database = StateDatabase(path, _SCHEMA, _PACKED_SCHEMA)
+        self._database = StateDatabase(path, _SCHEMA)
         self._clock_ns = clock_ns
         self._asked: dict[str, KnownDigest | None] = {}  # by fingerprint, in this process
 
@@ -78,15 +73,12 @@ class DigestIndex:
         if fingerprint.text in self._asked:  # a plan looks each file up many times
             return self._asked[fingerprint.text]
 
-        def look_up(database: sqlite3.Connection) -> KnownDigest | None:
-            row = database.execute(
-                "SELECT digest, proven FROM blobs_v1 WHERE fingerprint = ?", (fingerprint.text,)
-            ).fetchone()
-            known = KnownDigest(row[0], bool(row[1])) if row else None
-            self._asked[fingerprint.text] = known
-            return known
-
-        return self._database.run(look_up, None)
+        rows = self._database.look_up(
+            "SELECT digest, proven FROM blobs_v1 WHERE fingerprint = ?", (fingerprint.text,)
+        )
+        known = KnownDigest(rows[0][0], bool(rows[0][1])) if rows else None
+        self._asked[fingerprint.text] = known
+        return known
 
     def put(self, blob: Blob, digest: str, before: Fingerprint | None, started_ns: int) -> None:
         """Store `digest`, if the files are unchanged since `before` was taken."""
@@ -94,33 +86,21 @@ class DigestIndex:
         if before is None or after is None or before != after:
             return
         proven = after.newest_change_ns + RACY_NS < started_ns
-
-        def note(database: sqlite3.Connection) -> None:
-            database.execute(
-                "INSERT OR REPLACE INTO blobs_v1 VALUES (?, ?, ?)",
-                (after.text, digest, int(proven)),
-            )
-            self._asked.pop(after.text, None)
-
-        self._database.run(note, None)
+        row = (after.text, digest, int(proven))
+        self._database.change("INSERT OR REPLACE INTO blobs_v1 VALUES (?, ?, ?)", row)
+        self._asked.pop(after.text, None)
 
     def get_packed(self, plain: str, how: str) -> tuple[str, int] | None:
         """Find digest and size of what has the digest `plain`, compressed as `how` says."""
-
-        def look_up(database: sqlite3.Connection) -> tuple[str, int] | None:
-            row = database.execute(
-                "SELECT digest, size FROM packed_v1 WHERE plain = ? AND how = ?", (plain, how)
-            ).fetchone()
-            return (row[0], row[1]) if row else None
-
-        return self._database.run(look_up, None)
+        rows = self._database.look_up(
+            "SELECT digest, size FROM packed_v1 WHERE plain = ? AND how = ?", (plain, how)
+        )
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def put_packed(self, plain: str, how: str, digest: str, size: int) -> None:
         """Store the compressed form of a layer; where compressing does not help, `plain` itself."""
-        statement = "INSERT OR REPLACE INTO packed_v1 VALUES (?, ?, ?, ?)"
-        self._database.run(
-            lambda database: database.execute(statement, (plain, how, digest, size)), None
-        )
+        row = (plain, how, digest, size)
+        self._database.change("INSERT OR REPLACE INTO packed_v1 VALUES (?, ?, ?, ?)", row)
 
     def now_ns(self) -> int:
         """The clock that file times are compared with."""
@@ -128,51 +108,23 @@ class DigestIndex:
 
 
 class StateDatabase:
-    """Tables in the state directory's file; opened at the first use and kept open.
+    """Tables in the state directory's file; one that cannot be used counts as empty."""
 
-    A lock serializes threads.  An unusable file counts as empty, and keeps no entries.
-    """
+    def __init__(self, path: Path, schema: str) -> None:
+        self._database = Database(
+            path, schema, version=0, what="the digest index", synchronous="NORMAL", wait_s=10
+        )
 
-    def __init__(self, path: Path, *schemas: str) -> None:
-        self._path = path
-        self._schemas = schemas
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+    def look_up(self, query: str, values: Sequence[str | int]) -> list[sqlite3.Row]:
+        """Return the rows of a query; none where the file cannot be used."""
+        with suppress(PackagerError, OSError), self._database.reading() as connection:
+            return connection.execute(query, values).fetchall()
+        return []
 
-    def run(self, work: Callable[[sqlite3.Connection], _Result], otherwise: _Result) -> _Result:
-        """Return what `work` does with the connection, committed; `otherwise` where it fails."""
-        with self._lock, suppress(sqlite3.Error, OSError):
-            try:
-                if self._connection is None:
-                    self._connection = self._open()
-                result = work(self._connection)
-                self._connection.commit()
-                return result
-            except BaseException:
-                self._drop()  # nothing is half written, and the next call may succeed
-                raise
-        return otherwise
-
-    def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=10, check_same_thread=False)
-        try:
-            (journal,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
-            if journal == "wal":  # without it, what is not synced could damage the file
-                connection.execute("PRAGMA synchronous=NORMAL")
-            for schema in self._schemas:
-                connection.execute(schema)
-        except BaseException:
-            connection.close()
-            raise
-        weakref.finalize(self, connection.close)  # at the end of the process too
-        return connection
-
-    def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(sqlite3.Error):
-                connection.close()
+    def change(self, statement: str, *rows: Sequence[str | int]) -> None:
+        """Run a statement once for each row, all of them or none."""
+        with suppress(PackagerError, sqlite3.Error, OSError), self._database.writing() as base:
+            base.executemany(statement, rows)
 
 
 def fingerprint_of(blob: Blob) -> Fingerprint | None:

@@ -7,7 +7,6 @@ repository closed to us, and then the registry opens an upload instead.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -32,25 +31,20 @@ class SeenBlobs:
         """Record that the repository holds these blobs now."""
         now = int(self._clock())
         rows = [(host, digest, repository, now) for digest in digests]
-        self._run("INSERT OR REPLACE INTO seen_v1 VALUES (?, ?, ?, ?)", rows)
+        self._database.change("INSERT OR REPLACE INTO seen_v1 VALUES (?, ?, ?, ?)", *rows)
 
     def forget(self, host: str, repository: str, digest: str) -> None:
         """Record that the blob could not be mounted from this repository."""
         row = (host, repository, digest)
-        self._run("DELETE FROM seen_v1 WHERE host = ? AND repository = ? AND digest = ?", [row])
+        self._database.change(
+            "DELETE FROM seen_v1 WHERE host = ? AND repository = ? AND digest = ?", row
+        )
 
     def repositories(self, host: str, digest: str) -> tuple[str, ...]:
         """Return the repositories of the registry that held the blob, the latest first."""
-
-        def look_up(database: sqlite3.Connection) -> tuple[str, ...]:
-            rows = database.execute(
-                "SELECT repository FROM seen_v1 WHERE host = ? AND digest = ? "
-                "ORDER BY seen_at DESC, repository",
-                (host, digest),
-            ).fetchall()
-            return tuple(str(row[0]) for row in rows)
-
-        return self._database.run(look_up, ())
-
-    def _run(self, statement: str, rows: Iterable[tuple[str | int, ...]]) -> None:
-        self._database.run(lambda database: database.executemany(statement, rows), None)
+        rows = self._database.look_up(
+            "SELECT repository FROM seen_v1 WHERE host = ? AND digest = ? "
+            "ORDER BY seen_at DESC, repository",
+            (host, digest),
+        )
+        return tuple(str(row[0]) for row in rows)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.jobs.errors import JobStoreBroken
 from packager.addons.server.jobs.runner import ASK_S
 from packager.addons.server.jobs.scheduler import Scheduler
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import JobLimits, JobQuery
 from packager.core.errors import OutputFailed, PackagerError
+from packager.core.files.sqlite import DatabaseBroken
 from tests.faults.counters import never
 from tests.support.job_values import new_job, stage
 from tests.support.places import ROOT
@@ -29,7 +29,7 @@ from tests.support.running_jobs import commands_of, kill_all, run_to_end, until
 def store(tmp_path: Path) -> Iterator[JobStore]:
     store = JobStore(tmp_path / "jobs")
     yield store
-    with suppress(JobStoreBroken):
+    with suppress(DatabaseBroken):
         kill_all(*store.unfinished())
 
 
@@ -132,7 +132,7 @@ def test_a_damaged_database_is_a_typed_error_whatever_is_asked(store: JobStore, 
             ask()  # type: ignore[no-untyped-call]
         except PackagerError as error:
             with never("untyped_failures"):
-                assert isinstance(error, JobStoreBroken) or error.exit_code in (2, 66), error
+                assert isinstance(error, DatabaseBroken) or error.exit_code in (2, 66), error
 
 
 _DAMAGE = """

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceInUse, ResourceNotFound
-from packager.addons.server.database import Database
 from packager.addons.server.tokens import PageKey, query_mark, read_token, write_token
-from packager.core.files.sqlite import between, microseconds, time_of
+from packager.core.files.sqlite import Database, between, microseconds, time_of
 from packager.core.values import dataclass
 
+STATE = "the server's state"
 _VERSION = 1  # of the table
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS resources (
@@ -74,8 +74,9 @@ class ResourceStore:
     """Resources of one server, in one file; safe to use from many threads."""
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path, _SCHEMA, version=_VERSION)
-        self._database.check(
+        self._database = Database(path, _SCHEMA, version=_VERSION, what=STATE)
+        self._database.prepare()
+        self._database.check_rows(
             f"SELECT name FROM resources WHERE NOT ({_IS_WHOLE})", "the row is damaged:"
         )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from packager.addons.server.database import Database
+from packager.addons.server.resources import STATE
 from packager.addons.server.sigv4 import MAX_SKEW
+from packager.core.files.sqlite import Database
 
 _KEPT = 2 * MAX_SKEW + timedelta(minutes=1)  # from the first moment of a signature to its last
 _SCHEMA = "CREATE TABLE IF NOT EXISTS signatures (signature TEXT PRIMARY KEY, until REAL)"
@@ -17,7 +18,8 @@ class SeenSignatures:
 
     def __init__(self, path: Path) -> None:
         # Survives a kill of the process; a loss of power may take the last seconds.
-        self._database = Database(path, _SCHEMA, version=1, synchronous="NORMAL")
+        self._database = Database(path, _SCHEMA, version=1, what=STATE, synchronous="NORMAL")
+        self._database.prepare()
 
     def use(self, signature: str, now: datetime) -> bool:
         """Note a signature; return False where it was used before."""

@@ -11,9 +11,10 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
+from artifact_cache.sqlite_files import open_derived
 from packager.core.documents import NotStrict
 from packager.core.errors import OutputFailed, PackagerError
 from packager.core.values import dataclass
@@ -30,17 +31,17 @@ from packager.images.lineage.records import NAMED_IMAGE
 
 _VERSION = 2
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS documents
+CREATE TABLE documents
     (id INTEGER PRIMARY KEY, place TEXT UNIQUE, stamp TEXT, fault TEXT);
-CREATE TABLE IF NOT EXISTS nodes
+CREATE TABLE nodes
     (document INTEGER, id TEXT, kind TEXT, label TEXT, facts TEXT, known INTEGER);
-CREATE TABLE IF NOT EXISTS edges (document INTEGER, source TEXT, target TEXT);
-CREATE TABLE IF NOT EXISTS aliases (document INTEGER, name TEXT, node TEXT);
-CREATE INDEX IF NOT EXISTS nodes_id ON nodes (id);
-CREATE INDEX IF NOT EXISTS aliases_name ON aliases (name);
-CREATE INDEX IF NOT EXISTS nodes_document ON nodes (document);
-CREATE INDEX IF NOT EXISTS edges_document ON edges (document);
-CREATE INDEX IF NOT EXISTS aliases_document ON aliases (document);
+CREATE TABLE edges (document INTEGER, source TEXT, target TEXT);
+CREATE TABLE aliases (document INTEGER, name TEXT, node TEXT);
+CREATE INDEX nodes_id ON nodes (id);
+CREATE INDEX aliases_name ON aliases (name);
+CREATE INDEX nodes_document ON nodes (document);
+CREATE INDEX edges_document ON edges (document);
+CREATE INDEX aliases_document ON aliases (document)
 """
 _PATIENCE_S = 60.0  # for another process that reads thousands of documents
 _TABLES = ("nodes", "edges", "aliases")
@@ -62,7 +63,7 @@ class LineageIndex:
 
     def __init__(self, place: Path | None) -> None:
         self._place = place
-        self._memory = None if place else _made(":memory:")
+        self._memory = None if place else _open(None)
 
     def update(self, documents: Iterable[LineageDocument]) -> tuple[str, ...]:
         """Read what is new or changed, forget what is gone; return what cannot be read."""
@@ -149,9 +150,8 @@ class LineageIndex:
             with self._memory:
                 yield self._memory
             return
-        assert self._place is not None
         try:
-            with closing(_connected(self._place)) as base, base:
+            with closing(_open(self._place)) as base, base:
                 yield base
         except sqlite3.Error as error:
             raise OutputFailed(
@@ -160,25 +160,8 @@ class LineageIndex:
             ) from error
 
 
-def _connected(place: Path) -> sqlite3.Connection:
-    """Open the file; one that is damaged or of another version is made anew."""
-    with suppress(sqlite3.DatabaseError):
-        base = sqlite3.connect(place, timeout=_PATIENCE_S)
-        version = base.execute("PRAGMA user_version").fetchone()[0]
-        if version == _VERSION:
-            return base
-        base.close()
-        if version == 0:  # of a file that is just being made
-            return _made(str(place))
-    for path in (place, Path(f"{place}-journal")):
-        path.unlink(missing_ok=True)
-    return _made(str(place))
-
-
-def _made(place: str) -> sqlite3.Connection:
-    base = sqlite3.connect(place, timeout=_PATIENCE_S)
-    base.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_VERSION};COMMIT;")
-    return base
+def _open(place: Path | None) -> sqlite3.Connection:
+    return open_derived(place, _SCHEMA, _VERSION, wait_s=_PATIENCE_S)
 
 
 def _take_in(base: sqlite3.Connection, document: LineageDocument) -> None:

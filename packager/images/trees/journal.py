@@ -7,7 +7,6 @@ that was sent.
 from __future__ import annotations
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +59,22 @@ class TreeJournal:
 
     def forget(self, path: str | None = None) -> None:
         """Forget one object, or all of the place."""
-        where, values = "place = ?", [self._place]
-        if path is not None:
-            where, values = "place = ? AND path = ?", [self._place, path]
-        self._database.run(
-            lambda database: database.execute(f"DELETE FROM trees_v1 WHERE {where}", values), None
+        if path is None:
+            self._database.change("DELETE FROM trees_v1 WHERE place = ?", (self._place,))
+            return
+        self._database.change(
+            "DELETE FROM trees_v1 WHERE place = ? AND path = ?", (self._place, path)
         )
 
     def _get(self, path: str) -> dict[str, Any]:
-        def look_up(database: sqlite3.Connection) -> str:
-            row = database.execute(
-                "SELECT state FROM trees_v1 WHERE place = ? AND path = ?", (self._place, path)
-            ).fetchone()
-            return row[0] if row else "{}"
-
+        rows = self._database.look_up(
+            "SELECT state FROM trees_v1 WHERE place = ? AND path = ?", (self._place, path)
+        )
         try:
-            return parse_object(self._database.run(look_up, "{}").encode())
+            return parse_object(rows[0][0].encode()) if rows else {}
         except NotStrict:
             return {}
 
     def _put(self, path: str, state: dict[str, Any]) -> None:
-        statement = "INSERT OR REPLACE INTO trees_v1 VALUES (?, ?, ?)"
         row = (self._place, path, json.dumps(state))
-        self._database.run(lambda database: database.execute(statement, row), None)
+        self._database.change("INSERT OR REPLACE INTO trees_v1 VALUES (?, ?, ?)", row)

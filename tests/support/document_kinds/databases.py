@@ -61,7 +61,7 @@ def _ask_index(path: Path) -> object:
 DATABASES: tuple[DocumentKind, ...] = (
     database(
         "jobs",
-        "packager.addons.server.jobs.database",
+        "packager.addons.server.jobs.rows",
         lambda path: JobStore(path.parent).create(new_job()),
         lambda path: JobStore(path.parent).find("a"),
         "VERSION",

@@ -206,7 +206,7 @@ MODELLED: tuple[DocumentKind, ...] = (
     ),
     modelled(
         "job-asked",
-        "packager.addons.server.jobs.database.VERSION",
+        "packager.addons.server.jobs.rows.VERSION",
         NewJob,
         writer="packager.addons.server.jobs.rows",
         write=lambda job: asked_text(job).encode(),

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.files.sqlite import Database
 from packager.core.image import Blob, FileRange
 from packager.images.digest_index import DigestIndex, KnownDigest, StateDatabase, fingerprint_of
 
 HOUR_NS = 3600 * 10**9
+SCHEMA = "CREATE TABLE IF NOT EXISTS t (a)"
 ABC = "sha256:" + "abc" * 21 + "d"
 
 
@@ -50,13 +52,13 @@ def test_the_database_is_opened_only_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_note_waits_for_no_disk(tmp_path: Path) -> None:
-    database = StateDatabase(tmp_path / "digests.sqlite", "CREATE TABLE IF NOT EXISTS t (a)")
+    database = StateDatabase(tmp_path / "digests.sqlite", SCHEMA)
+    database.change("INSERT INTO t VALUES (?)", (1,))
 
-    def settings(connection: sqlite3.Connection) -> list[object]:
-        names = ("journal_mode", "synchronous")
-        return [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
-
-    assert database.run(settings, []) == ["wal", 1]  # NORMAL: synced at checkpoints only
+    found = [
+        database.look_up(f"PRAGMA {name}", ())[0][0] for name in ("journal_mode", "synchronous")
+    ]
+    assert found == ["wal", 1]  # NORMAL: synced at checkpoints only
 
 
 def test_a_damaged_file_costs_reading_only_until_it_is_gone(tmp_path: Path) -> None:
@@ -75,14 +77,11 @@ def test_a_damaged_file_costs_reading_only_until_it_is_gone(tmp_path: Path) -> N
 
 def test_an_interrupted_note_is_not_half_there_and_locks_nobody_out(tmp_path: Path) -> None:
     path = tmp_path / "digests.sqlite"
-    database = StateDatabase(path, "CREATE TABLE IF NOT EXISTS t (a)")
+    database = Database(path, SCHEMA, version=0, what="the digest index")
 
-    def interrupted(connection: sqlite3.Connection) -> None:
+    with pytest.raises(KeyboardInterrupt), database.writing() as connection:
         connection.execute("INSERT INTO t VALUES (1)")
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        database.run(interrupted, None)
     other = sqlite3.connect(path, timeout=0)
     other.execute("INSERT INTO t VALUES (2)")
     other.commit()

@@ -130,36 +130,3 @@ class StillRunning(Unavailable):
             f"{kind} job {shorten(name, 80)} is {status} after {waited_s:g} s",
             hint=f"wait for longer, or end it with `packager jobs stop {name}`",
         )
-
-
-class JobStoreBroken(PackagerError):
-    """The database of jobs is damaged, or is none."""
-
-    exit_code = 65
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"the database of jobs {str(path)!r} cannot be read: {reason}",
-            hint="restore it from a backup, or move its directory away to begin anew",
-        )
-
-
-class JobStoreNewer(UsageError):
-    """A later version of packager wrote the database."""
-
-    def __init__(self, path: Path, version: int) -> None:
-        super().__init__(
-            f"the database of jobs {str(path)!r} has version {version}, "
-            "which this packager does not know",
-            hint="use the version of packager that wrote it, or a later one",
-        )
-
-
-class JobStoreBusy(Unavailable):
-    """Another process has the database locked for too long."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"the database of jobs {str(path)!r} is locked by another process",
-            hint="look which process has it open, such as with `fuser`, and try again",
-        )

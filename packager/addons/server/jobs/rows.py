@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from packager.addons.server.jobs.errors import JobInvalid, JobStoreBroken, PageTokenInvalid
+from packager.addons.server.jobs.errors import JobInvalid, PageTokenInvalid
 from packager.addons.server.jobs.values import (
     ENDED,
     BackgroundJob,
@@ -20,11 +20,33 @@ from packager.addons.server.jobs.values import (
     NewJob,
 )
 from packager.core.documents import shorten
-from packager.core.files.sqlite import between, time_of
+from packager.core.files.sqlite import DatabaseBroken, between, time_of
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+VERSION = 1  # of the table
+SCHEMA = """
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of the queue, whatever clocks say
+    id TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    asked TEXT NOT NULL,  -- the NewJob as JSON, without its files
+    status TEXT NOT NULL,
+    created INTEGER NOT NULL,  -- microseconds since 1970, as all times are
+    modified INTEGER NOT NULL,
+    started INTEGER,
+    ended INTEGER,
+    stage INTEGER NOT NULL DEFAULT 0,
+    attempt INTEGER NOT NULL DEFAULT 0,
+    failure TEXT NOT NULL DEFAULT '',
+    UNIQUE (kind, name)
+);
+CREATE INDEX jobs_created ON jobs (created, number);
+CREATE INDEX jobs_name ON jobs (name, number);
+CREATE INDEX jobs_status ON jobs (status, number)"""
+WHAT = "the database of jobs"
 MOST_OF_A_PAGE = 1000
 _MAX_TOKEN = 2048
 _MAX_INTEGER = 2**63  # of SQLite
@@ -32,7 +54,7 @@ _MOST_REMEMBERED = 16 * 1024  # characters of a job's request
 
 
 def job_of(row: sqlite3.Row, root: Path) -> BackgroundJob:
-    """Return the job of a row; raises `JobStoreBroken` for a row that packager did not write.
+    """Return the job of a row; raises `DatabaseBroken` for a row that packager did not write.
 
     Clients that poll read the same rows again, so parsed rows are cached; long ones are not, which
     keeps the cache below 16 MiB of text.
@@ -56,7 +78,7 @@ def _parse_job(row: sqlite3.Row, root: Path) -> BackgroundJob:
             failure=row["failure"],
         )
     except (ValueError, TypeError, OverflowError) as error:  # pydantic's is a ValueError
-        raise JobStoreBroken(root, f"the row of job {row['id']!r} is damaged") from error
+        raise DatabaseBroken(WHAT, root, f"the row of job {row['id']!r} is damaged") from error
 
 
 _job_before = lru_cache(maxsize=1024)(_parse_job)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from artifact_cache.secrets import remember_secret
-from packager.addons.server.jobs.database import Database
 from packager.addons.server.jobs.errors import JobExists, JobInvalid, JobMissing, JobRunning
 from packager.addons.server.jobs.folders import (
     make_folder,
@@ -27,7 +26,15 @@ from packager.addons.server.jobs.folders import (
     remove_folder,
     write_secret_names,
 )
-from packager.addons.server.jobs.rows import asked_text, job_of, list_page, unfinished
+from packager.addons.server.jobs.rows import (
+    SCHEMA,
+    VERSION,
+    WHAT,
+    asked_text,
+    job_of,
+    list_page,
+    unfinished,
+)
 from packager.addons.server.jobs.values import (
     ENDED,
     BackgroundJob,
@@ -38,7 +45,7 @@ from packager.addons.server.jobs.values import (
     SecretJob,
 )
 from packager.core.documents import shorten
-from packager.core.files.sqlite import microseconds, time_of
+from packager.core.files.sqlite import Database, microseconds, time_of
 
 DATABASE_FILE = "jobs.sqlite"
 MOST_FAILURE = 1024  # characters
@@ -59,7 +66,7 @@ class JobStore:
 
     def __init__(self, root: Path, *, clock: Callable[[], datetime] = utc_now) -> None:
         self.root = root.absolute()
-        self._database = Database(self.root / DATABASE_FILE)
+        self._database = Database(self.root / DATABASE_FILE, SCHEMA, version=VERSION, what=WHAT)
         self._clock = clock
         # Secrets of jobs that this process made, by job id: in memory only.
         self.secrets: dict[str, Mapping[str, str]] = {}
@@ -74,21 +81,18 @@ class JobStore:
         make_folder(folder, new.files)
         secrets = new.secrets if isinstance(new, SecretJob) else {}
         now = microseconds(self._clock())
-
-        def insert(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "INSERT INTO jobs (id, kind, name, asked, status, created, modified) "
-                "VALUES (?, ?, ?, ?, 'queued', ?, ?)",
-                (job_id, new.kind, new.name, asked, now, now),
-            )
-
         try:
             if secrets:
                 write_secret_names(folder, secrets)
                 for secret in secrets.values():
                     remember_secret(secret)
                 self.secrets[job_id] = secrets  # before the job is visible to other processes
-            self._database.write(insert)
+            with self._database.writing() as connection:
+                connection.execute(
+                    "INSERT INTO jobs (id, kind, name, asked, status, created, modified) "
+                    "VALUES (?, ?, ?, ?, 'queued', ?, ?)",
+                    (job_id, new.kind, new.name, asked, now, now),
+                )
         except BaseException as error:
             remove_folder(folder)
             self.secrets.pop(job_id, None)
@@ -113,28 +117,28 @@ class JobStore:
 
     def get(self, kind: str, name: str) -> BackgroundJob:
         """Return the job; raises `JobMissing`."""
-        return self._database.read(lambda connection: self._find(connection, kind, name))
+        with self._database.reading() as connection:
+            return self._find(connection, kind, name)
 
     def get_by_id(self, job_id: str) -> BackgroundJob:
         """Return the job; raises `JobMissing`."""
-        return self._database.read(lambda connection: self._find_id(connection, job_id))
+        with self._database.reading() as connection:
+            return self._find_id(connection, job_id)
 
     def find(self, name: str) -> tuple[BackgroundJob, ...]:
         """Return the jobs of this name, one of a kind at most."""
         if not _can_be_name(name):
             return ()
-
-        def look_up(connection: sqlite3.Connection) -> tuple[BackgroundJob, ...]:
+        with self._database.reading() as connection:
             rows = connection.execute("SELECT * FROM jobs WHERE name = ? ORDER BY kind", (name,))
             return tuple(job_of(row, self.root) for row in rows.fetchall())
-
-        return self._database.read(look_up)
 
     def list(self, query: JobQuery) -> JobPage:
         """Return a page of jobs; raises `PageTokenInvalid`."""
         if query.name_contains and not _can_be_name(query.name_contains):
             return JobPage(())
-        return self._database.read(lambda connection: list_page(connection, query, self.root))
+        with self._database.reading() as connection:
+            return list_page(connection, query, self.root)
 
     def list_quickly(self, query: JobQuery) -> JobPage | None:
         """Return a page of jobs; None where it takes longer than an event loop can wait for it."""
@@ -146,15 +150,15 @@ class JobStore:
 
     def unfinished(self) -> tuple[BackgroundJob, ...]:
         """Return the jobs that have not ended, in the order of the queue."""
-        return tuple(self._database.read(lambda connection: unfinished(connection, self.root)))
+        with self._database.reading() as connection:
+            return tuple(unfinished(connection, self.root))
 
     def stop(self, kind: str, name: str) -> BackgroundJob:
         """Request the end of a job; one that has ended is unchanged.
 
         A job in the queue is stopped at once; the runner of another one ends it in a moment.
         """
-
-        def ask(connection: sqlite3.Connection) -> BackgroundJob:
+        with self._database.writing() as connection:
             job = self._find(connection, kind, name)
             if job.status == "queued":
                 return self._end(connection, job, "stopped", STOPPED_BY_REQUEST)
@@ -162,37 +166,28 @@ class JobStore:
                 return self._change(connection, job, status="stopping")
             return job
 
-        return self._database.write(ask)
-
     def delete(self, kind: str, name: str) -> None:
         """Remove a job that has ended, with its folder; raises `JobRunning` for others."""
-
-        def remove(connection: sqlite3.Connection) -> BackgroundJob:
+        with self._database.writing() as connection:
             job = self._find(connection, kind, name)
             if job.status not in ENDED:
                 raise JobRunning(kind, name)
             connection.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
-            return job
-
-        remove_folder(self._database.write(remove).folder)
+        remove_folder(job.folder)
 
     def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> BackgroundJob:
         """Replace the tags of a job; raises `JobMissing`."""
-
-        def change(connection: sqlite3.Connection) -> BackgroundJob:
+        with self._database.writing() as connection:
             job = self._find(connection, kind, name)
             asked = asked_text(replace(job.asked, tags=dict(tags)))
             return self._change(connection, job, asked=asked)
-
-        return self._database.write(change)
 
     def claim(self, at_once: int) -> BackgroundJob | None:
         """Mark the next job of the queue as running; None where it is empty or enough jobs run.
 
         Concurrent calls are safe: each job is returned once, and at most `at_once` run.
         """
-
-        def take(connection: sqlite3.Connection) -> BackgroundJob | None:
+        with self._database.writing() as connection:
             (running,) = connection.execute(
                 "SELECT COUNT(*) FROM jobs WHERE status IN ('running', 'stopping')"
             ).fetchone()
@@ -204,8 +199,6 @@ class JobStore:
             job = job_of(row, self.root) if row else None
             return self._change(connection, job, status="running") if job else None
 
-        return self._database.write(take)
-
     def is_late(self, job: BackgroundJob) -> bool:
         """Return whether a job has waited in the queue for longer than it may."""
         limit = job.asked.limits.wait_s
@@ -214,22 +207,18 @@ class JobStore:
 
     def expire(self) -> tuple[BackgroundJob, ...]:
         """Stop jobs that waited in the queue for longer than they may; return them."""
-
-        def stop(connection: sqlite3.Connection) -> tuple[BackgroundJob, ...]:
+        with self._database.writing() as connection:
             late = [job for job in unfinished(connection, self.root) if self.is_late(job)]
             return tuple(
                 self._end(connection, job, "stopped", "MaxPendingTimeExceeded") for job in late
             )
-
-        return self._database.write(stop)
 
     def begin(self, job_id: str) -> BackgroundJob:
         """Count a start of the job's runner, which holds its lock; returns the job as it is then.
 
         One that has ended, or shall end, is left as it is.
         """
-
-        def start(connection: sqlite3.Connection) -> BackgroundJob:
+        with self._database.writing() as connection:
             job = self._find_id(connection, job_id)
             if job.status not in ("queued", "running"):
                 return job
@@ -242,15 +231,12 @@ class JobStore:
                 started=microseconds(started),
             )
 
-        return self._database.write(start)
-
     def complete_stage(self, job_id: str, stages: int) -> BackgroundJob:
         """Count complete stages; a job whose last stage is complete is completed.
 
         This also holds for a job that is stopping, since all of its work is done.
         """
-
-        def count(connection: sqlite3.Connection) -> BackgroundJob:
+        with self._database.writing() as connection:
             job = self._find_id(connection, job_id)
             if job.status in ENDED:
                 return job
@@ -259,35 +245,26 @@ class JobStore:
                 return job
             return self._end(connection, job, "completed", "")
 
-        return self._database.write(count)
-
     def end(self, job_id: str, status: JobStatus, failure: str) -> BackgroundJob:
         """End a job that is not complete; one that has ended stays as it is."""
-
-        def close(connection: sqlite3.Connection) -> BackgroundJob:
+        with self._database.writing() as connection:
             job = self._find_id(connection, job_id)
             return job if job.status in ENDED else self._end(connection, job, status, failure)
 
-        return self._database.write(close)
-
     def is_stopping(self, job_id: str) -> bool:
         """Return whether the job's end was requested, or the job deleted."""
-
-        def ask(connection: sqlite3.Connection) -> bool:
+        with self._database.reading() as connection:
             row = connection.execute("SELECT status FROM jobs WHERE id = ?", (job_id,)).fetchone()
             return row is None or row["status"] not in ("queued", "running")
 
-        return self._database.read(ask)
-
     def sweep(self) -> None:
         """Remove folders that no job has, which killed processes left."""
-
-        def known(connection: sqlite3.Connection) -> set[str]:
-            return {row["id"] for row in connection.execute("SELECT id FROM jobs")}
-
         before = time.time() - _SWEPT_AFTER_S
         folders = [path for path in self.root.glob("*") if _ID.fullmatch(path.name)]
-        jobs = self._database.read(known) if folders else set()
+        if not folders:
+            return
+        with self._database.reading() as connection:
+            jobs = {row["id"] for row in connection.execute("SELECT id FROM jobs")}
         for folder in folders:
             with suppress(OSError):
                 if folder.name not in jobs and folder.stat().st_mtime < before:

@@ -8,28 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.database import Database, StateBroken, StateNewer
 from packager.addons.server.resources import ResourceStore
 from packager.core.errors import OutputFailed
+from packager.core.files.sqlite import Database, DatabaseBroken, DatabaseNewer
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS things (name TEXT PRIMARY KEY)"
+
+
+def state(path: Path, version: int = 1) -> Database:
+    database = Database(path, SCHEMA, version=version, what="the server's state")
+    database.prepare()
+    return database
 
 
 def test_what_is_no_database_is_told_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "resources.sqlite"
     path.write_bytes(b"not a database at all" * 100)
 
-    with pytest.raises(StateBroken, match=r"resources\.sqlite") as broken:
+    with pytest.raises(DatabaseBroken, match=r"resources\.sqlite") as broken:
         ResourceStore(path)
     assert "backup" in broken.value.hint
 
 
 def test_a_later_version_s_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    Database(path, SCHEMA, version=7).close()
+    state(path, 7).close()
 
-    with pytest.raises(StateNewer, match="version 7"):
-        Database(path, SCHEMA, version=1)
+    with pytest.raises(DatabaseNewer, match="version 7"):
+        state(path)
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -41,7 +47,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 def test_nobody_else_reads_the_state(tmp_path: Path) -> None:
     path = tmp_path / "serve" / "state"
-    database = Database(path, SCHEMA, version=1)
+    database = state(path)
     with database.writing() as connection:
         connection.execute("INSERT INTO things VALUES ('a')")
 
@@ -52,18 +58,18 @@ def test_nobody_else_reads_the_state(tmp_path: Path) -> None:
 
 
 def test_a_failed_change_is_undone_whole(tmp_path: Path) -> None:
-    database = Database(tmp_path / "state", SCHEMA, version=1)
+    database = state(tmp_path / "state")
     with pytest.raises(sqlite3.IntegrityError), database.writing() as connection:
         connection.execute("INSERT INTO things VALUES ('a')")
         connection.execute("INSERT INTO things VALUES ('a')")
 
     with database.reading() as connection:
-        assert connection.execute("SELECT COUNT(*) FROM things").fetchone() == (0,)
+        assert connection.execute("SELECT * FROM things").fetchone() is None
     database.close()
 
 
 def test_a_full_disk_is_told_as_such_and_leaves_the_state_usable(tmp_path: Path) -> None:
-    database = Database(tmp_path / "state", SCHEMA, version=1)
+    database = state(tmp_path / "state")
     with database.reading() as connection:
         connection.execute("PRAGMA max_page_count=3")
     with pytest.raises(OutputFailed, match="no space left"), database.writing() as connection:
@@ -83,7 +89,7 @@ def test_a_file_that_was_cut_is_refused_when_it_is_opened(tmp_path: Path, left: 
     store.close()
     path.write_bytes(path.read_bytes()[:left])
 
-    with pytest.raises(StateBroken):
+    with pytest.raises(DatabaseBroken):
         ResourceStore(path)
 
 
@@ -92,11 +98,11 @@ def test_a_damaged_row_and_another_s_file_are_refused(tmp_path: Path) -> None:
     ResourceStore(path).close()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO resources VALUES ('model', 'm', 'a', '{', '', 1, 1, '{}')")
-    with pytest.raises(StateBroken, match="the row is damaged: 'm'"):
+    with pytest.raises(DatabaseBroken, match="the row is damaged: 'm'"):
         ResourceStore(path)
 
     other = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE things (name TEXT)")
-    with pytest.raises(StateBroken, match="none of packager"):
+    with pytest.raises(DatabaseBroken, match="none of packager"):
         ResourceStore(other)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.jobs import database
 from packager.addons.server.jobs.store import DATABASE_FILE, JobStore
 from packager.addons.server.jobs.values import JobQuery
+from packager.core.files import sqlite as database
 from tests.support.job_values import new_job
 
 

@@ -19,13 +19,12 @@ from packager.addons.server.jobs.errors import (
     JobInvalid,
     JobMissing,
     JobRunning,
-    JobStoreBroken,
-    JobStoreNewer,
     PageTokenInvalid,
 )
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import JobLimits, JobQuery, Stage
 from packager.core.errors import OutputFailed, PackagerError
+from packager.core.files.sqlite import DatabaseBroken, DatabaseNewer
 from tests.support.cases import cases_of
 from tests.support.job_values import NOON, Clock, new_job
 
@@ -362,7 +361,7 @@ def test_a_damaged_database_is_told_and_left_as_it_is(store: JobStore, damage: s
         path.write_bytes(data)
     before = path.read_bytes()
 
-    with pytest.raises(JobStoreBroken) as raised:
+    with pytest.raises(DatabaseBroken) as raised:
         JobStore(store.root).list(JobQuery(sort_by="name"))
 
     assert raised.value.exit_code == 65
@@ -376,7 +375,7 @@ def test_a_database_of_a_later_version_is_refused(store: JobStore) -> None:
         connection.execute("PRAGMA user_version=2")
     connection.close()
 
-    with pytest.raises(JobStoreNewer, match="has version 2"):
+    with pytest.raises(DatabaseNewer, match="has version 2"):
         JobStore(store.root).list(JobQuery())
 
 
