@@ -93,12 +93,15 @@ def choose_files(listing: Mapping[str, ListedModelFile]) -> FileSelection:
     small: list[str] = []
     candidates: list[str] = []
     left_out: dict[str, str] = {}
+    inner = {path.rpartition("/")[0] for path in listing if "/" in path and _is_weights(path)}
     for path in sorted(listing):
         directory, _, name = path.rpartition("/")
         is_adapter = f"{directory}/{ADAPTER}".lstrip("/") in listing
         reason = why_left_out(path, listing[path].size, in_adapter=is_adapter)
         if not reason and is_adapter and (directory or name == ADAPTER):
             reason = _adapter_fault(directory, listing)
+        elif not reason and directory in inner:
+            reason = "part of a model in a sub-directory, whose weights engines do not read"
         if reason:
             left_out[path] = reason
         elif not directory and name.lower().endswith(".safetensors"):
@@ -122,6 +125,12 @@ def _superseded(found: FileSelection) -> Iterator[tuple[str, str]]:
         yield path, f"tokenizer beside {used!r}, which engines read"
 
 
+def _is_weights(path: str) -> bool:
+    name = path.lower().rpartition("/")[2]
+    named = name.endswith(".safetensors") or PICKLE.fullmatch(name) or OTHER_FORMAT.fullmatch(name)
+    return bool(named) and not TRAINING_FILE.fullmatch(name)
+
+
 def _adapter_fault(directory: str, listing: Mapping[str, ListedModelFile]) -> str:
     """Return why an adapter is not packaged: all of its files are, or none."""
     if f"{directory}/{_ADAPTER_WEIGHTS}".lstrip("/") in listing:
@@ -132,7 +141,7 @@ def _adapter_fault(directory: str, listing: Mapping[str, ListedModelFile]) -> st
 def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
     """Return why a file is not packaged; empty when it is.
 
-    The weights of an adapter stay with its configuration, in a sub-directory too.
+    Weights stay with an adapter's configuration, in a sub-directory too.
     """
     *directories, name = path.lower().split("/")
     if is_hidden(path):
@@ -150,7 +159,7 @@ def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
     if OTHER_FORMAT.fullmatch(name) or any(map(OTHER_FORMAT_DIRECTORY.fullmatch, directories)):
         return "copy of the model in another format"
     if name.endswith(".safetensors"):
-        beside = directories and not (in_adapter and name == _ADAPTER_WEIGHTS)
+        beside = directories and not in_adapter
         return "weights in a sub-directory: engines do not read them" if beside else ""
     if name.endswith(".index.json") and path not in (INDEX, mistral_format.INDEX):
         return "index of weights that are not packaged"

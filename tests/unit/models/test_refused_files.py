@@ -94,26 +94,15 @@ def test_weights_that_are_not_sure_are_refused(
     assert hint in caught.value.hint
 
 
-def test_an_adapter_below_a_model_is_packaged_whole_or_not_at_all() -> None:
-    law, pickled = "adapters/law/", "adapters/old/"
-    choice = chosen(
-        *MODEL,
-        f"{law}adapter_config.json",
-        f"{law}adapter_model.safetensors",
-        f"{law}training_args.bin",
-        f"{pickled}adapter_config.json",
-        f"{pickled}adapter_model.bin",
-        f"{pickled}tokenizer.json",
-    )
+@cases("units", packaged=())
+def test_a_unit_below_a_model_is_packaged_whole_or_not_at_all(
+    files: tuple[str, ...], packaged: tuple[str, ...], left_out: dict[str, str]
+) -> None:
+    choice = chosen(*MODEL, *files)
 
-    assert choice.small[:2] == (f"{law}adapter_config.json", f"{law}adapter_model.safetensors")
     assert choice.candidates == ("model.safetensors",)
-    assert choice.left_out == {
-        f"{law}training_args.bin": "training state",
-        f"{pickled}adapter_config.json": "adapter without 'adapter_model.safetensors'",
-        f"{pickled}adapter_model.bin": "pickle: can run code when it is loaded",
-        f"{pickled}tokenizer.json": "adapter without 'adapter_model.safetensors'",
-    }
+    assert tuple(one for one in choice.small if "/" in one) == packaged
+    assert choice.left_out == left_out
 
 
 @cases("each_form_of_tokenizer_is_enough")
