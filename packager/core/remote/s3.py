@@ -42,6 +42,7 @@ PIECE = 64 * 1024
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
 CONNECTIONS = 16
+ATTEMPTS = 3  # where the user's settings have no other number
 LONGEST_ANSWER = 16 * 1024 * 1024  # bytes; a page of a thousand objects has some 2 MB
 ANSWER_S = 300.0
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -120,13 +121,18 @@ def s3_client(*, patience_s: float | None = None) -> Any:
         ) from error
     with explained("", None):
         session = aws_session()
+        attempts = session._session.get_config_variable("max_attempts") or ATTEMPTS
+        mode = session._session.get_config_variable("retry_mode")
 
         def make(**own: Any) -> Any:
             config = Config(
                 connect_timeout=patience_s or CONNECT_TIMEOUT_S,
                 read_timeout=patience_s or READ_TIMEOUT_S,
                 max_pool_connections=CONNECTIONS,
-                retries={"mode": "standard", "total_max_attempts": 1 if patience_s else 3},
+                retries={
+                    "mode": "adaptive" if mode == "adaptive" else "standard",
+                    "total_max_attempts": 1 if patience_s else attempts,
+                },
                 user_agent_extra="packager",
                 **own,
             )
@@ -215,8 +221,10 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
             hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
         ) from error
     except (exceptions.BotoCoreError, ValueError) as error:
+        of_settings = not bucket and isinstance(error, exceptions.BotoCoreError)
+        where = f": {error}" if of_settings else f" for bucket {bucket!r}" if bucket else ""
         raise UsageError(
-            f"the AWS settings do not work for bucket {bucket!r}",
+            f"the AWS settings do not work{where}",
             hint="check AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL, and the bucket's name",
         ) from error
 

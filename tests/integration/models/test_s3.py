@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from io import BytesIO
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError
 from urllib3 import HTTPResponse
 
 from artifact_cache.opening import BadTier, parse_tier
@@ -260,13 +262,23 @@ def test_a_refusal_is_told_by_its_code(
     assert not text or text not in refused.value.message
 
 
-@cases("settings", environment={}, checksum=False, payer="")
+@cases("settings", environment={}, config="", checksum=True, head="")
 def test_the_users_settings_are_kept(
-    environment: dict[str, str], checksum: bool, payer: str, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str],
+    config: str,
+    checksum: bool,
+    head: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with HostileServer(lambda request: reply(listing_with(), ETag='"e"')) as server:
-        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url, **environment}.items():
+        (tmp_path / "config").write_text(config.replace("{url}", server.url))
+        usual = {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}
+        for name, value in {**usual, "AWS_CONFIG_FILE": "config", **environment}.items():
             monkeypatch.setenv(name, value)
+            if not value:
+                monkeypatch.delenv(name)
+        monkeypatch.chdir(tmp_path)
         bucket = WritableBucket("bucket")
         put_object(bucket, "key", b"data")
         bucket.call("list_objects_v2")
@@ -274,7 +286,33 @@ def test_the_users_settings_are_kept(
 
     assert (written.path, listed.path.partition("?")[0]) == ("/bucket/key", "/bucket")
     assert ("x-amz-checksum" in written.head.lower()) == checksum
-    assert [one.header("x-amz-request-payer") for one in server.requests] == [payer, payer]
+    assert all(re.search(f"(?i){head}", one.head) for one in server.requests), listed.head
+
+
+def test_a_profile_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "gone")
+    with pytest.raises(UsageError, match=r"do not work: The config profile \(gone\)"):
+        s3_client()
+
+
+@cases("attempts", environment={}, config="")
+def test_a_busy_server_is_asked_as_often_as_the_user_wants(
+    environment: dict[str, str],
+    config: str,
+    asked: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "config").write_text(config)
+    with HostileServer(lambda request: reply(status=503)) as server:
+        usual = {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}
+        for name, value in {**usual, "AWS_CONFIG_FILE": "config", **environment}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(ClientError):
+            s3_client().list_objects_v2(Bucket="bucket")
+
+    assert len(server.requests) == asked
 
 
 def test_names_of_hosts_are_used_where_the_user_wants_them(
