@@ -244,7 +244,7 @@ def _explain(error: PackagerError, *, as_json: bool) -> None:
 def _write_explained(error: PackagerError, *, as_json: bool) -> None:
     if as_json:
         document: dict[str, Any] = {
-            "error": type(error).__name__,
+            "error": error.code,
             "message": error.message,
             "hint": error.hint,
             "exit_code": error.exit_code,

@@ -40,13 +40,22 @@ EXIT_INTERRUPTED = 130
 
 
 class PackagerError(Exception):
-    """Base of all explained failures: a message, what to do next, an exit code."""
+    """Base of all explained failures: a message, what to do next, an exit code.
+
+    `code` names what happened more exactly than the class does: what nobody catches apart has a
+    code and no class of its own.
+    """
 
     exit_code = 70
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", code: str = "", exit_code: int | None = None
+    ) -> None:
         self.message = hide_secrets(hide_userinfo(message))
         self.hint = hide_secrets(hide_userinfo(hint))
+        self.code = code or type(self).__name__
+        if exit_code is not None:
+            self.exit_code = exit_code
         super().__init__(self.message)
 
 
@@ -81,8 +90,8 @@ class SmokeFailed(PackagerError):
 
     exit_code = 4
 
-    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", log: str = "", code: str = "") -> None:
+        super().__init__(message, hint=hint, code=code)
         self.log = log
 
 
@@ -98,8 +107,8 @@ class StepFailed(PackagerError):
     exit_code = 6
     permanent = False
 
-    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", log: str = "", code: str = "") -> None:
+        super().__init__(message, hint=hint, code=code)
         self.log = log
 
 
@@ -180,8 +189,8 @@ class Unavailable(PackagerError):
 class ToolUnavailable(Unavailable):
     """A tool's environment cannot be made here."""
 
-    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, hint: str = "", log: str = "", code: str = "") -> None:
+        super().__init__(message, hint=hint, code=code)
         self.log = log
 
 

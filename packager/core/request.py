@@ -314,25 +314,27 @@ def split_layer(text: str) -> tuple[str, str]:
     return (found["target"], found["method"]) if found else ("", "")
 
 
-class UnknownFields(UsageError):
-    """A request has fields that no request has. All are named, so that one look mends them."""
+def unknown_fields(names: Sequence[str], where: str, known: Sequence[str]) -> UsageError:
+    """Return an error: a request has fields that no request has.
 
-    def __init__(self, names: Sequence[str], where: str, known: Sequence[str]) -> None:
-        named = names[:MOST_NAMED]
-        meant = {name: nearest(name[:60].replace("-", "_").lower(), known) for name in named}
-        alone = len(names) == 1
-        guesses = [
-            f"{right!r}" if alone else f"{right!r} for {shorten(name)}"
-            for name, right in meant.items()
-            if right
-        ]
-        fields = f"fields of a request: {', '.join(known)}"
-        kinds = "an unknown field" if alone else "unknown fields"
-        more = f" and {len(names) - len(named):,} more" if len(names) > len(named) else ""
-        super().__init__(
-            f"{where} has {kinds} {', '.join(map(shorten, named))}{more}",
-            hint=f"did you mean {', '.join(guesses)}?" if guesses else fields,
-        )
+    All are named, so that one look mends them.
+    """
+    named = names[:MOST_NAMED]
+    meant = {name: nearest(name[:60].replace("-", "_").lower(), known) for name in named}
+    alone = len(names) == 1
+    guesses = [
+        f"{right!r}" if alone else f"{right!r} for {shorten(name)}"
+        for name, right in meant.items()
+        if right
+    ]
+    fields = f"fields of a request: {', '.join(known)}"
+    kinds = "an unknown field" if alone else "unknown fields"
+    more = f" and {len(names) - len(named):,} more" if len(names) > len(named) else ""
+    return UsageError(
+        f"{where} has {kinds} {', '.join(map(shorten, named))}{more}",
+        hint=f"did you mean {', '.join(guesses)}?" if guesses else fields,
+        code="UnknownFields",
+    )
 
 
 class InvalidFields(UsageError):
@@ -347,11 +349,11 @@ class InvalidFields(UsageError):
 
 
 def refuse_unknown(fields: Iterable[str], where: str = "the request") -> None:
-    """Raise `UnknownFields` for the names that no request has."""
+    """Raise `UsageError` for the names that no request has."""
     known = tuple(BuildRequest.model_fields)
     unknown = [name for name in fields if name not in known]
     if unknown:
-        raise UnknownFields(unknown, where, known)
+        raise unknown_fields(unknown, where, known)
 
 
 def trusting_nothing(request: BuildRequest) -> BuildRequest:

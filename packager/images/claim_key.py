@@ -26,11 +26,11 @@ VARIABLE, FILE_VARIABLE, OFF = "PACKAGER_CLAIM_KEY", "PACKAGER_CLAIM_KEY_FILE", 
 _LONGEST = 1024
 
 
-class UnusableClaimKey(UsageError):
-    """A claim key that must not, or cannot, be used."""
-
-    def __init__(self, place: str, reason: str, *, hint: str = "") -> None:
-        super().__init__(f"the claim key in {place!r} cannot be used: {reason}", hint=hint)
+def unusable_claim_key(place: str, reason: str, *, hint: str = "") -> UsageError:
+    """Return an error: a claim key that must not, or cannot, be used."""
+    return UsageError(
+        f"the claim key in {place!r} cannot be used: {reason}", hint=hint, code="UnusableClaimKey"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ def make_key(environment: Mapping[str, str]) -> ClaimKey:
     if found is not None:
         return found
     if place.path is None or not place.is_own:
-        raise UnusableClaimKey(place.name, "claims are switched off", hint=f"unset {VARIABLE}")
+        raise unusable_claim_key(place.name, "claims are switched off", hint=f"unset {VARIABLE}")
     install_key(place.path, ClaimKey(secrets.token_bytes(KEY_BYTES)))
     made = _read(place, place.path)
     if made is None:
-        raise UnusableClaimKey(place.name, "it was removed again")
+        raise unusable_claim_key(place.name, "it was removed again")
     return made
 
 
@@ -179,18 +179,18 @@ def _read(place: KeyPlace, path: Path) -> ClaimKey | None:
         ) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UnusableClaimKey(place.name, reason) from error
+        raise unusable_claim_key(place.name, reason) from error
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise UnusableClaimKey(place.name, "it is not a regular file")
+            raise unusable_claim_key(place.name, "it is not a regular file")
         owners = (os.geteuid(),) if place.is_own else (os.geteuid(), 0)
         if status.st_uid not in owners:
-            raise UnusableClaimKey(
+            raise unusable_claim_key(
                 place.name, "it belongs to another user", hint="make a key of your own"
             )
         if status.st_mode & 0o077:
-            raise UnusableClaimKey(
+            raise unusable_claim_key(
                 place.name,
                 "others may read or write it",
                 hint="if no one has read it: chmod 600 that file; else delete it, and a new key "
@@ -200,9 +200,9 @@ def _read(place: KeyPlace, path: Path) -> ClaimKey | None:
             data = file.read(_LONGEST + 1)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise UnusableClaimKey(place.name, reason) from error
+            raise unusable_claim_key(place.name, reason) from error
     if len(data) > _LONGEST:
-        raise UnusableClaimKey(place.name, f"it is longer than {_LONGEST} bytes")
+        raise unusable_claim_key(place.name, f"it is longer than {_LONGEST} bytes")
     return _parsed(place.name, data.decode("ascii", errors="replace"))
 
 
@@ -210,6 +210,6 @@ def _parsed(place: str, text: str) -> ClaimKey:
     try:
         return parse_key(text)
     except ValueError as error:
-        raise UnusableClaimKey(
+        raise unusable_claim_key(
             place, str(error), hint="`packager claims export` prints a key where there is one"
         ) from None

@@ -25,14 +25,16 @@ SAMPLES = 16
 SAMPLE_BYTES = MIB
 
 
-class NotForEngines(UsageError):
-    """zstd layers were requested for a Docker Engine that may be too old to unpack them."""
+def not_for_engines() -> UsageError:
+    """Return an error: zstd layers were requested for a Docker Engine that may be too old to unpack
 
-    def __init__(self) -> None:
-        super().__init__(
-            "Docker Engines before version 23 cannot unpack layers compressed with zstd",
-            hint="leave --compression out for docker: outputs: nothing crosses a network there",
-        )
+    them.
+    """
+    return UsageError(
+        "Docker Engines before version 23 cannot unpack layers compressed with zstd",
+        hint="leave --compression out for docker: outputs: nothing crosses a network there",
+        code="NotForEngines",
+    )
 
 
 class ZstdCompressor:

@@ -26,7 +26,7 @@ from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.core.references import ModelReference
 from packager.core.remote.addresses import HubAddress
 from packager.core.remote.hub_failures import HubRequest, explained, not_in_cache
-from packager.core.remote.hub_session import NotAHub, downloading, get_object, limit_answers
+from packager.core.remote.hub_session import downloading, get_object, limit_answers, not_a_hub
 from packager.images.oci import LARGEST_BLOB
 from packager.models.hub_cache import RepositoryCache, is_commit
 from packager.models.hub_headers import HubHeaders
@@ -156,7 +156,7 @@ def _pin(
         return _pin_offline(cache, asked)
     commit = answer.get("sha")
     if not isinstance(commit, str) or not is_commit(commit):
-        raise NotAHub(f"it does not say which commit {name!r} is at {revision!r}")
+        raise not_a_hub(f"it does not say which commit {name!r} is at {revision!r}")
     listing = read_listing(answer)
     cache.remember_revision(revision, commit)
     return commit, listing
@@ -184,12 +184,12 @@ def _ask(api: HfApi, name: str, revision: str) -> Mapping[str, Any]:
 
 
 def read_listing(answer: Mapping[str, Any]) -> Mapping[str, ListedModelFile]:
-    """Read the files of a model's description. Raises `NotAHub` for a field of a wrong type."""
+    """Read the files of a model's description; raise `ProtocolFailed` for fields of wrong types."""
     try:
         siblings = field(answer, "siblings", list) if "siblings" in answer else []
         return dict(_entry(sibling) for sibling in siblings)
     except NotStrict as error:
-        raise NotAHub(str(error)) from error
+        raise not_a_hub(str(error)) from error
 
 
 def _entry(sibling: object) -> tuple[str, ListedModelFile]:
@@ -296,7 +296,7 @@ def _download(
         except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
             if isinstance(error, OSError):
                 raise
-            raise NotAHub(f"its client cannot read the head of {shorten(path)}") from error
+            raise not_a_hub(f"its client cannot read the head of {shorten(path)}") from error
 
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="download")
     try:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from packager.addons.server.jobs.errors import JobExists, JobMissing, JobRunning
+from packager.addons.server.jobs.errors import JobExists, JobMissing, job_running
 from packager.addons.server.jobs.values import (
     ENDED,
     BackgroundJob,
@@ -78,7 +78,7 @@ class MadeUpJobs:
 
     def delete(self, kind: str, name: str) -> None:
         if self.get(kind, name).status not in ENDED:
-            raise JobRunning(kind, name)
+            raise job_running(kind, name)
         del self.jobs[kind, name]
 
     def change(self, job: BackgroundJob, **changes: Any) -> BackgroundJob:

@@ -40,21 +40,20 @@ class Named:
     report: BenchReport
 
 
-class DifferentWorkloads(UsageError):
-    """Reports of different requests, whose figures are not comparable."""
-
-    def __init__(self, first: Named, other: Named, what: str) -> None:
-        super().__init__(
-            f"{first.name!r} and {other.name!r} sent different requests: {what}",
-            hint="measure with the same requests, or show them side by side without comparing: "
-            "add --mixed",
-        )
+def different_workloads(first: Named, other: Named, what: str) -> UsageError:
+    """Return an error: reports of different requests, whose figures are not comparable."""
+    return UsageError(
+        f"{first.name!r} and {other.name!r} sent different requests: {what}",
+        hint="measure with the same requests, or show them side by side without comparing: "
+        "add --mixed",
+        code="DifferentWorkloads",
+    )
 
 
 def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
     """Return one report with the variants of all; a single one stays as it is.
 
-    `mixed` allows different requests, without a comparison.  Raises `DifferentWorkloads`
+    `mixed` allows different requests, without a comparison.  Raises `UsageError`
     without it.
     """
     if len(reports) == 1:
@@ -66,7 +65,7 @@ def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
     for other in measured[1:]:
         if what := _difference(first.report.workload, other.report.workload):
             if not mixed:
-                raise DifferentWorkloads(first, other, what)
+                raise different_workloads(first, other, what)
             same = False
             notes.insert(0, f"{first.name} and {other.name} sent different requests: {what}")
     limits = first.report.limits

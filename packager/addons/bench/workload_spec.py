@@ -52,12 +52,12 @@ _TEMPLATE = ("payload_template", "response_field")
 _TEMPLATE_TYPE = "template"  # AIPerf's endpoint of a form of its own
 
 
-class BadWorkloadSpec(UsageError):
-    """A workload specification that is invalid, or requests an unsupported feature."""
-
-    def __init__(self, path: Path, node: Node | None, what: str, hint: str = "") -> None:
-        where = f"line {node.line} of {escape(path.name)}" if node else escape(path.name)
-        super().__init__(f"{where}: {what}", hint=hint or "see docs/workloads.md")
+def bad_workload_spec(path: Path, node: Node | None, what: str, hint: str = "") -> UsageError:
+    """Return an error: a workload specification is invalid, or requests what is unsupported."""
+    where = f"line {node.line} of {escape(path.name)}" if node else escape(path.name)
+    return UsageError(
+        f"{where}: {what}", hint=hint or "see docs/workloads.md", code="BadWorkloadSpec"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class WorkloadSpec:
 
 
 def read_workload_spec(path: Path) -> WorkloadSpec:
-    """Read a specification; raise `BadWorkloadSpec`, or `NotFound` without a file."""
+    """Read a specification; raise `UsageError`, or `NotFound` without a file."""
     try:
         with open_waiting(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -91,7 +91,7 @@ def read_workload_spec(path: Path) -> WorkloadSpec:
 
 
 def parse_workload_spec(data: bytes, name: str) -> WorkloadSpec:
-    """Parse a specification; raise `BadWorkloadSpec`, in which `name` says which it is."""
+    """Parse a specification; raise `UsageError`, in which `name` says which it is."""
     return _Reader(Path(name)).read(data)
 
 
@@ -317,10 +317,10 @@ class _Reader:
             raise self.fault(node, f"{name} is {shorten(text)}, expected a number from {least:g}")
         return value
 
-    def fault(self, node: Node | None, what: str, hint: str = "") -> BadWorkloadSpec:
-        return BadWorkloadSpec(self.path, node, what, hint)
+    def fault(self, node: Node | None, what: str, hint: str = "") -> UsageError:
+        return bad_workload_spec(self.path, node, what, hint)
 
-    def unknown(self, node: Node, name: str, known: tuple[str, ...], what: str) -> BadWorkloadSpec:
+    def unknown(self, node: Node, name: str, known: tuple[str, ...], what: str) -> UsageError:
         near = nearest(name, known)
         hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
         return self.fault(node, f"{shorten(name)} is not a {what} that is done here", hint)

@@ -25,21 +25,20 @@ _OF_THIS_MACHINE = ("oci:", "docker:", "dir:", "s3:")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
-class SecretInFile(UsageError):
-    """A rendered file would show a credential to everybody who reads it."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"the variable {name[:60]!r} holds a credential, which no rendered file may show",
-            hint=SECRETS,
-        )
+def secret_in_file(name: str) -> UsageError:
+    """Return an error: a rendered file would show a credential to everybody who reads it."""
+    return UsageError(
+        f"the variable {name[:60]!r} holds a credential, which no rendered file may show",
+        hint=SECRETS,
+        code="SecretInFile",
+    )
 
 
 def refuse_secrets(env: Mapping[str, str]) -> None:
-    """Raise `SecretInFile` for the first variable that holds a credential. Repeats no value."""
+    """Raise `UsageError` for the first variable that holds a credential. Repeats no value."""
     for name, value in env.items():
         if holds_secret(name, value):
-            raise SecretInFile(name)
+            raise secret_in_file(name)
 
 
 def refuse_odd_image(option: str, name: str) -> None:

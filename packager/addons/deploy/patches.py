@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.addons.check.plain import holds_secret
-from packager.addons.deploy.checks import SecretInFile
+from packager.addons.deploy.checks import secret_in_file
 from packager.addons.deploy.merging import (
     CannotMerge,
     MergeRules,
@@ -31,13 +31,13 @@ MAX_BYTES = 1 << 20
 _VARIABLES = ("env", "environment", "Environment", "environmentVariables", "Tags")
 
 
-class BadPatch(UsageError):
-    """A patch that is invalid, or that matches no rendered object."""
-
-    def __init__(self, why: str, hint: str = "") -> None:
-        super().__init__(
-            f"--patch: {why}", hint=hint or "`render` without --patch shows what can be changed"
-        )
+def bad_patch(why: str, hint: str = "") -> UsageError:
+    """Return an error: a patch that is invalid, or that matches no rendered object."""
+    return UsageError(
+        f"--patch: {why}",
+        hint=hint or "`render` without --patch shows what can be changed",
+        code="BadPatch",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,41 +57,41 @@ class Patch:
         return tuple(dict.fromkeys([*named, *(path[0] for path in paths)]))
 
     def below(self, name: str) -> Patch:
-        """Return what it changes below a name; raise `BadPatch` for moves between names."""
+        """Return what it changes below a name; raise `UsageError` for moves between names."""
         inside = []
         for one in self.operations:
             places = {where: pointer(one[where]) for where in _places(one)}
             if {path[0] for path in places.values()} == {name}:
                 rest = {where: _text(path[1:]) for where, path in places.items()}
                 if "" in rest.values():
-                    raise BadPatch(f"an operation changes the whole of {name!r}")
+                    raise bad_patch(f"an operation changes the whole of {name!r}")
                 inside.append({**one, **rest})
             elif name in {path[0] for path in places.values()}:
-                raise BadPatch(f"{one['op']} goes from one document to another")
+                raise bad_patch(f"{one['op']} goes from one document to another")
         parts = (part[name] for part in self.parts if isinstance(part, Mapping) and name in part)
         return Patch(parts=tuple(parts), operations=tuple(inside))
 
     def apply(self, document: Mapping[str, Any], rules: MergeRules) -> dict[str, Any]:
-        """Return the changed document; raise `BadPatch`, and `SecretInFile` for credentials."""
+        """Return the changed document; raise `UsageError` for credentials."""
         made: Any = dict(document)
         try:
             for part in self.parts:
                 made = merge(made, part, rules)
             made = operate(made, self.operations) if self.operations else made
         except CannotMerge as error:
-            raise BadPatch(escape(str(error))) from error
+            raise bad_patch(escape(str(error))) from error
         if not isinstance(made, dict):
-            raise BadPatch("a document is no mapping after it")
+            raise bad_patch("a document is no mapping after it")
         _refuse_credentials(made)
         return made
 
     def refuse_others(self, known: Iterable[str], what: str) -> None:
-        """Raise `BadPatch` for a name that nothing rendered has."""
+        """Raise `UsageError` for a name that nothing rendered has."""
         known = tuple(dict.fromkeys(known))
         for name in self.names():
             if name not in known:
                 guess = nearest(str(name)[:80], known)
-                raise BadPatch(
+                raise bad_patch(
                     f"{escape(str(name)[:80])!r} is not {what}",
                     f"did you mean {guess!r}?" if guess else f"there are {', '.join(known)}",
                 )
@@ -101,19 +101,19 @@ NO_PATCH = Patch()
 
 
 def parse_patch(data: bytes, file: str) -> Patch:
-    """Return what a file of YAML or JSON changes; raise `BadPatch`."""
+    """Return what a file of YAML or JSON changes; raise `UsageError`."""
     try:
         documents = parse_yaml_values(data)
     except NotStrict as error:
-        raise BadPatch(f"{Path(file).name} cannot be read: {error}") from error
+        raise bad_patch(f"{Path(file).name} cannot be read: {error}") from error
     if len(documents) == 1 and isinstance(documents[0], list):
         try:
             operations = tuple(check_operation(one) for one in documents[0])
         except CannotMerge as error:
-            raise BadPatch(f"{Path(file).name}: {escape(str(error))}") from error
+            raise bad_patch(f"{Path(file).name}: {escape(str(error))}") from error
         return Patch(operations=operations)
     if not documents or not all(isinstance(one, dict) for one in documents):
-        raise BadPatch(
+        raise bad_patch(
             f"{Path(file).name} holds neither mappings nor one list of operations",
             'write the fields to change, or [{"op": "add", "path": "/…", "value": …}]',
         )
@@ -129,7 +129,7 @@ def _text(path: Iterable[str]) -> str:
 
 
 def _refuse_credentials(found: Any) -> None:
-    """Raise `SecretInFile` for a variable or tag that holds a credential."""
+    """Raise `UsageError` for a variable or tag that holds a credential."""
     waiting = [found]
     while waiting:
         one = waiting.pop()
@@ -140,7 +140,7 @@ def _refuse_credentials(found: Any) -> None:
             for name in _VARIABLES:
                 for variable, value in _variables(one.get(name)):
                     if isinstance(value, str) and holds_secret(variable, value):
-                        raise SecretInFile(variable)
+                        raise secret_in_file(variable)
 
 
 def _variables(found: Any) -> Iterable[tuple[str, Any]]:

@@ -63,14 +63,13 @@ class Subject:
     image: StoredImage | None = None
 
 
-class NotDeployable(UsageError):
-    """An image without a known instance type."""
-
-    def __init__(self, reference: str) -> None:
-        super().__init__(
-            f"{reference!r} does not say which instance it was built for",
-            hint="name it with --instance; images that packager builds say it by themselves",
-        )
+def not_deployable(reference: str) -> UsageError:
+    """Return an error: an image without a known instance type."""
+    return UsageError(
+        f"{reference!r} does not say which instance it was built for",
+        hint="name it with --instance; images that packager builds say it by themselves",
+        code="NotDeployable",
+    )
 
 
 def instance_name(subject: Subject) -> str:
@@ -79,7 +78,7 @@ def instance_name(subject: Subject) -> str:
         return subject.record.request.instance
     labels = subject.image.labels if subject.image is not None else {}
     if not labels.get(INSTANCE_LABEL):
-        raise NotDeployable(subject.reference)
+        raise not_deployable(subject.reference)
     return labels[INSTANCE_LABEL]
 
 

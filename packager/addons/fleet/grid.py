@@ -12,21 +12,20 @@ from pydantic import ValidationError
 
 from packager.addons.fleet.documents import read_document
 from packager.core.errors import UsageError
-from packager.core.request import BuildRequest, UnknownFields
+from packager.core.request import BuildRequest, unknown_fields
 from packager.core.validation import first_fault
 from packager.core.warmup import PLAN_SCHEMA, Grid, WarmPlan
 
 LARGEST = 100_000  # requests: more is a slip of the pen
 
 
-class BadGrid(UsageError):
-    """The file is not a valid grid."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        super().__init__(
-            f"{place!r} cannot be used: {reason}",
-            hint="docs/warm-up.md shows a grid; `packager warm schema` describes a plan",
-        )
+def bad_grid(place: str, reason: str) -> UsageError:
+    """Return an error: the file is not a valid grid."""
+    return UsageError(
+        f"{place!r} cannot be used: {reason}",
+        hint="docs/warm-up.md shows a grid; `packager warm schema` describes a plan",
+        code="BadGrid",
+    )
 
 
 def read_grid_or_plan(place: str) -> Grid | WarmPlan:
@@ -36,17 +35,17 @@ def read_grid_or_plan(place: str) -> Grid | WarmPlan:
         if "jobs" not in document:
             return Grid.model_validate(document)
         if (found := document.get("schema")) not in range(1, PLAN_SCHEMA + 1):
-            raise BadGrid(place, f"it is a plan of schema {found!r}, not 1 to {PLAN_SCHEMA}")
+            raise bad_grid(place, f"it is a plan of schema {found!r}, not 1 to {PLAN_SCHEMA}")
         return WarmPlan.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        raise BadGrid(place, first_fault(error, "the file")) from error
+        raise bad_grid(place, first_fault(error, "the file")) from error
 
 
 def read_plan(place: str) -> WarmPlan:
-    """Read a plan. Raises `BadGrid` for a grid."""
+    """Read a plan. Raises `UsageError` for a grid."""
     found = read_grid_or_plan(place)
     if isinstance(found, Grid):
-        raise BadGrid(place, "it is a grid; `packager warm plan FILE --output PLAN` makes a plan")
+        raise bad_grid(place, "it is a grid; `packager warm plan FILE --output PLAN` makes a plan")
     return found
 
 
@@ -76,7 +75,7 @@ def _check_names(grid: Grid) -> None:
         name for name in itertools.chain.from_iterable(tables) if name not in known
     )
     if unknown:
-        raise UnknownFields(tuple(unknown), "the grid", known)
+        raise unknown_fields(tuple(unknown), "the grid", known)
     for name, values in grid.axes.items():
         if not values:
             raise UsageError(f"axis {name!r} has no values", hint="leave it out, or name some")

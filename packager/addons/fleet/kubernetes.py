@@ -27,24 +27,22 @@ LONGEST_NAME = 52  # pods of a Job get a suffix, and their host name has 63
 CORES_A_CHIP = {"NeuronCore-v2": 2, "NeuronCore-v3": 4}  # as many as one chip shows software
 
 
-class PlanTooLarge(UsageError):
-    """No ConfigMap holds the plan."""
+def plan_too_large(size: int) -> UsageError:
+    """Return an error: no ConfigMap holds the plan."""
+    return UsageError(
+        f"the plan has {size} bytes, a ConfigMap holds {CONFIG_MAP_BYTES}",
+        hint="put the plan on a web server and name it with --plan-url, or split the grid",
+        code="PlanTooLarge",
+    )
 
-    def __init__(self, size: int) -> None:
-        super().__init__(
-            f"the plan has {size} bytes, a ConfigMap holds {CONFIG_MAP_BYTES}",
-            hint="put the plan on a web server and name it with --plan-url, or split the grid",
-        )
 
-
-class BadName(UsageError):
-    """Kubernetes would refuse the name."""
-
-    def __init__(self, what: str, name: str) -> None:
-        super().__init__(
-            f"{what} {name!r} is not a name that Kubernetes takes",
-            hint="use lower case letters, digits and hyphens",
-        )
+def bad_name(what: str, name: str) -> UsageError:
+    """Return an error: kubernetes would refuse the name."""
+    return UsageError(
+        f"{what} {name!r} is not a name that Kubernetes takes",
+        hint="use lower case letters, digits and hyphens",
+        code="BadName",
+    )
 
 
 def render_jobs(plan: WarmPlan, cluster: Cluster, instances: Sequence[Instance]) -> str:
@@ -56,7 +54,7 @@ def render_jobs(plan: WarmPlan, cluster: Cluster, instances: Sequence[Instance])
     documents = []
     if not cluster.plan_url:
         if len(data) > CONFIG_MAP_BYTES:
-            raise PlanTooLarge(len(data))
+            raise plan_too_large(len(data))
         documents.append(
             render_template(
                 "deploy/kubernetes/config_map.yaml.j2",
@@ -195,7 +193,7 @@ def label(text: str) -> str:
 
 
 def check_names(cluster: Cluster) -> None:
-    """Raise `BadName` for a name that Kubernetes would refuse."""
+    """Raise `UsageError` for a name that Kubernetes would refuse."""
     for what, name in (
         ("namespace", cluster.namespace),
         ("queue", cluster.queue),
@@ -204,4 +202,4 @@ def check_names(cluster: Cluster) -> None:
         ("service account", cluster.service_account),
     ):
         if name and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
-            raise BadName(what, name)
+            raise bad_name(what, name)

@@ -29,43 +29,38 @@ from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned
 
 
-class NoSuchJob(UsageError):
-    """The plan has no job of this index."""
-
-    def __init__(self, index: int, count: int) -> None:
-        super().__init__(
-            f"the plan has no job {index}",
-            hint=f"it has {count}, from 0 to {count - 1}" if count else "it has none at all",
-        )
-
-
-class StalePlan(PackagerError):
-    """The same request has another key here than in the plan."""
-
-    exit_code = 65
-
-    def __init__(self, job: Job, key: str) -> None:
-        super().__init__(
-            f"job {job.index} is for {job.id[:12]}, and here its key is {key[:12]}",
-            hint="make the plan again where the tools are installed, with the same version "
-            "of packager; the model may have changed, too",
-        )
+def no_such_job(index: int, count: int) -> UsageError:
+    """Return an error: the plan has no job of this index."""
+    return UsageError(
+        f"the plan has no job {index}",
+        hint=f"it has {count}, from 0 to {count - 1}" if count else "it has none at all",
+        code="NoSuchJob",
+    )
 
 
-class NotKept(OutputFailed):
-    """The work is done, but its result cannot be shared."""
+def stale_plan(job: Job, key: str) -> PackagerError:
+    """Return an error: the same request has another key here than in the plan."""
+    return PackagerError(
+        f"job {job.index} is for {job.id[:12]}, and here its key is {key[:12]}",
+        hint="make the plan again where the tools are installed, with the same version "
+        "of packager; the model may have changed, too",
+        code="StalePlan",
+        exit_code=65,
+    )
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(
-            f"the result of {job.label!r} could not be put where others find it",
-            hint="warnings above say why; `packager cache check` asks the stores",
-        )
+
+def not_kept(job: Job) -> OutputFailed:
+    """Return an error: the work is done, but its result cannot be shared."""
+    return OutputFailed(
+        f"the result of {job.label!r} could not be put where others find it",
+        hint="warnings above say why; `packager cache check` asks the stores",
+        code="NotKept",
+    )
 
 
-class Stopped(PackagerError):
-    """The job got SIGTERM."""
-
-    exit_code = RETRIABLE
+def stopped(message: str, *, hint: str = "") -> PackagerError:
+    """Return an error: the job got SIGTERM."""
+    return PackagerError(message, hint=hint, code="Stopped", exit_code=RETRIABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +78,7 @@ class JobDone:
 def run_one(plan: WarmPlan, index: int, services: BuildServices, presence: Presence) -> JobDone:
     """Run the steps of a job that are not cached, and the earlier steps they need."""
     if not 0 <= index < len(plan.jobs):
-        raise NoSuchJob(index, len(plan.jobs))
+        raise no_such_job(index, len(plan.jobs))
     job = plan.jobs[index]
     if job.step == FETCH:
         services.pin_files(services.find_model(services.parse_model_reference(job.request.model)))
@@ -100,7 +95,7 @@ def run_one(plan: WarmPlan, index: int, services: BuildServices, presence: Prese
         outcome = done.outcomes[step.name]
     artifact = job.artifact or (step.key.kind if step.key else "")
     if outcome.key and not presence.ensure(artifact, outcome.key):
-        raise NotKept(job)
+        raise not_kept(job)
     return JobDone(
         index=index,
         id=job.id,
@@ -120,7 +115,7 @@ def job_exit_codes() -> Iterator[None]:
         error.exit_code = exit_code_of(error)
         raise
     except KeyboardInterrupt as error:
-        raise Stopped("stopped; nothing is lost, another try goes on") from error
+        raise stopped("stopped; nothing is lost, another try goes on") from error
 
 
 def exit_code_of(error: PackagerError) -> int:
@@ -139,7 +134,7 @@ def exit_code_of(error: PackagerError) -> int:
 def _step_of(planned: Planned, job: Job) -> Step:
     found = next((step for step in planned.recipe.steps if step.name == job.step), None)
     if found is None:
-        raise StalePlan(job, "")
+        raise stale_plan(job, "")
     return found
 
 
@@ -148,7 +143,7 @@ def _check_key(job: Job, step: Step) -> None:
 
     assert step.key is not None
     if (key := key_of(step.key)) != job.key:
-        raise StalePlan(job, key)
+        raise stale_plan(job, key)
 
 
 def _up_to(planned: Planned, last: Step) -> tuple[Step, ...]:

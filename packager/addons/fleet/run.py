@@ -34,14 +34,13 @@ POLL_S = 0.5
 ASKING_AT_ONCE = 16
 
 
-class WarmupNeedsSharedCache(UsageError):
-    """Results of several machines have to meet somewhere."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(
-            f"{count} machines would build, and no shared store takes their results",
-            hint="name one that may be written: --cache-shared s3://BUCKET/PREFIX",
-        )
+def warmup_needs_shared_cache(count: int) -> UsageError:
+    """Return an error: results of several machines have to meet somewhere."""
+    return UsageError(
+        f"{count} machines would build, and no shared store takes their results",
+        hint="name one that may be written: --cache-shared s3://BUCKET/PREFIX",
+        code="WarmupNeedsSharedCache",
+    )
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ def run_plan(
     """Run every job that can run; return the outcome of each, in the plan's order."""
     nodes = fleet.nodes()
     if len(nodes) > 1 and not fleet.is_shared and not presence.is_shared:
-        raise WarmupNeedsSharedCache(len(nodes))
+        raise warmup_needs_shared_cache(len(nodes))
     run = _Run(
         plan, fleet, presence, retries=retries, on_event=on_event, clock=clock, started=clock()
     )

@@ -38,9 +38,9 @@ from packager.addons.server.refusals import (
     BodyTooLarge,
     InternalFailure,
     InvalidSignature,
-    TooManyRequests,
-    UnknownOperation,
     refusal_of,
+    too_many_requests,
+    unknown_operation,
 )
 from packager.addons.server.request_context import (
     RequestContext,
@@ -157,7 +157,7 @@ class _Front:
         self._at_once += 1
         try:
             if self._at_once > MAX_AT_ONCE:
-                raise TooManyRequests("too many requests are being answered; try again")
+                raise too_many_requests("too many requests are being answered; try again")
             response = await handler(request)
         except web.HTTPException as error:
             response = error if error.status < 400 else _unknown_path(request, error)
@@ -197,7 +197,9 @@ class _Front:
             raise BodyTooLarge(f"the request's body has more than {largest} bytes")
         with self._held.part() as part:
             if not part.grow(_announced(request, largest)):
-                raise TooManyRequests("requests that are being answered take all memory; try again")
+                raise too_many_requests(
+                    "requests that are being answered take all memory; try again"
+                )
             if self._guard.verifier is not None:
                 await self._check_signature(request, self._guard.verifier)
             return await handler(request)
@@ -218,7 +220,7 @@ class _Front:
         if operation is None:
             service = _SERVICES.get(target.service) or _signed_for(request)
             says = row_of(service, target.operation).says
-            raise UnknownOperation(f"{target.operation!r} of {target.service}: {says}")
+            raise unknown_operation(f"{target.operation!r} of {target.service}: {says}")
         check_content_type(request.headers.get("Content-Type"))
         document = self._table.read_input(target, read_body(await self._body(request)))
         answer = wire_document(await operation(document))
@@ -321,7 +323,7 @@ def _unknown_path(request: web.Request, error: web.HTTPException) -> web.Respons
         told = row_of("sagemaker", "InvokeEndpointAsync").says
     elif service not in ("", *_SERVICES.values()):
         told = f"{service!r} is not answered here: {row_of(service, '').says}"
-    response = refused(UnknownOperation(told))
+    response = refused(unknown_operation(told))
     response.set_status(error.status)
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from packager.addons.server.refusals import BodyTooLarge, BodyTooSlow, ClientGone, UnreadableBody
+from packager.addons.server.refusals import BodyTooLarge, BodyTooSlow, client_gone, unreadable_body
 from packager.addons.server.request_context import this_request
 
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # by its first bytes
@@ -63,7 +63,7 @@ async def body_of(request: web.Request, most_bytes: int, most_s: float) -> bytes
 async def read_limited(request: web.Request, most_bytes: int, most_s: float) -> bytes:
     """Read a body and decompress it, holding at most `most_bytes` and one chunk.
 
-    Raises `BodyTooLarge`, `BodyTooSlow`, `ClientGone`, and `UnreadableBody` where its compression
+    Raises `BodyTooLarge`, `BodyTooSlow`, `ApiRefusal` where its compression
     differs from its headers.
     """
     body, unpack = bytearray(), _Unpacking(request.headers.get("Content-Encoding", ""))
@@ -77,9 +77,9 @@ async def read_limited(request: web.Request, most_bytes: int, most_s: float) -> 
     except TimeoutError:
         raise BodyTooSlow("the request's body did not arrive in time") from None
     except (web.RequestPayloadError, zlib.error):
-        raise UnreadableBody("the request's body is not packed as its headers say") from None
+        raise unreadable_body("the request's body is not packed as its headers say") from None
     except ConnectionError:
-        raise ClientGone("the connection ended within the request's body") from None
+        raise client_gone("the connection ended within the request's body") from None
     return bytes(body)
 
 
@@ -89,7 +89,7 @@ class _Unpacking:
     def __init__(self, encoding: str) -> None:
         self._name = encoding.strip().lower()
         if self._name not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise UnreadableBody(
+            raise unreadable_body(
                 f"the request's body is packed as {encoding[:40]!r}; send gzip, deflate or neither"
             )
         self._inner = None if self._name in ("", "identity") else zlib.decompressobj(_GZIP_OR_ZLIB)

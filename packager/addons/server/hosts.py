@@ -10,7 +10,7 @@ import ipaddress
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from packager.addons.server.refusals import ForeignHost
+from packager.addons.server.refusals import foreign_host
 from packager.core.documents import shorten
 from packager.core.errors import UsageError
 from packager.core.values import dataclass
@@ -67,7 +67,7 @@ def parse_listen(text: str) -> Listen:
 def check_host(header: str | None) -> None:
     """Refuse a request for another name than this machine's; for servers on loopback."""
     if not _names_this_machine(header or ""):
-        raise ForeignHost(
+        raise foreign_host(
             "the request's Host is not an address of this machine",
             hint="a server on loopback answers to 127.0.0.1, [::1] and localhost",
         )
@@ -90,9 +90,9 @@ def check_origin(method: str, host: str | None, origin: str | None, fetch_site: 
         except ValueError:
             same = False
         if not same:
-            raise ForeignHost("the request comes from a page of another origin")
+            raise foreign_host("the request comes from a page of another origin")
     elif fetch_site in ("cross-site", "same-site") and method not in _READING:
-        raise ForeignHost("the request comes from a page of another site")
+        raise foreign_host("the request comes from a page of another site")
 
 
 def _is_loopback(host: str) -> bool:

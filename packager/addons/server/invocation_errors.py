@@ -20,8 +20,8 @@ _TIMED_OUT = (
 class InvocationError(ApiRefusal):
     """An invocation that was not answered by the container, or badly; names are AWS's."""
 
-    def __init__(self, message: str, **members: Any) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, type: str, http_status: int = 400, **members: Any) -> None:
+        super().__init__(message, type=type, http_status=http_status)
         self.members = members
 
     def body(self) -> bytes:
@@ -29,31 +29,19 @@ class InvocationError(ApiRefusal):
         return json.dumps({"Message": self.message, **self.members}).encode()
 
 
-class InvalidInvocation(InvocationError):
-    """The request is invalid, or the endpoint does not exist."""
-
-    type = "ValidationError"
-
-
-class InvocationTooLarge(InvocationError):
-    """The request's body is larger than SageMaker takes."""
-
-    type = "ValidationError"
-    http_status = 413
+def invalid_invocation(message: str) -> InvocationError:
+    """Return an error: the request is invalid, or the endpoint does not exist."""
+    return InvocationError(message, type="ValidationError")
 
 
-class NoServer(InvocationError):
-    """No container is ready to take the request."""
-
-    type = "ServiceUnavailable"
-    http_status = 503
+def invocation_too_large(message: str) -> InvocationError:
+    """Return an error: the request's body is larger than SageMaker takes."""
+    return InvocationError(message, type="ValidationError", http_status=413)
 
 
-class ModelFailed(InvocationError):
-    """The container answered with an error, or not at all."""
-
-    type = "ModelError"
-    http_status = 424
+def no_server(message: str) -> InvocationError:
+    """Return an error: no container is ready to take the request."""
+    return InvocationError(message, type="ServiceUnavailable", http_status=503)
 
 
 def log_group(endpoint: str) -> str:
@@ -61,15 +49,17 @@ def log_group(endpoint: str) -> str:
     return f"/aws/sagemaker/Endpoints/{endpoint}"
 
 
-def model_error(settings: JobSettings, endpoint: str, status: int, body: bytes) -> ModelFailed:
+def model_error(settings: JobSettings, endpoint: str, status: int, body: bytes) -> InvocationError:
     """Return the error of a container that answered with another status than 200."""
     text = escape(body.decode(errors="replace")[:LONGEST_ORIGINAL])
     group = log_group(endpoint)
     side = "client" if 400 <= status < 500 else "server"
     told = text[:LONGEST_TOLD]
-    return ModelFailed(
+    return InvocationError(
         f'Received {side} error ({status}) from primary with message "{told}". '
         f"See the log group {group} in account {settings.account} for more information.",
+        type="ModelError",
+        http_status=424,
         ErrorCode="CLIENT_ERROR_FROM_MODEL" if side == "client" else "INTERNAL_FAILURE_FROM_MODEL",
         LogStreamArn=f"arn:aws:logs:{settings.region}:{settings.account}:log-group:{group}",
         OriginalMessage=text,
@@ -77,6 +67,6 @@ def model_error(settings: JobSettings, endpoint: str, status: int, body: bytes) 
     )
 
 
-def timed_out(settings: JobSettings, endpoint: str) -> ModelFailed:
+def timed_out(settings: JobSettings, endpoint: str) -> InvocationError:
     """Return the error of a container that did not answer in time."""
     return model_error(settings, endpoint, 0, _TIMED_OUT.encode())

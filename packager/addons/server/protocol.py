@@ -9,7 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ApiRefusal
-from packager.addons.server.refusals import UnknownOperation, UnreadableBody, UnsupportedContentType
+from packager.addons.server.refusals import (
+    unknown_operation,
+    unreadable_body,
+    unsupported_content_type,
+)
 from packager.core.documents import NotStrict, parse_object
 from packager.core.values import dataclass
 
@@ -33,12 +37,12 @@ class ApiTarget:
 
 
 def read_target(header: str | None) -> ApiTarget:
-    """Read the target of a request; raises `UnknownOperation`."""
+    """Read the target of a request; raises `ApiRefusal`."""
     if header is None:
-        raise UnknownOperation("the request names no operation: it has no X-Amz-Target")
+        raise unknown_operation("the request names no operation: it has no X-Amz-Target")
     found = _TARGET.fullmatch(header)
     if found is None:
-        raise UnknownOperation("the request's X-Amz-Target is not SERVICE.OPERATION")
+        raise unknown_operation("the request's X-Amz-Target is not SERVICE.OPERATION")
     return ApiTarget(found[1], found[2])
 
 
@@ -49,17 +53,17 @@ def check_content_type(header: str | None) -> None:
     """
     kind = (header or "").partition(";")[0].strip().lower()
     if kind not in _CONTENT_TYPES:
-        raise UnsupportedContentType(f"the request's Content-Type is not {CONTENT_TYPE}")
+        raise unsupported_content_type(f"the request's Content-Type is not {CONTENT_TYPE}")
 
 
 def read_body(body: bytes) -> dict[str, Any]:
-    """Read the document of a request; raises `UnreadableBody`."""
+    """Read the document of a request; raises `ApiRefusal`."""
     if not body.strip():
         return {}  # as the service takes it
     try:
         document: dict[str, Any] = parse_object(body, max_bytes=MAX_BODY_BYTES)
     except NotStrict as error:
-        raise UnreadableBody(f"the request's body cannot be read: {error}") from None
+        raise unreadable_body(f"the request's body cannot be read: {error}") from None
     return document
 
 

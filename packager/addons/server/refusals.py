@@ -14,24 +14,19 @@ from packager.addons.deploy.sagemaker.api_refusals import (
 from packager.core.errors import PackagerError, Unavailable, UsageError
 
 
-class UnknownOperation(ApiRefusal):
-    """The server does not have the operation."""
-
-    type = "UnknownOperationException"
-    http_status = 404
+def unknown_operation(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the server does not have the operation."""
+    return ApiRefusal(message, hint=hint, type="UnknownOperationException", http_status=404)
 
 
-class UnreadableBody(ApiRefusal):
-    """The body is not a JSON object within the limits."""
+def unreadable_body(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the body is not a JSON object within the limits."""
+    return ApiRefusal(message, hint=hint, type="SerializationException")
 
-    type = "SerializationException"
 
-
-class UnsupportedContentType(ApiRefusal):
-    """The body is announced as something else than JSON of this protocol."""
-
-    type = "UnsupportedMediaTypeException"
-    http_status = 415
+def unsupported_content_type(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the body is announced as something else than JSON of this protocol."""
+    return ApiRefusal(message, hint=hint, type="UnsupportedMediaTypeException", http_status=415)
 
 
 class BodyTooLarge(ApiRefusal):
@@ -48,44 +43,36 @@ class BodyTooSlow(ApiRefusal):
     http_status = 408
 
 
-class ClientGone(ApiRefusal):
-    """The client disconnected during its request: the answer is never read."""
-
-    type = "RequestAbortedException"
-
-
-class TooManyRequests(ApiRefusal):
-    """So many requests are being answered that no other is begun."""
-
-    type = "ThrottlingException"
-    http_status = 400  # as of AWS; clients wait and try again
+def client_gone(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the client disconnected during its request: the answer is never read."""
+    return ApiRefusal(message, hint=hint, type="RequestAbortedException")
 
 
-class ForeignHost(ApiRefusal):
-    """The request comes from a page of another site, or names another host."""
-
-    type = "AccessDeniedException"
-    http_status = 403
+def too_many_requests(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: so many requests are being answered that no other is begun."""
+    return ApiRefusal(message, hint=hint, type="ThrottlingException", http_status=400)
 
 
-class MissingSignature(ApiRefusal):
-    """The request is not signed, and has to be."""
-
-    type = "MissingAuthenticationTokenException"
-    http_status = 403
+def foreign_host(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the request comes from a page of another site, or names another host."""
+    return ApiRefusal(message, hint=hint, type="AccessDeniedException", http_status=403)
 
 
-class IncompleteSignature(ApiRefusal):
-    """The request is signed in a way that the protocol does not have."""
+def missing_signature(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the request is not signed, and has to be."""
+    return ApiRefusal(
+        message, hint=hint, type="MissingAuthenticationTokenException", http_status=403
+    )
 
-    type = "IncompleteSignatureException"
+
+def incomplete_signature(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the request is signed in a way that the protocol does not have."""
+    return ApiRefusal(message, hint=hint, type="IncompleteSignatureException")
 
 
-class UnknownKey(ApiRefusal):
-    """No key of that id is configured."""
-
-    type = "UnrecognizedClientException"
-    http_status = 403
+def unknown_key(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: no key of that id is configured."""
+    return ApiRefusal(message, hint=hint, type="UnrecognizedClientException", http_status=403)
 
 
 class InvalidSignature(ApiRefusal):
@@ -95,11 +82,9 @@ class InvalidSignature(ApiRefusal):
     http_status = 403
 
 
-class ServiceUnavailable(ApiRefusal):
-    """Something that the operation needs does not answer."""
-
-    type = "ServiceUnavailable"
-    http_status = 503
+def service_unavailable(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: something that the operation needs does not answer."""
+    return ApiRefusal(message, hint=hint, type="ServiceUnavailable", http_status=503)
 
 
 class InternalFailure(ApiRefusal):
@@ -126,6 +111,6 @@ def refusal_of(error: Exception) -> ApiRefusal:
         case UsageError():
             return ApiRefusal(error.message, hint=error.hint)
         case Unavailable():
-            return ServiceUnavailable(error.message)
+            return service_unavailable(error.message)
         case PackagerError() | _:
             return InternalFailure()

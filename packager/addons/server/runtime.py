@@ -18,11 +18,11 @@ from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.addons.server.endpoints.traffic import TrafficServer, pick_variant
 from packager.addons.server.eventstream import CONTENT_TYPE, exception_message, payload_parts
 from packager.addons.server.invocation_errors import (
-    InvalidInvocation,
     InvocationError,
-    InvocationTooLarge,
-    NoServer,
+    invalid_invocation,
+    invocation_too_large,
     model_error,
+    no_server,
     timed_out,
 )
 from packager.addons.server.operations.common import find
@@ -172,7 +172,7 @@ class Runtime:
         name = request.match_info["name"]
         for header in ("Target-Model", "Target-Container-Hostname", "Enable-Explanations"):
             if header_value(request, header):
-                raise InvalidInvocation(f"{_PREFIX}{header} is not supported by packager serve.")
+                raise invalid_invocation(f"{_PREFIX}{header} is not supported by packager serve.")
         pools = self._services.endpoints.route(name)
         component = header_value(request, "Inference-Component")
         if component:
@@ -182,10 +182,10 @@ class Runtime:
         target = header_value(request, "Target-Variant")
         variant = target or pick_variant(pools)
         if variant is None or variant not in pools:
-            raise InvalidInvocation(f"Variant {target} was not found in endpoint {name}.")
+            raise invalid_invocation(f"Variant {target} was not found in endpoint {name}.")
         server = pools[variant].pick()
         if server is None:
-            raise NoServer(f"No container of endpoint {name} is ready; try again.")
+            raise no_server(f"No container of endpoint {name} is ready; try again.")
         return server
 
     async def _of_component(self, endpoint: str, component: str) -> TrafficServer:
@@ -194,14 +194,14 @@ class Runtime:
         except ValidationRefused:
             found = None
         if found is None or found.document["endpoint"] != endpoint:
-            raise InvalidInvocation(
+            raise invalid_invocation(
                 f"Inference component {component} of endpoint {endpoint} was not found."
             )
         for pool in self._services.endpoints.pools(COMPONENT, component).values():
             server = pool.pick()
             if server is not None:
                 return server
-        raise NoServer(f"No copy of inference component {component} is ready; try again.")
+        raise no_server(f"No copy of inference component {component} is ready; try again.")
 
     async def _unready(self, name: str) -> InvocationError:
         """Return why an endpoint has no container that can answer."""
@@ -209,13 +209,13 @@ class Runtime:
         try:
             found = await find(self._services, ENDPOINT, name)
         except ValidationRefused:
-            return InvalidInvocation(f"Endpoint {name} of account {account} not found.")
+            return invalid_invocation(f"Endpoint {name} of account {account} not found.")
         if found.status == "InService":
-            return InvalidInvocation(
+            return invalid_invocation(
                 "Inference Component Name header is required for endpoints to which you plan to "
                 "deploy inference components."
             )
-        return InvalidInvocation(f"Endpoint {name} of account {account} is {found.status}.")
+        return invalid_invocation(f"Endpoint {name} of account {account} is {found.status}.")
 
     @asynccontextmanager
     async def _asked(
@@ -251,14 +251,14 @@ def header_value(request: web.Request, name: str) -> str:
 
 
 async def _body(request: web.Request) -> bytes:
-    """Read a request's body; raises `InvocationTooLarge`."""
-    refused = InvocationTooLarge(f"The request's body has more than {LONGEST_BODY} bytes.")
+    """Read a request's body; raises `InvocationError`."""
+    refused = invocation_too_large(f"The request's body has more than {LONGEST_BODY} bytes.")
     if (request.content_length or 0) > LONGEST_BODY:
         raise refused
     try:
         body = await body_of(request, LONGEST_BODY, ANSWER_S)
     except BodyTooSlow:
-        raise InvalidInvocation("The request's body did not arrive in time.") from None
+        raise invalid_invocation("The request's body did not arrive in time.") from None
     except BodyTooLarge:
         raise refused from None
     if len(body) > LONGEST_BODY:  # it was read to check its signature
@@ -314,12 +314,12 @@ def _broken(code: str, message: str) -> bytes:
 
 
 async def _read_answer(answer: aiohttp.ClientResponse, part: Part) -> bytes:
-    """Read a container's answer, or one byte more than it may have; raises `NoServer`."""
+    """Read a container's answer, or one byte more than it may have; raises `InvocationError`."""
     data = bytearray()
     while len(data) <= LONGEST_BODY and not answer.content.at_eof():
         piece = await answer.content.read(LONGEST_BODY + 1 - len(data))
         if not part.grow(len(piece)):
-            raise NoServer("The answers that are being sent take all memory; try again.")
+            raise no_server("The answers that are being sent take all memory; try again.")
         data += piece
     return bytes(data)
 

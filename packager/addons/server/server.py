@@ -33,28 +33,29 @@ _THREADS = 32
 _HANDSHAKE_S = 10.0
 
 
-class ServerRuns(UsageError):
-    """Another server has the state directory."""
-
-    def __init__(self, state: Path, told: str) -> None:
-        where = f" at {told}" if told else ""
-        super().__init__(
-            f"a server runs{where} already with the state in {str(state)!r}",
-            hint="use that one, or end it first; another directory is chosen with XDG_STATE_HOME",
-        )
-
-
-class CannotListen(Unavailable):
-    """The address cannot be listened at."""
+def server_runs(state: Path, told: str) -> UsageError:
+    """Return an error: another server has the state directory."""
+    where = f" at {told}" if told else ""
+    return UsageError(
+        f"a server runs{where} already with the state in {str(state)!r}",
+        hint="use that one, or end it first; another directory is chosen with XDG_STATE_HOME",
+        code="ServerRuns",
+    )
 
 
-class TlsInvalid(UsageError):
-    """Certificate and key cannot be used."""
+def cannot_listen(message: str, *, hint: str = "") -> Unavailable:
+    """Return an error: the address cannot be listened at."""
+    return Unavailable(message, hint=hint, code="CannotListen")
+
+
+def tls_invalid(message: str, *, hint: str = "") -> UsageError:
+    """Return an error: certificate and key cannot be used."""
+    return UsageError(message, hint=hint, code="TlsInvalid")
 
 
 @contextmanager
 def server_lock(state: Path) -> Iterator[Callable[[RunningServer], None]]:
-    """Hold the lock of a state directory, which one server has; raises `ServerRuns`.
+    """Hold the lock of a state directory, which one server has; raises `UsageError`.
 
     Yields what notes the server there, for the next one and for `find_server`.
     """
@@ -67,7 +68,7 @@ def server_lock(state: Path) -> Iterator[Callable[[RunningServer], None]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             other = _told(descriptor)
-            raise ServerRuns(state, shorten(other.url, 80) if other else "") from None
+            raise server_runs(state, shorten(other.url, 80) if other else "") from None
 
         def note(server: RunningServer) -> None:
             with suppress(OSError):
@@ -105,7 +106,7 @@ def _told(descriptor: int) -> RunningServer | None:
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the context of a certificate with its chain; raises `TlsInvalid`."""
+    """Return the context of a certificate with its chain; raises `UsageError`."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -113,19 +114,19 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password=lambda: "")
     except FileNotFoundError:
         missing = key if certificate.exists() else certificate
-        raise TlsInvalid(
+        raise tls_invalid(
             f"there is no file {str(missing)!r}",
             hint="--tls-cert and --tls-key name PEM files of the certificate's chain and its key",
         ) from None
     except ssl.SSLError as error:
-        raise TlsInvalid(
+        raise tls_invalid(
             f"certificate {str(certificate)!r} and key {str(key)!r} cannot be used: "
             f"{(error.reason or 'they are no PEM files').lower().replace('_', ' ')}",
             hint="give the chain as PEM, and its key as PEM without a passphrase",
         ) from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise TlsInvalid(
+        raise tls_invalid(
             f"cannot read certificate or key: {reason}", hint="let the server's user read them"
         ) from None
     return context
@@ -142,7 +143,7 @@ async def run_server(
     unread_s: float = UNREAD_S,
     stopped: asyncio.Event | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then let requests end; raises `CannotListen`.
+    """Serve until SIGTERM or SIGINT, then let requests end; raises `Unavailable`.
 
     A second signal ends it at once.
     """
@@ -226,19 +227,19 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
             loop.add_signal_handler(number, end)
 
 
-def _cannot_listen(listen: Listen, error: OSError) -> CannotListen:
+def _cannot_listen(listen: Listen, error: OSError) -> Unavailable:
     address = listen.url("").removeprefix("://")
     if error.errno == errno.EADDRINUSE:
-        return CannotListen(
+        return cannot_listen(
             f"another program listens at {address!r}",
             hint=f"choose another port: --listen {listen.host}:0 takes a free one",
         )
     if error.errno == errno.EACCES:
-        return CannotListen(
+        return cannot_listen(
             f"no permission to listen at {address!r}", hint="take a port from 1024 on"
         )
     reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-    return CannotListen(
+    return cannot_listen(
         f"cannot listen at {address!r}: {reason}",
         hint="name an address of this machine; 0.0.0.0 and [::] are all of them",
     )

@@ -46,7 +46,7 @@ class Jobs(Protocol):
         ...
 
     def delete(self, kind: str, name: str) -> None:
-        """Remove a job that has ended, with its folder; raises `JobRunning` for others."""
+        """Remove a job that has ended, with its folder; raises `UsageError` for others."""
         ...
 
     def tag(self, kind: str, name: str, tags: Mapping[str, str]) -> BackgroundJob:

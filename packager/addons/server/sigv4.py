@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from packager.addons.server.refusals import (
-    IncompleteSignature,
     InvalidSignature,
-    MissingSignature,
-    UnknownKey,
+    incomplete_signature,
+    missing_signature,
+    unknown_key,
 )
 from packager.core.values import dataclass
 
@@ -78,14 +78,14 @@ class Verifier:
         """Read a request's claims about its signature; enough to refuse it without its body."""
         found = _one_header(headers, "authorization")
         if found is None:
-            raise MissingSignature("missing authentication token")
+            raise missing_signature("missing authentication token")
         told = _read_authorization(found)
         parts = told["Credential"].split("/")
         if len(parts) != 5 or parts[4] != _END:
-            raise IncompleteSignature("the credential is not ID/DATE/REGION/SERVICE/aws4_request")
+            raise incomplete_signature("the credential is not ID/DATE/REGION/SERVICE/aws4_request")
         key = self.keys.get(parts[0])
         if key is None or _one_header(headers, "x-amz-security-token") is not None:
-            raise UnknownKey("the security token included in the request is invalid")
+            raise unknown_key("the security token included in the request is invalid")
         date = _one_header(headers, "x-amz-date") or ""
         claim = SignatureClaim(
             key=key,
@@ -115,11 +115,11 @@ class Verifier:
 
     def _check_date(self, claim: SignatureClaim) -> None:
         if not _DATE.fullmatch(claim.date):
-            raise IncompleteSignature("the request has no X-Amz-Date such as 20260131T235959Z")
+            raise incomplete_signature("the request has no X-Amz-Date such as 20260131T235959Z")
         try:
             signed = datetime.strptime(claim.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         except ValueError:
-            raise IncompleteSignature("the request's X-Amz-Date is not a date") from None
+            raise incomplete_signature("the request's X-Amz-Date is not a date") from None
         now = self.now()
         if signed < now - MAX_SKEW:
             raise InvalidSignature(
@@ -164,28 +164,28 @@ def sign(claim: SignatureClaim, canonical_request: str) -> str:
 def _read_authorization(header: str) -> dict[str, str]:
     algorithm, _, rest = header.partition(" ")
     if algorithm != _ALGORITHM:
-        raise IncompleteSignature(f"the authorization is not of {_ALGORITHM}")
+        raise incomplete_signature(f"the authorization is not of {_ALGORITHM}")
     told: dict[str, str] = {}
     for part in rest.split(","):
         name, _, value = part.strip().partition("=")
         if name not in _FIELDS or name in told or not value:
-            raise IncompleteSignature(
+            raise incomplete_signature(
                 "the authorization has other fields than " + ", ".join(_FIELDS)
             )
         told[name] = value
     if len(told) != len(_FIELDS):
-        raise IncompleteSignature("the authorization lacks one of " + ", ".join(_FIELDS))
+        raise incomplete_signature("the authorization lacks one of " + ", ".join(_FIELDS))
     if not _SIGNATURE.fullmatch(told["Signature"]):
-        raise IncompleteSignature("the signature is not 64 hexadecimal digits")
+        raise incomplete_signature("the signature is not 64 hexadecimal digits")
     if not _HEADER_NAMES.fullmatch(told["SignedHeaders"]):
-        raise IncompleteSignature("the signed headers are not names in lower case")
+        raise incomplete_signature("the signed headers are not names in lower case")
     return told
 
 
 def _check_signed_headers(claim: SignatureClaim, headers: Sequence[tuple[str, str]]) -> None:
     names = [name.lower() for name, _ in headers]
     if list(claim.headers) != sorted(set(claim.headers)):
-        raise IncompleteSignature("the signed headers are not in order")
+        raise incomplete_signature("the signed headers are not in order")
     needed = {"host", "x-amz-date"} | {name for name in names if name.startswith(_MEANINGFUL)}
     # Containers receive these headers, so they must be signed; a wildcard has no effect.
     needed |= {
@@ -194,10 +194,10 @@ def _check_signed_headers(claim: SignatureClaim, headers: Sequence[tuple[str, st
         if name.lower() in ("content-type", "accept") and value.strip() != "*/*"
     }
     if missing := needed - set(claim.headers):
-        raise IncompleteSignature(f"the header {min(missing)!r} has to be signed")
+        raise incomplete_signature(f"the header {min(missing)!r} has to be signed")
     for name in claim.headers:
         if names.count(name) != 1:
-            raise IncompleteSignature(f"the signed header {name!r} is not there once")
+            raise incomplete_signature(f"the signed header {name!r} is not there once")
 
 
 def _canonical_request(claim: SignatureClaim, request: SignedRequest, digest: str) -> str:
@@ -224,5 +224,5 @@ def _canonical_query(query: str) -> str:
 def _one_header(headers: Sequence[tuple[str, str]], name: str) -> str | None:
     found = [value for each, value in headers if each.lower() == name]
     if len(found) > 1:
-        raise IncompleteSignature(f"the header {name!r} is there more than once")
+        raise incomplete_signature(f"the header {name!r} is there more than once")
     return found[0] if found else None

@@ -26,7 +26,7 @@ from packager.core.ports import (
 from packager.core.references import ImageTarget
 from packager.images.blobs import BlobReader
 from packager.images.claim_key import ClaimKeys
-from packager.images.compression import NotForEngines, codec
+from packager.images.compression import codec, not_for_engines
 from packager.images.digest_index import DigestIndex
 from packager.images.target import DIRECTORY, directory_of
 
@@ -118,7 +118,7 @@ def check_compression(settings: Settings) -> None:
     if settings.compression == "none":
         return
     if not all(traits_of(output).takes_compressed for output in settings.outputs):
-        raise NotForEngines
+        raise not_for_engines()
     codec()
 
 

@@ -20,10 +20,10 @@ from packager.core.remote.resume import (
     TRANSIENT,
     BrokenOff,
     Hash,
-    WrongContent,
     proven,
     read_resumed,
     retry_after_s,
+    wrong_content,
 )
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-\d{1,19}/(\d{1,19}|\*)", re.ASCII)
@@ -163,7 +163,7 @@ def _bytes_before(status: int, headers: Mapping[str, str], file: HubAddress, fir
     else:  # the whole file, from its first byte
         before, total = first, headers.get("Content-Length", "*")
     if total.isdecimal() and (len(total) > 19 or int(total) != file.size):
-        raise WrongContent(file.path, f"it has {total} bytes, not {file.size}")
+        raise wrong_content(file.path, f"it has {total} bytes, not {file.size}")
     return before
 
 

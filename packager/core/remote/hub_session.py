@@ -18,7 +18,7 @@ from typing import Any
 
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.errors import PackagerError, ProtocolFailed, Unavailable
-from packager.core.remote.resume import CHUNK, STALL_S, WrongContent
+from packager.core.remote.resume import CHUNK, STALL_S, wrong_content
 from packager.core.remote.timely_streams import make_timely
 from packager.core.text import remember_headers
 from packager.core.values import dataclass
@@ -43,14 +43,13 @@ class _Wanted:
 _WANTED: ContextVar[_Wanted | None] = ContextVar("wanted", default=None)
 
 
-class NotAHub(ProtocolFailed):
-    """The answer does not come from a Hub API."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"the hub's answer cannot be used: {what}",
-            hint="check HF_ENDPOINT and the proxy: a complete hub must answer there",
-        )
+def not_a_hub(what: str) -> ProtocolFailed:
+    """Return an error: the answer does not come from a Hub API."""
+    return ProtocolFailed(
+        f"the hub's answer cannot be used: {what}",
+        hint="check HF_ENDPOINT and the proxy: a complete hub must answer there",
+        code="NotAHub",
+    )
 
 
 def limit_answers() -> None:
@@ -102,7 +101,7 @@ def get_object(
         for piece in response.iter_raw():
             data += piece
             if len(data) > LONGEST_ANSWER:
-                raise NotAHub(f"it has more than {LONGEST_ANSWER} bytes")
+                raise not_a_hub(f"it has more than {LONGEST_ANSWER} bytes")
             if clock() - started > ANSWER_S:
                 raise Unavailable(
                     f"the hub has not answered all of a question in {ANSWER_S:.0f} s",
@@ -111,7 +110,7 @@ def get_object(
     try:
         return parse_object(bytes(data), max_bytes=LONGEST_ANSWER)
     except NotStrict as error:
-        raise NotAHub(str(error)) from error
+        raise not_a_hub(str(error)) from error
 
 
 class _LimitedClients:
@@ -213,10 +212,10 @@ def _refuse_paths(headers: Mapping[str, str]) -> None:
     for name in ("ETag", "X-Linked-ETag", "X-Xet-Hash"):
         value = headers.get(name)
         if value is not None and _NAME.fullmatch(value) is None:
-            raise NotAHub(f"its {name} is {shorten(value)}")
+            raise not_a_hub(f"its {name} is {shorten(value)}")
     commit = headers.get("X-Repo-Commit")
     if commit is not None and _COMMIT.fullmatch(commit) is None:
-        raise NotAHub(f"its X-Repo-Commit is {shorten(commit)}")
+        raise not_a_hub(f"its X-Repo-Commit is {shorten(commit)}")
 
 
 def refuse_compressed(response: Any) -> None:
@@ -230,8 +229,8 @@ def refuse_compressed(response: Any) -> None:
 
 
 def _redirect_too_long() -> PackagerError:
-    return NotAHub("a redirect of it has a body that does not end")
+    return not_a_hub("a redirect of it has a body that does not end")
 
 
 def _longer_than_listed(wanted: _Wanted) -> PackagerError:
-    return WrongContent(wanted.path, f"it has more than {wanted.size} bytes")
+    return wrong_content(wanted.path, f"it has more than {wanted.size} bytes")

@@ -31,14 +31,13 @@ class BrokenOff(Exception):
         self.retry_after_s = retry_after_s
 
 
-class WrongContent(ModelRefused):
-    """The bytes that came are not those of the file that was listed."""
-
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(
-            f"{path!r} is not what was listed: {what}",
-            hint="run again: nothing was named; if it stays so, ask the model's publisher",
-        )
+def wrong_content(path: str, what: str) -> ModelRefused:
+    """Return an error: the bytes that came are not those of the file that was listed."""
+    return ModelRefused(
+        f"{path!r} is not what was listed: {what}",
+        hint="run again: nothing was named; if it stays so, ask the model's publisher",
+        code="WrongContent",
+    )
 
 
 class Hash(Protocol):
@@ -100,7 +99,7 @@ def proven(chunks: Iterator[bytes], hashed: Hash, expected: str, path: str) -> I
             yield held
         held = chunk
     if hashed.hexdigest() != expected:
-        raise WrongContent(path, f"its digest is {hashed.hexdigest()}, not {expected}")
+        raise wrong_content(path, f"its digest is {hashed.hexdigest()}, not {expected}")
     if held:
         yield held
 

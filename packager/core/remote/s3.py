@@ -33,9 +33,9 @@ from packager.core.remote.refusals import Refusal, ServerError, find_refusal
 from packager.core.remote.resume import (
     TRANSIENT,
     BrokenOff,
-    WrongContent,
     read_resumed,
     retry_after_s,
+    wrong_content,
 )
 
 PIECE = 64 * 1024
@@ -48,14 +48,13 @@ ANSWER_S = 300.0
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
-class ObjectChanged(ModelRefused):
-    """An S3 object changed since it was listed."""
-
-    def __init__(self, file: S3Address) -> None:
-        super().__init__(
-            f"'s3://{file.bucket}/{file.key}' changed since it was listed",
-            hint="wait until nothing writes to the model's prefix, then build again",
-        )
+def object_changed(file: S3Address) -> ModelRefused:
+    """Return an error: an S3 object changed since it was listed."""
+    return ModelRefused(
+        f"'s3://{file.bucket}/{file.key}' changed since it was listed",
+        hint="wait until nothing writes to the model's prefix, then build again",
+        code="ObjectChanged",
+    )
 
 
 class S3Refused(AccessDenied):
@@ -193,7 +192,7 @@ def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
     except exceptions.ClientError as error:
         raise _by_answer(error.response, bucket, file) from error
     except exceptions.FlexibleChecksumError as error:
-        raise WrongContent(file.key if file else bucket, "its checksum differs") from error
+        raise wrong_content(file.key if file else bucket, "its checksum differs") from error
     except (
         exceptions.NoCredentialsError,
         exceptions.PartialCredentialsError,
@@ -239,7 +238,7 @@ def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> E
     if refusal is not None and refusal.kind == "access":
         return S3Refused(name, refusal, code or str(status))
     if file and (status in (404, 412, 416) or code == "PreconditionFailed"):
-        return ObjectChanged(file)
+        return object_changed(file)
     if status == 404 or code == "NoSuchBucket":
         return NotFound(f"there is no {name}", hint="check the name, and AWS_ENDPOINT_URL")
     if code in ("SlowDown", "RequestTimeout", "InternalError") or status in TRANSIENT:
@@ -265,7 +264,7 @@ def _check_answer(answer: dict[str, Any], file: S3Address, first: int, end: int)
     """Servers that ignore If-Match or Range exist."""
     # Proxies that may compress what they pass on make the ETag a weak one.
     if strong_etag(answer.get("ETag")) != strong_etag(file.etag):
-        raise ObjectChanged(file)
+        raise object_changed(file)
     if answer.get("ContentLength") != end - first:
         raise ProtocolFailed(
             f"S3 sent {answer.get('ContentLength')} bytes of {file.key!r}, not {end - first}",

@@ -84,16 +84,17 @@ class DockerBase:
                 hint=f"`docker image inspect {name}` shows what it has",
             ) from error
         except DockerException as error:
-            raise _EngineLost from error
+            raise _engine_lost() from error
         return layout
 
 
-class _EngineLost(Unavailable):
-    def __init__(self) -> None:
-        super().__init__(
-            "the connection to the Docker Engine was lost",
-            hint="see whether it still runs: `docker info`",
-        )
+def _engine_lost() -> Unavailable:
+    """Return the error of this name."""
+    return Unavailable(
+        "the connection to the Docker Engine was lost",
+        hint="see whether it still runs: `docker info`",
+        code="_EngineLost",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,11 @@ class _Saved:
 
 
 def _received(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Convert a broken connection to `_EngineLost`, to distinguish it from a disk error."""
+    """Convert a broken connection to `Unavailable`, to distinguish it from a disk error."""
     try:
         yield from chunks
     except OSError as error:
-        raise _EngineLost from error
+        raise _engine_lost() from error
 
 
 def _cache_dir(environment: Mapping[str, str]) -> Path:

@@ -40,7 +40,7 @@ from packager.core.ports import BlobWriter
 from packager.core.references import DEFAULT_TAG, ImageTarget
 from packager.images.archive.sink import ArchiveUpload, archive_manifest
 from packager.images.blobs import BlobReader
-from packager.images.compression import NotForEngines
+from packager.images.compression import not_for_engines
 from packager.images.docker_engine import connect_engine, engine_reason
 from packager.images.oci import diff_ids_of
 from packager.images.registry.origins import is_loopback
@@ -106,7 +106,7 @@ class DockerSink:
     def prepare(self, image: ImageSpec) -> None:
         """Check it again: much time may have passed since."""
         if any(layer.compression != "none" for layer in image.layers):
-            raise NotForEngines
+            raise not_for_engines()
         self._platform = image.base.platform
         self._layers = image.layers
         self.preflight()

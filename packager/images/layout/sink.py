@@ -103,10 +103,10 @@ class LayoutSink:
         """Create or check the directory, take its lock, check the free space."""
         with explain_disk_errors(self.root):
             if self.root.exists() and not self.root.is_dir():
-                raise _NotALayout(self.root)
+                raise _not_a_layout(self.root)
             self._enter()
             if not _is_layout_or_empty(self.root):
-                raise _NotALayout(self.root)
+                raise _not_a_layout(self.root)
             self._index()  # a damaged one is refused before anything is written
             self._blobs.mkdir(parents=True, exist_ok=True)
             self._clear_leftovers()
@@ -432,9 +432,10 @@ def _only_our_leftovers(root: Path) -> bool:
     )
 
 
-class _NotALayout(OutputFailed):
-    def __init__(self, root: Path) -> None:
-        super().__init__(
-            f"{str(root)!r} exists and is not an OCI layout",
-            hint="choose a new directory, or remove this one",
-        )
+def _not_a_layout(root: Path) -> OutputFailed:
+    """Return the error of this name."""
+    return OutputFailed(
+        f"{str(root)!r} exists and is not an OCI layout",
+        hint="choose a new directory, or remove this one",
+        code="_NotALayout",
+    )

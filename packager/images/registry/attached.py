@@ -19,14 +19,13 @@ MAX_COPIED = 64  # artifacts of one image, whatever their types
 MAX_TOGETHER = 64 * 1024 * 1024  # bytes of them: they are held in memory
 
 
-class TooManyAttached(PackagerError):
-    """An image has so many artifacts of a type that ours is not added."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(
-            f"{count} artifacts of its type are attached to the image already",
-            hint="remove old ones with the registry's own tools",
-        )
+def too_many_attached(count: int) -> PackagerError:
+    """Return an error: an image has so many artifacts of a type that ours is not added."""
+    return PackagerError(
+        f"{count} artifacts of its type are attached to the image already",
+        hint="remove old ones with the registry's own tools",
+        code="TooManyAttached",
+    )
 
 
 def put_attached(
@@ -43,7 +42,7 @@ def put_attached(
         if any(one.digest == sha256(artifact.manifest) for one in listed):
             continue
         if len(listed) >= MAX_ATTACHED:
-            raise TooManyAttached(len(listed))
+            raise too_many_attached(len(listed))
         for blob in artifact.blobs:
             put_blob(client, repository, blob, on_sent=on_sent)
         attach(client, repository, artifact.manifest)

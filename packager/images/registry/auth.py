@@ -16,15 +16,16 @@ from dataclasses import field
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.errors import AccessDenied
 from packager.core.remote.refusals import read_error
 from packager.core.text import remember_secret
 from packager.core.values import dataclass
 from packager.images.registry.credential import Credentials, FindCredentials
 from packager.images.registry.failures import (
-    CredentialsMissing,
-    CredentialsRefused,
     RegistryBusy,
     UnexpectedAnswer,
+    credentials_missing,
+    credentials_refused,
 )
 from packager.images.registry.origins import origin_of
 from packager.images.registry.transport import TRANSIENT, Response, Transport
@@ -192,7 +193,7 @@ class Authenticator:
             if challenge.scheme == "basic":
                 known = self._current(access)
                 if known is None:
-                    raise CredentialsMissing(self._host, describe(access))
+                    raise credentials_missing(self._host, describe(access))
                 if refused == _basic(known) and known.renew_at < math.inf:
                     known = self._look_up(access) or known
                 better = _basic(known)
@@ -219,13 +220,13 @@ class Authenticator:
         with self._lock:
             self._learn(header)
 
-    def denied(self, access: Access, codes: str) -> CredentialsMissing | CredentialsRefused:
+    def denied(self, access: Access, codes: str) -> AccessDenied | AccessDenied:
         """The error for a refusal that stays."""
         with self._lock:
             known = self._current(access) if self._challenge else None
         if known is None:
-            return CredentialsMissing(self._host, describe(access))
-        return CredentialsRefused(self._host, describe(access), _who(known), codes)
+            return credentials_missing(self._host, describe(access))
+        return credentials_refused(self._host, describe(access), _who(known), codes)
 
     def _learn(self, header: str) -> Challenge | None:
         offered = {challenge.scheme: challenge for challenge in parse_challenges(header)}

@@ -24,14 +24,13 @@ MAX_ATTACHED = 16  # documents of one image; builds that share no key would go o
 _EMPTY, _EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
 
 
-class TooManyClaims(PackagerError):
-    """An image has claims of so many keys that ours are not added."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(
-            f"the image has claims of {count} keys already",
-            hint="let the machines that build it share one key: `packager claims export`",
-        )
+def too_many_claims(count: int) -> PackagerError:
+    """Return an error: an image has claims of so many keys that ours are not added."""
+    return PackagerError(
+        f"the image has claims of {count} keys already",
+        hint="let the machines that build it share one key: `packager claims export`",
+        code="TooManyClaims",
+    )
 
 
 def attach_claims(
@@ -58,7 +57,7 @@ def attach_claims(
     if any(one.digest == sha256(manifest) for one in listed):
         return
     if len(listed) >= MAX_ATTACHED:
-        raise TooManyClaims(len(listed))
+        raise too_many_claims(len(listed))
     put_blob(client, repository, _EMPTY, on_sent=on_sent)
     put_blob(client, repository, document, on_sent=on_sent)
     attach(client, repository, manifest)

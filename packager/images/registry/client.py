@@ -26,9 +26,9 @@ from packager.images.registry.failures import (
     NotInRegistry,
     RegistryBusy,
     RegistryUnreachable,
-    RepositoryMissing,
-    SizeMismatch,
     UnexpectedAnswer,
+    repository_missing,
+    size_mismatch,
 )
 from packager.images.registry.leniency import (
     CLOSE_UPLOAD,
@@ -267,12 +267,12 @@ class RegistryClient(RegistryExchange):
         return self._probe_blob(repository, digest)
 
     def has_blob(self, repository: str, digest: str, size: int) -> bool:
-        """Whether the repository has a blob; raises `SizeMismatch` where it has another size."""
+        """Whether the repository has a blob; raises `ProtocolFailed` where it has another size."""
         found = self.head_blob(repository, digest)
         if found not in (None, UNKNOWN_SIZE, size):
             found = self._probe_blob(repository, digest)  # proxies report other lengths in a HEAD
         if found not in (None, UNKNOWN_SIZE, size):
-            raise SizeMismatch(self.host, digest, found or 0, size)
+            raise size_mismatch(self.host, digest, found or 0, size)
         return found is not None
 
     def await_blob(self, repository: str, digest: str, size: int) -> bool:
@@ -356,7 +356,7 @@ class RegistryClient(RegistryExchange):
         if answer.status == 404:
             create = self.traits.create.format(repository=repository, host=self.host)
             codes = read_error(answer.read(LONGEST_ERROR)).shown
-            raise RepositoryMissing(self.host, repository, create, codes)
+            raise repository_missing(self.host, repository, create, codes)
         self._expect(answer, OPENED, push(repository), what)
         answer.read(LONGEST_ERROR)
         self.forms.hear(answer.headers)

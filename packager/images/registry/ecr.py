@@ -17,7 +17,7 @@ from artifact_cache.aws import aws_client
 from artifact_cache.distribution import install_command
 from packager.core.errors import PackagerError, UsageError
 from packager.images.registry.credential import Credentials
-from packager.images.registry.failures import AwsCredentialsFailed
+from packager.images.registry.failures import aws_credentials_failed
 
 PUBLIC = "public.ecr.aws"
 _PUBLIC_REGION = "us-east-1"  # the only one that gives tokens
@@ -54,11 +54,11 @@ def ecr_credentials(host: str) -> Credentials | None:
             return None
         raise
     except (LookupError, TypeError):
-        raise AwsCredentialsFailed(host, "AWS gave no token") from None
+        raise aws_credentials_failed(host, "AWS gave no token") from None
     except Exception as error:
         if private is None:
             return None
-        raise AwsCredentialsFailed(host, _reason(error)) from None
+        raise aws_credentials_failed(host, _reason(error)) from None
 
 
 def has_fixed_tag(host: str, repository: str, tag: str) -> bool:
@@ -114,9 +114,9 @@ def _credentials(host: str, data: Any) -> Credentials:
         renew_at = expires.timestamp() - _RENEW_BEFORE_S
     except (binascii.Error, UnicodeDecodeError, AttributeError):
         # `from None`: the cause would carry the token.
-        raise AwsCredentialsFailed(host, "AWS gave no token that can be read") from None
+        raise aws_credentials_failed(host, "AWS gave no token that can be read") from None
     if not colon:
-        raise AwsCredentialsFailed(host, "AWS gave no token that can be read")
+        raise aws_credentials_failed(host, "AWS gave no token that can be read")
     return Credentials(user=user, password=password, renew_at=renew_at)
 
 

@@ -18,9 +18,9 @@ from packager.images.registry.failures import (
     NotInRegistry,
     RegistryBusy,
     ServiceLimited,
-    StorageRefused,
     UnexpectedAnswer,
     WriteRefused,
+    storage_refused,
 )
 from packager.images.registry.moved_uploads import MovedUploads
 from packager.images.registry.origins import join_address, origin_of
@@ -104,7 +104,7 @@ class RegistryExchange:
             return RegistryBusy(at.authority, status, codes)
         if kind == "storage" and status not in (*TRANSIENT, 404):
             answer = f"{status}{codes}"
-            return StorageRefused(self.host, at.authority, what, answer, refusal)
+            return storage_refused(self.host, at.authority, what, answer, refusal)
         if refusal is not None:
             made = {"access": AccessRefused, "output": WriteRefused, "busy": ServiceLimited}
             return made[refusal.kind](self.host, what, refusal, codes)

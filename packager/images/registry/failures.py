@@ -1,27 +1,18 @@
-"""Errors of the registry client.
+"""Errors of the registry client. What nobody catches apart is a function with a code.
 
     Unavailable
     ├── RegistryUnreachable    no answer: refused, unknown, TLS, time-out, cut off
     ├── ServiceLimited         a limit that holds for hours
     └── RegistryBusy           429 or 5xx, also after trying again; or it wants another try
     AccessDenied
-    ├── CredentialsMissing     credentials are wanted and none were found
-    ├── CredentialsRefused     the credentials are wrong, or do not allow this
-    ├── CredentialHelperFailed the program that keeps them did not give them
-    ├── AccessRefused          for a reason that is known: expired, a policy, a network rule
-    ├── StorageRefused         the place that the registry sends to for bytes refuses
-    └── AwsCredentialsFailed   AWS did not give any for its registry
+    └── AccessRefused          for a reason that is known: expired, a policy, a network rule
     NotFound
     └── NotInRegistry
-        └── RepositoryMissing  the repository must be made before it can be pushed to
     OutputFailed
     ├── WriteRefused           for a reason that is known: quota, immutable tag, read-only
-    ├── FileSystemsRefused     the registry does not take layers that are EROFS file systems
-    ├── OverLimits             known before the first byte: the image does not fit the registry
-    └── RefusedBySize          413: the registry, or a proxy before it, has a limit
+    └── OverLimits             known before the first byte: the image does not fit the registry
     ProtocolFailed
     ├── ContentMismatch        the bytes are not those of the digest
-    ├── SizeMismatch           a blob has another size than its descriptor says
     └── UnexpectedAnswer       everything else
 
 Addresses of uploads carry signatures and answers may repeat what we sent, so
@@ -89,41 +80,38 @@ class WriteRefused(OutputFailed):
         self.refusal = refusal
 
 
-class StorageRefused(AccessDenied):
-    """The registry answered, and the place that it sent us to for the bytes does not let us in."""
-
-    def __init__(
-        self, host: str, storage: str, what: str, answer: str, refusal: Refusal | None
-    ) -> None:
-        reason = f": {refusal.says}" if refusal else ""
-        super().__init__(
-            f"{host!r} sends for {what} to {storage!r}, which answers {answer}{reason}",
-            hint=refusal.hint
-            if refusal
-            else "the registry's password is right: a proxy, a firewall or the policy of a VPC "
-            "endpoint between here and the storage may refuse, or this machine's clock is wrong",
-        )
-
-
-class CredentialsMissing(AccessDenied):
-    """The registry requires credentials and none were found."""
-
-    def __init__(self, host: str, what: str) -> None:
-        super().__init__(
-            f"{host!r} wants credentials {what}, and none were found",
-            hint=f"docker login {host}",
-        )
+def storage_refused(
+    host: str, storage: str, what: str, answer: str, refusal: Refusal | None
+) -> AccessDenied:
+    """Return an error: the place that the registry sends to for the bytes does not let us in."""
+    reason = f": {refusal.says}" if refusal else ""
+    return AccessDenied(
+        f"{host!r} sends for {what} to {storage!r}, which answers {answer}{reason}",
+        hint=refusal.hint
+        if refusal
+        else "the registry's password is right: a proxy, a firewall or the policy of a VPC "
+        "endpoint between here and the storage may refuse, or this machine's clock is wrong",
+        code="StorageRefused",
+    )
 
 
-class CredentialsRefused(AccessDenied):
-    """The credentials are wrong, or their owner may not do this."""
+def credentials_missing(host: str, what: str) -> AccessDenied:
+    """Return an error: the registry requires credentials and none were found."""
+    return AccessDenied(
+        f"{host!r} wants credentials {what}, and none were found",
+        hint=f"docker login {host}",
+        code="CredentialsMissing",
+    )
 
-    def __init__(self, host: str, what: str, user: str, codes: str = "") -> None:
-        who = f"user {user!r}" if user else "an anonymous user"
-        super().__init__(
-            f"{host!r} does not allow {who} {what}{codes}",
-            hint=f"docker login {host}, as a user who is allowed {what}",
-        )
+
+def credentials_refused(host: str, what: str, user: str, codes: str = "") -> AccessDenied:
+    """Return an error: the credentials are wrong, or their owner may not do this."""
+    who = f"user {user!r}" if user else "an anonymous user"
+    return AccessDenied(
+        f"{host!r} does not allow {who} {what}{codes}",
+        hint=f"docker login {host}, as a user who is allowed {what}",
+        code="CredentialsRefused",
+    )
 
 
 class CredentialHelperFailed(AccessDenied):
@@ -136,47 +124,50 @@ class CredentialHelperFailed(AccessDenied):
         )
 
 
-class AwsCredentialsFailed(AccessDenied):
-    """AWS gave no password for a registry of Amazon ECR."""
-
-    def __init__(self, host: str, reason: str) -> None:
-        super().__init__(
-            f"no password for {host!r}: {reason}",
-            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody with "
-            f"ecr:GetAuthorizationToken, or docker login {host}",
-        )
+def aws_credentials_failed(host: str, reason: str) -> AccessDenied:
+    """Return an error: AWS gave no password for a registry of Amazon ECR."""
+    return AccessDenied(
+        f"no password for {host!r}: {reason}",
+        hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of somebody with "
+        f"ecr:GetAuthorizationToken, or docker login {host}",
+        code="AwsCredentialsFailed",
+    )
 
 
 class NotInRegistry(NotFound):
     """The repository, manifest or blob does not exist."""
 
-    def __init__(self, host: str, what: str, codes: str = "", *, hint: str = "") -> None:
+    def __init__(
+        self, host: str, what: str, codes: str = "", *, hint: str = "", code: str = ""
+    ) -> None:
         super().__init__(
             f"{host!r} has no {what}{codes}",
             hint=hint or "check the name; some registries want the repository to be created first",
+            code=code,
         )
 
 
-class RepositoryMissing(NotInRegistry):
-    """The registry does not make repositories when something is pushed to them."""
+def repository_missing(host: str, repository: str, create: str, codes: str = "") -> NotInRegistry:
+    """Return an error: the registry does not make repositories when something is pushed to them."""
+    return NotInRegistry(
+        host,
+        f"repository {repository!r}",
+        codes,
+        hint=create or "create the repository there first, or check its name",
+        code="RepositoryMissing",
+    )
 
-    def __init__(self, host: str, repository: str, create: str, codes: str = "") -> None:
-        super().__init__(
-            host,
-            f"repository {repository!r}",
-            codes,
-            hint=create or "create the repository there first, or check its name",
-        )
 
+def file_systems_refused(host: str, error: PackagerError) -> OutputFailed:
+    """Return an error: the registry takes the plain form of an image, and not the manifest of its
 
-class FileSystemsRefused(OutputFailed):
-    """The registry takes the plain form of an image, and not the manifest of its file systems."""
-
-    def __init__(self, host: str, error: PackagerError) -> None:
-        super().__init__(
-            f"{host!r} does not take layers that are EROFS file systems: {error.message}",
-            hint="leave --layer-format out: the plain layers are there, and are not sent again",
-        )
+    file systems.
+    """
+    return OutputFailed(
+        f"{host!r} does not take layers that are EROFS file systems: {error.message}",
+        hint="leave --layer-format out: the plain layers are there, and are not sent again",
+        code="FileSystemsRefused",
+    )
 
 
 class OverLimits(OutputFailed):
@@ -191,15 +182,14 @@ class OverLimits(OutputFailed):
         self.findings = findings
 
 
-class RefusedBySize(OutputFailed):
-    """The registry, or a proxy before it, limits the size of a request."""
-
-    def __init__(self, host: str, size: int) -> None:
-        super().__init__(
-            f"{host!r} refuses a blob of {size} bytes (413)",
-            hint="raise the body limit of the registry or of the proxy before it (nginx: "
-            "client_max_body_size 0), or state it as body_mib in a catalog file's [[registry]]",
-        )
+def refused_by_size(host: str, size: int) -> OutputFailed:
+    """Return an error: the registry, or a proxy before it, limits the size of a request."""
+    return OutputFailed(
+        f"{host!r} refuses a blob of {size} bytes (413)",
+        hint="raise the body limit of the registry or of the proxy before it (nginx: "
+        "client_max_body_size 0), or state it as body_mib in a catalog file's [[registry]]",
+        code="RefusedBySize",
+    )
 
 
 class ContentMismatch(ProtocolFailed):
@@ -212,14 +202,13 @@ class ContentMismatch(ProtocolFailed):
         )
 
 
-class SizeMismatch(ProtocolFailed):
-    """A blob that the registry has is of another size than the image says."""
-
-    def __init__(self, host: str, digest: str, found: int, size: int) -> None:
-        super().__init__(
-            f"{host!r} has blob {digest} with {found} bytes instead of {size}",
-            hint="remove the blob there, and build again",
-        )
+def size_mismatch(host: str, digest: str, found: int, size: int) -> ProtocolFailed:
+    """Return an error: a blob that the registry has is of another size than the image says."""
+    return ProtocolFailed(
+        f"{host!r} has blob {digest} with {found} bytes instead of {size}",
+        hint="remove the blob there, and build again",
+        code="SizeMismatch",
+    )
 
 
 class UnexpectedAnswer(ProtocolFailed):

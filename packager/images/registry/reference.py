@@ -23,50 +23,49 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class BadReference(UsageError):
-    """Not an image reference."""
-
-    def __init__(self, text: str, reason: str, *, hint: str = "") -> None:
-        super().__init__(
-            f"{text!r} is not an image reference: {reason}",
-            hint=hint or "write it as HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:…",
-        )
+def bad_reference(text: str, reason: str, *, hint: str = "") -> UsageError:
+    """Return an error: not an image reference."""
+    return UsageError(
+        f"{text!r} is not an image reference: {reason}",
+        hint=hint or "write it as HOST/REPOSITORY:TAG or HOST/REPOSITORY@sha256:…",
+        code="BadReference",
+    )
 
 
 def parse_reference(text: str) -> Reference:
     """Parse and check a reference; a missing host means Docker Hub."""
     if "://" in text:
-        raise BadReference(
+        raise bad_reference(
             text, "it starts with a scheme", hint=f"leave out {text.partition('://')[0]}://"
         )
     named, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
-        raise BadReference(
+        raise bad_reference(
             text, f"{digest!r} is not a digest", hint="a digest is sha256: and 64 digits of 0-9a-f"
         )
     host, rest = _split_host(named)
     repository, colon, tag = rest.partition(":")
     if colon and not is_tag(tag):
-        raise BadReference(
+        raise bad_reference(
             text,
             f"{tag!r} is not a tag",
             hint="a tag has up to 128 letters, digits, '_', '.' and '-'",
         )
     if not _is_host(host):
-        raise BadReference(text, f"{host!r} is not a host")
+        raise bad_reference(text, f"{host!r} is not a host")
     if host in _HUB_ALIASES:
         host = DOCKER_HUB
         if repository and "/" not in repository:
             repository = f"library/{repository}"
     if not _REPOSITORY.fullmatch(repository):
         lower = repository.lower()
-        raise BadReference(
+        raise bad_reference(
             text,
             f"{repository!r} is not a repository name",
             hint=f"use lower case: {lower!r}" if _REPOSITORY.fullmatch(lower) else "",
         )
     if len(f"{host}/{repository}") > _LONGEST_NAME:
-        raise BadReference(text, f"its name is longer than {_LONGEST_NAME} characters")
+        raise bad_reference(text, f"its name is longer than {_LONGEST_NAME} characters")
     return Reference(host=host, repository=repository, tag=tag or None, digest=digest or None)
 
 

@@ -41,13 +41,13 @@ from packager.images.registry.attached import put_attached
 from packager.images.registry.claims import attach_claims, fetch_claims
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import (
-    FileSystemsRefused,
     NotInRegistry,
     OverLimits,
     RegistryBusy,
     ServiceLimited,
     UnexpectedAnswer,
     WriteRefused,
+    file_systems_refused,
 )
 from packager.images.registry.reader import registry_blob
 from packager.images.registry.reference import DOCKER_HUB
@@ -308,7 +308,7 @@ class RegistrySink:
                 return
             if descriptor == image.manifest_descriptor:
                 raise
-            raise FileSystemsRefused(self._reference.host, error) from error
+            raise file_systems_refused(self._reference.host, error) from error
 
     def _by_tag_alone(self, document: bytes, named: Descriptor) -> bool:
         """Store a manifest under the tag, at registries that take none by its digest."""

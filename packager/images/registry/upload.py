@@ -26,9 +26,9 @@ from packager.images.registry.body import BodyRequest, EarlyAnswer, Failures, re
 from packager.images.registry.client import COMMIT_TIMEOUT_S, RegistryClient
 from packager.images.registry.failures import (
     ContentMismatch,
-    RefusedBySize,
     ServiceLimited,
     UnexpectedAnswer,
+    refused_by_size,
 )
 from packager.images.registry.leniency import CLOSE_UPLOAD, SENT
 from packager.images.registry.moved_uploads import EARLY_S, MOST_MOVES, MOVED
@@ -335,7 +335,7 @@ class BlobUpload:
         if status == 413 and not is_final:
             if self._client.forms.refuse_length(self._body_length):
                 return self._interrupted("the registry takes shorter bodies only (413)")
-            return RefusedBySize(self._client.host, self._size or self._sent)
+            return refused_by_size(self._client.host, self._size or self._sent)
         if status == 401 and not is_final and kind == "registry":
             challenge = response.headers.get("WWW-Authenticate", "")
             try:

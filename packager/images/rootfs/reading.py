@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 
+from packager.core.errors import PackagerError
 from packager.core.events import EventSink, StepEvent, harmless, ignore, working
 from packager.core.files.opening import FileUnreadable, identity_of, open_range
 from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer, RemoteRange
@@ -29,7 +30,7 @@ from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tar_reader import TarReader
 from packager.images.rootfs.toc import ReadRange, read_toc
 from packager.images.rootfs.tree import FileTree
-from packager.images.rootfs.unpacking import LayerBroken, is_compressed, unpack
+from packager.images.rootfs.unpacking import is_compressed, layer_broken, unpack
 
 STEP = "base files"  # as progress names it
 AT_ONCE = 4
@@ -40,14 +41,15 @@ _PACKINGS = ("", "+gzip", "+zstd")
 Chunks = Callable[[Blob], Iterator[memoryview]]
 
 
-class LayerOfNoEngine(LayerBroken):
-    """A layer of a type that container engines do not unpack, or cannot fetch."""
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__(
-            layer.digest, f"container engines do not unpack its type {layer.media_type[:100]!r}"
-        )
-        self.hint = "name an image of tar layers, plain or compressed with gzip or zstd"
+def layer_of_no_engine(layer: Layer) -> PackagerError:
+    """Return an error: a layer is of a type that engines do not unpack, or cannot fetch."""
+    reason = f"container engines do not unpack its type {layer.media_type[:100]!r}"
+    return PackagerError(
+        f"layer {layer.digest} cannot be used: {reason}",
+        hint="name an image of tar layers, plain or compressed with gzip or zstd",
+        code="LayerOfNoEngine",
+        exit_code=65,
+    )
 
 
 class _Cancelled(Exception):
@@ -75,7 +77,7 @@ class LayerReader:
         self._done = self._size = 0
 
     def tree_of(self, reference: str, layers: Sequence[Layer], wanted: Subtrees = None) -> FileTree:
-        """Return the files of an image; raise `LayerBroken` for a layer with a wrong digest.
+        """Return the files of an image; raise `PackagerError` for a layer with a wrong digest.
 
         With `wanted` the tree holds what is at these paths, above and below them.
         """
@@ -84,7 +86,7 @@ class LayerReader:
             try:
                 tree.apply(entries)
             except ValueError as error:
-                raise LayerBroken(layer.digest, str(error)) from error
+                raise layer_broken(layer.digest, str(error)) from error
         return tree
 
     def entries_of(
@@ -172,7 +174,7 @@ class LayerReader:
                 _compare(layer, layer.diff_id, content, "digest of its content (diffID)")
             reader.finish()
         except ValueError as error:
-            raise LayerBroken(layer.digest, str(error)) from error
+            raise layer_broken(layer.digest, str(error)) from error
         self._keep(_name_of(layer), found.document())
 
     def _arriving(self, layer: Layer, hashed: hashlib._Hash) -> Iterator[memoryview]:
@@ -183,7 +185,7 @@ class LayerReader:
                 raise _Cancelled
             taken += len(chunk)
             if taken > layer.blob.size:
-                raise LayerBroken(layer.digest, "it is longer than its image says")
+                raise layer_broken(layer.digest, "it is longer than its image says")
             hashed.update(chunk)
             with self._lock:
                 self._done += len(chunk)
@@ -209,12 +211,12 @@ class LayerReader:
 def check_types(layers: Sequence[Layer]) -> None:
     """Refuse layers that no engine unpacks: foreign and encrypted ones, and files that are no tar.
 
-    Raises `LayerOfNoEngine`.
+    Raises `PackagerError`.
     """
     for layer in layers:
         base, plus, packing = layer.media_type.partition("+")
         if base != MEDIA_LAYER or plus + packing not in _PACKINGS:
-            raise LayerOfNoEngine(layer)
+            raise layer_of_no_engine(layer)
 
 
 def _name_of(layer: Layer) -> str:
@@ -256,11 +258,11 @@ def _read_headers(layer: Layer, name: str, read: ReadRange) -> bytes:
             at += len(piece) + passed
         reader.finish()
     except ValueError as error:
-        raise LayerBroken(layer.digest, str(error)) from error
+        raise layer_broken(layer.digest, str(error)) from error
     return found.document()
 
 
 def _compare(layer: Layer, stated: str, hashed: hashlib._Hash, what: str) -> None:
     found = f"sha256:{hashed.hexdigest()}"
     if stated and found != stated:
-        raise LayerBroken(layer.digest, f"its {what} is {found}, its image says {stated}")
+        raise layer_broken(layer.digest, f"its {what} is {found}, its image says {stated}")

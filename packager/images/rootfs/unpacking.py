@@ -22,16 +22,14 @@ _ZSTD_WINDOW = 128 * MIB  # what `zstd --long` needs at most
 Chunks = Iterable[memoryview]
 
 
-class LayerBroken(PackagerError):
-    """A layer that is not what its image says: broken, of another digest, or a bomb."""
-
-    exit_code = 65
-
-    def __init__(self, digest: str, reason: str) -> None:
-        super().__init__(
-            f"layer {digest} cannot be used: {reason}",
-            hint="the image is damaged, or was made to do harm: have it built or pushed again",
-        )
+def layer_broken(digest: str, reason: str) -> PackagerError:
+    """Return an error: a layer is broken, of another digest, or a bomb."""
+    return PackagerError(
+        f"layer {digest} cannot be used: {reason}",
+        hint="the image is damaged, or was made to do harm: have it built or pushed again",
+        code="LayerBroken",
+        exit_code=65,
+    )
 
 
 def is_compressed(media_type: str) -> bool:
@@ -40,7 +38,7 @@ def is_compressed(media_type: str) -> bool:
 
 
 def unpack(chunks: Chunks, media_type: str, digest: str, stated_size: int) -> Chunks:
-    """Yield a layer's uncompressed bytes; raise `LayerBroken` for what cannot be unpacked.
+    """Yield a layer's uncompressed bytes; raise `PackagerError` for what cannot be unpacked.
 
     A chunk is valid until the next one is requested.
     """
@@ -56,7 +54,7 @@ def _bounded(chunks: Chunks, digest: str, most: int) -> Iterator[memoryview]:
     for chunk in chunks:
         passed += len(chunk)
         if passed > most:
-            raise LayerBroken(
+            raise layer_broken(
                 digest,
                 f"it unpacks to more than {decimal(most)}, over {MOST_GROWTH} times its size",
             )
@@ -79,14 +77,14 @@ def _gzip(chunks: Chunks, digest: str) -> Iterator[memoryview]:
                     yield memoryview(piece)
                 rest = engine.unused_data if engine.eof else engine.unconsumed_tail
         if not begun:
-            raise LayerBroken(digest, "its gzip stream ends early")
+            raise layer_broken(digest, "its gzip stream ends early")
         while not engine.eof:
             piece = engine.decompress(engine.unconsumed_tail, _PIECE)
             if not piece:
-                raise LayerBroken(digest, "its gzip stream ends early")
+                raise layer_broken(digest, "its gzip stream ends early")
             yield memoryview(piece)
     except zlib.error as error:
-        raise LayerBroken(digest, f"its gzip stream is broken: {error}") from error
+        raise layer_broken(digest, f"its gzip stream is broken: {error}") from error
 
 
 def _zstd(chunks: Chunks, digest: str) -> Iterator[memoryview]:
@@ -99,7 +97,7 @@ def _zstd(chunks: Chunks, digest: str) -> Iterator[memoryview]:
         while piece := reader.read(_PIECE):
             yield memoryview(piece)
     except library.ZstdError as error:
-        raise LayerBroken(digest, f"its zstd stream is broken: {error}") from error
+        raise layer_broken(digest, f"its zstd stream is broken: {error}") from error
 
 
 class _Source:

@@ -162,11 +162,11 @@ class TreeBucket:
                     if there is not None and self._is_as_old_as_the_manifest(there, file.size):
                         self._held[file.path] = _Held(file.size, file.sha256, there.etag)
         except NotStrict as error:
-            raise _NotATree(self.name, f"its manifest is damaged: {error}") from None
+            raise _not_a_tree(self.name, f"its manifest is damaged: {error}") from None
         strangers = set(self._objects) - self._owned - {MANIFEST, NOTE}
         if strangers:
             some = shorten(escape_text(min(strangers)))
-            raise _NotATree(self.name, f"{some} is none of its files")
+            raise _not_a_tree(self.name, f"{some} is none of its files")
 
     def _is_as_old_as_the_manifest(self, there: _Object, size: int) -> bool:
         """Return whether the manifest, the last object of its tree, may speak of this one."""
@@ -246,9 +246,10 @@ class TreeBucket:
             self._bucket.call("delete_object", Key=self._key(path))
 
 
-class _NotATree(OutputFailed):
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(
-            f"{name!r} is not a tree that packager wrote: {why}",
-            hint="choose a new prefix, or remove its objects",
-        )
+def _not_a_tree(name: str, why: str) -> OutputFailed:
+    """Return the error of this name."""
+    return OutputFailed(
+        f"{name!r} is not a tree that packager wrote: {why}",
+        hint="choose a new prefix, or remove its objects",
+        code="_NotATree",
+    )

@@ -168,13 +168,13 @@ class TreeDirectory:
                 data = read_regular(self._root / MANIFEST, MAX_MANIFEST_BYTES)
                 self._before = read_manifest(data)
             except FileNotFoundError:
-                raise _NotATree(self._root, f"it has no {MANIFEST}") from None
+                raise _not_a_tree(self._root, f"it has no {MANIFEST}") from None
             except NotStrict as error:
-                raise _NotATree(self._root, f"its {MANIFEST} is damaged: {error}") from None
+                raise _not_a_tree(self._root, f"its {MANIFEST} is damaged: {error}") from None
         self._old = {file.path: (file.size, file.sha256) for file in self._before.files}
         stranger = next((path for path in self._here() if path not in self._old), None)
         if stranger is not None:
-            raise _NotATree(self._root, f"{shorten(escape_text(stranger))} is none of its files")
+            raise _not_a_tree(self._root, f"{shorten(escape_text(stranger))} is none of its files")
 
     def _here(self) -> Iterator[str]:
         """Yield the paths of all files but the manifest."""
@@ -299,9 +299,10 @@ def _exchange(one: Path, other: Path) -> None:
         raise
 
 
-class _NotATree(OutputFailed):
-    def __init__(self, root: Path, why: str) -> None:
-        super().__init__(
-            f"{str(root)!r} is not a tree that packager wrote: {why}",
-            hint="choose a new or an empty directory, or remove this one",
-        )
+def _not_a_tree(root: Path, why: str) -> OutputFailed:
+    """Return the error of this name."""
+    return OutputFailed(
+        f"{str(root)!r} is not a tree that packager wrote: {why}",
+        hint="choose a new or an empty directory, or remove this one",
+        code="_NotATree",
+    )

@@ -448,14 +448,14 @@ def hub_notes(data: bytes, place: Path) -> None:
 def hub_listing(data: bytes, place: Path) -> None:
     """Read it as a hub's description of a model; offline, so that nothing is downloaded."""
     from packager.core.documents import NotStrict, parse_object
-    from packager.core.remote.hub_session import NotAHub
+    from packager.core.remote.hub_session import not_a_hub
     from packager.models import hub
 
     def get_object(url: str, **_: Any) -> dict[str, Any]:
         try:
             return parse_object(data)
         except NotStrict as error:
-            raise NotAHub(str(error)) from error
+            raise not_a_hub(str(error)) from error
 
     before, hub.get_object = hub.get_object, get_object
     try:

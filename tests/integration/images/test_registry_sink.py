@@ -29,7 +29,7 @@ from packager.images.digest_index import DigestIndex
 from packager.images.registry.base import RegistryBase
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.credential import Credentials
-from packager.images.registry.failures import OverLimits, RepositoryMissing
+from packager.images.registry.failures import OverLimits
 from packager.images.registry.reader import RegistryReader, registry_blob
 from packager.images.registry.sink import RegistrySink
 from packager.images.target import parse_registry_target
@@ -37,6 +37,7 @@ from packager.images.tee import write_image
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import USER, FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -308,7 +309,7 @@ def test_a_repository_that_must_be_made_first_is_named_with_the_command(
     strict = RegistryTraits(name="Strict", create="make-repository {repository}")
     registry.quirks.repositories = frozenset({"other"})
 
-    with pytest.raises(RepositoryMissing, match=r"no repository 'model' \(NAME_UNKNOWN\)") as told:
+    with raises_code("RepositoryMissing", match=r"no repository 'model' \(NAME_UNKNOWN\)") as told:
         Pushing(registry, tmp_path, knowing(strict)).push()
 
     assert told.value.hint == "make-repository model"

@@ -61,10 +61,10 @@ def check_startup(asked: BenchOptions, spec: RequestSpec, others: Mapping[str, o
     for owner in (dataclasses.replace(asked, rounds=None), spec):
         for field in dataclasses.fields(owner):
             if getattr(owner, field.name) != _default(field):
-                raise _NoLoad(f"--{field.name.removesuffix('_s').replace('_', '-')}")
+                raise _no_load(f"--{field.name.removesuffix('_s').replace('_', '-')}")
     for flag, value in others.items():
         if value:
-            raise _NoLoad(flag)
+            raise _no_load(flag)
 
 
 def parse_places(places: Sequence[str]) -> tuple[Output, ...]:
@@ -188,11 +188,10 @@ def _default(field: dataclasses.Field[Any]) -> object:
     return field.default
 
 
-class _NoLoad(UsageError):
-    """An option of loads was combined with `--startup`."""
-
-    def __init__(self, flag: str) -> None:
-        super().__init__(
-            f"{flag} is of loads, and --startup puts none on servers",
-            hint=f"leave {flag} out, or --startup",
-        )
+def _no_load(flag: str) -> UsageError:
+    """Return an error: an option of loads was combined with `--startup`."""
+    return UsageError(
+        f"{flag} is of loads, and --startup puts none on servers",
+        hint=f"leave {flag} out, or --startup",
+        code="_NoLoad",
+    )

@@ -24,33 +24,31 @@ from packager.images.target import engine_name
 AUTO, NONE = "auto", "none"
 
 
-class NoDraft(UsageError):
-    """The target has no draft to measure."""
+def no_draft(shown: str) -> UsageError:
+    """Return an error: the target has no draft to measure."""
+    return UsageError(
+        f"{shown!r} serves without a draft",
+        hint="build it with --draft, or serve it with one; `packager smoke` asks any image",
+        code="NoDraft",
+    )
 
-    def __init__(self, shown: str) -> None:
-        super().__init__(
-            f"{shown!r} serves without a draft",
-            hint="build it with --draft, or serve it with one; `packager smoke` asks any image",
-        )
 
-
-class StillSpeculates(UsageError):
-    """The server that should run without a draft has one."""
-
-    def __init__(self, shown: str, *, switched_off: bool) -> None:
-        hint = "name an image or a server without one with --plain, or say --plain none"
-        super().__init__(
-            f"the plain server {shown!r} has a draft, too",
-            hint=f"its launcher does not know {SWITCH} yet: build it again, or {hint}"
-            if switched_off
-            else hint,
-        )
+def still_speculates(shown: str, *, switched_off: bool) -> UsageError:
+    """Return an error: the server that should run without a draft has one."""
+    hint = "name an image or a server without one with --plain, or say --plain none"
+    return UsageError(
+        f"the plain server {shown!r} has a draft, too",
+        hint=f"its launcher does not know {SWITCH} yet: build it again, or {hint}"
+        if switched_off
+        else hint,
+        code="StillSpeculates",
+    )
 
 
 def targets(
     name: str, plain: str, env: Mapping[str, str], connect: Callable[[], Any]
 ) -> tuple[MeasuredServer, MeasuredServer | None]:
-    """Return the targets with and without the draft; raises `NoDraft` where there is none."""
+    """Return the targets with and without the draft; raises `UsageError` where there is none."""
     name, plain = engine_name(name), engine_name(plain)
     config = {} if is_address(name) else find_image(connect(), name).attrs.get("Config") or {}
     if not is_address(name):
@@ -76,12 +74,12 @@ def check_speculation(found: OpenServer, metrics: str, *, wanted: bool, switched
     """Refuse a server whose metrics say that it is not what it is measured for."""
     told = speculates(metrics)
     if wanted and told is False:
-        raise NoDraft(found.shown)
+        raise no_draft(found.shown)
     if not wanted and told:
-        raise StillSpeculates(found.shown, switched_off=switched_off)
+        raise still_speculates(found.shown, switched_off=switched_off)
 
 
 def _check_draft(name: str, config: Mapping[str, Any]) -> None:
     """Refuse an image of ours that was built without a draft; others are checked when they run."""
     if draft_of(config) == "" and not any("SPECULA" in one for one in environment_of(config)):
-        raise NoDraft(name)
+        raise no_draft(name)

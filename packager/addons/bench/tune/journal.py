@@ -88,35 +88,32 @@ Event = Built | Failed | Rated | Retried
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
-class JournalInUse(UsageError):
-    """Another process has the journal open."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            f"another tune is at work with the journal {str(path)!r}",
-            hint="wait for it or end it, then run again; --journal FILE keeps two of them apart",
-        )
-
-
-class JournalOfAnother(UsageError):
-    """The journal is of other questions; `field` is the first that differs."""
-
-    def __init__(self, path: Path, field: str, was: object, now: object) -> None:
-        super().__init__(
-            f"the journal {str(path)!r} is of another tune: its {field} is {was!r}, not {now!r}",
-            hint="ask as it was asked then, or name another file with --journal",
-        )
+def journal_in_use(path: Path) -> UsageError:
+    """Return an error: another process has the journal open."""
+    return UsageError(
+        f"another tune is at work with the journal {str(path)!r}",
+        hint="wait for it or end it, then run again; --journal FILE keeps two of them apart",
+        code="JournalInUse",
+    )
 
 
-class JournalBroken(UsageError):
-    """A line of the journal is not what a tune writes."""
+def journal_of_another(path: Path, field: str, was: object, now: object) -> UsageError:
+    """Return an error: the journal is of other questions; `field` is the first that differs."""
+    return UsageError(
+        f"the journal {str(path)!r} is of another tune: its {field} is {was!r}, not {now!r}",
+        hint="ask as it was asked then, or name another file with --journal",
+        code="JournalOfAnother",
+    )
 
-    def __init__(self, path: Path, line: int) -> None:
-        super().__init__(
-            f"line {line} of {str(path)!r} is not of a tune's journal",
-            hint="name another file with --journal"
-            + (", or measure anew with --fresh" if line > 1 else ""),
-        )
+
+def journal_broken(path: Path, line: int) -> UsageError:
+    """Return an error: a line of the journal is not what a tune writes."""
+    return UsageError(
+        f"line {line} of {str(path)!r} is not of a tune's journal",
+        hint="name another file with --journal"
+        + (", or measure anew with --fresh" if line > 1 else ""),
+        code="JournalBroken",
+    )
 
 
 class TuneJournal:
@@ -147,7 +144,7 @@ def open_journal(
 ) -> Iterator[TuneJournal]:
     """Open or begin the journal of a question; with `fresh` what is in it is forgotten.
 
-    Raises `JournalInUse`, `JournalOfAnother` and `JournalBroken`.
+    Raises `UsageError`.
     """
     with explain_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +175,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise JournalInUse(path) from error
+        raise journal_in_use(path) from error
 
 
 def _own_data(file: BinaryIO, path: Path) -> bytes:
@@ -186,7 +183,7 @@ def _own_data(file: BinaryIO, path: Path) -> bytes:
     data = file.read(MAX_BYTES + 1)
     is_ours = data.startswith(_BEGINNING) or _BEGINNING.startswith(data)
     if len(data) > MAX_BYTES or not is_ours:
-        raise JournalBroken(path, 1)
+        raise journal_broken(path, 1)
     return data
 
 
@@ -201,9 +198,9 @@ def _parse(data: bytes, path: Path) -> tuple[Header | None, list[Event]]:
             else:
                 events.append(_EVENTS.validate_json(line))
         except ValidationError as error:
-            raise JournalBroken(path, number) from error
+            raise journal_broken(path, number) from error
     if header is not None and header.version != VERSION:
-        raise JournalBroken(path, 1)
+        raise journal_broken(path, 1)
     return header, events
 
 
@@ -213,8 +210,8 @@ def _write(file: BinaryIO, line: BaseModel) -> None:
     os.fsync(file.fileno())
 
 
-def _other(path: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> JournalOfAnother:
+def _other(path: Path, was: Mapping[str, Any], now: Mapping[str, Any]) -> UsageError:
     for name in (*was, *now):
         if was.get(name) != now.get(name):
-            return JournalOfAnother(path, name, was.get(name), now.get(name))
+            return journal_of_another(path, name, was.get(name), now.get(name))
     raise AssertionError("journals with other keys ask for the same")

@@ -33,7 +33,7 @@ from packager.addons.deploy.commands.deploy_options import (
 )
 from packager.addons.deploy.commands.deploy_proof import Proof, ProofMeasurement, proof_options
 from packager.addons.deploy.kubernetes.client import ApiServer
-from packager.addons.deploy.kubernetes.live import ClusterPlatform, DeployFailed, LiveCluster
+from packager.addons.deploy.kubernetes.live import ClusterPlatform, LiveCluster, deploy_failed
 from packager.addons.deploy.kubernetes.ways import INVOCATIONS
 from packager.addons.deploy.servers import request_body
 from packager.addons.deploy.wiring.deployments import Whereabouts, forget_deployment
@@ -232,7 +232,7 @@ def _live(platform: ClusterPlatform, given: dict[str, Any]) -> LiveCluster:
 
 def _check_serving(name: str, found: DeployStatus) -> None:
     if found.state != "ready":
-        raise DeployFailed(name, found.reason or found.said or found.state)
+        raise deploy_failed(name, found.reason or found.said or found.state)
 
 
 _force = click.option(

@@ -28,7 +28,7 @@ from packager.addons.deploy.commands.deploy_sagemaker_options import take_wanted
 from packager.addons.deploy.sagemaker.clients import Clients
 from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.addons.deploy.sagemaker.live import LiveSageMaker
-from packager.addons.deploy.sagemaker.refusals import EndpointFailed, StillStarting
+from packager.addons.deploy.sagemaker.refusals import endpoint_failed, still_starting
 from packager.addons.deploy.servers import request_body
 from packager.addons.deploy.source import dns_label
 from packager.addons.deploy.wiring.deployments import Whereabouts, forget_deployment
@@ -233,6 +233,6 @@ def _check_serving(name: str, found: DeployStatus) -> None:
     if found.state == "absent":
         raise NotFound(f"there is no endpoint {name!r}", hint="apply it first")
     if found.state not in ("ready", "failed"):
-        raise StillStarting(name, found.said)
+        raise still_starting(name, found.said)
     if found.state == "failed":
-        raise EndpointFailed(name, found.reason or f"it is {found.said}")
+        raise endpoint_failed(name, found.reason or f"it is {found.said}")

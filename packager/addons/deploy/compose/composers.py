@@ -43,16 +43,15 @@ class Composer(Protocol):
         ...
 
 
-class ComposeRefused(UsageError):
-    """`docker compose` failed."""
-
-    def __init__(self, words: Sequence[str], said: str) -> None:
-        lines = [line for line in said.splitlines() if line.strip()]
-        last = shorten(escape(" / ".join(lines[-3:])), 400)
-        super().__init__(
-            f"`{' '.join(words)}` failed: {last or 'it does not say why'}",
-            hint="run it in the project's directory, which `packager deploy compose status` names",
-        )
+def compose_refused(words: Sequence[str], said: str) -> UsageError:
+    """Return an error: `docker compose` failed."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    last = shorten(escape(" / ".join(lines[-3:])), 400)
+    return UsageError(
+        f"`{' '.join(words)}` failed: {last or 'it does not say why'}",
+        hint="run it in the project's directory, which `packager deploy compose status` names",
+        code="ComposeRefused",
+    )
 
 
 def find_compose() -> tuple[str, ...] | None:
@@ -103,7 +102,7 @@ class CommandComposer:
                 hint="check that it is installed and answers; applying again goes on",
             ) from error
         if done.returncode != 0:
-            raise ComposeRefused((*self._command, *words), done.stderr or done.stdout)
+            raise compose_refused((*self._command, *words), done.stderr or done.stdout)
 
 
 class ApiComposer:

@@ -20,7 +20,7 @@ from packager.addons.deploy.compose import front
 from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.addons.deploy.grace import with_grace
 from packager.addons.deploy.merging import MergeRules
-from packager.addons.deploy.patches import BadPatch
+from packager.addons.deploy.patches import bad_patch
 from packager.addons.fleet.kubernetes import CORES_A_CHIP
 from packager.core.deployment import DeployFile, Deployment
 from packager.core.errors import PackagerError
@@ -57,11 +57,11 @@ _RULES = MergeRules(
 )
 
 
-class NotReadBack(PackagerError):
-    """A rendered file does not say what was meant."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"the rendered file {path!r} does not read back as it was meant")
+def not_read_back(path: str) -> PackagerError:
+    """Return an error: a rendered file does not say what was meant."""
+    return PackagerError(
+        f"the rendered file {path!r} does not read back as it was meant", code="NotReadBack"
+    )
 
 
 def server_names(generation: str, replicas: int) -> tuple[str, ...]:
@@ -137,11 +137,11 @@ def document_of(
 
 
 def render_document(document: Mapping[str, Any]) -> DeployFile:
-    """Return the compose file; raise `NotReadBack` where YAML or compose would read another."""
+    """Return the compose file; raise `UsageError` where YAML or compose would read another."""
     escaped = _mapped(document, lambda text: text.replace("$", "$$"))
     text = yaml.safe_dump(escaped, sort_keys=False, width=100, allow_unicode=False)
     if parse_document(text) != _mapped(document, str):
-        raise NotReadBack(FILE)
+        raise not_read_back(FILE)
     return DeployFile(FILE, text)
 
 
@@ -246,7 +246,7 @@ def ended(deployment: Deployment, wanted: ComposeSpec) -> Deployment:
 
 
 def _patched(name: str, service: Mapping[str, Any], wanted: ComposeSpec) -> dict[str, Any]:
-    """Return a service with what the user's patch changes of it; raise `BadPatch`."""
+    """Return a service with what the user's patch changes of it; raise `UsageError`."""
     wanted.patch.refuse_others(("services",), "a part of the file that is patched")
     services = wanted.patch.below("services")
     services.refuse_others((FRONT, SERVER), "a service that is patched")
@@ -257,9 +257,9 @@ def _patched(name: str, service: Mapping[str, Any], wanted: ComposeSpec) -> dict
     for key, form in _FORMS.items():
         if not isinstance(made.get(key, form()), form):
             written = "mapping" if form is dict else "list"
-            raise BadPatch(f"services.{name}.{key} is written as a {written} here")
+            raise bad_patch(f"services.{name}.{key} is written as a {written} here")
     if not service["labels"].items() <= made.get("labels", {}).items():
-        raise BadPatch(f"services.{name}.labels lacks {LABEL}, by which it is found")
+        raise bad_patch(f"services.{name}.labels lacks {LABEL}, by which it is found")
     return made
 
 

@@ -61,24 +61,22 @@ _INVOKE_S = 600.0
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
-class NotOurs(UsageError):
-    """Compose has a project of that name which packager did not make."""
+def not_ours(name: str) -> UsageError:
+    """Return an error: compose has a project of that name which packager did not make."""
+    return UsageError(
+        f"there is a project {name!r} already, which packager did not make",
+        hint="choose another --name",
+        code="NotOurs",
+    )
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"there is a project {name!r} already, which packager did not make",
-            hint="choose another --name",
-        )
 
-
-class NotAName(UsageError):
-    """A text cannot name a project, and would name files elsewhere."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name[:60]!r} cannot name a project",
-            hint="give the name that `apply` printed: lower-case letters, digits and '-'",
-        )
+def not_a_name(name: str) -> UsageError:
+    """Return an error: a text cannot name a project, and would name files elsewhere."""
+    return UsageError(
+        f"{name[:60]!r} cannot name a project",
+        hint="give the name that `apply` printed: lower-case letters, digits and '-'",
+        code="NotAName",
+    )
 
 
 class LiveCompose(ComposeDeployer):
@@ -350,16 +348,16 @@ class LiveCompose(ComposeDeployer):
         )
 
     def _containers(self, name: str) -> list[Running]:
-        """Return the containers of a project; raise `NotOurs`, or `NotAName`."""
+        """Return the containers of a project; raise `UsageError`."""
         if not _NAME.fullmatch(name):
-            raise NotAName(name)
+            raise not_a_name(name)
         with engine_errors():
             found = self._engine.containers.list(
                 all=True, filters={"label": f"{PROJECT}={name}"}, ignore_removed=True
             )
             made = [running_of(one) for one in found if one.labels.get(LABEL) == name]
         if len(made) != len(found):
-            raise NotOurs(name)
+            raise not_ours(name)
         return made
 
     def _address(self, name: str) -> str:
@@ -422,7 +420,7 @@ class LiveCompose(ComposeDeployer):
         from filelock import FileLock, Timeout
 
         if not _NAME.fullmatch(name):
-            raise NotAName(name)
+            raise not_a_name(name)
         place = self._folder / f".{name}.lock"
         with explain_disk_errors(place):
             self._folder.mkdir(parents=True, exist_ok=True)

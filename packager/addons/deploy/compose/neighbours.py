@@ -14,19 +14,18 @@ from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
 
 
-class DevicesTaken(UsageError):
-    """Servers of another project use requested devices."""
-
-    def __init__(self, devices: list[str], project: str, free: list[str]) -> None:
-        hint = f"give --devices with others, such as --devices {','.join(free)}"
-        super().__init__(
-            f"device {', '.join(devices)} is of project {project!r}",
-            hint=hint if free else f"end {project!r}, or give --devices with others",
-        )
+def devices_taken(devices: list[str], project: str, free: list[str]) -> UsageError:
+    """Return an error: servers of another project use requested devices."""
+    hint = f"give --devices with others, such as --devices {','.join(free)}"
+    return UsageError(
+        f"device {', '.join(devices)} is of project {project!r}",
+        hint=hint if free else f"end {project!r}, or give --devices with others",
+        code="DevicesTaken",
+    )
 
 
 def refuse_taken(engine: Any, deployment: Deployment, wanted: ComposeSpec) -> None:
-    """Raise `DevicesTaken` if servers of another project run on a requested device."""
+    """Raise `UsageError` if servers of another project run on a requested device."""
     mine: set[str] = set()
     for generation in GENERATIONS:
         for service in server_services(deployment, wanted, generation).values():
@@ -42,7 +41,7 @@ def refuse_taken(engine: Any, deployment: Deployment, wanted: ComposeSpec) -> No
     both = sorted(mine & taken.keys())
     if both:
         free = [one for one in pool_of(deployment, wanted) if one not in taken]
-        raise DevicesTaken(both, taken[both[0]], free)
+        raise devices_taken(both, taken[both[0]], free)
 
 
 def _of_service(service: Any) -> set[str]:

@@ -21,14 +21,16 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]{2,}", re.ASCII)
 _WORDS = frozenset({"yes", "true", "false", "off", "null", "nan", "inf"})
 
 
-class NotReadBack(UsageError):
-    """A rendered document does not say what was meant: a value has what YAML reads otherwise."""
+def not_read_back(path: str) -> UsageError:
+    """Return an error: a rendered document does not say what was meant: a value has what YAML reads
 
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"the rendered file {path!r} does not read back as it was meant",
-            hint="leave emoji and other characters above U+FFFF out of names and variables",
-        )
+    otherwise.
+    """
+    return UsageError(
+        f"the rendered file {path!r} does not read back as it was meant",
+        hint="leave emoji and other characters above U+FFFF out of names and variables",
+        code="NotReadBack",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +50,10 @@ class _Row:
 
 
 def render_object(path: str, document: Object) -> DeployFile:
-    """Return a document as a file; raise `NotReadBack` where YAML reads another value."""
+    """Return a document as a file; raise `UsageError` where YAML reads another value."""
     text = render_template("deploy/document.yaml.j2", rows=list(_rows(document, 0)))
     if list(yaml.safe_load_all(text)) != [_plain(document)]:
-        raise NotReadBack(path)
+        raise not_read_back(path)
     return DeployFile(path, text)
 
 

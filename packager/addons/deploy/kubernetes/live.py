@@ -65,32 +65,32 @@ HYPERPOD = ClusterPlatform(
 )
 
 
-class NotOurs(UsageError):
-    """An object of that name belongs to another owner."""
-
-    def __init__(self, where: ObjectPlace) -> None:
-        super().__init__(
-            f"{where} exists, and packager did not make it for this deployment",
-            hint="give another --name, or --force to take it over",
-        )
-
-
-class StillEnding(Unavailable):
-    """An object would be changed, and gone soon after: it is being deleted."""
-
-    def __init__(self, where: ObjectPlace) -> None:
-        super().__init__(f"{where} is still being deleted", hint="apply again once its pods ended")
+def not_ours(where: ObjectPlace) -> UsageError:
+    """Return an error: an object of that name belongs to another owner."""
+    return UsageError(
+        f"{where} exists, and packager did not make it for this deployment",
+        hint="give another --name, or --force to take it over",
+        code="NotOurs",
+    )
 
 
-class DeployFailed(PackagerError):
-    """A deployment does not serve after it was waited for."""
+def still_ending(where: ObjectPlace) -> Unavailable:
+    """Return an error: an object would be changed, and gone soon after: it is being deleted."""
+    return Unavailable(
+        f"{where} is still being deleted",
+        hint="apply again once its pods ended",
+        code="StillEnding",
+    )
 
-    exit_code = 69
 
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(
-            f"{name!r} does not serve: {why}", hint="`kubectl describe pod` and `logs` tell more"
-        )
+def deploy_failed(name: str, why: str) -> PackagerError:
+    """Return an error: a deployment does not serve after it was waited for."""
+    return PackagerError(
+        f"{name!r} does not serve: {why}",
+        hint="`kubectl describe pod` and `logs` tell more",
+        code="DeployFailed",
+        exit_code=69,
+    )
 
 
 class LiveCluster:
@@ -205,9 +205,9 @@ class LiveCluster:
             kept.add((where.kind, where.name))
             there = self._server.get(where)
             if there is not None and not wanted.force and not _is_ours(there, deployment.name):
-                raise NotOurs(where)
+                raise not_ours(where)
             if there is not None and there["metadata"].get("deletionTimestamp"):
-                raise StillEnding(where)
+                raise still_ending(where)
             document = _keeping_replicas(document, there or {})
             then = self._server.apply(document, force=wanted.force, dry_run=True)
             differ = tuple(changed_fields(_shown(there or {}), _shown(then))) if there else ()

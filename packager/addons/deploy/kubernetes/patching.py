@@ -8,7 +8,7 @@ from typing import Any
 from packager.addons.deploy.kubernetes.objects import MANAGER, OWNER
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.merging import DIRECTIVE, MergeRules
-from packager.addons.deploy.patches import BadPatch, Patch
+from packager.addons.deploy.patches import Patch, bad_patch
 from packager.core.text import escape
 
 # Objects that have the pods; a list of operations is about them.
@@ -33,7 +33,7 @@ RULES = MergeRules(
 
 
 def patched(objects: Mapping[str, Any], wanted: KubernetesSpec) -> dict[str, Any]:
-    """Return objects by their files, each with its part of the patch; raise `BadPatch`."""
+    """Return objects by their files, each with its part of the patch; raise `UsageError`."""
     made = dict(objects)
     if wanted.patch.operations:
         path = next(name for name, one in made.items() if one["kind"] in MAIN)
@@ -46,7 +46,7 @@ def patched(objects: Mapping[str, Any], wanted: KubernetesSpec) -> dict[str, Any
             made[path] = Patch(parts=(part,)).apply(made[path], RULES)
     for path, one in made.items():
         if _identity(one) != _identity(objects[path]):
-            raise BadPatch(
+            raise bad_patch(
                 f"the {objects[path]['kind']} is found by its kind, name, namespace and the labels "
                 f"{OWNER} and managed-by, which stay",
                 "give --name or --namespace",
@@ -59,7 +59,7 @@ def _named(objects: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     kind, name = part.get("kind"), _inside(part, "metadata").get("name")
     kinds = sorted({str(one["kind"]) for one in objects.values()})
     if not isinstance(kind, str):
-        raise BadPatch("a document has no kind", f"there are {', '.join(kinds)}")
+        raise bad_patch("a document has no kind", f"there are {', '.join(kinds)}")
     found = [
         path
         for path, one in objects.items()
@@ -69,7 +69,7 @@ def _named(objects: Mapping[str, Any], part: Mapping[str, Any]) -> str:
     ]
     if not found:
         called = escape(" ".join(str(one)[:80] for one in (kind, name) if one))
-        raise BadPatch(f"{called!r} is not rendered", f"there are {', '.join(kinds)}")
+        raise bad_patch(f"{called!r} is not rendered", f"there are {', '.join(kinds)}")
     return found[0]
 
 

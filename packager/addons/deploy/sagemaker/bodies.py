@@ -45,7 +45,7 @@ STEP_PERCENT = 33  # of the capacity, that a linear or rolling update moves at o
 
 
 def requests_of(deployment: Deployment, wanted: SageMakerSpec) -> tuple[Request, ...]:
-    """Return every request that makes an endpoint, in order; raise `BadPatch`."""
+    """Return every request that makes an endpoint, in order; raise `UsageError`."""
     found = _requests_of(deployment, wanted)
     wanted.patch.refuse_others((one.operation for one in found), "an operation that is sent")
     return found

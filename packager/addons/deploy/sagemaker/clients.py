@@ -28,16 +28,16 @@ _LONGEST = 600
 CALL_S, INVOKE_S = 300.0, 120.0
 
 
-class AwsRefused(UsageError):
-    """AWS refuses a request."""
-
-    def __init__(self, operation: str, code: str, message: str) -> None:
-        hint = "`packager deploy sagemaker render` shows the request as it was sent"
-        if "manifest media type" in message:
-            hint = "copy the image with `packager copy --view docker`, and deploy the copy"
-        super().__init__(
-            f"AWS refuses {operation}: {code}: {escape(message[:_LONGEST])}", hint=hint
-        )
+def aws_refused(operation: str, code: str, message: str) -> UsageError:
+    """Return an error: AWS refuses a request."""
+    hint = "`packager deploy sagemaker render` shows the request as it was sent"
+    if "manifest media type" in message:
+        hint = "copy the image with `packager copy --view docker`, and deploy the copy"
+    return UsageError(
+        f"AWS refuses {operation}: {code}: {escape(message[:_LONGEST])}",
+        hint=hint,
+        code="AwsRefused",
+    )
 
 
 class Clients:
@@ -118,7 +118,7 @@ def explained(operation: str) -> Iterator[None]:
     ) as error:
         raise _no_credentials() from error
     except exceptions.ParamValidationError as error:
-        raise AwsRefused(operation, "ParamValidationError", str(error)) from error
+        raise aws_refused(operation, "ParamValidationError", str(error)) from error
     except (exceptions.HTTPClientError, exceptions.ConnectionError, TooLate) as error:
         why = str(error) if isinstance(error, TooLate) else type(error).__name__
         raise Unavailable(
@@ -161,4 +161,4 @@ def _refusal(operation: str, response: Mapping[str, Any]) -> PackagerError:
         )
     if code == "ResourceNotFound":
         return NotFound(f"{operation}: {escape(message[:_LONGEST])}", hint="apply it first")
-    return AwsRefused(operation, code, message)
+    return aws_refused(operation, code, message)

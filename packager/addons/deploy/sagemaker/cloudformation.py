@@ -24,29 +24,30 @@ _MISSING = {"PrimaryContainer": ("AdditionalModelDataSources", "ContainerMetrics
 _DYNAMIC = "{{resolve:"  # CloudFormation interprets it in every text
 
 
-class NotInTemplate(UsageError):
-    """CloudFormation has no property for something that the endpoint needs."""
+def not_in_template(name: str) -> UsageError:
+    """Return an error: CloudFormation has no property for something that the endpoint needs."""
+    return UsageError(
+        f"CloudFormation's AWS::SageMaker::Model has no {name}",
+        hint="apply the requests instead: leave out --as cloudformation",
+        code="NotInTemplate",
+    )
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"CloudFormation's AWS::SageMaker::Model has no {name}",
-            hint="apply the requests instead: leave out --as cloudformation",
-        )
 
+def dynamic_reference(model: str) -> UsageError:
+    """Return an error: a text of the image or its record would be replaced when the template is
 
-class DynamicReference(UsageError):
-    """A text of the image or its record would be replaced when the template is deployed."""
-
-    def __init__(self, model: str) -> None:
-        super().__init__(
-            f"the image or environment of {model} holds a dynamic reference of CloudFormation",
-            hint="CloudFormation would put a secret or a parameter of the account in its place: "
-            "apply the requests instead, and see where the text comes from",
-        )
+    deployed.
+    """
+    return UsageError(
+        f"the image or environment of {model} holds a dynamic reference of CloudFormation",
+        hint="CloudFormation would put a secret or a parameter of the account in its place: "
+        "apply the requests instead, and see where the text comes from",
+        code="DynamicReference",
+    )
 
 
 def template_of(requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the template; raises `NotInTemplate` and `DynamicReference`."""
+    """Return the template; raises `UsageError`."""
     resources: dict[str, Any] = {}
     names: dict[str, str] = {}  # of a resource → its logical id
     before = ""
@@ -56,7 +57,7 @@ def template_of(requests: Sequence[Request]) -> dict[str, Any]:
         if request.resource == "Model":
             _refuse_missing(properties)
             if _DYNAMIC in json.dumps(properties["PrimaryContainer"]):
-                raise DynamicReference(request.name)
+                raise dynamic_reference(request.name)
         if request.resource == "MetricAlarm":  # it calls the policy before it, by its ARN
             is_policy = (one.startswith(OF_POLICY) for one in properties["AlarmActions"])
             properties["AlarmActions"] = [
@@ -84,7 +85,7 @@ def _refuse_missing(properties: Mapping[str, Any]) -> None:
     for member, missing in _MISSING.items():
         found = next((name for name in missing if name in properties.get(member, {})), None)
         if found is not None:
-            raise NotInTemplate(found)
+            raise not_in_template(found)
 
 
 def _logical(request: Request, taken: Mapping[str, Any]) -> str:

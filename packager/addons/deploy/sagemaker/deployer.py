@@ -35,7 +35,7 @@ class SageMakerDeployer:
     def render(self, deployment: Deployment, wanted: SageMakerSpec) -> RenderedFiles:
         """Return the bodies in the order in which they are sent, or the template.
 
-        Raises `SecretInFile` for a credential in the environment.
+        Raises `UsageError` for a credential in the environment.
         """
         for one in (deployment, *wanted.pools):
             refuse_secrets(one.env)

@@ -19,7 +19,7 @@ from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.addons.deploy.sagemaker.differences import copies_difference, differences, update_body
 from packager.addons.deploy.sagemaker.history import History
 from packager.addons.deploy.sagemaker.live_scaling import LiveScaling
-from packager.addons.deploy.sagemaker.refusals import EndpointFailed, NotOurs, UnderWay
+from packager.addons.deploy.sagemaker.refusals import NotOurs, endpoint_failed, under_way
 from packager.addons.deploy.sagemaker.requests import MODEL_TAG, OWNER_TAG, Request, component_name
 from packager.addons.deploy.sagemaker.route import EndpointRoute
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
@@ -74,7 +74,7 @@ class LiveSageMaker(SageMakerDeployer):
     def apply(self, deployment: Deployment, wanted: SageMakerSpec) -> Applied:
         """Create or update what differs; an endpoint that failed is made again.
 
-        Raises `UnderWay` while it is changing, `NotOurs`, and what AWS refuses.
+        Raises `Unavailable` while it is changing, `NotOurs`, and what AWS refuses.
         """
         name = deployment.name
         self._moment = self._today().isoformat(timespec="microseconds")
@@ -201,7 +201,7 @@ class LiveSageMaker(SageMakerDeployer):
             if found is None:
                 break
             if self._clock() >= until:
-                raise UnderWay(name, str(found[f"{kind}Status"]))
+                raise under_way(name, str(found[f"{kind}Status"]))
             self._sleep(pause_s)
         return Change(kind="delete", resource=kind, name=name)
 
@@ -283,7 +283,7 @@ class LiveSageMaker(SageMakerDeployer):
             if state == "ready":
                 return
             if state in SETTLED:
-                raise EndpointFailed(name, str(there.get("FailureReason") or ""))
+                raise endpoint_failed(name, str(there.get("FailureReason") or ""))
             self._sleep(pause_s)
 
     def _state(self, name: str) -> DeployStatus:
@@ -346,7 +346,7 @@ class LiveSageMaker(SageMakerDeployer):
     def _refuse_busy(self, name: str, there: Body, kind: str = "Endpoint") -> None:
         said = str(there[f"{kind}Status"])
         if STATES.get(said, "failed") not in SETTLED:
-            raise UnderWay(name, said)
+            raise under_way(name, said)
 
     def _refuse_foreign(self, kind: str, name: str, there: Body) -> None:
         if OWNER_TAG not in self._tags(str(there[f"{kind}Arn"])):

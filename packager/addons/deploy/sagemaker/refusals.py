@@ -17,31 +17,28 @@ class NotOurs(UsageError):
         )
 
 
-class UnderWay(Unavailable):
-    """An endpoint is changing, and takes no other change meanwhile."""
-
-    def __init__(self, name: str, state: str) -> None:
-        super().__init__(
-            f"endpoint {name!r} is {state}, and takes no change meanwhile",
-            hint=f"`packager deploy sagemaker status {name} --wait` waits for it",
-        )
-
-
-class StillStarting(Unavailable):
-    """An endpoint has not settled in the time that was waited."""
-
-    def __init__(self, name: str, state: str) -> None:
-        super().__init__(
-            f"endpoint {name!r} does not serve yet: it is {state}",
-            hint=f"`packager deploy sagemaker status {name} --wait` waits on",
-        )
+def under_way(name: str, state: str) -> Unavailable:
+    """Return an error: an endpoint is changing, and takes no other change meanwhile."""
+    return Unavailable(
+        f"endpoint {name!r} is {state}, and takes no change meanwhile",
+        hint=f"`packager deploy sagemaker status {name} --wait` waits for it",
+        code="UnderWay",
+    )
 
 
-class EndpointFailed(Unavailable):
-    """An endpoint could not be made, or could not be changed."""
+def still_starting(name: str, state: str) -> Unavailable:
+    """Return an error: an endpoint has not settled in the time that was waited."""
+    return Unavailable(
+        f"endpoint {name!r} does not serve yet: it is {state}",
+        hint=f"`packager deploy sagemaker status {name} --wait` waits on",
+        code="StillStarting",
+    )
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"endpoint {name!r} has failed: {escape(reason[:600]) or 'nothing says why'}",
-            hint=f"its log is in /aws/sagemaker/Endpoints/{name}; applying again replaces it",
-        )
+
+def endpoint_failed(name: str, reason: str) -> Unavailable:
+    """Return an error: an endpoint could not be made, or could not be changed."""
+    return Unavailable(
+        f"endpoint {name!r} has failed: {escape(reason[:600]) or 'nothing says why'}",
+        hint=f"its log is in /aws/sagemaker/Endpoints/{name}; applying again replaces it",
+        code="EndpointFailed",
+    )

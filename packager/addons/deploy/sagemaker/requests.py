@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from packager.addons.deploy.merging import MergeRules
-from packager.addons.deploy.patches import BadPatch
+from packager.addons.deploy.patches import bad_patch
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.values import dataclass
 
@@ -67,13 +67,13 @@ class Request:
 
 
 def patched(operation: str, body: Body, wanted: SageMakerSpec) -> dict[str, Any]:
-    """Return a body with what the user's patch changes of it; raise `BadPatch`."""
+    """Return a body with what the user's patch changes of it; raise `UsageError`."""
     part = wanted.patch.below(operation)
     if not part:
         return dict(body)
     made = part.apply(body, _RULES)
     if _identity(made) != _identity(body):
-        raise BadPatch(
+        raise bad_patch(
             f"names in {operation}, its variants and the tag {OWNER_TAG} are what the deployment "
             "is found by: they stay",
             "give --name for another one",

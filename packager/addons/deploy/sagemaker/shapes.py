@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from artifact_cache.distribution import install_command
-from packager.addons.deploy.sagemaker.api_refusals import SerializationRefused, ValidationRefused
+from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused, serialization_refused
 from packager.core.errors import Unavailable
 from packager.core.text import escape
 
@@ -47,17 +47,18 @@ _WIDENED = {"DestinationS3Uri": r"(https|s3|file)://(.*)"}  # captures into dire
 _CATEGORY = re.compile(r"\\p\{(\w+)\}")
 
 
-class ModelMissing(Unavailable):
-    """botocore, which has the API's shapes, is not installed, or too old for an operation."""
+def model_missing(operation: str = "") -> Unavailable:
+    """Return an error: botocore, which has the API's shapes, is not installed, or too old for an
 
-    def __init__(self, operation: str = "") -> None:
-        if operation:
-            what = f"botocore {_installed()} does not know the operation {operation!r}"
-            hint = f"update it with `{install_command('boto3', 'serve')}`"
-        else:
-            what = "documents of SageMaker need botocore, which is not installed"
-            hint = f"install it with `{install_command('boto3', 'serve')}`"
-        super().__init__(what, hint=hint)
+    operation.
+    """
+    if operation:
+        what = f"botocore {_installed()} does not know the operation {operation!r}"
+        hint = f"update it with `{install_command('boto3', 'serve')}`"
+    else:
+        what = "documents of SageMaker need botocore, which is not installed"
+        hint = f"install it with `{install_command('boto3', 'serve')}`"
+    return Unavailable(what, hint=hint, code="ModelMissing")
 
 
 def _installed() -> str:
@@ -72,7 +73,7 @@ def _installed() -> str:
 def read_input(operation: str, body: object, service: str = SAGEMAKER) -> dict[str, Any]:
     """Return a request's body without its nulls, which mean nothing.
 
-    Raises `SerializationRefused` for values of another type, `ValidationRefused` for any other
+    Raises `ApiRefusal` for values of another type, `ValidationRefused` for any other
     fault: one message names all errors.
     """
     shapes, shape = _shape_of(operation, "input", service)
@@ -81,7 +82,7 @@ def read_input(operation: str, body: object, service: str = SAGEMAKER) -> dict[s
     cleaned = _without_nulls(body)
     mistyped = next(_mistyped(shapes, shape, cleaned, ""), None)
     if mistyped is not None:
-        raise SerializationRefused(mistyped)
+        raise serialization_refused(mistyped)
     faults = list(_faults(shapes, shape, cleaned, ""))
     if faults:
         many = "1 validation error" if len(faults) == 1 else f"{len(faults)} validation errors"
@@ -116,16 +117,16 @@ def is_operation(name: str) -> bool:
 
 
 def check_model_of(operations: Iterable[str]) -> None:
-    """Raise `ModelMissing` where the installed botocore lacks one of these operations."""
+    """Raise `Unavailable` where the installed botocore lacks one of these operations."""
     known = service_model()["operations"]
     if missing := sorted(set(operations) - set(known)):
-        raise ModelMissing(missing[0])
+        raise model_missing(missing[0])
 
 
 def skeleton(operation: str) -> dict[str, Any]:
     """Return an empty body with every member of an operation, as `aws … --generate-cli-skeleton`.
 
-    Raises `ModelMissing`.
+    Raises `Unavailable`.
     """
     service_model()
     from botocore.model import ServiceModel
@@ -138,7 +139,7 @@ def skeleton(operation: str) -> dict[str, Any]:
 
 @cache
 def service_model() -> Mapping[str, Any]:
-    """Read the model of SageMaker that botocore ships; raises `ModelMissing` without one."""
+    """Read the model of SageMaker that botocore ships; raises `Unavailable` without one."""
     read = _read_model(SAGEMAKER)
     for name, pattern in _WIDENED.items():
         read["shapes"][name] = {**read["shapes"][name], "pattern": pattern}
@@ -154,7 +155,7 @@ def _read_model(service: str) -> dict[str, Any]:
     try:
         from botocore.loaders import Loader
     except ImportError as error:
-        raise ModelMissing from error
+        raise model_missing() from error
     # Models in the user's home are left out: they could change what is accepted.
     loader = Loader(
         extra_search_paths=[Loader.BUILTIN_DATA_PATH], include_default_search_paths=False
@@ -168,7 +169,7 @@ def _shape_of(operation: str, side: str, service: str) -> tuple[Shapes, Shape | 
     model = service_model() if service == SAGEMAKER else _other_model(service)
     operations = model["operations"]
     if operation not in operations:
-        raise ModelMissing(operation)
+        raise model_missing(operation)
     named = operations[operation].get(side)
     shapes: Shapes = model["shapes"]
     return shapes, None if named is None else _shape(shapes, named)

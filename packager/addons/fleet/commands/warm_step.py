@@ -87,7 +87,7 @@ def _told() -> Iterator[Say]:
         say(
             NodeLine(
                 error=NodeError(
-                    kind=type(error).__name__,
+                    kind=error.code,
                     message=error.message,
                     hint=error.hint,
                     log=getattr(error, "log", ""),

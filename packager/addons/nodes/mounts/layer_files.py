@@ -28,24 +28,22 @@ from packager.images.erofs.metadata import make_index
 from packager.images.erofs.nodes import LayerTree
 from packager.images.erofs.scan import TarScanner
 from packager.images.opened import OpenImage
-from packager.images.rootfs.unpacking import LayerBroken, is_compressed
+from packager.images.rootfs.unpacking import is_compressed, layer_broken
 from packager.images.stored import StoredLayer
 
 _HEADERS = 4096  # what is read at once of a tar whose contents are passed over
 _PROVEN_ENTRY = Inline(b"packager: an entry of a node cache, of the layer with this diffID\0")
 
 
-class LayerCompressed(PackagerError):
-    """A layer that would have to be unpacked before it can be mounted."""
-
-    exit_code = 65
-
-    def __init__(self, image: str, digest: str) -> None:
-        super().__init__(
-            f"layer {digest} is compressed and cannot be mounted where it lies",
-            hint=f"unpack it once: `packager node-cache {image} CACHE`, "
-            "then mount with --node-cache CACHE",
-        )
+def layer_compressed(image: str, digest: str) -> PackagerError:
+    """Return an error: a layer that would have to be unpacked before it can be mounted."""
+    return PackagerError(
+        f"layer {digest} is compressed and cannot be mounted where it lies",
+        hint=f"unpack it once: `packager node-cache {image} CACHE`, "
+        "then mount with --node-cache CACHE",
+        code="LayerCompressed",
+        exit_code=65,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +69,14 @@ def layer_in_layout(
     """Open a layer of a layout, and make its index in the directory `scratch`."""
     descriptor = layer.descriptor
     if is_compressed(descriptor.media_type):
-        raise LayerCompressed(source.image.reference, descriptor.digest)
+        raise layer_compressed(source.image.reference, descriptor.digest)
     check_diff_id(layer)
     place = _file_of(source, layer)
     blob = Blob((FileRange(path=str(place), offset=0, length=layer.size),))
     with open_checked(str(place)) as file:
         opened = file.fileno()
         if os.fstat(opened).st_size != layer.size:
-            raise LayerBroken(descriptor.digest, "its file has another size than its image says")
+            raise layer_broken(descriptor.digest, "its file has another size than its image says")
         is_known = _is_known(index, blob, descriptor.digest, place, opened)
         hashes = verify and not is_known
         scanner = TarScanner() if descriptor.media_type != MEDIA_EROFS else None
@@ -119,7 +117,7 @@ def layer_in_node_cache(
                 verify_entry(found, layer.diff_id, native_size(layer), told)
                 and identity_of(os.fstat(opened)) == found.identity
             ):
-                raise LayerBroken(
+                raise layer_broken(
                     layer.diff_id, f"its entry in the node cache {str(directory)!r} is damaged"
                 )
             index.put(blob, layer.diff_id, before, started_ns)
@@ -166,9 +164,9 @@ def _prove(
         told(done)
     digest, found = layer.descriptor.digest, f"sha256:{hashed.hexdigest()}"
     if found != digest:
-        raise LayerBroken(digest, f"its file has the digest {found}")
+        raise layer_broken(digest, f"its file has the digest {found}")
     if identity_of(os.fstat(file)) != identity:
-        raise LayerBroken(digest, "its file changed while it was read")
+        raise layer_broken(digest, "its file changed while it was read")
     index.put(blob, digest, before, started_ns)
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from packager.addons.nodes.mounts import syscalls
 from packager.addons.nodes.mounts.failures import (
-    KernelLacksErofs,
-    MountBusy,
-    NotMountedHere,
-    NotRoot,
-    PlaceNotFree,
+    kernel_lacks_erofs,
+    mount_busy,
+    not_mounted_here,
+    not_root,
+    place_not_free,
 )
 from packager.addons.nodes.mounts.layer_files import LayerFile, layer_in_layout, layer_in_node_cache
 from packager.addons.nodes.mounts.table import MountedAt, read_mounts
@@ -73,7 +73,7 @@ class ImageMount:
 def check_machine(command: str) -> None:
     """Refuse to mount without the rights, or on a kernel that cannot."""
     if os.geteuid() != 0:
-        raise NotRoot(command)
+        raise not_root(command)
     try:
         known = _FILE_SYSTEMS.read_text().split()
     except OSError:
@@ -81,7 +81,7 @@ def check_machine(command: str) -> None:
     for name in ("erofs", "overlay"):
         # The kernel loads a module at its first use.
         if name not in known and not _is_module(name):
-            raise KernelLacksErofs(name)
+            raise kernel_lacks_erofs(name)
 
 
 def mount_image(
@@ -114,7 +114,7 @@ def mount_image(
             known = _read_record(records, found)
             if (known.digest, known.layers) == (image.digest, options.layers):
                 return known
-            raise PlaceNotFree(
+            raise place_not_free(
                 str(place),
                 f"{known.image or 'another image'} is mounted there",
                 f"run `packager unmount {place}` first",
@@ -142,7 +142,7 @@ def mount_image(
 
 
 def unmount_image(directory: Path, records: Path) -> ImageMount:
-    """Remove a mount; raise `MountBusy` where processes use it.
+    """Remove a mount; raise `OutputFailed` where processes use it.
 
     With it go the layers below it and their loop devices.
     """
@@ -150,14 +150,14 @@ def unmount_image(directory: Path, records: Path) -> ImageMount:
     found = _find_ours(place)
     if found is None:
         others = [one for one in read_mounts() if one.directory == str(place)]
-        raise NotMountedHere(str(place), f"{others[-1].kind} is mounted there" if others else "")
+        raise not_mounted_here(str(place), f"{others[-1].kind} is mounted there" if others else "")
     known = _read_record(records, found)
     try:
         syscalls.unmount(str(place))
     except OSError as error:
         if error.errno == errno.EBUSY:
-            raise MountBusy(str(place), _users_of(place)) from error
-        raise NotMountedHere(str(place), str(error.strerror).lower()) from error
+            raise mount_busy(str(place), _users_of(place)) from error
+        raise not_mounted_here(str(place), str(error.strerror).lower()) from error
     _record_path(records, place).unlink(missing_ok=True)
     return known
 
@@ -248,7 +248,9 @@ def _open_place(place: Path) -> int:
     """Open the directory that is mounted upon; links are not followed."""
     try:
         if stat.S_ISLNK(place.lstat().st_mode):
-            raise PlaceNotFree(str(place), "it is a link", f"name {str(place.resolve())!r} itself")
+            raise place_not_free(
+                str(place), "it is a link", f"name {str(place.resolve())!r} itself"
+            )
         return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise NotFound(
@@ -256,15 +258,17 @@ def _open_place(place: Path) -> int:
         ) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise PlaceNotFree(str(place), reason, "name an empty directory") from error
+        raise place_not_free(str(place), reason, "name an empty directory") from error
 
 
 def _check_free(place: Path, target: int) -> None:
     if any(one.directory == str(place) for one in read_mounts()):
-        raise PlaceNotFree(str(place), "something else is mounted there", "name an empty directory")
+        raise place_not_free(
+            str(place), "something else is mounted there", "name an empty directory"
+        )
     with os.scandir(target) as inside:
         if next(inside, None) is not None:
-            raise PlaceNotFree(
+            raise place_not_free(
                 str(place), "it is not empty", "name an empty directory: its files would be hidden"
             )
 
@@ -274,7 +278,7 @@ def _attach(tree: int, target: int, place: Path) -> None:
         syscalls.attach(tree, target)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise PlaceNotFree(str(place), reason, "name an empty directory") from error
+        raise place_not_free(str(place), reason, "name an empty directory") from error
 
 
 def _find_ours(place: Path) -> MountedAt | None:

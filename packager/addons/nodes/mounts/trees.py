@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from packager.addons.nodes.mounts import syscalls
-from packager.addons.nodes.mounts.failures import MountFailed
+from packager.addons.nodes.mounts.failures import mount_failed
 from packager.addons.nodes.mounts.layer_files import LayerFile
 
 SOURCE = "packager"  # what the table of mounts says that ours are made of
@@ -54,7 +54,7 @@ def _make(layers: Sequence[LayerFile], work: Path) -> int:
         syscalls.enter_private_namespace()
         syscalls.mount(b"none", os.fsencode(work), b"tmpfs", _FLAGS & ~syscalls.MS_RDONLY, b"")
     except OSError as error:
-        raise MountFailed("the image", error) from error
+        raise mount_failed("the image", error) from error
     with ExitStack() as opened:
         lower = []
         for number, layer in enumerate(layers):
@@ -83,7 +83,7 @@ def _make(layers: Sequence[LayerFile], work: Path) -> int:
             )
             return syscalls.detach_copy(str(tree))
         except OSError as error:
-            raise MountFailed("the overlay of the layers", error) from error
+            raise mount_failed("the overlay of the layers", error) from error
 
 
 def _mount_layer(layer: LayerFile, place: Path) -> None:
@@ -96,7 +96,7 @@ def _mount_layer(layer: LayerFile, place: Path) -> None:
                 raise
             _mount_by_loops(layer, place)
     except OSError as error:
-        raise MountFailed(f"layer {layer.layer.descriptor.digest}", error) from error
+        raise mount_failed(f"layer {layer.layer.descriptor.digest}", error) from error
 
 
 def _mount_by_loops(layer: LayerFile, place: Path) -> None:

@@ -42,7 +42,7 @@ from packager.images.erofs.superblock import parse_superblock
 from packager.images.erofs.verity import verity_size
 from packager.images.oci import is_digest
 from packager.images.opened import OpenImage
-from packager.images.rootfs.unpacking import LayerBroken, is_compressed, unpack
+from packager.images.rootfs.unpacking import is_compressed, layer_broken, unpack
 from packager.images.selection import LayerChoice, choose_layers
 from packager.images.stored import StoredLayer
 
@@ -110,7 +110,7 @@ def fill_node_cache(
 ) -> NodeCacheReport:
     """Make the entries of an image's layers that are not there yet.
 
-    Safe beside other processes that fill the same directory.  Raises `LayerBroken` for a layer
+    Safe beside other processes that fill the same directory.  Raises `PackagerError` for a layer
     that is not what the image says, and `OutputFailed`; entries that were complete stay.
     """
     directory = directory.absolute()
@@ -138,9 +138,9 @@ def check_diff_id(layer: StoredLayer) -> None:
     """Refuse a layer whose image names no uncompressed digest, or another than it can have."""
     digest, diff_id = layer.descriptor.digest, layer.diff_id
     if not is_digest(diff_id):
-        raise LayerBroken(digest, "its image names no digest of its content (diffID)")
+        raise layer_broken(digest, "its image names no digest of its content (diffID)")
     if layer.descriptor.media_type in (*_TARS[:2], MEDIA_EROFS) and diff_id != digest:
-        raise LayerBroken(digest, f"it is not compressed, and its image says {diff_id} of it")
+        raise layer_broken(digest, f"it is not compressed, and its image says {diff_id} of it")
 
 
 def _by_diff_id(layers: Sequence[StoredLayer]) -> tuple[StoredLayer, ...]:
@@ -342,7 +342,7 @@ class _Filling:
             hashed.update(chunk)
             done += len(chunk)
             if done > layer.size:
-                raise LayerBroken(layer.descriptor.digest, "it is longer than its image says")
+                raise layer_broken(layer.descriptor.digest, "it is longer than its image says")
             yield chunk
             self._tell(number, layer, done, "streaming")
 
@@ -394,7 +394,7 @@ def _kept(layer: StoredLayer, found: FoundEntry) -> CacheEntry:
 def _check(layer: str, hashed: hashlib._Hash, expected: str, what: str) -> None:
     found = f"sha256:{hashed.hexdigest()}"
     if found != expected:
-        raise LayerBroken(layer, f"{what} is {found}, its image says {expected}")
+        raise layer_broken(layer, f"{what} is {found}, its image says {expected}")
 
 
 def _likely_size(layer: StoredLayer, dm_verity: bool) -> int:

@@ -24,7 +24,7 @@ from packager.images.rootfs.headers import BLOCK
 from packager.images.rootfs.node import FileNode, NodeKind
 from packager.images.rootfs.reading import Chunks
 from packager.images.rootfs.tar_reader import TarReader
-from packager.images.rootfs.unpacking import LayerBroken, unpack
+from packager.images.rootfs.unpacking import layer_broken, unpack
 
 _AT_ONCE = 4
 _MARGIN = 64 * MIB
@@ -101,7 +101,7 @@ def slim_tar(layer: Layer, dropped: frozenset[str], chunks: Chunks) -> Iterator[
                 rest = rest[count:]
         reader.finish()
     except ValueError as error:
-        raise LayerBroken(layer.digest, str(error)) from error
+        raise layer_broken(layer.digest, str(error)) from error
     yield bytes(2 * BLOCK)
 
 

@@ -20,7 +20,7 @@ from packager.core.values import dataclass
 from packager.images.rootfs.headers import BLOCK
 from packager.images.rootfs.listing import ListingEntry
 from packager.images.rootfs.node import NodeKind, Path
-from packager.images.rootfs.unpacking import LayerBroken
+from packager.images.rootfs.unpacking import layer_broken
 
 LEAST_BYTES = MIB  # that a layer must lose: below it, sharing the layer as it is is worth more
 MOST_ENTRIES = 4_000_000  # of an image
@@ -161,7 +161,7 @@ def _scan_layer(
         counted += 1
         seen.entries += 1
         if seen.entries > MOST_ENTRIES:
-            raise LayerBroken(layer.digest, f"its image has more than {MOST_ENTRIES:,} entries")
+            raise layer_broken(layer.digest, f"its image has more than {MOST_ENTRIES:,} entries")
         path, kind = text_of(entry.path), entry.node.kind if entry.node else "link"
         if entry.node is None:
             seen.links.append((path, text_of(entry.target)))

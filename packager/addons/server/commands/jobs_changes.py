@@ -10,7 +10,7 @@ from typing import get_args
 import click
 
 from packager.addons.bench.commands.tune_choices import time_span
-from packager.addons.server.jobs.errors import JobAmbiguous, JobMissing, JobRunning
+from packager.addons.server.jobs.errors import JobMissing, job_ambiguous, job_running
 from packager.addons.server.jobs.folders import is_watched, watching
 from packager.addons.server.jobs.report import ended_text, job_document
 from packager.addons.server.jobs.scheduler import AT_ONCE, LOOK_S, Scheduler
@@ -36,14 +36,14 @@ kind_option = click.option(
 
 
 def find_job(store: JobStore, name: str, kind: str | None) -> BackgroundJob:
-    """Return the job of a name; raises `JobMissing`, and `JobAmbiguous` for one of several."""
+    """Return the job of a name; raises `JobMissing`, and `UsageError` for one of several."""
     if kind is not None:
         return store.get(kind, name)
     found = store.find(name)
     if not found:
         raise JobMissing("", name)
     if len(found) > 1:
-        raise JobAmbiguous(name, tuple(job.kind for job in found))
+        raise job_ambiguous(name, tuple(job.kind for job in found))
     return found[0]
 
 
@@ -195,7 +195,7 @@ def delete(names: tuple[str, ...], kind: str | None, output_format: str) -> None
     found = [find_job(store, name, kind) for name in dict.fromkeys(names)]
     for job in found:
         if job.status not in ENDED:  # checked before the first is deleted
-            raise JobRunning(job.kind, job.name)
+            raise job_running(job.kind, job.name)
     for job in found:
         store.delete(job.kind, job.name)
     if output_format == "json":

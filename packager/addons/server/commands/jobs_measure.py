@@ -70,8 +70,9 @@ _STARTED_S = 900.0  # until a server must answer
 _SPARE_S = 60.0  # of the job's time, for its other stages
 
 
-class OutOfTime(UsageError):
-    """The job's remaining time is too short to measure."""
+def out_of_time(message: str, *, hint: str = "") -> UsageError:
+    """Return an error: the job's remaining time is too short to measure."""
+    return UsageError(message, hint=hint, code="OutOfTime")
 
 
 @click.command("measure", hidden=True)
@@ -288,7 +289,7 @@ def _measured(
 
 
 def _left(request_file: Path, within: float | None) -> float:
-    """Return the seconds that the job has left; raises `OutOfTime` where they are too few.
+    """Return the seconds that the job has left; raises `UsageError` where they are too few.
 
     The request was written when the job was made: a wait in the queue counts as if it had run.
     """
@@ -296,7 +297,7 @@ def _left(request_file: Path, within: float | None) -> float:
         return math.inf
     left = within - (time.time() - request_file.stat().st_mtime)
     if left < _SPARE_S:
-        raise OutOfTime(
+        raise out_of_time(
             f"the job may take {within:g} s, and they are nearly over",
             hint="allow more in StoppingCondition.MaxRuntimeInSeconds",
         )

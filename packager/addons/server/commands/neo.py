@@ -10,8 +10,8 @@ import click
 from packager.addons.server.commands.neo_files import move_result, read_properties, reported_errors
 from packager.addons.server.sagemaker.neo import (
     ERROR_FILE,
-    InputConfiguration,
     NeoContext,
+    input_configuration,
     output_properties,
     parse_planned,
     read_context,
@@ -77,25 +77,25 @@ def neo(instance: str | None, progress: str, quiet: bool) -> None:
 def _checked(context: NeoContext) -> NeoContext:
     """Refuse missing directories, before any other check."""
     if not context.source.is_dir():
-        raise InputConfiguration(f"SM_NEO_INPUT_MODEL_DIR {str(context.source)!r} is no directory")
+        raise input_configuration(f"SM_NEO_INPUT_MODEL_DIR {str(context.source)!r} is no directory")
     if context.output.exists() and not context.output.is_dir():
-        raise InputConfiguration(
+        raise input_configuration(
             f"SM_NEO_COMPILED_MODEL_DIR {str(context.output)!r} is no directory"
         )
     if context.hub_cache is not None:
         if not context.hub_cache.is_dir():
-            raise InputConfiguration(
+            raise input_configuration(
                 f"SM_NEO_HF_CACHE_DIR {str(context.hub_cache)!r} is no directory"
             )
         os.environ["HF_HOME"] = str(context.hub_cache)
     if context.cache is not None and not context.cache.is_dir():
-        raise InputConfiguration(f"SM_NEO_CACHE_DIR {str(context.cache)!r} is no directory")
+        raise input_configuration(f"SM_NEO_CACHE_DIR {str(context.cache)!r} is no directory")
     return replace(context, source=context.source.absolute())
 
 
 def _this_machine() -> str:
     if not _gpus():
-        raise InputConfiguration(
+        raise input_configuration(
             "no instance is named, and this machine has no GPU to go by",
             hint=f"set {INSTANCE} to the instance type that the model is for, such as ml.g5.xlarge",
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 from packager.addons.server.sagemaker.neo import (
     MAX_PROPERTIES_BYTES,
     PROPERTIES,
-    InputConfiguration,
     error_document,
+    input_configuration,
 )
 from packager.core.files.atomic import explain_disk_errors, read_regular, write_atomically
 
@@ -73,9 +73,9 @@ def read_properties(source: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputConfiguration(f"{str(path)!r} cannot be read: {error.strerror}") from error
+        raise input_configuration(f"{str(path)!r} cannot be read: {error.strerror}") from error
     if len(data) > MAX_PROPERTIES_BYTES:
-        raise InputConfiguration(f"{str(path)!r} is longer than {MAX_PROPERTIES_BYTES} bytes")
+        raise input_configuration(f"{str(path)!r} is longer than {MAX_PROPERTIES_BYTES} bytes")
     return data.decode("latin-1")
 
 

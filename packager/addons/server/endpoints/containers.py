@@ -84,8 +84,8 @@ class Containers:
     ) -> Container:
         """Start a container; `folders` maps paths in it to directories, mounted read-only.
 
-        Raises `SmokeFailed` where the Engine cannot start it, and `NoDevices` where it lacks GPUs;
-        then no container remains.
+        Raises `SmokeFailed` where the Engine cannot start it, and `PackagerError` where it lacks
+        GPUs; then no container remains.
         """
         from docker.errors import APIError
         from docker.types import Mount

@@ -16,15 +16,14 @@ _PROCESSOR_FAMILIES = ("c", "m", "r", "t")  # of AWS's instance types
 DEVICES_LABEL = "dev.packager.endpoint.devices"  # `alone 0,1`, `shared 2,3`
 
 
-class NoDevices(PackagerError):
-    """Fewer GPUs are free than a container needs."""
-
-    def __init__(self, wanted: int, free: int, of: int) -> None:
-        super().__init__(
-            "There is not enough hardware resources on the instances to satisfy the request: "
-            f"{wanted} accelerator devices are required, and {free} of {of} are free",
-            hint="delete components or endpoints, or ask for fewer devices or copies",
-        )
+def no_devices(wanted: int, free: int, of: int) -> PackagerError:
+    """Return an error: fewer GPUs are free than a container needs."""
+    return PackagerError(
+        "There is not enough hardware resources on the instances to satisfy the request: "
+        f"{wanted} accelerator devices are required, and {free} of {of} are free",
+        hint="delete components or endpoints, or ask for fewer devices or copies",
+        code="NoDevices",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def read_devices(label: str) -> Devices:
 
 
 def choose_devices(wanted: int | None, count: int, others: Iterable[Devices]) -> Devices:
-    """Choose the GPUs of a new container among `count`; raises `NoDevices`.
+    """Choose the GPUs of a new container among `count`; raises `PackagerError`.
 
     `wanted` is the number that it needs exclusively; None: it shares all that are not exclusive.
     """
@@ -74,5 +73,5 @@ def choose_devices(wanted: int | None, count: int, others: Iterable[Devices]) ->
             taken.update(other.numbers)
     free = tuple(number for number in range(count) if number not in taken)
     if len(free) < (1 if wanted is None else wanted):
-        raise NoDevices(1 if wanted is None else wanted, len(free), count)
+        raise no_devices(1 if wanted is None else wanted, len(free), count)
     return Devices(free if wanted is None else free[:wanted], wanted is not None)

@@ -13,16 +13,15 @@ RESERVE_BYTES = GIB  # that stays free, or a twentieth of a small disk
 _LOOK_EVERY = 64 * MIB  # bytes that are written between two looks
 
 
-class DiskTooSmall(OutputFailed):
-    """Model data do not fit on the disk, or would use up its reserve."""
-
-    def __init__(self, needed: int, free: int, folder: Path) -> None:
-        super().__init__(
-            f"the model data need {needed / GIB:.1f} GiB of disk, and {free / GIB:.1f} GiB are "
-            "free beyond the reserve",
-            hint=f"free some of the disk of {str(folder)!r}: endpoints that are deleted give back "
-            "theirs",
-        )
+def disk_too_small(needed: int, free: int, folder: Path) -> OutputFailed:
+    """Return an error: model data do not fit on the disk, or would use up its reserve."""
+    return OutputFailed(
+        f"the model data need {needed / GIB:.1f} GiB of disk, and {free / GIB:.1f} GiB are "
+        "free beyond the reserve",
+        hint=f"free some of the disk of {str(folder)!r}: endpoints that are deleted give back "
+        "theirs",
+        code="DiskTooSmall",
+    )
 
 
 class DiskSpace:
@@ -34,14 +33,14 @@ class DiskSpace:
         self._unseen = 0  # bytes that were written since the last look
 
     def check(self, size: int) -> None:
-        """Raise `DiskTooSmall` unless so many bytes can still be written."""
+        """Raise `OutputFailed` unless so many bytes can still be written."""
         usage = shutil.disk_usage(self._folder)
         free = usage.free - min(RESERVE_BYTES, usage.total // 20)
         if size > free:
-            raise DiskTooSmall(size, max(0, free), self._folder)
+            raise disk_too_small(size, max(0, free), self._folder)
 
     def wrote(self, size: int) -> None:
-        """Count written bytes; raises `DiskTooSmall` once the reserve is reached.
+        """Count written bytes; raises `OutputFailed` once the reserve is reached.
 
         Other processes write to the disk, too, so the first check is not enough.
         """

@@ -52,14 +52,13 @@ _KEPT = "failed"  # log stream of a removed container
 _log = logging.getLogger(__name__)
 
 
-class TookTooLong(PackagerError):
-    """A deployment exceeded its time limit."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"the deployment took longer than {seconds:.0f} s",
-            hint="give it longer with MaximumExecutionTimeoutInSeconds",
-        )
+def took_too_long(seconds: float) -> PackagerError:
+    """Return an error: a deployment exceeded its time limit."""
+    return PackagerError(
+        f"the deployment took longer than {seconds:.0f} s",
+        hint="give it longer with MaximumExecutionTimeoutInSeconds",
+        code="TookTooLong",
+    )
 
 
 class Endpoints:
@@ -282,7 +281,7 @@ class Endpoints:
                     await self._shift(name, old, live, rollout)
         except Exception as error:
             if isinstance(error, TimeoutError):
-                error = TookTooLong(rollout.most_s or 0)
+                error = took_too_long(rollout.most_s or 0)
             elif not isinstance(error, PackagerError):
                 _log.exception("%s %s cannot be deployed", kind, name)
             await self._withdraw(old)

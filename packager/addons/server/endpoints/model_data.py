@@ -40,8 +40,9 @@ _LARGE_MEMBER = 16 * MIB  # of an archive: free disk is checked before each larg
 _MAX_RATIO = 200  # limit of unpacked to packed size, beyond the first GiB
 
 
-class Cancelled(PackagerError):
-    """The endpoint is being deleted."""
+def was_cancelled(message: str, *, hint: str = "") -> PackagerError:
+    """Return an error: the endpoint is being deleted."""
+    return PackagerError(message, hint=hint, code="Cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Deadline:
     def check(self) -> None:
         """Raise where the download is to end."""
         if self.cancelled.is_set():
-            raise Cancelled("the download was ended")
+            raise was_cancelled("the download was ended")
         if time.monotonic() > self.at_s:
             raise Unavailable(
                 f"the model data were not there after {self.seconds} s",
@@ -77,7 +78,7 @@ def fetch_data(
 ) -> None:
     """Download model data into a folder; `place` overrides their own address.
 
-    Raises `NotFound` for missing data, and `DiskTooSmall` before the disk is full.
+    Raises `NotFound` for missing data, and `OutputFailed` before the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     space = DiskSpace(folder)

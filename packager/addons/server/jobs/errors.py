@@ -36,58 +36,54 @@ class JobExists(UsageError):
         )
 
 
-class JobRunning(UsageError):
-    """The job is still running, and the operation needs an ended one."""
-
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(
-            f"{kind} job {shorten(name, 80)} has not ended",
-            hint=f"end it first: `packager jobs stop {name}`",
-        )
-
-
-class JobAmbiguous(UsageError):
-    """Jobs of several kinds have the name."""
-
-    def __init__(self, name: str, kinds: tuple[str, ...]) -> None:
-        super().__init__(
-            f"jobs of several kinds are named {shorten(name, 80)}: {', '.join(kinds)}",
-            hint=f"say which one: `--kind {kinds[0]}`",
-        )
+def job_running(kind: str, name: str) -> UsageError:
+    """Return an error: the job is still running, and the operation needs an ended one."""
+    return UsageError(
+        f"{kind} job {shorten(name, 80)} has not ended",
+        hint=f"end it first: `packager jobs stop {name}`",
+        code="JobRunning",
+    )
 
 
-class JobInvalid(UsageError):
-    """The job cannot be stored as requested."""
+def job_ambiguous(name: str, kinds: tuple[str, ...]) -> UsageError:
+    """Return an error: jobs of several kinds have the name."""
+    return UsageError(
+        f"jobs of several kinds are named {shorten(name, 80)}: {', '.join(kinds)}",
+        hint=f"say which one: `--kind {kinds[0]}`",
+        code="JobAmbiguous",
+    )
 
 
-class PageTokenInvalid(UsageError):
-    """The token of a page is not one of this list."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the token of the next page is not one of this list",
-            hint="ask for the first page again, with the same order",
-        )
+def job_invalid(message: str, *, hint: str = "") -> UsageError:
+    """Return an error: the job cannot be stored as requested."""
+    return UsageError(message, hint=hint, code="JobInvalid")
 
 
-class RunnerNotStarted(Unavailable):
-    """The system cannot start another process."""
+def page_token_invalid() -> UsageError:
+    """Return an error: the token of a page is not one of this list."""
+    return UsageError(
+        "the token of the next page is not one of this list",
+        hint="ask for the first page again, with the same order",
+        code="PageTokenInvalid",
+    )
 
-    def __init__(self, error: OSError) -> None:
-        super().__init__(
-            f"no runner of a job can be started: {(error.strerror or str(error)).lower()}",
-            hint="look at the memory of this machine and at `ulimit -u`; it is tried again",
-        )
+
+def runner_not_started(error: OSError) -> Unavailable:
+    """Return an error: the system cannot start another process."""
+    return Unavailable(
+        f"no runner of a job can be started: {(error.strerror or str(error)).lower()}",
+        hint="look at the memory of this machine and at `ulimit -u`; it is tried again",
+        code="RunnerNotStarted",
+    )
 
 
-class JobFilesLost(NotFound):
-    """Input files of a job are missing from its folder."""
-
-    def __init__(self, folder: Path, error: Exception) -> None:
-        super().__init__(
-            f"the files of the job in {str(folder)!r} cannot be read: {error}",
-            hint="make the job anew",
-        )
+def job_files_lost(folder: Path, error: Exception) -> NotFound:
+    """Return an error: input files of a job are missing from its folder."""
+    return NotFound(
+        f"the files of the job in {str(folder)!r} cannot be read: {error}",
+        hint="make the job anew",
+        code="JobFilesLost",
+    )
 
 
 class DirectoryGone(NotFound):
@@ -100,33 +96,29 @@ class DirectoryGone(NotFound):
         )
 
 
-class JobFailed(StepFailed):
-    """A job that was waited for has failed."""
-
-    def __init__(self, kind: str, name: str, failure: str) -> None:
-        super().__init__(
-            f"{kind} job {shorten(name, 80)} has failed: {failure}",
-            hint=f"`packager jobs logs {name}` shows what it did",
-        )
-
-
-class JobStopped(PackagerError):
-    """A job that was waited for was stopped before its end."""
-
-    exit_code = EXIT_INTERRUPTED
-
-    def __init__(self, kind: str, name: str, why: str) -> None:
-        super().__init__(
-            f"{kind} job {shorten(name, 80)} was stopped: {why}",
-            hint=f"`packager jobs logs {name}` shows what it did",
-        )
+def job_failed(kind: str, name: str, failure: str) -> StepFailed:
+    """Return an error: a job that was waited for has failed."""
+    return StepFailed(
+        f"{kind} job {shorten(name, 80)} has failed: {failure}",
+        hint=f"`packager jobs logs {name}` shows what it did",
+        code="JobFailed",
+    )
 
 
-class StillRunning(Unavailable):
-    """A job did not end within the wait's time limit."""
+def job_stopped(kind: str, name: str, why: str) -> PackagerError:
+    """Return an error: a job that was waited for was stopped before its end."""
+    return PackagerError(
+        f"{kind} job {shorten(name, 80)} was stopped: {why}",
+        hint=f"`packager jobs logs {name}` shows what it did",
+        code="JobStopped",
+        exit_code=EXIT_INTERRUPTED,
+    )
 
-    def __init__(self, kind: str, name: str, status: str, waited_s: float) -> None:
-        super().__init__(
-            f"{kind} job {shorten(name, 80)} is {status} after {waited_s:g} s",
-            hint=f"wait for longer, or end it with `packager jobs stop {name}`",
-        )
+
+def still_running(kind: str, name: str, status: str, waited_s: float) -> Unavailable:
+    """Return an error: a job did not end within the wait's time limit."""
+    return Unavailable(
+        f"{kind} job {shorten(name, 80)} is {status} after {waited_s:g} s",
+        hint=f"wait for longer, or end it with `packager jobs stop {name}`",
+        code="StillRunning",
+    )

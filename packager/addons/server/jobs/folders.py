@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from packager.addons.server.jobs.errors import JobFilesLost, JobInvalid
+from packager.addons.server.jobs.errors import job_files_lost, job_invalid
 from packager.addons.server.jobs.values import RECORD_FILE
 from packager.core.documents import shorten
 from packager.core.files.atomic import explain_disk_errors, read_regular, sync_directory
@@ -64,22 +64,22 @@ def write_secret_names(folder: Path, names: Iterable[str]) -> None:
 
 
 def read_secret_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of a job's secrets; raises `JobFilesLost`."""
+    """Return the names of a job's secrets; raises `NotFound`."""
     try:
         return tuple(map(str, json.loads(read_regular(folder / SECRETS_FILE, _MAX_GIVEN))))
     except FileNotFoundError:
         return ()
     except (OSError, ValueError, TypeError) as error:
-        raise JobFilesLost(folder, error) from error
+        raise job_files_lost(folder, error) from error
 
 
 def given_files(folder: Path) -> dict[str, bytes]:
-    """Return a job's input files by name, with their current content; raises `JobFilesLost`."""
+    """Return a job's input files by name, with their current content; raises `NotFound`."""
     try:
         names = json.loads(read_regular(folder / _GIVEN_FILE, _MAX_GIVEN))
         return {str(_checked(name)): (folder / name).read_bytes() for name in names}
     except (OSError, ValueError) as error:
-        raise JobFilesLost(folder, error) from error
+        raise job_files_lost(folder, error) from error
 
 
 def remove_folder(folder: Path) -> None:
@@ -157,12 +157,12 @@ def _checked(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     parts = path.parts
     if not parts or path.is_absolute() or ".." in parts or "\0" in name:
-        raise JobInvalid(
+        raise job_invalid(
             f"invalid name of a job's file: {shorten(name, 80)}",
             hint="name it relative to the job's folder, within it",
         )
     if parts[0] in OURS or parts[0].startswith("."):
-        raise JobInvalid(
+        raise job_invalid(
             f"a job's file may not be named {shorten(name, 80)}",
             hint="choose a name that the job's runner does not use",
         )

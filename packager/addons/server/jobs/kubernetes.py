@@ -41,14 +41,13 @@ class PodSize:
     gpus: int = 0
 
 
-class FilesTooLarge(UsageError):
-    """No ConfigMap holds the files of the job."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(
-            f"the files of the job have {size} bytes, a ConfigMap holds {CONFIG_MAP_BYTES}",
-            hint="put the large ones where pods can read them, such as a bucket",
-        )
+def files_too_large(size: int) -> UsageError:
+    """Return an error: no ConfigMap holds the files of the job."""
+    return UsageError(
+        f"the files of the job have {size} bytes, a ConfigMap holds {CONFIG_MAP_BYTES}",
+        hint="put the large ones where pods can read them, such as a bucket",
+        code="FilesTooLarge",
+    )
 
 
 def render_job(
@@ -66,7 +65,7 @@ def render_job(
             for number, name in enumerate(names)
         }
         if (total := sum(map(len, encoded.values()))) > CONFIG_MAP_BYTES:
-            raise FilesTooLarge(total)
+            raise files_too_large(total)
         documents.append(
             render_template(
                 "deploy/kubernetes/files.yaml.j2",

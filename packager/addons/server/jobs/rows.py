@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from packager.addons.server.jobs.errors import JobInvalid, PageTokenInvalid
+from packager.addons.server.jobs.errors import job_invalid, page_token_invalid
 from packager.addons.server.jobs.values import (
     ENDED,
     BackgroundJob,
@@ -85,18 +85,18 @@ _job_before = lru_cache(maxsize=1024)(_parse_job)
 
 
 def asked_text(new: NewJob) -> str:
-    """Return a job's request as stored in a row, without files; raises `JobInvalid`."""
+    """Return a job's request as stored in a row, without files; raises `UsageError`."""
     try:
         return _new_jobs().dump_json(new, exclude={"files"}).decode()
     except ValueError as error:  # bytes of a command line, or of a directory's name
-        raise JobInvalid(
+        raise job_invalid(
             f"job {shorten(new.name, 80)} has text that is not valid UTF-8",
             hint="name files and directories in UTF-8",
         ) from error
 
 
 def list_page(connection: sqlite3.Connection, query: JobQuery, root: Path) -> JobPage:
-    """Return one page of a list; raises `PageTokenInvalid`."""
+    """Return one page of a list; raises `UsageError`."""
     where, values = _conditions(query)
     if query.after:
         value, number = _parse_token(query)
@@ -163,14 +163,14 @@ def _parse_token(query: JobQuery) -> tuple[str | int, int]:
         sort_by, descending, value, number = parts
         str(value).encode()  # half of a surrogate pair is not valid text
     except (ValueError, TypeError, RecursionError) as error:
-        raise PageTokenInvalid() from error
+        raise page_token_invalid() from error
     kind = int if query.sort_by == "created" else str
     if [sort_by, descending] != [query.sort_by, query.descending] or type(value) is not kind:
-        raise PageTokenInvalid()
+        raise page_token_invalid()
     if type(number) is not int or not 0 <= number < _MAX_INTEGER:
-        raise PageTokenInvalid()
+        raise page_token_invalid()
     if isinstance(value, int) and not 0 <= value < _MAX_INTEGER:
-        raise PageTokenInvalid()
+        raise page_token_invalid()
     return value, number
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from packager.addons.server.jobs.errors import JobMissing, RunnerNotStarted
+from packager.addons.server.jobs.errors import JobMissing, runner_not_started
 from packager.addons.server.jobs.folders import LOCK_FILE, take_lock, watching
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import BackgroundJob
@@ -139,7 +139,7 @@ def start_runner(
 ) -> subprocess.Popen[bytes]:
     """Start a job's runner in a new session; it inherits the job's lock.
 
-    Raises `RunnerNotStarted`.
+    Raises `Unavailable`.
     """
     command = [
         sys.executable,
@@ -162,4 +162,4 @@ def start_runner(
             start_new_session=True,
         )
     except OSError as error:  # no memory, too many processes
-        raise RunnerNotStarted(error) from error
+        raise runner_not_started(error) from error

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from artifact_cache.secrets import remember_secret
-from packager.addons.server.jobs.errors import JobExists, JobInvalid, JobMissing, JobRunning
+from packager.addons.server.jobs.errors import JobExists, JobMissing, job_invalid, job_running
 from packager.addons.server.jobs.folders import (
     make_folder,
     make_private,
@@ -72,7 +72,7 @@ class JobStore:
         self.secrets: dict[str, Mapping[str, str]] = {}
 
     def create(self, new: NewJob) -> BackgroundJob:
-        """Keep the job and its files, queued; raises `JobExists` and `JobInvalid`."""
+        """Keep the job and its files, queued; raises `JobExists` and `UsageError`."""
         _check(new)
         asked = asked_text(new)
         job_id = uuid.uuid4().hex
@@ -134,7 +134,7 @@ class JobStore:
             return tuple(job_of(row, self.root) for row in rows.fetchall())
 
     def list(self, query: JobQuery) -> JobPage:
-        """Return a page of jobs; raises `PageTokenInvalid`."""
+        """Return a page of jobs; raises `UsageError`."""
         if query.name_contains and not _can_be_name(query.name_contains):
             return JobPage(())
         with self._database.reading() as connection:
@@ -167,11 +167,11 @@ class JobStore:
             return job
 
     def delete(self, kind: str, name: str) -> None:
-        """Remove a job that has ended, with its folder; raises `JobRunning` for others."""
+        """Remove a job that has ended, with its folder; raises `UsageError` for others."""
         with self._database.writing() as connection:
             job = self._find(connection, kind, name)
             if job.status not in ENDED:
-                raise JobRunning(kind, name)
+                raise job_running(kind, name)
             connection.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
         remove_folder(job.folder)
 
@@ -319,22 +319,22 @@ def _asked(new: NewJob) -> NewJob:
 def _check(new: NewJob) -> None:
     """Refuse what could not be run later; the API's own rules are stricter."""
     if not _can_be_name(new.name):
-        raise JobInvalid(
+        raise job_invalid(
             f"invalid name of a job: {shorten(new.name, 80)}",
             hint=f"give it 1 to {_MAX_NAME} printable characters",
         )
     if not new.stages:
-        raise JobInvalid(
+        raise job_invalid(
             f"job {shorten(new.name, 80)} has no stage", hint="give it one command, or several"
         )
     for stage in new.stages:
         if not _STAGE_NAME.fullmatch(stage.name):
-            raise JobInvalid(
+            raise job_invalid(
                 f"invalid name of a stage: {shorten(stage.name, 80)}",
                 hint="use lower case letters, digits and hyphens, 63 at most",
             )
         if not stage.arguments or any("\0" in one for one in stage.arguments):
-            raise JobInvalid(
+            raise job_invalid(
                 f"stage {stage.name!r} has no command that could run",
                 hint="give it a command of packager, without zero bytes",
             )

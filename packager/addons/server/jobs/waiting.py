@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from packager.addons.server.jobs.errors import JobFailed, JobStopped, StillRunning
+from packager.addons.server.jobs.errors import job_failed, job_stopped, still_running
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import ENDED, BackgroundJob
 from packager.core.values import dataclass
@@ -53,7 +53,7 @@ def wait_for_all(
     timeout_s: float | None,
     on_look: Callable[[BackgroundJob], object],
 ) -> list[BackgroundJob]:
-    """Return the jobs once all of them have ended; raises `StillRunning` and `JobMissing`.
+    """Return the jobs once all of them have ended; raises `Unavailable` and `JobMissing`.
 
     The time is that of all of them together. `on_look` is called with the awaited job at every
     poll.
@@ -64,7 +64,7 @@ def wait_for_all(
         while (job := store.get(asked.kind, asked.name)).status not in ENDED:
             on_look(job)
             if until is not None and timeout_s is not None and time.monotonic() >= until:
-                raise StillRunning(job.kind, job.name, job.status, timeout_s)
+                raise still_running(job.kind, job.name, job.status, timeout_s)
             time.sleep(LOOK_S)
         ended.append(job)
     return ended
@@ -77,8 +77,8 @@ def check_all_completed(jobs: Iterable[BackgroundJob]) -> None:
 
 
 def check_completed(job: BackgroundJob) -> None:
-    """Raise `JobFailed` or `JobStopped` for a job that ended before its work was done."""
+    """Raise `StepFailed` or `PackagerError` for a job that ended before its work was done."""
     if job.status == "failed":
-        raise JobFailed(job.kind, job.name, job.failure)
+        raise job_failed(job.kind, job.name, job.failure)
     if job.status == "stopped":
-        raise JobStopped(job.kind, job.name, job.failure)
+        raise job_stopped(job.kind, job.name, job.failure)

@@ -17,11 +17,9 @@ NOT_EVALUATED = "packager has no metrics of CloudWatch: the alarm is kept and ne
 _Work = Callable[[ServeServices, Document], Document]
 
 
-class NoAlarm(ApiRefusal):
-    """No alarm has this name."""
-
-    type = "ResourceNotFound"
-    http_status = 404
+def no_alarm(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: no alarm has this name."""
+    return ApiRefusal(message, hint=hint, type="ResourceNotFound", http_status=404)
 
 
 def operations(services: ServeServices) -> Mapping[str, Operation]:
@@ -79,7 +77,7 @@ def _describe(services: ServeServices, body: Document) -> Document:
 def _delete(services: ServeServices, body: Document) -> Document:
     known = {one.name for one in kept(services, ALARM)}
     if missing := [name for name in body["AlarmNames"] if name not in known]:
-        raise NoAlarm(f"Resource not found: there is no alarm {missing[0]!r}")
+        raise no_alarm(f"Resource not found: there is no alarm {missing[0]!r}")
     for name in body["AlarmNames"]:
         try:
             services.resources.delete(ALARM, name)

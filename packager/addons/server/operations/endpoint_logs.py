@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound
 from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
-from packager.addons.server.operations.log_errors import InvalidParameter, LogMissing
+from packager.addons.server.operations.log_errors import invalid_parameter, log_missing
 from packager.addons.server.services import Document, ServeServices
 from packager.core.values import dataclass
 
@@ -89,7 +89,7 @@ async def streams(services: ServeServices, body: Document) -> Document:
 async def _asked(services: ServeServices, body: Document) -> tuple[list[LogLine], int, int]:
     """Return the lines that a request lets pass, from which it wants them, and how many."""
     if body.get("filterPattern"):
-        raise InvalidParameter("a filterPattern is not supported")
+        raise invalid_parameter("a filterPattern is not supported")
     names = body.get("logStreamNames") or ()
     prefix = body.get("logStreamNamePrefix") or ""
     first, last = body.get("startTime") or 0, body.get("endTime") or 2**63
@@ -107,18 +107,18 @@ async def _asked(services: ServeServices, body: Document) -> tuple[list[LogLine]
             return passed, int(begin), 0
         return passed, int(begin), min(int(most), MOST_EVENTS)
     except (AttributeError, TypeError, ValueError):
-        raise InvalidParameter("a parameter of the request is invalid") from None
+        raise invalid_parameter("a parameter of the request is invalid") from None
 
 
 async def _lines(services: ServeServices, body: Document) -> list[LogLine]:
-    """Return all lines of a group; raises `LogMissing`."""
+    """Return all lines of a group; raises `ApiRefusal`."""
     group = str(body.get("logGroupName") or body.get("logGroupIdentifier"))
     prefix = next(prefix for prefix in GROUPS if group.startswith(prefix))
     kind, name = GROUPS[prefix], group.removeprefix(prefix)
     try:
         await asyncio.to_thread(services.resources.get, kind, name)
     except ResourceNotFound:
-        raise LogMissing("the specified log group does not exist") from None
+        raise log_missing("the specified log group does not exist") from None
     logs = await services.endpoints.logs(kind, name)
     found = [line for stream, text in logs.items() for line in _parsed(stream, text)]
     return sorted(found, key=lambda line: line.at_ms)

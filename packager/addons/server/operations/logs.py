@@ -17,7 +17,7 @@ from typing import Any
 
 from packager.addons.server.jobs.values import BackgroundJob, JobKind, JobQuery
 from packager.addons.server.operations import endpoint_logs
-from packager.addons.server.operations.log_errors import InvalidParameter, LogMissing
+from packager.addons.server.operations.log_errors import invalid_parameter, log_missing
 from packager.addons.server.services import Document, Operation, ServeServices
 from packager.core.documents import shorten
 
@@ -87,7 +87,7 @@ def _events(services: ServeServices, body: Document) -> Document:
     token = _text(body, "nextToken")
     found = _POSITION.fullmatch(token) if token else None
     if token and found is None:
-        raise InvalidParameter("the nextToken is not one of this log")
+        raise invalid_parameter("the nextToken is not one of this log")
     begin = int(found[2]) if found else 0
     if found and found[1] == "b":  # all older events were already read
         return {"events": [], "nextForwardToken": f"f/{begin}", "nextBackwardToken": token}
@@ -101,10 +101,10 @@ def _filtered(services: ServeServices, body: Document) -> Document:
     """Answer FilterLogEvents of one stream; without a stream nothing is searched."""
     kind = _group(body)
     if body.get("filterPattern"):
-        raise InvalidParameter("a filterPattern is not supported")
+        raise invalid_parameter("a filterPattern is not supported")
     names = body.get("logStreamNames") or []
     if not isinstance(names, list) or len(names) > 1 or not all(isinstance(n, str) for n in names):
-        raise InvalidParameter("logStreamNames must name one stream")
+        raise invalid_parameter("logStreamNames must name one stream")
     prefix = _text(body, "logStreamNamePrefix")
     if not names and not prefix:
         return {"events": [], "searchedLogStreams": []}
@@ -117,7 +117,7 @@ def _filtered(services: ServeServices, body: Document) -> Document:
     token = _text(body, "nextToken")
     found = _POSITION.fullmatch(token) if token else None
     if token and (found is None or found[1] != "f"):
-        raise InvalidParameter("the nextToken is not one of this log")
+        raise invalid_parameter("the nextToken is not one of this log")
     begin = int(found[2]) if found else 0
     most = _number(body, "limit", MOST_EVENTS, MOST_EVENTS)
     events, end = _read(job, body, begin, most)
@@ -176,7 +176,7 @@ def _group(body: Document) -> JobKind:
     name = _text(body, "logGroupName") or _text(body, "logGroupIdentifier", needed=True)
     kind = GROUPS.get(name)
     if kind is None:
-        raise LogMissing("the specified log group does not exist")
+        raise log_missing("the specified log group does not exist")
     return kind
 
 
@@ -186,20 +186,20 @@ def _job(services: ServeServices, kind: JobKind, name: str) -> BackgroundJob:
     try:
         return services.jobs.get(kind, name)
     except JobMissing:
-        raise LogMissing("the specified log stream does not exist") from None
+        raise log_missing("the specified log stream does not exist") from None
 
 
 def _text(body: Document, name: str, *, needed: bool = False) -> str:
     value = body.get(name, "")
     if not isinstance(value, str) or (needed and not value):
-        raise InvalidParameter(f"{name} is missing or not a string: {shorten(value)}")
+        raise invalid_parameter(f"{name} is missing or not a string: {shorten(value)}")
     return value
 
 
 def _number(body: Document, name: str, otherwise: int, most: int) -> int:
     value = body.get(name, otherwise)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise InvalidParameter(f"{name} is not a number up to {most}: {shorten(value)}")
+        raise invalid_parameter(f"{name} is not a number up to {most}: {shorten(value)}")
     return value
 
 

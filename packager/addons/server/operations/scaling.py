@@ -33,16 +33,14 @@ _OF_TARGETS = ("ServiceNamespace", "ResourceId", "ScalableDimension")
 _Work = Callable[[ServeServices, Document], Document]
 
 
-class ScalingRefused(ApiRefusal):
-    """The request names a target that cannot be registered here."""
+def scaling_refused(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the request names a target that cannot be registered here."""
+    return ApiRefusal(message, hint=hint, type="ValidationException")
 
-    type = "ValidationException"
 
-
-class ObjectNotFound(ApiRefusal):
-    """The target or policy does not exist."""
-
-    type = "ObjectNotFoundException"
+def object_not_found(message: str, *, hint: str = "") -> ApiRefusal:
+    """Return an error: the target or policy does not exist."""
+    return ApiRefusal(message, hint=hint, type="ObjectNotFoundException")
 
 
 def operations(services: ServeServices) -> Mapping[str, Operation]:
@@ -82,9 +80,9 @@ def _register(services: ServeServices, body: Document) -> Document:
     document = {**(before.document if before else {}), **body}
     least, most = document.get("MinCapacity"), document.get("MaxCapacity")
     if least is None or most is None:
-        raise ScalingRefused("MinCapacity and MaxCapacity are needed to register a target.")
+        raise scaling_refused("MinCapacity and MaxCapacity are needed to register a target.")
     if least > most:
-        raise ScalingRefused("MinCapacity is larger than MaxCapacity.")
+        raise scaling_refused("MinCapacity is larger than MaxCapacity.")
     made = put(services, TARGET, name, document, arn=_arn(services, "scalable-target", name))
     return {"ScalableTargetARN": made.arn}
 
@@ -153,7 +151,7 @@ def _delete_policy(services: ServeServices, body: Document) -> Document:
     try:
         services.resources.delete(POLICY, _name(body, body["PolicyName"]))
     except ResourceNotFound:
-        raise ObjectNotFound(f"No scaling policy found for {_told(body)}.") from None
+        raise object_not_found(f"No scaling policy found for {_told(body)}.") from None
     return {}
 
 
@@ -184,18 +182,18 @@ def _check_resource(services: ServeServices, body: Document) -> None:
         kind == COMPONENT and len(parts) == 2 and parts[0] == COMPONENT
     )
     if body["ServiceNamespace"] != "sagemaker" or kind is None or not named:
-        raise ScalingRefused(
+        raise scaling_refused(
             f"{_told(body)}: only variants (endpoint/NAME/variant/NAME) and inference components "
             "of SageMaker are registered here."
         )
     try:
         found = services.resources.get(kind, parts[1])
     except ResourceNotFound:
-        raise ScalingRefused(f"There is no {kind} {parts[1]!r} ({_told(body)}).") from None
+        raise scaling_refused(f"There is no {kind} {parts[1]!r} ({_told(body)}).") from None
     shown = found.document["active"] or found.document["next"]
     variants = [variant["name"] for variant in shown["variants"]]
     if kind == ENDPOINT and parts[3] not in variants:
-        raise ScalingRefused(f"Endpoint {parts[1]!r} has no variant {parts[3]!r}.")
+        raise scaling_refused(f"Endpoint {parts[1]!r} has no variant {parts[3]!r}.")
 
 
 def _asked(services: ServeServices, kind: str, body: Document) -> list[Resource]:
@@ -250,5 +248,5 @@ def _told(body: Document) -> str:
     )
 
 
-def _no_target(body: Document) -> ObjectNotFound:
-    return ObjectNotFound(f"No scalable target registered for {_told(body)}.")
+def _no_target(body: Document) -> ApiRefusal:
+    return object_not_found(f"No scalable target registered for {_told(body)}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from packager.addons.deploy.sagemaker.api_refusals import ResourceLimitExceeded, ResourceNotFound
+from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound, resource_limit_exceeded
 from packager.addons.server.jobs.values import JobKind
 from packager.addons.server.services import Document, Operation, ServeServices
 from packager.addons.server.tokens import PageKey, query_mark_of, read_token, write_token
@@ -81,7 +81,7 @@ def _change(services: ServeServices, arn: str, change: Callable[[Tags], Tags] | 
 
 def _checked(tags: Tags) -> Tags:
     if len(tags) > MOST_TAGS:
-        raise ResourceLimitExceeded(f"a resource has at most {MOST_TAGS} tags")
+        raise resource_limit_exceeded(f"a resource has at most {MOST_TAGS} tags")
     return tags
 
 

@@ -26,8 +26,9 @@ FAR_S = 30.0  # for commands that connect to a registry, which may never answer
 _MOST_BYTES = 64 * 1024 * 1024
 
 
-class PageCommandFailed(PackagerError):
-    """A command reported an error."""
+def page_command_failed(message: str, *, hint: str = "") -> PackagerError:
+    """Return an error: a command reported an error."""
+    return PackagerError(message, hint=hint, code="PageCommandFailed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class CommandOutput:
     stderr: bytes
 
     def document(self) -> Any:
-        """Return the JSON on stdout; raises `PageCommandFailed` where there is none."""
+        """Return the JSON on stdout; raises `PackagerError` where there is none."""
         try:
             return parse_json(self.stdout, max_bytes=_MOST_BYTES)
         except NotStrict as error:
@@ -54,13 +55,13 @@ class CommandOutput:
                     return found
         return {}
 
-    def failure(self) -> PageCommandFailed:
+    def failure(self) -> PackagerError:
         """Return the command's error: its JSON message, else its last line."""
         if found := self.refusal():
-            return PageCommandFailed(found["message"], hint=str(found.get("hint") or ""))
+            return page_command_failed(found["message"], hint=str(found.get("hint") or ""))
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         last = escape(lines[-1])[:500] if lines else f"the command ended with {self.status}"
-        return PageCommandFailed(last.removeprefix("error: "), hint="")
+        return page_command_failed(last.removeprefix("error: "), hint="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class CommandRunner:
     async def run_far(self, *arguments: str) -> CommandOutput:
         """Return the output of a command that connects to other machines.
 
-        Raises `PageCommandFailed` for one that takes too long. A thread waits for the process:
+        Raises `PackagerError` for one that takes too long. A thread waits for the process:
         asyncio's own never end when the loop is closed while they start, and leave pipes behind.
         Cancelling kills the process and its children.
         """
@@ -100,7 +101,7 @@ class CommandRunner:
             try:
                 stdout, stderr = await asyncio.to_thread(_wait, process, limit_s)
             except subprocess.TimeoutExpired:
-                raise PageCommandFailed(
+                raise page_command_failed(
                     f"`packager {arguments[0]}` took longer than {limit_s:g} s",
                     hint="run it in a terminal",
                 ) from None
@@ -119,7 +120,7 @@ class CommandRunner:
             return await self._run(self._far, self.limit_s, arguments)
 
     async def document(self, *arguments: str) -> Any:
-        """Return a command's JSON output; raises `PageCommandFailed`."""
+        """Return a command's JSON output; raises `PackagerError`."""
         output = await self.run(*arguments, "--format", "json")
         if output.status:
             raise output.failure()

@@ -57,11 +57,11 @@ _OF_JOB = frozenset(
 _OF_SERVER = ("option.output_formatter", "option.model_loading_timeout", "option.predict_timeout")
 
 
-class InputConfiguration(UsageError):
-    """The job is configured incorrectly; clients recognize this class name."""
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint or "docs/neo.md says what a job can ask for")
+def input_configuration(message: str, *, hint: str = "") -> UsageError:
+    """Return an error: the job is configured incorrectly; clients recognize this class name."""
+    return UsageError(
+        message, hint=hint or "docs/neo.md says what a job can ask for", code="InputConfiguration"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +84,15 @@ class NeoWish:
 
 
 def read_context(environment: Mapping[str, str]) -> NeoContext:
-    """Return the directories that variables name; raise `InputConfiguration` for missing ones."""
+    """Return the directories that variables name; raise `UsageError` for missing ones."""
     if not environment.get(CONTEXT):
-        raise InputConfiguration(
+        raise input_configuration(
             f"{CONTEXT} is not set: this is no optimization job",
             hint="`packager build --output dir:DIR` optimizes a model by hand",
         )
     missing = [name for name in (INPUT, OUTPUT, ERROR_FILE) if not environment.get(name)]
     if missing:
-        raise InputConfiguration(f"{', '.join(missing)} must name where the job's files are")
+        raise input_configuration(f"{', '.join(missing)} must name where the job's files are")
     _refuse_options(environment.get(OPTIONS, ""))
     optional = {name: environment.get(name, "") for name in (CACHE, HUB_CACHE)}
     return NeoContext(
@@ -121,7 +121,7 @@ def read_wish(text: str | None, environment: Mapping[str, str]) -> NeoWish:
     variables_first = {**from_file, **from_variables}
     method = variables_first.setdefault(_QUANTIZE, DEFAULT_METHOD).lower()
     if method not in METHODS:
-        raise InputConfiguration(
+        raise input_configuration(
             f"invalid quantization method {_shown(method)}: expected {' or '.join(METHODS)}",
             hint="`packager build --quantize` has more methods",
         )
@@ -129,11 +129,11 @@ def read_wish(text: str | None, environment: Mapping[str, str]) -> NeoWish:
 
 
 def request_of(wish: NeoWish, context: NeoContext, instance: str, devices: int) -> dict[str, Any]:
-    """Return the fields of the build; raise `InputConfiguration` for what cannot be followed."""
+    """Return the fields of the build; raise `UsageError` for what cannot be followed."""
     settings = {name: one for name, one in wish.properties.items() if not _is_aside(name)}
     model = settings.pop(_MODEL, "")
     if model and Path(model) != context.source:
-        raise InputConfiguration(
+        raise input_configuration(
             f"{_MODEL} {_shown(model)} is another model than the one in {INPUT}",
             hint=f"leave {_MODEL} out: the job's model is what is optimized",
         )
@@ -144,9 +144,9 @@ def request_of(wish: NeoWish, context: NeoContext, instance: str, devices: int) 
         if wish.technique == "quantize":
             fields |= quantization(wishes, wishes.quantize)
     except ValidationRefused as error:
-        raise InputConfiguration(error.message) from error
+        raise input_configuration(error.message) from error
     if wishes.draft_model:
-        raise InputConfiguration(
+        raise input_configuration(
             "a draft model is no part of an optimization job",
             hint="`packager build --draft` packages one with the model",
         )
@@ -208,7 +208,7 @@ def _properties(text: str) -> dict[str, str]:
     """Return the settings of a file; one that its readers take differently is refused."""
     settings, remarks = read_settings(PROPERTIES, text)
     for remark in remarks:
-        raise InputConfiguration(
+        raise input_configuration(
             f"{PROPERTIES} line {remark.place.line}: {remark.finding.message}",
             hint=remark.finding.hint,
         )
@@ -230,13 +230,13 @@ def _variables(environment: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 def _check_sharding(properties: Mapping[str, str]) -> None:
     if properties.get(_QUANTIZE):
-        raise InputConfiguration(
+        raise input_configuration(
             f"{_LOAD} {SHARDED!r} and {_QUANTIZE} exclude each other",
             hint="quantize first, and shard the result in another job",
         )
     degree = properties.get(_TP, "")
     if not degree.isdecimal() or int(degree) < 1:
-        raise InputConfiguration(
+        raise input_configuration(
             f"sharding needs {_TP}, and it is {_shown(degree)}",
             hint=f"set {_TP} to the number of devices that serve one copy",
         )
@@ -246,9 +246,9 @@ def _refuse_options(text: str) -> None:
     try:
         options = parse_object(text.encode()) if text.strip() else {}
     except NotStrict as error:
-        raise InputConfiguration(f"{OPTIONS} cannot be read: {error}") from error
+        raise input_configuration(f"{OPTIONS} cannot be read: {error}") from error
     if options:
-        raise InputConfiguration(
+        raise input_configuration(
             f"{OPTIONS} has {_shown(min(options))}, which no container of AWS reads",
             hint=f"say it in {PROPERTIES} or in an {OPTION}* variable",
         )
@@ -257,7 +257,7 @@ def _refuse_options(text: str) -> None:
 def _check_writable(name: str, value: str) -> None:
     """Refuse what Java's reader and LMI's scripts would read differently in the result."""
     if "\\" in value or not value.isprintable() or value != value.strip():
-        raise InputConfiguration(
+        raise input_configuration(
             f"{name} has a value that readers of {PROPERTIES} take differently: {_shown(value)}"
         )
 

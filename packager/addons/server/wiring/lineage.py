@@ -148,11 +148,11 @@ def _of_image(
     if target.scheme == DIRECTORY:
         return _of_tree(ref, directory_of(target), index, more)
     if target.scheme == BUCKET:
-        raise _Unknown(ref)
+        raise _unknown(ref)
     if target.scheme == ENGINE:
         return _of_engine(target, index)
     if isinstance(target, RegistryTarget) and "/" not in ref:
-        raise _Unknown(ref)
+        raise _unknown(ref)
     opened = image_services_for(settings).open(target, platform)
     image = opened.image
     node = f"image:{image.digest}"
@@ -210,13 +210,14 @@ def _narrowed(ref: str, subjects: Sequence[str], index: LineageIndex) -> tuple[s
     )
 
 
-class _Unknown(NotFound):
-    def __init__(self, ref: str) -> None:
-        super().__init__(
-            f"nothing that is recorded here is called {ref!r}",
-            hint="name an image (HOST/REPOSITORY:TAG, oci:DIR, docker:NAME), dir:DIR, a record's "
-            "file, a digest, a key of `packager cache ls`, a job or an endpoint",
-        )
+def _unknown(ref: str) -> NotFound:
+    """Return the error of this name."""
+    return NotFound(
+        f"nothing that is recorded here is called {ref!r}",
+        hint="name an image (HOST/REPOSITORY:TAG, oci:DIR, docker:NAME), dir:DIR, a record's "
+        "file, a digest, a key of `packager cache ls`, a job or an endpoint",
+        code="_Unknown",
+    )
 
 
 def lineage_index(settings: Settings) -> tuple[LineageIndex, tuple[str, ...]]:

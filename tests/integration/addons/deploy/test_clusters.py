@@ -15,7 +15,6 @@ from packager.addons.deploy.kubernetes.live import (
     KSERVE,
     KUBERNETES,
     LiveCluster,
-    NotOurs,
 )
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.deployment import Change
@@ -23,6 +22,7 @@ from packager.core.errors import AccessDenied, NotFound, Unavailable, UsageError
 from tests.support.cases import cases_of
 from tests.support.cluster_deployments import TGI, VLLM
 from tests.support.doubles.cluster import Cluster, Key, running_cluster
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -103,7 +103,7 @@ def test_fields_of_other_managers_are_left_or_taken(cluster: Cluster, live: Live
 
 def test_objects_of_others_are_not_taken(cluster: Cluster, live: LiveCluster) -> None:
     cluster.put({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "llama"}, "spec": {}})
-    with pytest.raises(NotOurs, match="'llama' exists"):
+    with raises_code("NotOurs", match="'llama' exists"):
         live.apply(VLLM, WANTED)
     assert MAIN not in cluster.objects
     assert live.delete("llama") == ()

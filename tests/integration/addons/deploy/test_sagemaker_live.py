@@ -13,10 +13,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from packager.addons.deploy.patches import Patch
-from packager.addons.deploy.sagemaker.clients import AwsRefused, Clients
+from packager.addons.deploy.sagemaker.clients import Clients
 from packager.addons.deploy.sagemaker.live import LiveSageMaker
 from packager.addons.deploy.sagemaker.live_scaling import LiveScaling
-from packager.addons.deploy.sagemaker.refusals import NotOurs, UnderWay
+from packager.addons.deploy.sagemaker.refusals import NotOurs
 from packager.addons.deploy.sagemaker.requests import SCALES_TAG
 from packager.addons.deploy.sagemaker.scaling import SCALING, scaling_requests
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
@@ -26,6 +26,7 @@ from tests.support.cases import read_tables
 from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server, hosting, look_often, use_for_aws
+from tests.support.refusals import raises_code
 
 WANTED = SageMakerSpec(role_arn=ROLE)
 
@@ -190,7 +191,7 @@ def test_one_change_is_under_way_at_most(live: LiveSageMaker, containers: FakeCo
     containers.gate.clear()
     live.apply(of(ONE), WANTED)
     try:
-        with pytest.raises(UnderWay, match="Creating"):
+        with raises_code("UnderWay", match="Creating"):
             live.apply(of(TWO), WANTED)
     finally:
         containers.gate.set()
@@ -253,7 +254,7 @@ def test_what_the_server_refuses_is_told_with_its_words(live: LiveSageMaker) -> 
     later = {"AsyncInferenceConfig": {"OutputConfig": {"S3OutputPath": "s3://bucket/later"}}}
     wanted = SageMakerSpec(role_arn=ROLE, patch=Patch(parts=({"CreateEndpointConfig": later},)))
 
-    with pytest.raises(AwsRefused, match="CreateEndpointConfig: ValidationException: Async"):
+    with raises_code("AwsRefused", match="CreateEndpointConfig: ValidationException: Async"):
         live.apply(of(ONE), wanted)
 
 

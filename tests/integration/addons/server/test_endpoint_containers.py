@@ -14,10 +14,11 @@ from packager.addons.server.endpoints.containers import (
     SERVER_LABEL,
     Containers,
 )
-from packager.addons.server.endpoints.devices import DEVICES_LABEL, NoDevices, read_devices
+from packager.addons.server.endpoints.devices import DEVICES_LABEL, read_devices
 from packager.addons.server.sagemaker.hosting import ServerSpec
 from tests.support.cases import cases_of
 from tests.support.doubles.docker_runs import FakeEngine
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -90,7 +91,7 @@ def test_a_component_has_gpus_of_its_own(
     for step in steps:
         take(step, tmp_path, engine, gpus)
     if refused:
-        with pytest.raises(NoDevices, match=refused["reason"]):
+        with raises_code("NoDevices", match=refused["reason"]):
             take(refused, tmp_path, engine, gpus)
 
     assert devices_of(engine) == devices

@@ -17,11 +17,10 @@ import pytest
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.deploy.sagemaker.shapes import answer_faults, read_input
 from packager.addons.server.endpoints import fleet
-from packager.addons.server.endpoints.disk import DiskTooSmall
+from packager.addons.server.endpoints.disk import disk_too_small
 from packager.addons.server.endpoints.traffic import Pool
 from packager.addons.server.operations import endpoints as endpoint_operations
 from packager.addons.server.operations import logs
-from packager.addons.server.operations.log_errors import LogMissing
 from packager.addons.server.sagemaker.hosting import ModelData, ServerSpec
 from packager.addons.server.services import Operation, ServeServices
 from packager.core.units import GIB
@@ -29,6 +28,7 @@ from tests.support.cases import cases_of, read_tables
 from tests.support.coroutines import eventually
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import look_often
+from tests.support.refusals import raises_code
 from tests.support.serve_services import config_body, hosting_operations, make_services, model_body
 
 cases = cases_of(__file__)
@@ -498,7 +498,7 @@ async def test_the_log_of_a_container_is_a_stream_of_the_endpoints_group(api: Ap
     assert (again["events"], again["nextForwardToken"]) == ([], "f/1")
     later = await table["FilterLogEvents"]({**GROUP, "startTime": 1795428000124})
     assert later["events"] == []
-    with pytest.raises(LogMissing):
+    with raises_code("ResourceNotFoundException"):
         await table["FilterLogEvents"]({"logGroupName": "/aws/sagemaker/Endpoints/other"})
 
 
@@ -523,7 +523,7 @@ async def test_data_that_do_not_fit_on_the_disk_fail_the_endpoint_and_leave_noth
         (folder / "half").write_bytes(b"a")
         if data.uri.endswith("/full"):
             raise OSError(errno.ENOSPC, "no space left on device")
-        raise DiskTooSmall(3 * GIB, GIB, folder)
+        raise disk_too_small(3 * GIB, GIB, folder)
 
     monkeypatch.setattr(fleet, "fetch_data", fetch)
     body = model_body(name)

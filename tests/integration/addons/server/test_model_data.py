@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from packager.addons.server.endpoints import disk, model_data
-from packager.addons.server.endpoints.disk import DiskTooSmall
 from packager.addons.server.endpoints.model_data import Deadline, fetch_data, open_to_all
 from packager.addons.server.sagemaker.hosting import ModelData
 from packager.core.errors import ModelRefused, NotFound, PackagerError, Unavailable
@@ -23,6 +22,7 @@ from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of
 from tests.support.doubles.s3 import Bucket
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -198,7 +198,7 @@ def test_data_that_are_larger_than_the_free_disk_are_given_up(
     monkeypatch.setattr(model_data, "_LARGE_MEMBER", 1000)
     disk_of(monkeypatch, *case["free"])
 
-    with pytest.raises(DiskTooSmall, match=case["reason"] or None):
+    with raises_code("DiskTooSmall", match=case["reason"] or None):
         fetch(f"{bucket.url}/{case['uri']}", case["kind"], tmp_path / "data")
 
     assert not case["reason"] or list((tmp_path / "data").iterdir()) == []

@@ -14,7 +14,6 @@ from packager.core.units import MIB
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.registry.clients import RegistryClients
-from packager.images.registry.failures import RefusedBySize
 from packager.images.registry.sink import RegistrySink
 from packager.images.registry.upload import UploadInterrupted, put_blob
 from packager.images.registry.upload_strategies import DEFAULT_CHUNK, UploadForms
@@ -23,6 +22,7 @@ from tests.integration.images.registry.conftest import upload_to
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -129,7 +129,7 @@ def test_a_body_that_a_proxy_finds_too_long_goes_in_ranges(size_is_known: bool) 
 def test_a_registry_whose_limit_is_tiny_says_what_to_do() -> None:
     with FakeRegistry(chunks=True, longest_patch=1_000_000) as registry:
         clients = knowing()
-        with pytest.raises(RefusedBySize) as refused:
+        with raises_code("RefusedBySize") as refused:
             send_until_taken(clients, registry, LONG, len(LONG))
 
     assert "client_max_body_size" in refused.value.hint

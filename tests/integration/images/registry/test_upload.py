@@ -10,11 +10,12 @@ import pytest
 from packager.core.errors import OutputFailed, PackagerError, ProtocolFailed
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.clients import RegistryClients
-from packager.images.registry.failures import ServiceLimited, StorageRefused
+from packager.images.registry.failures import ServiceLimited
 from packager.images.registry.upload import UploadInterrupted
 from tests.integration.images.registry.conftest import Certificate, Clients, upload_to
 from tests.support.cases import cases_of
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, Rule, sha256
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -116,7 +117,7 @@ def test_storage_gets_no_credentials_for_a_challenge_of_its_own(clients: Clients
     challenge = {"WWW-Authenticate": 'Bearer realm="{storage}/token",service="storage"'}
     asks = Rule(on="PATCH upload", instead=True, storage=True, status=401, headers=challenge)
     quirks = {"auth": "basic", "location": "other-host", "rules": [asks]}
-    with FakeRegistry(**quirks) as registry, pytest.raises(StorageRefused):
+    with FakeRegistry(**quirks) as registry, raises_code("StorageRefused"):
         uploading(registry, clients(user=USER)).all()
 
     assert [seen for seen in registry.seen if seen.path.startswith("/token")] == []

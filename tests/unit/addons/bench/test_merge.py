@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from packager.addons.bench.decision import decide
-from packager.addons.bench.merge import DifferentWorkloads, Named, merge, report_of_record
+from packager.addons.bench.merge import Named, merge, report_of_record
 from packager.addons.bench.report_html import bench_html
 from packager.core.bench import BenchReport, BenchWorkload, Limits
 from packager.core.record import RecordedDraft, RecordedLayer
 from tests.support.bench_reports import REPORTS, drafts, even, quantized, report, variant
 from tests.support.cases import Case, cases_of, read_tables
+from tests.support.refusals import raises_code
 from tests.support.report_values import quality_report, speculation_report
 from tests.unit.addons.bench.test_report_notes import priced
 from tests.unit.pipeline.test_records import MANIFEST, record
@@ -66,7 +65,7 @@ def test_different_requests_are_refused(
 ) -> None:
     changed = {**(changes or {}), **({without: None} if without else {})}
 
-    with pytest.raises(DifferentWorkloads) as raised:
+    with raises_code("DifferentWorkloads") as raised:
         merge(named(even(), with_workload(**changed)))
 
     assert raised.value.message == f"'a.json' and 'b.json' sent different requests: {what}"

@@ -11,9 +11,10 @@ import pytest
 
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
-from packager.addons.bench.workload_spec import BadWorkloadSpec, WorkloadSpec, read_workload_spec
+from packager.addons.bench.workload_spec import WorkloadSpec, read_workload_spec
 from packager.core.errors import NotFound
 from tests.support.cases import Case, cases_of, read_tables
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -62,7 +63,7 @@ def test_yaml_means_the_same_as_json(tmp_path: Path) -> None:
 def test_what_would_be_measured_otherwise_is_refused_by_name(
     read: Read, parameters: Any, parts: dict[str, Any] | None, said: str
 ) -> None:
-    with pytest.raises(BadWorkloadSpec) as refused:
+    with raises_code("BadWorkloadSpec") as refused:
         read({} if parameters is None else parameters, parts)
 
     assert refused.value.message.partition(": ")[2].startswith(said)
@@ -83,14 +84,14 @@ def test_a_file_that_is_large_or_no_text_is_refused(tmp_path: Path) -> None:
 def refuse(place: Path, data: bytes, said: str) -> None:
     path = place / "workload.json"
     path.write_bytes(data)
-    with pytest.raises(BadWorkloadSpec) as refused:
+    with raises_code("BadWorkloadSpec") as refused:
         read_workload_spec(path)
 
     assert refused.value.message.startswith(said)
 
 
 def test_a_misspelt_parameter_has_a_suggestion(read: Read) -> None:
-    with pytest.raises(BadWorkloadSpec) as refused:
+    with raises_code("BadWorkloadSpec") as refused:
         read({"concurency": 4})
 
     assert refused.value.message.startswith("line 6 of workload.json: ")

@@ -19,13 +19,14 @@ from packager.addons.deploy.kubernetes.kubeconfig import (
     ClusterCredentials,
     find_access,
 )
-from packager.addons.deploy.kubernetes.live import KUBERNETES, LiveCluster, StillEnding
+from packager.addons.deploy.kubernetes.live import KUBERNETES, LiveCluster
 from packager.addons.deploy.kubernetes.objects import deployment_object
 from packager.addons.deploy.kubernetes.rollout import status_of
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.errors import AccessDenied
 from tests.support.cases import cases_of
 from tests.support.cluster_deployments import VLLM
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -174,7 +175,7 @@ def test_groups_of_an_old_generation_are_not_ready(observed: dict[str, int], sta
 
 def test_what_is_being_deleted_is_not_applied_over() -> None:
     kept = Kept(deletionTimestamp="2026-11-23T00:00:00Z")
-    with pytest.raises(StillEnding, match="'llama' is still being deleted"):
+    with raises_code("StillEnding", match="'llama' is still being deleted"):
         LiveCluster(KUBERNETES, kept, "default").apply(VLLM, SCALED)  # type: ignore[arg-type]
     assert "Deployment" not in kept.applied
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from packager.addons.deploy.checks import SecretInFile
 from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec, SecretKey
 from packager.addons.deploy.patches import parse_patch
@@ -25,6 +24,7 @@ from tests.support import cluster_deployments as clusters
 from tests.support.cases import cases_of, shows
 from tests.support.cluster_schemas import check_document
 from tests.support.deployments import GIB, PAIRS, ROLE, deployment
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -192,7 +192,7 @@ def test_no_file_is_rendered_with_a_credential(platform: str, env: dict[str, str
         deployments.append((made(platform), wanted(platform, {"env": env})))
 
     for deployed, asked in deployments:
-        with pytest.raises(SecretInFile, match=name) as refused:
+        with raises_code("SecretInFile", match=name) as refused:
             deployer(platform).render(deployed, asked)
         assert secret not in f"{refused.value}{refused.value.hint}"
 

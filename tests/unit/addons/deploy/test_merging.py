@@ -12,8 +12,9 @@ import pytest
 
 from packager.addons.deploy.kubernetes.patching import RULES
 from packager.addons.deploy.merging import CannotMerge, MergeRules, merge, operate
-from packager.addons.deploy.patches import BadPatch, parse_patch
+from packager.addons.deploy.patches import parse_patch
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -51,5 +52,5 @@ def test_lists_have_the_keys_of_kubernetes_schemas() -> None:
 
 @cases("unreadable")
 def test_what_is_no_patch_is_refused(text: str, told: str) -> None:
-    with pytest.raises(BadPatch, match=told):
+    with raises_code("BadPatch", match=told):
         parse_patch(text.encode(), "patch.yaml")

@@ -12,9 +12,7 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 from cfnlint.api import ManualArgs, lint
 
-from packager.addons.deploy.checks import SecretInFile
 from packager.addons.deploy.sagemaker.bodies import requests_of
-from packager.addons.deploy.sagemaker.cloudformation import DynamicReference, NotInTemplate
 from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
 from packager.addons.deploy.sagemaker.shapes import input_faults
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
@@ -22,6 +20,7 @@ from packager.addons.deploy.sagemaker.times import download_s, health_s
 from packager.core.deployment import DeployedWeights, Deployment
 from tests.support.cases import cases_of, read_tables
 from tests.support.deployments import PAIRS, ROLE, deployment
+from tests.support.refusals import raises_code
 from tests.unit.addons.deploy.test_contract import wanted
 
 cases = cases_of(__file__)
@@ -101,14 +100,14 @@ def test_times_are_predictions_with_a_margin_inside_the_limits() -> None:
 
 def test_no_template_is_rendered_with_a_credential() -> None:
     token = "hf_" + "a1" * 17
-    with pytest.raises(SecretInFile) as refused:
+    with raises_code("SecretInFile") as refused:
         SageMakerDeployer("cloudformation").render(deployment(env={"HF_TOKEN": token}), WANTED)
     assert token not in f"{refused.value}{refused.value.hint}"
 
 
 def test_a_draft_in_a_tree_of_its_own_is_not_rendered_as_a_template() -> None:
     weights = replace(MOUNTED, draft_uri="s3://models/draft/")
-    with pytest.raises(NotInTemplate, match="AdditionalModelDataSources"):
+    with raises_code("NotInTemplate", match="AdditionalModelDataSources"):
         SageMakerDeployer("cloudformation").render(deployment(weights=weights), WANTED)
 
 
@@ -134,5 +133,5 @@ def test_files_are_named_in_the_order_in_which_they_are_sent() -> None:
 
 @cases("no_text_of_an_image_makes_cloudformation_read_a_secret")
 def test_no_text_of_an_image_makes_cloudformation_read_a_secret(changes: dict[str, Any]) -> None:
-    with pytest.raises(DynamicReference, match="dynamic reference"):
+    with raises_code("DynamicReference", match="dynamic reference"):
         SageMakerDeployer("cloudformation").render(deployment(**changes), WANTED)

@@ -11,20 +11,17 @@ import pytest
 
 from packager.addons.deploy.commands.deploy_sagemaker import _check_serving
 from packager.addons.deploy.sagemaker.bodies import component_body, requests_of
-from packager.addons.deploy.sagemaker.clients import AwsRefused, Clients, explained
+from packager.addons.deploy.sagemaker.clients import Clients, explained
 from packager.addons.deploy.sagemaker.live import LiveSageMaker
 from packager.addons.deploy.sagemaker.refusals import (
-    EndpointFailed,
     NotOurs,
-    StillStarting,
-    UnderWay,
 )
 from packager.addons.deploy.sagemaker.requests import OWNER_TAG, SCALES_TAG
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import DeployState, DeployStatus
-from packager.core.errors import NotFound
 from tests.support.cases import cases_of
 from tests.support.deployments import ROLE, deployment
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -102,7 +99,7 @@ def test_a_component_that_another_made_stops_the_deletion_before_anything_is_sen
 def test_deleting_what_does_not_end_is_given_up() -> None:
     ours = account(**{"arn:component": OWNER_TAG})
     ours.ends = False
-    with pytest.raises(UnderWay):
+    with raises_code("UnderWay"):
         ours.delete(NAME)
     assert ours.operations == ["DeleteInferenceComponent"]
 
@@ -146,12 +143,14 @@ def test_copies_are_changed_unless_something_scales_them(
 
 @pytest.mark.parametrize(
     ("state", "error", "code"),
-    [("absent", NotFound, 66), ("creating", StillStarting, 69), ("failed", EndpointFailed, 69)],
+    [
+        ("absent", "NotFound", 66),
+        ("creating", "StillStarting", 69),
+        ("failed", "EndpointFailed", 69),
+    ],
 )
-def test_what_does_not_serve_is_told_apart(
-    state: DeployState, error: type[Exception], code: int
-) -> None:
-    with pytest.raises(error) as raised:
+def test_what_does_not_serve_is_told_apart(state: DeployState, error: str, code: int) -> None:
+    with raises_code(error) as raised:
         _check_serving(NAME, DeployStatus(state=state, said=state))
     assert getattr(raised.value, "exit_code", None) == code
 
@@ -173,7 +172,7 @@ def test_a_manifest_that_aws_does_not_take_names_the_view_that_it_takes() -> Non
 
     said = "Unsupported manifest media type application/vnd.oci.image.manifest.v1+json for image"
     answer = {"Error": {"Code": "ValidationException", "Message": said}}
-    with pytest.raises(AwsRefused) as refused, explained("CreateModel"):
+    with raises_code("AwsRefused") as refused, explained("CreateModel"):
         raise ClientError(answer, "CreateModel")
 
     assert "--view docker" in refused.value.hint

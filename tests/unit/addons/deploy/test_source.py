@@ -11,7 +11,6 @@ import pytest
 
 from packager.addons.deploy.servers import metrics_of
 from packager.addons.deploy.source import (
-    NotDeployable,
     Subject,
     dns_label,
     instance_name,
@@ -26,6 +25,7 @@ from packager.images.stored import StoredImage
 from packager.pipeline.records import parse_record
 from tests.support.cases import cases_of, read_tables
 from tests.support.lineage_records import record as record_document
+from tests.support.refusals import raises_code
 from tests.support.stored_images import BASE, SERVING, image, layer
 
 cases = cases_of(__file__)
@@ -112,7 +112,7 @@ def test_a_measured_speed_takes_the_place_of_the_assumed_one() -> None:
 
 
 def test_a_strangers_image_does_not_say_its_instance() -> None:
-    with pytest.raises(NotDeployable, match="which instance"):
+    with raises_code("NotDeployable", match="which instance"):
         instance_name(Subject(reference="r.example/x:1", image=image()))
     assert instance_name(Subject(reference="r.json", record=a_record())) == "ml.g5.xlarge"
 

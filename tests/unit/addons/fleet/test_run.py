@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from packager.addons.fleet.run import WarmupNeedsSharedCache, run_plan
+from packager.addons.fleet.run import run_plan
 from packager.core.warmup import Ended, Job, Node, Outcome, WarmPlan
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 from tests.support.warmup_plans import job, plan
 
 cases = cases_of(__file__)
@@ -165,7 +166,7 @@ def test_a_device_that_a_node_has_is_used() -> None:
 
 
 def test_several_machines_need_a_shared_store() -> None:
-    with pytest.raises(WarmupNeedsSharedCache, match="2 machines would build"):
+    with raises_code("WarmupNeedsSharedCache", match="2 machines would build"):
         run(plan(job(0)), Script(Store(is_shared=False), NODE, GPU))
 
     assert states(run(plan(job(0)), Script(Store(is_shared=False), NODE))) == ["built"]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.keys import KeysInvalid, read_keys, take_keys
+from packager.addons.server.keys import read_keys, take_keys
 from packager.addons.server.sigv4 import AccessKey
 from packager.core.errors import NotFound, PackagerError
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -48,7 +49,7 @@ def test_the_environment_may_have_one_more(tmp_path: Path) -> None:
     assert sorted(take_keys(path, environment)) == ["ENV1", "TWO2"]
     assert environment == {}, "jobs inherit what is left"
     assert take_keys(None, {}) == {}
-    with pytest.raises(KeysInvalid, match="only one of"):
+    with raises_code("KeysInvalid", match="only one of"):
         take_keys(None, {"PACKAGER_SERVE_ACCESS_KEY_ID": "ENV1"})
 
 
@@ -60,7 +61,7 @@ def test_credentials_of_aws_s_own_variables_are_no_keys_of_the_server() -> None:
 def test_a_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
     path = keys_file(tmp_path / "keys", section("ci", "TWO2"), mode)
 
-    with pytest.raises(KeysInvalid, match="others may read") as refused:
+    with raises_code("KeysInvalid", match="others may read") as refused:
         read_keys(path)
     assert "chmod 600" in refused.value.hint
 
@@ -71,7 +72,7 @@ def test_what_is_wrong_with_a_file_is_told_without_its_secrets(
 ) -> None:
     path = keys_file(tmp_path / "keys", text)
 
-    with pytest.raises(KeysInvalid, match=said) as refused:
+    with raises_code("KeysInvalid", match=said) as refused:
         read_keys(path)
     assert SECRET not in f"{refused.value} {refused.value.hint}"
     assert refused.value.hint

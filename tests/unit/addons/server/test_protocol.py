@@ -11,7 +11,7 @@ from packager.addons.deploy.sagemaker.api_refusals import (
     ResourceInUse,
     ValidationRefused,
 )
-from packager.addons.server.jobs.errors import JobExists, JobMissing, JobRunning
+from packager.addons.server.jobs.errors import JobExists, JobMissing, job_running
 from packager.addons.server.protocol import (
     ApiTarget,
     check_content_type,
@@ -21,13 +21,11 @@ from packager.addons.server.protocol import (
     wire_document,
 )
 from packager.addons.server.refusals import (
-    UnknownOperation,
-    UnreadableBody,
-    UnsupportedContentType,
     refusal_of,
 )
 from packager.core.errors import PackagerError, Unavailable, UsageError
 from tests.support.cases import cases_of, read_tables
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -38,7 +36,7 @@ def test_a_target_is_a_service_and_an_operation() -> None:
 
 @cases("what_is_no_target_is_an_unknown_operation")
 def test_what_is_no_target_is_an_unknown_operation(header: str | None) -> None:
-    with pytest.raises(UnknownOperation):
+    with raises_code("UnknownOperationException"):
         read_target(header)
 
 
@@ -47,7 +45,7 @@ def test_the_content_type_is_that_of_the_protocol() -> None:
     check_content_type("Application/X-Amz-JSON-1.1; charset=utf-8")
     check_content_type("application/x-amz-json-1.0")
     for other in (None, "", "text/plain", "application/json"):
-        with pytest.raises(UnsupportedContentType):
+        with raises_code("UnsupportedMediaTypeException"):
             check_content_type(other)
 
 
@@ -58,7 +56,7 @@ def test_a_body_is_an_object() -> None:
 
 @cases("any_other_body_is_refused")
 def test_any_other_body_is_refused(body: bytes) -> None:
-    with pytest.raises(UnreadableBody):
+    with raises_code("SerializationException"):
         read_body(body)
 
 
@@ -88,7 +86,7 @@ def test_modelled_errors_have_a_message_and_others_one_in_lower_case() -> None:
     [
         (JobMissing("optimization", "a"), "ResourceNotFound", 400),
         (JobExists("optimization", "a"), "ResourceInUse", 400),
-        (JobRunning("optimization", "a"), "ValidationException", 400),
+        (job_running("optimization", "a"), "ValidationException", 400),
         (UsageError("wrong"), "ValidationException", 400),
         (Unavailable("the engine does not answer"), "ServiceUnavailable", 503),
         (PackagerError("the disk's serial number"), "InternalFailure", 500),

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import zstandard
 
-from packager.images.rootfs.unpacking import LayerBroken, unpack
+from packager.images.rootfs.unpacking import unpack
 from tests.support.cases import cases_of
 from tests.support.layer_layouts import GZIP, ZSTD
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -65,7 +66,7 @@ def test_what_is_broken_is_told(
 ) -> None:
     """The content is packed, loses its end, and has more data behind it."""
     whole = packed(packing) if packing else b""
-    with pytest.raises(LayerBroken, match=reason) as refused:
+    with raises_code("LayerBroken", match=reason) as refused:
         unpacked(whole[: len(whole) - cut] + data, media_type)
 
     assert LAYER in refused.value.message
@@ -78,7 +79,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(media_type: str) -> None:
     assert len(bomb) < 4_000_000  # 100 times that is less than what is in it
 
     passed = 0
-    with pytest.raises(LayerBroken, match="unpacks to more than"):
+    with raises_code("LayerBroken", match="unpacks to more than"):
         for chunk in unpack(chunks(bomb, 1 << 20), media_type, LAYER, len(bomb)):
             assert len(chunk) <= 1 << 20
             passed += len(chunk)

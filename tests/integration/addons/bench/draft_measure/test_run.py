@@ -10,9 +10,7 @@ import pytest
 from packager.addons.bench.draft_measure.run import DraftMeasureOptions, measure
 from packager.addons.bench.draft_measure.servers import (
     MeasuredServer,
-    NoDraft,
     Opener,
-    StillSpeculates,
     targets,
 )
 from packager.addons.bench.load import run
@@ -23,6 +21,7 @@ from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.speculating import SpeculatingServer
 from tests.support.known import known
 from tests.support.measured_engine import Engine
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -270,7 +269,7 @@ def test_a_server_that_refuses_everything_is_a_failure() -> None:
 
 
 def test_a_server_without_a_draft_is_refused_before_it_is_measured() -> None:
-    with SpeculatingServer() as server, pytest.raises(NoDraft):
+    with SpeculatingServer() as server, raises_code("NoDraft"):
         measured(server.url)
     assert len(server.asked) == 1
 
@@ -279,7 +278,7 @@ def test_a_plain_server_with_a_draft_is_refused() -> None:
     with (
         SpeculatingServer(step=4) as one,
         SpeculatingServer(step=2) as other,
-        pytest.raises(StillSpeculates, match="has a draft, too") as caught,
+        raises_code("StillSpeculates", match="has a draft, too") as caught,
     ):
         measured(one.url, other.url)
 
@@ -366,7 +365,7 @@ def test_containers_get_gpus_where_they_are_asked_for() -> None:
 def test_an_image_of_ours_without_a_draft_is_not_even_started() -> None:
     engine = engine_with(WITHOUT_DRAFT)
 
-    with pytest.raises(NoDraft) as caught:
+    with raises_code("NoDraft") as caught:
         measured("i:1", engine=engine)
 
     assert engine.started == []
@@ -385,7 +384,7 @@ def test_where_no_variable_switches_the_draft_off_the_way_out_is_named() -> None
 
 
 def test_a_launcher_of_before_the_switch_is_found_out() -> None:
-    with pytest.raises(StillSpeculates) as caught:
+    with raises_code("StillSpeculates") as caught:
         measured("i:1", engine=engine_with(obeys=False))
 
     assert "build it again" in caught.value.hint

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from packager.addons.server.jobs import waiting
-from packager.addons.server.jobs.errors import StillRunning
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import Stage
 from packager.pipeline.records import record_document
@@ -26,6 +25,7 @@ from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.job_values import new_job, stage
 from tests.support.known import known
 from tests.support.lineage_records import build_record
+from tests.support.refusals import raises_code
 from tests.support.report_values import quality_report
 from tests.support.running_jobs import commands_of, kill_all, until
 
@@ -129,7 +129,7 @@ def test_several_jobs_share_one_timeout(store: JobStore, monkeypatch: pytest.Mon
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     monkeypatch.setattr(waiting, "time", clock)
 
-    with pytest.raises(StillRunning, match="'second' is queued after 2 s"):
+    with raises_code("StillRunning", match="'second' is queued after 2 s"):
         waiting.wait_for_all(store, (first, second), 2.0, lambda job: None)
 
     assert 102 <= now[0] < 102.5

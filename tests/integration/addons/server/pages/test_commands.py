@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.server.pages.commands import CommandRunner, PageCommandFailed
+from packager.addons.server.pages.commands import CommandRunner
 from tests.support.processes import is_alive
+from tests.support.refusals import raises_code
 from tests.support.running_jobs import until
 
 pytestmark = pytest.mark.timeout(60)  # a command that nobody ended takes longer
@@ -47,7 +48,7 @@ def test_a_command_that_takes_too_long_takes_along_what_it_started(tmp_path: Pat
     place, limit_s = tmp_path / "process", 0.5
     while not (place.exists() and place.read_text()):  # a busy machine takes longer to start it
         limit_s *= 2
-        with pytest.raises(PageCommandFailed, match=rf"took longer than {limit_s:g} s"):
+        with raises_code("PageCommandFailed", match=rf"took longer than {limit_s:g} s"):
             asyncio.run(_commands(place, limit_s).run("models"))
 
     until(lambda: not is_alive(_read_process(place)), within_s=30)

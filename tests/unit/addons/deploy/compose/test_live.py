@@ -13,13 +13,13 @@ import pytest
 
 from packager.addons.deploy.compose.composers import PROJECT, SERVICE
 from packager.addons.deploy.compose.documents import FILE, LABEL, SERVERS_FILE, parse_document
-from packager.addons.deploy.compose.live import LiveCompose, NotAName
-from packager.addons.deploy.compose.neighbours import DevicesTaken
+from packager.addons.deploy.compose.live import LiveCompose
 from packager.addons.deploy.compose.spec import ComposeSpec
 from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
 from packager.core.errors import SmokeFailed
 from tests.support.deployments import deployment as a_deployment
+from tests.support.refusals import raises_code
 
 
 @dataclass
@@ -154,7 +154,7 @@ def test_a_name_reaches_no_folder_but_its_own(tmp_path: Path, name: str) -> None
     live = Live(tmp_path / "projects", Machine())
     for named in (name, str(other)):
         for ask in (live.delete, live.status, lambda one: live.invoke(one, b"{}")):
-            with pytest.raises(NotAName):
+            with raises_code("NotAName"):
                 ask(named)
 
     assert all(file.is_file() for file in files)
@@ -210,7 +210,7 @@ def test_a_device_of_another_project_is_refused_with_those_that_are_free(tmp_pat
     machine.running["other"] = Container({LABEL: "other"}, {"HostConfig": held})
     live, wanted = Live(tmp_path, machine), on("ml.g5.12xlarge")
 
-    with pytest.raises(DevicesTaken, match="device 0, 1 is of project 'other'") as refused:
+    with raises_code("DevicesTaken", match="device 0, 1 is of project 'other'") as refused:
         live.apply(wanted, ComposeSpec())
 
     assert refused.value.hint.endswith("--devices 2,3")

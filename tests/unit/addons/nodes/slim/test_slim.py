@@ -22,7 +22,6 @@ from packager.core.image import BaseImage, Blob, Inline, Layer
 from packager.images.blobs import BlobReader
 from packager.images.oci import sha256
 from packager.images.rootfs.reading import LayerReader
-from packager.images.rootfs.unpacking import LayerBroken
 from packager.images.slim_label import LABEL, refuse_other_machine, slim_words
 from tests.support import made_layers
 from tests.support.cases import read_tables
@@ -43,6 +42,7 @@ from tests.support.made_layers import (
     symlink,
     tar_of,
 )
+from tests.support.refusals import raises_code
 from tests.support.stored_images import sealed_as_described
 from tests.unit.addons.nodes.slim.test_rules import CPU, GPU, WITH_BF16
 
@@ -188,7 +188,7 @@ def test_a_damaged_stream_is_a_typed_error(data: bytes, packing: str) -> None:
     layer = layer_of(tar_of([file("a")]), packing)
     broken = replace(layer, blob=Blob((Inline(data),)), digest=sha256(data))
 
-    with pytest.raises(LayerBroken):
+    with raises_code("LayerBroken"):
         scanned(base_of([broken]))
 
 
@@ -196,7 +196,7 @@ def test_a_damaged_stream_is_a_typed_error(data: bytes, packing: str) -> None:
 def test_a_layer_with_other_bytes_than_the_image_says_is_refused(field: str) -> None:
     wrong = replace(layer_of(tar_of([file("a")]), "gzip"), **{field: "sha256:" + "0" * 64})  # type: ignore[arg-type]
 
-    with pytest.raises(LayerBroken, match="its image says sha256:0000"):
+    with raises_code("LayerBroken", match="its image says sha256:0000"):
         scanned(base_of([wrong]))
 
 
@@ -219,14 +219,14 @@ def test_an_index_that_hides_a_hard_link_is_found_out(
     layer = indexed(lying, listed=honest)
     base = base_of([layer])
 
-    with pytest.raises(LayerBroken, match="names other files than its tar"):
+    with raises_code("LayerBroken", match="names other files than its tar"):
         slimmed(base, tmp_path)
 
 
 def test_a_layer_of_another_type_is_refused() -> None:
     encrypted = replace(layer_of(tar_of([file("a")])), media_type="application/vnd.x.tar+encrypted")
 
-    with pytest.raises(LayerBroken, match="do not unpack its type"):
+    with raises_code("LayerOfNoEngine", match="do not unpack its type"):
         scanned(base_of([encrypted]))
 
 

@@ -16,10 +16,7 @@ import pytest
 
 from packager.addons.server.jobs.errors import (
     JobExists,
-    JobInvalid,
     JobMissing,
-    JobRunning,
-    PageTokenInvalid,
 )
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import JobLimits, JobQuery, Stage
@@ -27,6 +24,7 @@ from packager.core.errors import OutputFailed, PackagerError
 from packager.core.files.sqlite import DatabaseBroken, DatabaseNewer
 from tests.support.cases import cases_of
 from tests.support.job_values import NOON, Clock, new_job
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -108,7 +106,7 @@ def test_a_deleted_name_can_be_used_again_and_its_id_is_not(store: JobStore) -> 
 
 @cases("files")
 def test_files_outside_the_folder_or_of_the_runner_are_refused(store: JobStore, name: str) -> None:
-    with pytest.raises(JobInvalid):
+    with raises_code("JobInvalid"):
         store.create(new_job(files={name: b""}))
 
     assert [path for path in store.root.glob("*") if path.is_dir()] == []
@@ -121,12 +119,12 @@ def test_jobs_that_could_not_run_are_refused(
     new = new_job("a" if name is None else name)
     if stages is not None:
         new = replace(new, stages=tuple(Stage(*stage) for stage in stages))
-    with pytest.raises(JobInvalid):
+    with raises_code("JobInvalid"):
         store.create(new)
 
 
 def test_a_name_of_half_a_surrogate_pair_is_refused(store: JobStore) -> None:
-    with pytest.raises(JobInvalid):
+    with raises_code("JobInvalid"):
         store.create(new_job("\udc80"))
 
 
@@ -190,7 +188,7 @@ def test_pages_have_each_job_once_while_jobs_come_and_go(
 
 @cases("tokens")
 def test_tokens_of_other_lists_are_refused(store: JobStore, token: str) -> None:
-    with pytest.raises(PageTokenInvalid):
+    with raises_code("PageTokenInvalid"):
         store.list(JobQuery(after=token))
 
 
@@ -198,7 +196,7 @@ def test_a_forged_token_with_half_of_a_character_is_refused(store: JobStore) -> 
     store.create(new_job("a"))
     token = base64.urlsafe_b64encode(b'["name",true,"\\ud800",1]').decode()
 
-    with pytest.raises(PageTokenInvalid):
+    with raises_code("PageTokenInvalid"):
         store.list(JobQuery(sort_by="name", after=token))
 
 
@@ -258,7 +256,7 @@ def test_only_ended_jobs_are_deleted(store: JobStore) -> None:
 
     for change in (lambda: None, lambda: store.claim(1), lambda: store.stop("optimization", "a")):
         change()
-        with pytest.raises(JobRunning):
+        with raises_code("JobRunning"):
             store.delete("optimization", "a")
 
     assert job.folder.exists()

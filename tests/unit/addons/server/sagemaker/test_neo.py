@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from packager.addons.server.sagemaker.neo import (
-    InputConfiguration,
     NeoContext,
     error_document,
+    input_configuration,
     output_properties,
     read_context,
     read_wish,
@@ -17,6 +17,7 @@ from packager.addons.server.sagemaker.neo import (
 )
 from packager.core.errors import PackagerError, PlanRejected, UsageError
 from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -50,13 +51,13 @@ def test_a_variable_that_is_needed_is_named(name: str, value: str | None) -> Non
     if value is None:
         del variables[name]
 
-    with pytest.raises(InputConfiguration, match=name):
+    with raises_code("InputConfiguration", match=name):
         read_context(variables)
 
 
 @cases("options_of_the_compiler_are_not_ignored")
 def test_options_of_the_compiler_are_not_ignored(text: str, said: str) -> None:
-    with pytest.raises(InputConfiguration, match=said):
+    with raises_code("InputConfiguration", match=said):
         read_context({**VARIABLES, "COMPILER_OPTIONS": text})
 
 
@@ -90,7 +91,7 @@ def test_a_container_of_tensorrt_compiles(feature: str) -> None:
 def test_what_cannot_be_followed_is_refused(
     text: str, variables: dict[str, str], said: str
 ) -> None:
-    with pytest.raises(InputConfiguration, match=said):
+    with raises_code("InputConfiguration", match=said):
         request(text, **variables)
         result(text, **variables)
 
@@ -98,7 +99,7 @@ def test_what_cannot_be_followed_is_refused(
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (InputConfiguration("wrong", hint="do that"), "InputConfiguration('wrong; do that')"),
+        (input_configuration("wrong", hint="do that"), "InputConfiguration('wrong; do that')"),
         (UsageError("no such instance", hint=""), "InputConfiguration('no such instance')"),
         (PackagerError("broke", hint="try"), "OptimizationFatalError('broke; try')"),
         (ValueError("bug"), "OptimizationFatalError('bug')"),

@@ -10,9 +10,8 @@ import botocore
 import pytest
 
 from packager.addons.deploy.sagemaker import shapes
-from packager.addons.deploy.sagemaker.api_refusals import SerializationRefused, ValidationRefused
+from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.deploy.sagemaker.shapes import (
-    ModelMissing,
     answer_faults,
     check_model_of,
     compiled_pattern,
@@ -22,6 +21,7 @@ from packager.addons.deploy.sagemaker.shapes import (
     skeleton,
 )
 from tests.support.cases import cases_of, read_tables
+from tests.support.refusals import raises_code
 from tests.support.sagemaker_bodies import AWQ, SDK_TAGS
 
 cases = cases_of(__file__)
@@ -74,7 +74,7 @@ def test_letters_of_every_alphabet_are_letters_in_tags() -> None:
 
 @cases("types")
 def test_values_of_another_type_are_another_error(changed: dict[str, Any], told: str) -> None:
-    with pytest.raises(SerializationRefused) as caught:
+    with raises_code("SerializationException") as caught:
         read_input(CREATE, {**AWQ, **changed})
 
     assert str(caught.value) == told
@@ -83,7 +83,7 @@ def test_values_of_another_type_are_another_error(changed: dict[str, Any], told:
 
 @pytest.mark.parametrize("body", [[], "x", 7, None])
 def test_a_body_that_is_no_structure_is_refused(body: object) -> None:
-    with pytest.raises(SerializationRefused):
+    with raises_code("SerializationException"):
         read_input(CREATE, body)
 
 
@@ -122,7 +122,7 @@ def test_operations_are_those_of_the_service() -> None:
 
 
 def test_an_operation_that_botocore_lacks_says_how_to_get_it() -> None:
-    with pytest.raises(ModelMissing) as caught:
+    with raises_code("ModelMissing") as caught:
         read_input("CreateEverything", {})
 
     assert caught.value.hint == "update it with `pip install 'boto3>=1.42.93'`"
@@ -132,7 +132,7 @@ def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     service_model.cache_clear()
     monkeypatch.setitem(sys.modules, "botocore.loaders", None)
     try:
-        with pytest.raises(ModelMissing) as caught:
+        with raises_code("ModelMissing") as caught:
             read_input(CREATE, AWQ)
     finally:
         service_model.cache_clear()
@@ -190,7 +190,7 @@ def test_no_text_of_a_stranger_keeps_a_pattern_busy() -> None:
 def test_a_model_without_operations_that_are_answered_is_refused_by_name_and_version() -> None:
     check_model_of(["CreateModel", "CreateAIBenchmarkJob"])
 
-    with pytest.raises(ModelMissing) as caught:
+    with raises_code("ModelMissing") as caught:
         check_model_of(["CreateModel", "CreateNothing"])
 
     assert "'CreateNothing'" in caught.value.message
