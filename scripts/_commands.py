@@ -29,7 +29,7 @@ def usage(path: str, command: click.Command) -> str:
         if isinstance(one, click.Argument):
             name = one.metavar or "|".join(choices_of(one)) or (one.name or "").upper()
             name = name.removesuffix("...") + "..." * (one.nargs == -1)
-            words.append(name if one.required else f"[{name}]")
+            words.append(name if one.required or name[0] == "[" else f"[{name}]")
     if isinstance(command, click.Group):
         words.append("COMMAND")
     return " ".join(words)

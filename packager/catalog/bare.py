@@ -41,6 +41,7 @@ class AmbiguousDevice(UsageError):
             f"{device!r} of {name!r} is one of several devices",
             hint=f"say which: {' or '.join(meant)}",
         )
+        self.meant = meant
 
 
 class DeviceCount(UsageError):
@@ -82,6 +83,17 @@ def bare_machine(name: str) -> Instance | None:
         machine=row.machine or None,
         cloud="bare",
     )
+
+
+def machines_of(device: str) -> tuple[str, ...]:
+    """Return the names of machines with one of a device, such as `1xL4`; none for other words."""
+    try:
+        machine = bare_machine(f"1x{device}")
+    except AmbiguousDevice as error:
+        return tuple(f"1x{spelled}" for spelled in error.meant)
+    except UnknownDevice:
+        return ()
+    return (machine.name,) if machine is not None else ()
 
 
 def find_device(name: str, device: str) -> AcceleratorRow:

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from packager.catalog.accelerators import accelerator_rows
-from packager.catalog.bare import bare_machine
+from packager.catalog.bare import bare_machine, machines_of
 from packager.catalog.neuron import find_core
 from packager.core.errors import UsageError
 from packager.core.instance import DeviceKind, Instance
 from packager.core.share import read_shipped
+from packager.core.suggestions import other_word
 from packager.core.units import GIB, MIB
 from packager.core.values import dataclass
 
@@ -52,9 +53,12 @@ class UnknownInstance(UsageError):
 
     def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
         guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
+        word = other_word("instance", name)
         super().__init__(
             f"instance type {name!r} is not in the catalog",
-            hint=f"{guess}`packager list instances` shows them all; "
+            hint=word.hint
+            if word
+            else f"{guess}`packager list instances` shows them all; "
             "a machine without a row is named by its devices, such as 8xH100-80",
         )
 
@@ -116,6 +120,8 @@ def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
         raise NotHosted(name)
     if family := left_out().get(ec2_name.partition(".")[0]):
         raise LeftOutInstance(name, family.reason, family.instead)
+    if devices := machines_of(name):
+        raise UnknownInstance(name, devices)
     nearest = difflib.get_close_matches(name if name.startswith("ml.") else f"ml.{name}", known, 2)
     sizes = [one for one in known if one.removeprefix("ml.").startswith(f"{ec2_name}.")]
     nearest = nearest or difflib.get_close_matches(name, known, n=2) or sizes[:2]

@@ -162,11 +162,19 @@ ORDER = (
 )
 
 
+# What `packager --help` shows; `--help-all` shows all.
+FIRST = (
+    *("plan", "build", "run", "ps", "logs", "stop", "push", "bench", "tune", "deploy", "check"),
+    *("inspect", "list", "explain", "cache", "doctor", "api"),
+)
+
+
 class Commands(LazyGroup):
     """Every command."""
 
     sections = SECTIONS
     order = ORDER
+    first = FIRST
     takes_added = ""
 
 
@@ -304,6 +312,6 @@ def _leave_stuck_threads(status: int) -> None:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    return "--format=json" in arguments or any(
+    return not {"--format=json", "--json"}.isdisjoint(arguments) or any(
         pair == ("--format", "json") for pair in itertools.pairwise(arguments)
     )

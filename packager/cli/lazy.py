@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from packager.cli.addons import Rows, added_commands
+from packager.cli.command_help import HELP_ALL, help_all_option, prepare_command
 from packager.cli.completion import VARIABLE
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class LazyGroup(click.Group):
 
     sections: Mapping[str, Rows] = {}
     order: tuple[str, ...] = ()  # order of the names, add-ons' included
+    first: tuple[str, ...] = ()  # those that `--help` shows; (): all
     takes_added: str | None = None  # the group that add-ons may add to; "" is `packager` itself
 
     def all_sections(self) -> Mapping[str, Rows]:
@@ -57,7 +59,7 @@ class LazyGroup(click.Group):
             return None
         module, _, function = row[0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), function)
-        _refuse_empty_paths(command)
+        prepare_command(command)
         if VARIABLE in os.environ:
             from packager.cli.completion.values import complete_values
 
@@ -78,30 +80,22 @@ class LazyGroup(click.Group):
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the group's own parameters, `--help-all` where `--help` leaves commands out."""
+        found = super().get_params(ctx)
+        return [*found[:-1], help_all_option("commands"), found[-1]] if self.first else found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists from the table, without importing anything; summaries are aligned."""
         width = max(map(len, self.table), default=0)
-        for heading, rows in self.all_sections().items():
+        shown = self.all_sections()
+        if self.first and not ctx.meta.get(HELP_ALL):
+            shown = {"Commands": {name: self.table[name] for name in self.first}}
+        for heading, rows in shown.items():
             with formatter.section(heading):
                 formatter.write_dl(
                     [(name.ljust(width), summary) for name, (_, summary) in rows.items()]
                 )
-
-
-class _NamedPath(click.Path):
-    """A path with a name: an empty text would be the working directory."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Convert as `Path` does; fail for an empty text."""
-        if value == "":
-            self.fail("an empty text is no path.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-def _refuse_empty_paths(command: click.Command) -> None:
-    """Make every path of a command, and of those below it, one with a name."""
-    for parameter in command.params:
-        if type(parameter.type) is click.Path:
-            parameter.type.__class__ = _NamedPath
-    for below in getattr(command, "commands", {}).values():
-        _refuse_empty_paths(below)
+        if left := len(self.table) - sum(map(len, shown.values())):
+            with formatter.section(f"{left} more commands"):
+                formatter.write_text(f"{ctx.command_path} {HELP_ALL}")

@@ -24,6 +24,7 @@ from packager.core.request import (
     parse_request,
     refuse_unknown,
 )
+from packager.core.suggestions import other_word
 from packager.core.text import remember_variables
 from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.models.mapped import parse_mapped, standing_file
@@ -38,9 +39,12 @@ def _gpu_wish(
         return text
     if text.isascii() and text.isdecimal() and len(text) < 4 and int(text) <= MOST_GPUS:
         return int(text)
+    word = other_word("gpus", text)
     raise UsageError(
         f"--gpus {text[:20]!r} is not a number from 0 to {MOST_GPUS}",
-        hint="use `--gpus auto`, or `--gpus 0` for the processor",
+        hint=f"write --gpus {word.ours}"
+        if word
+        else "use `--gpus auto`, or `--gpus 0` for the processor",
     )
 
 
@@ -56,8 +60,43 @@ def _pairs(
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
+_MODEL = "packager.model"  # in the context of a command: the model typed as a bare word
+
+
+def _keep_model(context: click.Context, parameter: click.Parameter, word: str | None) -> None:  # noqa: ARG001
+    if word is not None:
+        context.meta[_MODEL] = word
+
+
+def _take_model(
+    context: click.Context,
+    parameter: click.Parameter,  # noqa: ARG001
+    text: str | None,
+) -> str | None:
+    word: str | None = context.meta.get(_MODEL)
+    if word and text and word != text:
+        raise UsageError(
+            f"two models are given: {shorten(word, 200)} and --model {shorten(text, 200)}",
+            hint="write one of them",
+        )
+    return text if word is None else word
+
+
+model_argument = click.argument(
+    "model_word",
+    metavar="[MODEL]",
+    required=False,
+    is_eager=True,  # before --model, which takes it over
+    expose_value=False,
+    callback=_keep_model,
+)
+
 _CHOICES = {"family": NameChoice(lambda: FAMILIES)}
-_CALLBACKS: Mapping[str, Callback] = {"gpus": _gpu_wish, "engine_options": _pairs}
+_CALLBACKS: Mapping[str, Callback] = {
+    "model": _take_model,
+    "gpus": _gpu_wish,
+    "engine_options": _pairs,
+}
 
 
 request_choices: dict[str, Any] = {"callbacks": _CALLBACKS, "choices": _CHOICES}

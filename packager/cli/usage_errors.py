@@ -14,10 +14,23 @@ import click
 from packager.core.documents import shorten
 from packager.core.errors import UsageError
 from packager.core.request import LARGEST
-from packager.core.suggestions import guessed, nearest
+from packager.core.suggestions import guessed, nearest, other_word
 
 _NO_COMMAND = re.compile(r"No such command (?P<name>'.*'|\".*\")\.", re.DOTALL)
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((?P<words>.*)\)", re.DOTALL)
+_ROUND = re.compile(r"[\d_,.]*\d(k|m|ki|mi|e\d+|[_,.]\d+)", re.IGNORECASE)  # 128k, 1e6, 32,768
+# Names of one action in other tools, where a group of commands has another of them.
+_SAME = (
+    ("ls", "list", "show", "get"),
+    ("rm", "remove", "delete", "uninstall", "del", "prune", "clean", "gc"),
+    ("install", "add", "get"),
+    ("start", "run", "up", "begin", "create"),
+    ("status", "describe", "show", "info", "inspect"),
+    ("stop", "cancel", "kill", "abort"),
+    ("export", "save", "push"),
+    ("import", "load", "pull"),
+    ("logs", "log", "tail", "follow"),
+)
 
 
 def help_asked_for(error: click.ClickException) -> str | None:
@@ -41,33 +54,59 @@ def explain_usage(error: click.ClickException) -> UsageError:
     if context is not None and (found := _NO_COMMAND.match(message)) is not None:
         return _no_such_command(_literal(found["name"]), context)
     if (found := _EXTRA.fullmatch(message)) is not None:
-        words = "argument" if " " not in found["words"] else "arguments"
-        return UsageError(
-            f"unexpected {words} {shorten(found['words'], 200)}",
-            hint=_how(context, with_usage=True),
-        )
+        return _unexpected(found["words"], context)
     return UsageError(_plain(error.format_message()), hint=_how(context))
 
 
 def _no_such_option(error: click.NoSuchOption, context: click.Context | None) -> UsageError:
     name = error.option_name
     flags = [flag for flag in _options_of(context) if flag not in ("-h", "--help")]
-    close = nearest(name.lstrip("-"), [flag.lstrip("-") for flag in flags])
-    meant = next((flag for flag in flags if close and flag.lstrip("-") == close), "")
     how = _how(context)
-    return UsageError(
-        f"{_path(context)} has no option {shorten(name, 200)}",
-        hint=f"did you mean {meant!r}? {how}" if meant else how,
-    )
+    word = other_word("option", name)
+    if word is not None and word.ours not in flags:
+        how = word.hint or f"that is {word.ours} of `packager {word.command}`; {how}"
+    elif word is not None:
+        how = f"write {word.ours}; {how}"
+    elif close := nearest(name.lstrip("-"), [flag.lstrip("-") for flag in flags]):
+        meant = next(flag for flag in flags if flag.lstrip("-") == close)
+        how = f"did you mean {meant!r}? {how}"
+    return UsageError(f"{_path(context)} has no option {shorten(name, 200)}", hint=how)
 
 
 def _no_such_command(name: str, context: click.Context) -> UsageError:
     group = context.command
     known = group.list_commands(context) if isinstance(group, click.Group) else []
-    return UsageError(
-        f"{_path(context)} has no command {shorten(name, 200)}",
-        hint=guessed(name, known, f"`{context.command_path} -h` lists them"),
-    )
+    hint = f"`{context.command_path} -h` lists them"
+    kind = "command" if context.parent is None else ""
+    same = [one for words in _SAME if name in words for one in words if one in known]
+    if below := [one for one in known if name in _commands_of(group, one, context)]:
+        hint = (
+            f"write it behind one of {', '.join(below)}: `{context.command_path} {below[0]} {name}`"
+        )
+    elif same and not (kind and other_word(kind, name)):
+        hint = f"did you mean {same[0]!r}? {hint}"
+    else:
+        hint = guessed(name, known, hint, kind=kind)
+    return UsageError(f"{_path(context)} has no command {shorten(name, 200)}", hint=hint)
+
+
+def _commands_of(group: click.Command, name: str, context: click.Context) -> list[str]:
+    """Return the commands of a group's own group; of `packager`, which has many, none."""
+    if context.parent is None or not isinstance(group, click.Group):
+        return []
+    found = group.get_command(context, name)
+    return found.list_commands(context) if isinstance(found, click.Group) else []
+
+
+def _unexpected(words: str, context: click.Context | None) -> UsageError:
+    kind = "argument" if " " not in words else "arguments"
+    hint = _how(context, with_usage=True)
+    if words == "help":
+        hint = _how(context)
+    elif context is not None and context.command_path in ("packager serve", "packager api start"):
+        model = words.split()[0]
+        hint = f"`packager run {model}` serves a model; this command answers the SageMaker API"
+    return UsageError(f"unexpected {kind} {shorten(words, 200)}", hint=hint)
 
 
 def _bad_option(error: click.BadOptionUsage) -> UsageError:
@@ -97,20 +136,23 @@ def _bad_value(error: click.BadParameter, context: click.Context | None) -> Usag
         said = f"invalid {spelled}"
         if isinstance(parameter, click.Argument):
             said = f"{_path(context)} does not know"
-        return _bad_choice(said, _literal(value), _choices(parameter))
+        return _bad_choice(said, _literal(value), _choices(parameter), spelled.lstrip("-"))
     if said and isinstance(kind, click.IntRange | click.FloatRange):
-        return UsageError(
-            f"invalid {spelled} {shorten(_literal(value), 200)}",
-            hint=f"give {_range_words(kind, _literal(value))}",
-        )
+        value = _literal(value)
+        wanted = f"give {_range_words(kind, value)}"
+        if isinstance(kind, click.IntRange) and _ROUND.fullmatch(value):
+            wanted += ", in digits alone: 131072, not 128k"
+        return UsageError(f"invalid {spelled} {shorten(value, 200)}", hint=wanted)
     return UsageError(f"invalid {spelled}: {_plain(error.message)}", hint=_how(context))
 
 
-def _bad_choice(said: str, value: str, choices: tuple[str, ...]) -> UsageError:
-    return UsageError(
-        f"{said} {shorten(value, 200)}",
-        hint=guessed(value, choices, f"choose from {', '.join(choices)}"),
-    )
+def _bad_choice(said: str, value: str, choices: tuple[str, ...], kind: str) -> UsageError:
+    listed = f"choose from {', '.join(choices)}"
+    hint = guessed(value, choices, listed)
+    word = other_word(kind, value)
+    if word is not None and (word.hint or word.ours in choices):
+        hint = word.hint or f"write {word.ours}; {listed}"
+    return UsageError(f"{said} {shorten(value, 200)}", hint=hint)
 
 
 def _range_words(kind: click.IntRange | click.FloatRange, given: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
-from packager.cli.options import make_request, request_fields, request_options
+from packager.cli.options import make_request, model_argument, request_fields, request_options
 from packager.cli.plugins.tables import BASES
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import catalog_option, format_option, registry_options
@@ -38,8 +38,17 @@ from packager.pipeline.records import load_record
 
 
 @click.command()
+@model_argument
 @request_options
 @request_fields("base", "outputs")
+@click.option(
+    "-t",
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME:TAG",
+    help="Write the image into Docker under this name: the same as --output docker:NAME:TAG.",
+)
 @registry_options
 @click.option(
     "--record",
@@ -90,6 +99,7 @@ def build(
     dry_run: bool,
     progress: str,
     quiet: bool,
+    tags: tuple[str, ...],
     **given: Any,
 ) -> None:
     """Plan, render and package a model into an image; print its digest.
@@ -102,6 +112,7 @@ def build(
     packager build --model examples/tiny-llama --instance local --output oci:out
     """
     own = _take_settings(given)
+    given["outputs"] = (*given["outputs"], *(f"docker:{tag}" for tag in tags))
     record = load_record(from_record) if from_record else None
     request = _recorded_request(record, given) if record else make_request(request_file, **given)
     if not request.outputs and not dry_run:

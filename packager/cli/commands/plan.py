@@ -12,7 +12,7 @@ import click
 
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange
-from packager.cli.options import make_request, request_options
+from packager.cli.options import make_request, model_argument, request_options
 from packager.cli.progress import shown_progress
 from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.terminal import print_json, print_report, print_text, warn
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@model_argument
 @request_options
 @click.option(
     "--discount",

@@ -73,6 +73,7 @@ class RunOptions:
 
 @click.command()
 @click.argument("model", required=False, metavar="MODEL|IMAGE")
+@click.option("--model", "model_option", hidden=True, help="The same as the argument.")
 @click.option("--name", metavar="NAME", help="Name of the run; the model's own by default.")
 @click.option(
     "--port",
@@ -103,6 +104,7 @@ class RunOptions:
 @format_option
 def run(
     model: str | None,
+    model_option: str | None,
     name: str | None,
     port: int | None,
     detach: bool,
@@ -134,6 +136,7 @@ def run(
         detach=detach,
     )
     as_json = output_format == "json"
+    model = model or model_option
     if model is None and request_file is None:
         raise UsageError(
             "no model is given", hint="name one, such as `packager run examples/tiny-llama`"

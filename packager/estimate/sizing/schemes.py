@@ -105,7 +105,7 @@ def choose_quantization(
     method = wanted.method
     if method not in methods:
         choices = (NONE, *methods)
-        hint = guessed(method, choices, f"choose one of {', '.join(choices)}")
+        hint = guessed(method, choices, f"choose one of {', '.join(choices)}", kind="quantize")
         return _refused(
             "quantize-unknown", f"there is no quantization method {method[:40]!r}", hint
         )

@@ -11,19 +11,26 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from packager.cli.app import Commands, app, run
+from packager.cli.app import FIRST, Commands, app, run
+from packager.cli.option_groups import FIRST as OPTIONS_FIRST
+from packager.cli.option_groups import GROUPS
 from tests.support.cases import read_tables
 
 COMMANDS = Commands().table
 
 
-def help_lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    assert run([*arguments, "--help"]) == 0
+MOST_LINES = 60  # of a screen that people still read
+
+
+def help_lines(
+    capsys: pytest.CaptureFixture[str], *arguments: str, option: str = "--help"
+) -> list[str]:
+    assert run([*arguments, option]) == 0
     return capsys.readouterr().out.splitlines()
 
 
 def test_what_to_do_comes_before_what_to_set(capsys: pytest.CaptureFixture[str]) -> None:
-    headings = [line for line in help_lines(capsys) if line.endswith(":")]
+    headings = [line for line in help_lines(capsys, option="--help-all") if line.endswith(":")]
 
     assert headings == read_tables(__file__)["headings"]
 
@@ -39,7 +46,7 @@ def test_summaries_are_aligned_and_whole_at_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     width = max(map(len, COMMANDS))
 
-    lines = help_lines(capsys)
+    lines = help_lines(capsys, option="--help-all")
 
     assert max(map(len, lines)) <= 80
     for name, (_, summary) in COMMANDS.items():
@@ -51,6 +58,14 @@ def test_a_group_of_two_commands_has_one_heading(capsys: pytest.CaptureFixture[s
 
     assert lines[lines.index("Commands:") + 1].split()[0] == "train"
     assert lines.index("Commands:") < lines.index("Options:")
+
+
+def test_the_commands_of_every_day_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_lines(capsys)
+
+    listed = [line.split()[0] for line in lines[lines.index("Commands:") + 1 :] if line[:3].strip()]
+    assert listed[: len(FIRST)] == list(FIRST)
+    assert f"{len(COMMANDS) - len(FIRST)} more commands:" in lines
 
 
 def leaves(
@@ -81,6 +96,38 @@ def examples_of(command: click.Command) -> list[list[str]]:
 
 
 LEAVES = dict(leaves(app))
+EVERY_FLAG = {
+    flag for command in LEAVES.values() for one in command.params for flag in one.opts
+} - {"--help"}
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_help_fits_a_screen_and_all_of_it_is_one_option_away(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    flags = [
+        max(one.opts, key=len)
+        for one in LEAVES[path].params
+        if isinstance(one, click.Option) and not one.hidden
+    ]
+
+    short = help_lines(capsys, *path)
+    whole = short
+    if any("--help-all" in line for line in short):
+        whole = help_lines(capsys, *path, option="--help-all")
+
+    assert len(short) <= MOST_LINES
+    words = {word.strip(",") for line in whole for word in line.split()}
+    assert [flag for flag in flags if flag not in words] == []
+    assert "2147483647" not in "".join(whole)
+
+
+def test_the_tables_of_options_name_options_that_there_are() -> None:
+    named = [flag for flags in GROUPS.values() for flag in flags]
+
+    assert [flag for flag in (*named, *OPTIONS_FIRST) if flag not in EVERY_FLAG] == []
+    assert sorted(set(named)) == sorted(named)
 
 
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)

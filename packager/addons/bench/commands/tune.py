@@ -36,6 +36,7 @@ from packager.cli.options import (
     container_environment,
     jumpstart_option,
     make_request,
+    model_argument,
     request_choices,
     request_file_option,
 )
@@ -60,6 +61,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 
 
 @click.command()
+@model_argument
 @options_from(BuildRequest, leave_out=_NOT_HERE, **request_choices)
 @request_file_option
 @jumpstart_option
@@ -70,8 +72,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
     "budget_s",
     callback=time_span,
     metavar="TIME",
-    help="Time to build, start and measure for at most, such as 30m or 2h; earlier runs of the "
-    "same journal count.",
+    help="Time to build, start and measure for at most, such as 30m or 2h.",
 )
 @click.option(
     "--try",

@@ -24,8 +24,8 @@ class TuneOptions:
     concurrency: Annotated[
         tuple[Annotated[int, Field(ge=1, le=MOST_AT_ONCE)], ...],
         Field(
-            description="requests at a time, one load each; by default the workload's, else 1 for "
-            "latency and as many as the plan computes at once otherwise, at most 64"
+            description="requests at a time, one load each; by default the workload's, or as "
+            "the goal asks"
         ),
         CommandOption(metavar="N,N"),
     ] = ()
