@@ -129,11 +129,13 @@ def test_a_hub_token_is_used_and_neither_stored_nor_described() -> None:
 
 @cases("documented")
 def test_a_document_of_aws_is_taken(case: dict[str, Any]) -> None:
+    configs = case["configs"] if "configs" in case else [case["config"]]
     body = {
         **AWQ,
         "DeploymentInstanceType": case.get("instance", "ml.g5.12xlarge"),
         "OptimizationEnvironment": case.get("environment", {}),
-        "OptimizationConfigs": [case["config"]],
+        "OptimizationConfigs": configs,
+        **case.get("body", {}),
     }
     settings = JobSettings(**case.get("settings", {}))
 
@@ -142,7 +144,8 @@ def test_a_document_of_aws_is_taken(case: dict[str, Any]) -> None:
     assert shows(_request(body, settings), case["request"])
     (build,) = job.stages
     assert " ".join(build.arguments) == BUILD
-    assert job.document["OptimizationConfigs"] == [case["config"]]
+    assert job.document["OptimizationConfigs"] == case.get("described", configs)
+    assert shows(job.document, case.get("body", {}))
     for text in case.get("notes", ()):
         assert text in job.files["notes.txt"].decode()
 
