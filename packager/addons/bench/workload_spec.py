@@ -10,6 +10,7 @@ refused by its name, with its line.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from packager.addons.bench.load.template import NAMED, BadTemplate, is_inline, parse_template
 from packager.addons.bench.options import MOST_AT_ONCE
-from packager.core.documents import NotStrict, shorten
+from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.errors import NotFound, UsageError
 from packager.core.files.pipes import open_waiting
 from packager.core.suggestions import nearest
@@ -289,17 +290,30 @@ class _Reader:
         return found
 
     def pairs(self, node: Node) -> Iterator[tuple[str, str]]:
-        """Yield names and values of `a:1 b:2`, of a list of such, or of a mapping."""
+        """Yield names and values of `a:1 b:2`, of JSON as a text, of a list, or of a mapping."""
         if node.type == "mapping":
             for key, (_, item) in self.entries(node).items():
                 yield key, self.scalar(item, key)
             return
         for one in node.items if node.type == "list" else [node]:
-            for word in self.scalar(one, "a value").split():
+            text = self.scalar(one, "a value")
+            if text.lstrip().startswith("{"):
+                yield from self.members(one, text)
+                continue
+            for word in text.split():
                 name, colon, value = word.partition(":")
                 if not (name and colon and value):
                     raise self.fault(one, f"{shorten(word)} is not NAME:VALUE")
                 yield name, value
+
+    def members(self, node: Node, text: str) -> Iterator[tuple[str, str]]:
+        """Yield names and values of a JSON object that a text holds; values of texts are bare."""
+        try:
+            found = parse_json(text.encode())
+        except NotStrict as error:
+            raise self.fault(node, f"{shorten(text)} is not JSON") from error
+        for name, value in found.items():
+            yield name, value if isinstance(value, str) else json.dumps(value)
 
     def scalar(self, node: Node, name: str) -> str:
         if node.type in ("list", "mapping", "null"):

@@ -8,7 +8,8 @@ JMESPath expression says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 MAX_TEMPLATE_BYTES = 256 * 1024
 MAX_BODY = 16 * 1024 * 1024  # characters
+RENDER_S = 5.0  # that printing one body may take
+_STEP = "__step__"
+_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError)
 NAMED = ("nv-embedqa",)  # AIPerf's own, of embeddings
 _PROBES = ("first", "second")
 _TEXT_FIELDS = ("text", "content", "response", "output", "result")
@@ -50,6 +54,7 @@ class RequestTemplate:
         from jinja2 import TemplateError
 
         values = _values(text, max_tokens=max_tokens, stream=stream, model=self.model)
+        values[_STEP] = _stepper()
         pieces: list[str] = []
         size = 0
         try:
@@ -58,7 +63,7 @@ class RequestTemplate:
                 if size > MAX_BODY:
                     raise BadTemplate(f"the request template prints over {MAX_BODY} characters")
                 pieces.append(piece)
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except (TemplateError, *_FAILURES) as error:
             raise BadTemplate(f"the request template fails: {shorten(str(error), 200)}") from error
         printed = "".join(pieces)
         try:
@@ -174,21 +179,51 @@ def _values(text: str, *, max_tokens: int, stream: bool, model: str) -> dict[str
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
+    from jinja2 import nodes
     from jinja2.exceptions import SecurityError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Bounded(ImmutableSandboxedEnvironment):
-        """Refuses what makes a short template a long text."""
+        """Refuses what makes a short template a long text, or a long computation.
 
-        intercepted_binops = frozenset(("*", "**"))
+        Each turn of a loop, call of a macro and joined text is a step.
+        """
+
+        intercepted_binops = frozenset(("*", "**", "+"))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             numbers = isinstance(left, int | float) and isinstance(right, int | float)
+            if operator == "+" and not numbers:
+                return context[_STEP](super().call_binop(context, operator, left, right))
             if operator == "**" or not numbers:
                 raise SecurityError(f"{operator} is for numbers, and powers are not computed")
             return super().call_binop(context, operator, left, right)
 
+        def _generate(self, source: nodes.Template, *given: Any, **more: Any) -> str:
+            for joined in [*source.find_all(nodes.Concat)]:
+                joined.nodes = [_step(nodes.Concat(joined.nodes))]
+            for block in [*source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))]:
+                block.body.insert(0, nodes.Output([_step(nodes.Const(""))]))
+            return super()._generate(source.set_environment(self), *given, **more)
+
+    def _step(value: nodes.Expr) -> nodes.Expr:
+        return nodes.Call(nodes.Name(_STEP, "load"), [value], [], None, None)
+
     return Bounded(autoescape=True)
+
+
+def _stepper() -> Callable[[Any], Any]:
+    """Return a function that passes a value on, and ends a template that takes too long."""
+    ends_s = time.monotonic() + RENDER_S
+
+    def step(value: Any) -> Any:
+        if time.monotonic() > ends_s:
+            raise ValueError(f"it takes over {RENDER_S:g} s")
+        if isinstance(value, str | list | tuple) and len(value) > MAX_BODY:
+            raise ValueError(f"it makes over {MAX_BODY} characters")
+        return value
+
+    return step
 
 
 @lru_cache(maxsize=16)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from packager.addons.bench.load import template
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.workload_spec import WorkloadSpec, read_workload_spec
@@ -61,8 +62,13 @@ def test_yaml_means_the_same_as_json(tmp_path: Path) -> None:
 
 @cases("refused")
 def test_what_would_be_measured_otherwise_is_refused_by_name(
-    read: Read, parameters: Any, parts: dict[str, Any] | None, said: str
+    read: Read,
+    parameters: Any,
+    parts: dict[str, Any] | None,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(template, "RENDER_S", 0.5)
     with raises_code("BadWorkloadSpec") as refused:
         read({} if parameters is None else parameters, parts)
 
