@@ -15,7 +15,8 @@ from typing import Any, TextIO
 import click
 
 from packager.cli.live import size_of
-from packager.core.reports.text import fitted_lines
+from packager.core.reports.report import Report
+from packager.core.reports.text import fitted_lines, report_text
 from packager.core.text import (
     escape,
     escape_json,
@@ -44,12 +45,24 @@ def print_text(text: str) -> None:
         _write(escape_text(text.removesuffix("\n")), to_stderr=False)
 
 
-def print_report(text: str) -> None:
+def print_report(report: Report | str) -> None:
     """Write a report to stdout; a line that is longer than the terminal goes on indented."""
-    if text:
+    if text := report if isinstance(report, str) else report_text(report):
         width = columns_of(sys.stdout)
         lines = escape_text(text.removesuffix("\n")).split("\n")
         _write("\n".join(fitted_lines(lines, width)), to_stderr=False)
+
+
+def print_result(output_format: str, document: Any, report: Report) -> None:
+    """Write a result to stdout: its document as `json`, or its report as a page or as text."""
+    if output_format == "json":
+        print_json(document)
+    elif output_format == "html":
+        from packager.core.reports.page import report_html  # templates are loaded for a page alone
+
+        print_text(report_html(report))
+    else:
+        print_report(report)
 
 
 def columns_of(stream: TextIO) -> int | None:

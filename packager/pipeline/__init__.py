@@ -1,6 +1,6 @@
 """The line: request, facts, plan, recipe, artifacts, image, record.
 
 Others import `attached_record`, `choices`, `effort`, `pipeline`, `planning`, `rank`, `record`,
-`records`, `report`, `report_html`, `report_html_rank`, `report_plan`, `resolve`, `running`,
+`records`, `report`, `report_page`, `report_plan`, `report_ranking`, `resolve`, `running`,
 `services`, `stages`, `trace`.
 """

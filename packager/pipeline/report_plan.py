@@ -12,31 +12,28 @@ from packager.core.findings import FILES_LEFT_OUT, Finding, finding_document
 from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Recipe
-from packager.core.reports.text import finding_lines, page_width, wrapped
+from packager.core.reports.report import Bar, Pair, Share
+from packager.core.reports.text import finding_lines
 from packager.core.startup import StartupPrediction
 from packager.core.techniques import LayerGroup, Rejected
-from packager.core.text import escape, joined
+from packager.core.text import escape
 from packager.core.units import decimal, gib, percent, usd
 from packager.core.values import dataclass
 from packager.estimate.performance.monthly import monthly_sentence
 from packager.estimate.performance.opinion import Opinion
 from packager.estimate.performance.predict import Prediction
-from packager.estimate.performance.report_opinion import opinion_document, opinion_lines
-from packager.estimate.performance.report_outlook import Outlook, outlook_document, outlook_lines
-from packager.estimate.performance.report_rank import Menu, menu_document, menu_lines
-from packager.estimate.performance.report_startup import startup_document, startup_lines
-from packager.optimize.steps.report import forecast_documents, forecast_sentences, renewal_sentences
+from packager.estimate.performance.report_opinion import opinion_document
+from packager.estimate.performance.report_outlook import Outlook, outlook_document
+from packager.estimate.performance.report_rank import Menu, menu_document
+from packager.estimate.performance.report_startup import startup_document
+from packager.optimize.steps.report import forecast_documents, forecast_sentences
 from packager.pipeline.planning.fit import reserves
 from packager.pipeline.report_capacity import (
     capacity_document,
-    capacity_sentence,
-    room_words,
     tokens_left,
 )
 
 NO_STEPS = Recipe()
-
-_BAR, _BESIDE_BAR = 48, 13
 
 # Proposers of tokens that need no files.
 PROPOSERS = {
@@ -45,15 +42,6 @@ PROPOSERS = {
     "ngram_gpu": "the prompt's own words, looked up on the GPU",
     "suffix": "the prompt and earlier answers",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
-    """One share of a device's memory."""
-
-    name: str
-    letter: str  # in the bar
-    size: int  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,36 +130,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "rejected": [asdict(rejected) for rejected in plan.rejected],
         "findings": [finding_document(finding) for finding in plan.findings],
     }
-
-
-def page_text(page: PlanPage) -> str:
-    """Return the decision, memory, speed and cost, and alternatives as text."""
-    plan = page.plan
-    lines = [
-        *_decision_lines(plan),
-        *(line for label, words in detail_sentences(plan) for line in wrapped(label, words)),
-        *wrapped("holds", capacity_sentence(plan)),
-        *wrapped("will run", "; ".join(work_sentences(plan, page.recipe, page.forecasts))),
-        *wrapped("kept", "; ".join(renewal_sentences(page.forecasts))),
-        *wrapped("costs", cost_sentence(plan, page.outlook)),
-        *wrapped("a month", page.monthly_words),
-        "",
-        *_memory_lines(plan),
-    ]
-    if page.outlook:
-        lines += ["", *outlook_lines(page.outlook)]
-    if page.opinion:
-        lines += ["", *opinion_lines(page.opinion, page.prediction)]
-    if page.startup:
-        lines += ["", *startup_lines(page.startup)]
-    if page.menu:
-        lines += ["", *menu_lines(page.menu)]
-    if plan.rejected:
-        lines += ["", "passed over", *_rejected_lines(plan.rejected)]
-    findings = findings_to_show(plan)
-    if findings:
-        lines += ["", *finding_lines(findings)]
-    return joined(lines)
 
 
 def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
@@ -350,28 +308,37 @@ def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
     )
 
 
-def memory_parts(plan: Plan) -> tuple[MemoryPart, ...]:
-    """Return the parts of a device's memory, in the order of the bar, without empty ones.
+def memory_bar(plan: Plan) -> Bar:
+    """Return the parts of a device's memory, without empty ones, and what is left of it.
 
     An engine with a paged cache takes for it whatever the rest leaves.
     """
     budget = plan.budget
+    usable = max(1, budget.usable_bytes)
     cache, drafted, state = budget.kv_bytes, budget.draft_kv_bytes, budget.state_bytes
+    free = max(0, budget.usable_bytes - budget.needed_bytes)
     if not reserves(plan.instance):
         share = drafted / max(1, cache + drafted)
         pool = max(budget.kv_pool_bytes, cache + drafted)
-        drafted, state = int(pool * share), 0
+        drafted, state, free = int(pool * share), 0, 0
         cache = pool - drafted
     parts = (
-        MemoryPart("weights", "W", budget.weights_bytes),
-        MemoryPart("draft", "D", budget.draft_weights_bytes),
-        MemoryPart("kv cache", "K", cache),
-        MemoryPart("draft cache", "d", drafted),
-        MemoryPart("state", "S", state),
-        MemoryPart("activations", "A", budget.activations_bytes),
-        MemoryPart("overhead", "O", budget.overhead_bytes),
+        ("weights", "W", budget.weights_bytes),
+        ("draft", "D", budget.draft_weights_bytes),
+        ("kv cache", "K", cache),
+        ("draft cache", "d", drafted),
+        ("state", "S", state),
+        ("activations", "A", budget.activations_bytes),
+        ("overhead", "O", budget.overhead_bytes),
+        ("free", ".", free),
     )
-    return tuple(part for part in parts if part.size)
+    return Bar(
+        label="memory",
+        text=f"{gib(budget.usable_bytes)} of {gib(budget.device_bytes)} usable on each device",
+        shares=tuple(
+            Share(name, letter, gib(size), size / usable) for name, letter, size in parts if size
+        ),
+    )
 
 
 def rejected_sentence(rejected: Rejected) -> str:
@@ -379,22 +346,32 @@ def rejected_sentence(rejected: Rejected) -> str:
     return f"{rejected.reason}; {rejected.instead}" if rejected.instead else rejected.reason
 
 
-def _decision_lines(plan: Plan) -> list[str]:
+def decision_pairs(plan: Plan) -> tuple[Pair, ...]:
+    """Describe what is served, where, by what and for which requests."""
     profile, instance, shape = plan.profile, plan.instance, plan.shape
     price = price_words(plan)
     nodes = f"{plan.nodes} x " if plan.nodes > 1 else ""
     each = " on each copy" if plan.replicas > 1 else ""
     source = f"{plan.model.name}@{plan.model.revision[:12]}" if plan.model.revision else "local"
-    return [
-        f"model      {profile.architecture}, {count_words(profile.parameters)} parameters, "
-        f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
-        f"instance   {nodes}{instance.name}: {instance.devices} x {instance.device_name}, "
-        f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
-        f"container  {container_words(plan.container)}",
-        f"serves     {plan.served_name!r}{_answered(plan)}, {spread_words(plan)}",
-        f"shape      {shape.max_batch} requests{each}, {shape.max_input_tokens} input tokens, "
-        f"{shape.max_total_tokens} in all",
-    ]
+    return (
+        Pair(
+            "model",
+            f"{profile.architecture}, {count_words(profile.parameters)} parameters, "
+            f"{plan.precision}, {decimal(profile.weight_bytes)} ({source})",
+        ),
+        Pair(
+            "instance",
+            f"{nodes}{instance.name}: {instance.devices} x {instance.device_name}, "
+            f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
+        ),
+        Pair("container", container_words(plan.container)),
+        Pair("serves", f"{plan.served_name!r}{_answered(plan)}, {spread_words(plan)}"),
+        Pair(
+            "shape",
+            f"{shape.max_batch} requests{each}, {shape.max_input_tokens} input tokens, "
+            f"{shape.max_total_tokens} in all",
+        ),
+    )
 
 
 def _answered(plan: Plan) -> str:
@@ -402,36 +379,6 @@ def _answered(plan: Plan) -> str:
     if plan.answers_as == plan.served_name:
         return ""
     return f" (answers say {plan.answers_as!r})" if plan.answers_as else " (answers name no model)"
-
-
-def free_bytes(plan: Plan) -> int:
-    """Count the bytes of a device that the engine may take and leaves."""
-    budget = plan.budget
-    return max(0, budget.usable_bytes - budget.needed_bytes) if reserves(plan.instance) else 0
-
-
-def _memory_lines(plan: Plan) -> list[str]:
-    parts, budget = memory_parts(plan), plan.budget
-    usable = max(1, budget.usable_bytes)
-    width = min(_BAR, page_width() - _BESIDE_BAR)
-    bar = "".join(part.letter * round(part.size / usable * width) for part in parts)
-    free = free_bytes(plan)
-    usable_words = f"{gib(budget.usable_bytes)} of {gib(budget.device_bytes)}"
-    lines = [
-        f"memory     {usable_words} usable on each device",
-        f"           [{bar[:width].ljust(width, '.')}]",
-    ]
-    rows = [(part.letter, part.name, part.size) for part in parts]
-    rows += [(".", "free", free)] if free else []
-    for letter, name, size in rows:
-        lines.append(f"  {letter} {name:<12} {gib(size):>10}  {size / usable:>5.0%}")
-    lines.append(f"           {room_words(plan)}")
-    return lines
-
-
-def _rejected_lines(rejected: tuple[Rejected, ...]) -> list[str]:
-    width = max(len(found.what) for found in rejected)
-    return [f"  {found.what:<{width}}  {rejected_sentence(found)}" for found in rejected]
 
 
 def count_words(number: int) -> str:

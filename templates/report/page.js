@@ -41,7 +41,7 @@
     if (lacks(x) || lacks(y)) return lacks(x) - lacks(y);
     return (numeric ? x - y : x.localeCompare(y, "en", { numeric: true })) * (down ? -1 : 1);
   };
-  const sorts = (table) => {
+  for (const table of all("table.sorts")) {
     const body = table.querySelector("tbody");
     const rows = all("tr", body);
     const heads = all("thead th", table);
@@ -58,43 +58,68 @@
         say("Sorted by " + button.textContent + (down ? ", descending" : ", ascending"));
       });
     });
-    return [rows, heads];
-  };
-  all("table.sorts").forEach(sorts);
+  }
 
-  const place = document.getElementById("instances");
-  if (!place) return;
-  const [rows, heads] = sorts(place);
-  const form = place.querySelector("form");
-  const field = (name) => form.elements[name];
-  const at = (name) => heads.findIndex((head) => head.dataset.is === name);
-  const offer = (name, values) => {
-    const found = [...new Set(values)].filter(Boolean).sort();
-    field(name).append(...found.map((value) => new Option(value)));
-    field(name).parentNode.hidden = found.length < 2;
+  // One form filters the rows of all tables whose columns say by what.
+  const tables = all("table").filter((table) => table.querySelector("[data-is]"));
+  if (!tables.length) return;
+  const rows = tables.flatMap((table) => all("tbody tr", table));
+  const places = new Map(tables.map((table) =>
+    [table, Object.fromEntries(all("thead th", table).flatMap((head, at) => head.dataset.is ? [[head.dataset.is, at]] : []))]));
+  const value = (row, name) => {
+    const at = places.get(row.closest("table"))[name];
+    return at === undefined ? "" : cell(row, at).replace(/^\d+ x /, "");
   };
-  const device = (row) => cell(row, at("devices")).replace(/^\d+ x /, "");
-  const provider = (row) => at("provider") < 0 ? "" : cell(row, at("provider"));
-  offer("device", rows.map(device));
-  offer("provider", rows.map(provider));
-  form.hidden = false;
+  const form = document.createElement("form");
+  form.className = "filters";
+  form.setAttribute("aria-label", "Filter the rows of tables");
+  const fields = {};
+  const add = (name, words, field) => {
+    const label = document.createElement("label");
+    field.name = name;
+    label.append(words + " ", field);
+    form.append(label);
+    fields[name] = field;
+  };
+  const choices = (values) => {
+    const field = document.createElement("select");
+    field.append(new Option("all", ""), ...values.map(([words, one]) => new Option(words, one)));
+    return field;
+  };
+  for (const name of new Set([...places.values()].flatMap(Object.keys))) {
+    if (name === "hour") {
+      const field = document.createElement("input");
+      Object.assign(field, { type: "number", min: 0, step: "any", inputMode: "decimal" });
+      add(name, "At most, $ an hour", field);
+      continue;
+    }
+    const found = [...new Set(rows.map((row) => value(row, name)))].filter(Boolean)
+      .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    if (found.length > 1) add(name, name[0].toUpperCase() + name.slice(1), choices(found.map((one) => [one, one])));
+  }
+  if (rows.some((row) => row.classList.contains("none"))) {
+    add("fits", "Fits", choices([["fits", "yes"], ["does not fit", "no"]]));
+  }
+  if (!Object.keys(fields).length) return;
+  const button = document.createElement("button");
+  button.type = "reset";
+  button.textContent = "Show all";
+  const output = document.createElement("output");
+  form.append(button, output);
+  const right = (row, name, wanted) => !wanted
+    || (name === "hour" ? number(value(row, name)) <= parseFloat(wanted)
+      : name === "fits" ? (wanted === "yes") === !row.classList.contains("no")
+      : [wanted, ""].includes(value(row, name)));
   const filter = () => {
-    const most = parseFloat(field("hour").value);
-    const fits = field("fits").value;
     let shown = 0;
     for (const row of rows) {
-      const hour = number(cell(row, at("hour")));
-      const right = (!field("provider").value || provider(row) === field("provider").value)
-        && (!field("device").value || device(row) === field("device").value)
-        && (!fits || (fits === "yes") === !row.classList.contains("no"))
-        && (isNaN(most) || hour <= most);
-      row.hidden = !right;
-      shown += right;
+      row.hidden = !Object.entries(fields).every(([name, field]) => right(row, name, field.value));
+      shown += !row.hidden;
     }
-    form.querySelector("output").textContent = shown + " of " + rows.length + " instances";
+    output.textContent = shown < rows.length ? shown + " of " + rows.length + " rows" : "";
   };
   form.addEventListener("input", filter);
   form.addEventListener("reset", () => setTimeout(filter));
   form.addEventListener("submit", (event) => event.preventDefault());
-  filter();
+  tables[0].closest(".scroll").before(form);
 })();

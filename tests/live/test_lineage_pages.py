@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from packager.core.reports.page import report_html
 from packager.images.lineage.index import LineageIndex
-from packager.images.lineage.page import lineage_html
+from packager.images.lineage.page import lineage_page
 from packager.images.lineage.records import record_fragment
 from tests.support.browser import Browser
 from tests.support.lineage_records import KEY, record
@@ -20,7 +21,9 @@ def test_the_page_has_no_barrier_and_nothing_is_cut_off(browser: Browser, tmp_pa
         record_fragment(record(digest=f"sha256:{at:064x}"), claimed=at % 2 == 0) for at in range(6)
     ]
     page = tmp_path / "lineage.html"
-    page.write_text(lineage_html(LineageIndex(None).graph([f"artifact:{KEY}"], claims)))
+    page.write_text(
+        report_html(lineage_page(LineageIndex(None).graph([f"artifact:{KEY}"], claims)))
+    )
 
     browser.show(page, width=1280)
     for width in (1280, 320):

@@ -19,8 +19,6 @@ from packager.estimate.performance.report_outlook import make_outlook
 from packager.pipeline import pipeline
 from packager.pipeline.choices import plan_choices, ranking_choices
 from packager.pipeline.rank import menu, predict_plan, rank_instances
-from packager.pipeline.report_html import plan_html, refused_html
-from packager.pipeline.report_html_rank import ranking_html
 from packager.pipeline.report_plan import PlanPage
 from packager.pipeline.services import BuildServices
 from packager.pipeline.trace import make_trace, name_of
@@ -28,6 +26,7 @@ from tests.support import zoo
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of
 from tests.support.layouts import config_of, headers_of
 from tests.support.mtp_models import qwen3_next
+from tests.support.report_values import plan_html, ranking_html, refused_html
 
 MADE = datetime(2026, 9, 1, 12, 30, tzinfo=UTC)
 

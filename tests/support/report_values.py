@@ -6,16 +6,24 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from packager.addons.bench.report import bench_report
 from packager.catalog.accelerators import accelerator_of
+from packager.core.bench import BenchReport
 from packager.core.plan import Plan
 from packager.core.quality import Comparison, Generations, QualityReport
+from packager.core.reports.page import report_html
+from packager.core.reports.report import Section
+from packager.core.reports.text import report_lines, report_text, section_lines
 from packager.core.speculation import Load, SpeculationReport
 from packager.estimate.performance.choice import Objective
 from packager.estimate.performance.predict import WORKLOADS
 from packager.estimate.performance.presets import Candidate, Goal
-from packager.estimate.performance.ranking import RankedInstance, make_option
+from packager.estimate.performance.ranking import RankedInstance, Ranking, make_option
 from packager.estimate.performance.report_outlook import Outlook, make_outlook
 from packager.pipeline.rank import predict_plan
+from packager.pipeline.report_page import plan_report, refused_report
+from packager.pipeline.report_plan import PlanPage
+from packager.pipeline.report_ranking import ranking_report
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.support.places import DATA
 
@@ -70,3 +78,43 @@ def speculation_report(**changes: Any) -> SpeculationReport:
     sides = ("speculative", "plain")
     speeds = [one | {side: load_figures(**one[side]) for side in sides} for one in given["speeds"]]
     return SpeculationReport.model_validate(given | {"speeds": speeds} | changes)
+
+
+def page_text(page: PlanPage) -> str:
+    """Write a plan as a terminal shows it."""
+    return report_text(plan_report(page))
+
+
+def plan_html(page: PlanPage, **how: Any) -> str:
+    """Write the page of a plan."""
+    return report_html(plan_report(page, **how))
+
+
+def ranking_text(ranking: Ranking) -> str:
+    """Write a ranking as a terminal shows it."""
+    return report_text(ranking_report(ranking, "some model"))
+
+
+def ranking_html(ranking: Ranking, model: str, **how: Any) -> str:
+    """Write the page of a ranking."""
+    return report_html(ranking_report(ranking, model, **how))
+
+
+def refused_html(*told: Any) -> str:
+    """Write the page of a refused request."""
+    return report_html(refused_report(*told))
+
+
+def lines_of(*sections: Section) -> list[str]:
+    """Write sections as a terminal shows them."""
+    return [line for section in sections for line in section_lines(section)]
+
+
+def bench_html(report: BenchReport, **how: Any) -> str:
+    """Write the page of a benchmark."""
+    return report_html(bench_report(report, **how))
+
+
+def bench_lines(report: BenchReport) -> list[str]:
+    """Write a benchmark as a terminal shows it."""
+    return report_lines(bench_report(report))

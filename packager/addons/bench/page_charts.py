@@ -9,29 +9,20 @@ from string import ascii_uppercase
 from packager.addons.bench.decision import pick
 from packager.addons.bench.intervals import mean_interval
 from packager.addons.bench.names import load_words, short_names
-from packager.addons.bench.tables import OUTPUT, OUTPUT_USER, TPOT, value
+from packager.addons.bench.tables import OUTPUT, OUTPUT_USER, TPOT, load_header, value
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Round
 from packager.core.reports.cells import cell_width
-from packager.core.reports.curves import COLOURS, Curves, Dot, Series, make_curves, shape_of
+from packager.core.reports.report import Chart, Dot, Key, Series, Words
 from packager.core.units import percent, usd
-from packager.core.values import dataclass
 
 FEWEST_ROUNDS = 3  # that an interval is made of
 _MOST_LABELS = 24  # of points, beyond which only the best have one
 _MOST_NAMES = 6  # of series in a drawing; beyond them letters stand for them
 _WIDEST_NAME = 18  # cells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """How a variant is drawn, and what it is called beside its line."""
-
-    number: int
-    colour: int
-    outline: str
-    name: str
-    short: str  # in drawings: the name, or a letter
-    is_letter: bool
+_PRESSED = (
+    "lower is better. An hour costs the same however many tokens it gives: a server that is "
+    "pressed harder is cheaper per token, until it gives no more"
+)
 
 
 def keys_of(report: BenchReport) -> tuple[Key, ...]:
@@ -41,8 +32,6 @@ def keys_of(report: BenchReport) -> tuple[Key, ...]:
     return tuple(
         Key(
             number=number,
-            colour=number % COLOURS,
-            outline=f"M0 0{shape_of(number)}",
             name=name,
             short=name if fits else _letters(number),
             is_letter=not fits,
@@ -51,19 +40,36 @@ def keys_of(report: BenchReport) -> tuple[Key, ...]:
     )
 
 
-def speed_chart(report: BenchReport) -> Curves | None:
+def speed_chart(report: BenchReport) -> Chart | None:
     """Draw tokens/s of all users against those of one; None without streaming."""
     series = _series(report, _speed_dot)
     if not series:
         return None
-    return make_curves(
-        series,
+    header = load_header(report)
+    many = "requests at once" if header == "concurrency" else header
+    told = [
+        f"up and to the right is better. Numbers beside points are {many}: more of them give more "
+        "tokens a second in all, and fewer to each reader"
+    ]
+    if report.rounds >= FEWEST_ROUNDS:
+        told.append(f"bars are 95 % intervals over {report.rounds} rounds")
+    if report.pareto:
+        priced = any(load.prices for variant in report.variants for load in variant.loads)
+        by = "speed and price" if priced else "latency and throughput"
+        told.append(f"ringed points are beaten by no other in {by}")
+    return Chart(
+        series=tuple(series),
         x_label="tokens per second for one reader",
         y_label="tokens per second, all together",
+        name="Tokens per second of all readers together against those of one reader, by variant "
+        "and load",
+        table="the tables of latency and throughput",
+        keys=keys_of(report),
+        beside=tuple(map(Words, told)),
     )
 
 
-def cost_chart(report: BenchReport) -> Curves | None:
+def cost_chart(report: BenchReport) -> Chart | None:
     """Draw the price of a million tokens against the load; None where no price is known."""
     loads = [load for variant in report.variants for load in variant.loads if load.prices]
     levels = sorted({_level(load) for load in loads})
@@ -71,15 +77,19 @@ def cost_chart(report: BenchReport) -> Curves | None:
     if not series or len(levels) < 2:
         return None
     is_rate = any(load.rate for load in loads)
-    return make_curves(
-        series,
+    return Chart(
+        series=tuple(series),
         x_label="requests a second" if is_rate else "requests at once",
         y_label="US dollars per million tokens out",
-        x_steps=levels,
+        name="US dollars per million tokens out against the load, by variant",
+        table="the table of prices",
+        x_steps=tuple(levels),
+        keys=keys_of(report),
+        beside=(Words(_PRESSED),),
     )
 
 
-def quality_chart(report: BenchReport) -> Curves | None:
+def quality_chart(report: BenchReport) -> Chart | None:
     """Draw agreement with the unquantized model against price, or against speed without one."""
     priced, keys = priced_quality(report), keys_of(report)
     series = [
@@ -89,12 +99,23 @@ def quality_chart(report: BenchReport) -> Curves | None:
     ]
     if len(series) < 2:
         return None
-    return make_curves(
-        series,
+    by, side = ("price", "left") if priced else ("speed", "right")
+    return Chart(
+        series=tuple(series),
         x_label="US dollars per million tokens out" if priced else "tokens per second, all",
         y_label="same first choice as the original, %",
+        name=f"Share of tokens with the same first choice as the original model, against {by}, "
+        "by variant",
+        table="the tables of quality and of " + ("prices" if priced else "latency"),
         linear_y=True,
         height=340,
+        keys=keys,
+        beside=(
+            Words(
+                f"up and to the {side} is better. Each variant is at its best load; one that is "
+                "not quantized is the original itself"
+            ),
+        ),
     )
 
 

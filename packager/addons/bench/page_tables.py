@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from packager.addons.bench.compare import PRICE
 from packager.addons.bench.decision import is_within, quality_words
@@ -17,10 +17,8 @@ from packager.addons.bench.tables import (
     OUTPUT,
     TPOT,
     TTFT,
-    ReportTable,
-    TableRow,
+    columns_of,
     failed,
-    load_header,
     loads_of,
     numbers,
     value,
@@ -35,6 +33,16 @@ from packager.core.bench import (
     Predicted,
 )
 from packager.core.reports.cells import fitted
+from packager.core.reports.report import (
+    Card,
+    Cards,
+    Column,
+    Pair,
+    Row,
+    Table,
+    number_columns,
+    word_columns,
+)
 from packager.core.units import gib, percent, usd
 
 WORDS = {
@@ -48,7 +56,7 @@ WORDS = {
 LONGEST_REASON = 120  # characters; the report has the whole
 
 
-def comparison_table(report: BenchReport) -> ReportTable | None:
+def comparison_table(report: BenchReport) -> Table | None:
     """Return variants against the first one, by load; None without a comparison."""
     if not report.compared:
         return None
@@ -71,46 +79,43 @@ def comparison_table(report: BenchReport) -> ReportTable | None:
         one = next(iter(found.values()))
         load = f"{one.rate:g}/s" if one.rate else f"{one.concurrency}"
         cells = (_compared_words(found.get(metric)) for metric in metrics)
-        rows.append(
-            TableRow(variant=places.get(name, 0), cells=(names.get(name, name), load, *cells))
-        )
-    first = names[report.variants[0].name]
-    header = (metric_words(metric) for metric in metrics)
-    return ReportTable(
-        key="differences",
-        title=f"Against {first}",
-        columns=("variant", load_header(report), *header),
+        rows.append(Row((names.get(name, name), load, *cells), series=places.get(name, 0)))
+    return Table(
+        title=f"Against {names[report.variants[0].name]}",
+        columns=columns_of(report, *number_columns(*map(metric_words, metrics))),
         rows=tuple(rows),
+        medium="page",
     )
 
 
-def predicted_table(report: BenchReport) -> ReportTable | None:
+def predicted_table(report: BenchReport) -> Table | None:
     """Return predictions beside measurements; None where there is no prediction."""
     names = short_names([variant.name for variant in report.variants])
     rows = [
-        TableRow(variant=place, cells=(names[place], load_name(load), *cells))
+        Row((names[place], load_name(load), *cells), series=place)
         for place, _, load in loads_of(report)
         if load.predicted
         for cells in _predicted_cells(load.predicted, load)
     ]
     if not rows:
         return None
-    inside = sum(row.cells[-1] == "yes" for row in rows)
-    known = sum(row.cells[-1] != NOTHING for row in rows)
-    return ReportTable(
-        key="predicted",
+    numbers_ = number_columns("predicted", "measured", "off by", "band")
+    return Table(
         title="Predicted and measured",
-        columns=(
-            *("variant", load_header(report), "what", "predicted", "measured", "off by", "band"),
-            "within it",
-        ),
+        columns=columns_of(report, Column("what"), *numbers_, Column("within it")),
         rows=tuple(rows),
-        notes=(f"{inside} of {known} predictions are within their band.",) if known else (),
-        words=frozenset((2, 7)),
     )
 
 
-def goodput_table(report: BenchReport) -> ReportTable | None:
+def predicted_notes(table: Table | None) -> tuple[str, ...]:
+    """Count the predictions that are within their band."""
+    rows = table.rows if table else ()
+    inside = sum(row.cells[-1] == "yes" for row in rows)
+    known = sum(row.cells[-1] != NOTHING for row in rows)
+    return (f"{inside} of {known} predictions are within their band.",) if known else ()
+
+
+def goodput_table(report: BenchReport) -> Table | None:
     """Return the share of requests within the limits; None where there are no limits."""
     if not limit_words(report.limits):
         return None
@@ -119,55 +124,47 @@ def goodput_table(report: BenchReport) -> ReportTable | None:
     shares = numbers([100 * (load.good or 0) for _, load in found])
     rates = numbers([value(load, "goodput") for _, load in found])
     rows = tuple(
-        TableRow(
-            variant=place,
-            cells=(
+        Row(
+            (
                 *(names[place], load_name(load), share, rate),
                 "yes" if is_within(report, load) else "no",
             ),
+            series=place,
         )
         for (place, load), share, rate in zip(found, shares, rates, strict=True)
     )
     if not rows:
         return None
-    return ReportTable(
-        key="limits",
-        title="Requests within the limits",
-        columns=("variant", load_header(report), "good, %", "good requests/s", "95 % are good"),
-        rows=rows,
-        words=frozenset((4,)),
+    figures = (*number_columns("good, %", "good requests/s"), Column("95 % are good"))
+    return Table(
+        title="Requests within the limits", columns=columns_of(report, *figures), rows=rows
     )
 
 
-def fault_table(report: BenchReport) -> ReportTable | None:
+def fault_table(report: BenchReport) -> Table | None:
     """Return the ways in which requests failed; None where none did."""
     names = short_names([variant.name for variant in report.variants])
     rows = tuple(
-        TableRow(
-            variant=place,
-            cells=(
+        Row(
+            (
                 *(names[place], load_name(load), f"{error.count:,}", error.kind),
                 fitted(
                     f"HTTP {error.status}: {error.reason}" if error.status else error.reason,
                     LONGEST_REASON,
                 ),
             ),
+            series=place,
         )
         for place, _, load in loads_of(report)
         for error in load.errors
     )
     if not rows:
         return None
-    return ReportTable(
-        key="faults",
-        title="Requests that failed",
-        columns=("variant", load_header(report), "requests", "kind", "reason"),
-        rows=rows,
-        words=frozenset((3, 4)),
-    )
+    told = (*number_columns("requests"), *word_columns("kind", "reason"))
+    return Table(title="Requests that failed", columns=columns_of(report, *told), rows=rows)
 
 
-def quality_table(report: BenchReport) -> ReportTable | None:
+def quality_table(report: BenchReport) -> Table | None:
     """Return what quantizing changed; None where it was not measured."""
     if not any(variant.quality for variant in report.variants):
         return None
@@ -185,17 +182,15 @@ def quality_table(report: BenchReport) -> ReportTable | None:
                 _with_error(found.answer_flips, None, 100, ".1f"),
                 "changed" if variant.quality.is_measurable else "no measurable change",
             )
-        rows.append(TableRow(variant=place, cells=(names[place], *cells)))
-    return ReportTable(
-        key="qualities",
-        title="Quality",
-        columns=(
-            *("variant", "perplexity, % more", "mean KLD, nats"),
-            *("same first choice, %", "answers' first choices flipped, %", "verdict"),
-        ),
-        rows=tuple(rows),
-        words=frozenset((5,)),
+        rows.append(Row((names[place], *cells), series=place))
+    name, _, *figures = columns_of(
+        report,
+        *number_columns("perplexity, % more", "mean KLD, nats", "same first choice, %"),
+        *number_columns("answers' first choices flipped, %"),
+        Column("verdict"),
     )
+    columns = (replace(name, field=""), *figures)  # filters are of the tables below
+    return Table(title="Quality", columns=columns, rows=tuple(rows))
 
 
 def boundary_sentences(report: BenchReport) -> Iterator[str]:
@@ -253,23 +248,20 @@ def metric_words(tag: str) -> str:
     return WORDS.get(tag, tag.replace("_", " "))
 
 
-def setups(report: BenchReport) -> list[dict[str, Any]]:
+def setup_cards(report: BenchReport) -> Cards:
     """Return what every variant is, as far as it is known."""
-    return [
-        {"name": name, "place": place, "facts": list(_facts(variant)), "failure": variant.failure}
-        for place, (name, variant) in enumerate(
-            zip(
-                short_names([variant.name for variant in report.variants]),
-                report.variants,
-                strict=True,
-            )
+    names = short_names([variant.name for variant in report.variants])
+    return Cards(
+        tuple(
+            Card(title=name, facts=tuple(_facts(variant)), series=place)
+            for place, (name, variant) in enumerate(zip(names, report.variants, strict=True))
         )
-    ]
+    )
 
 
-def _facts(variant: BenchVariant) -> Iterator[tuple[str, str]]:
+def _facts(variant: BenchVariant) -> Iterator[Pair]:
     setup = variant.setup
-    yield "Server", variant.name
+    yield Pair("Server", variant.name)
     split = f"TP {setup.tp_degree}" if setup.tp_degree else ""
     weights = setup.precision
     if setup.quantization:
@@ -277,19 +269,17 @@ def _facts(variant: BenchVariant) -> Iterator[tuple[str, str]]:
             "not quantized" if setup.quantization == "none" else f"quantized: {setup.quantization}"
         )
         weights = f"{weights}, {done}" if weights else done
-    facts = (
-        ("Model", setup.model),
-        ("Engine", setup.engine),
-        ("Instance", ", ".join(filter(None, (setup.instance, split)))),
-        ("Weights", weights),
-        ("Draft", setup.draft or ""),
-        ("Quality", quality_words(variant)),
-        ("Start", f"{variant.start_s:,.1f} s to the first answer" if variant.start_s else ""),
-        ("Memory", _memory(variant)),
-        ("Image", setup.digest),
-        ("Not measured", variant.failure),
-    )
-    yield from ((name, words) for name, words in facts if words)
+    yield Pair("Model", setup.model)
+    yield Pair("Engine", setup.engine)
+    yield Pair("Instance", ", ".join(filter(None, (setup.instance, split))))
+    yield Pair("Weights", weights)
+    yield Pair("Draft", setup.draft or "")
+    yield Pair("Quality", quality_words(variant))
+    ready = f"{variant.start_s:,.1f} s to the first answer" if variant.start_s else ""
+    yield Pair("Start", ready)
+    yield Pair("Memory", _memory(variant))
+    yield Pair("Image", setup.digest)
+    yield Pair("Not measured", variant.failure, "error")
 
 
 def _memory(variant: BenchVariant) -> str:

@@ -1,33 +1,46 @@
-"""A benchmark as text: what was measured on what, the tables, comparisons and doubts."""
+"""A benchmark as a report: what was measured on what, the tables, comparisons and doubts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from packager.addons.bench.decision import Goal, decide
 from packager.addons.bench.names import load_words, short_names
+from packager.addons.bench.page_charts import keys_of
 from packager.addons.bench.page_tables import (
+    boundary_sentences,
     boundary_words,
+    comparison_table,
     fault_table,
     goodput_table,
     limit_words,
     losses,
     note_sentences,
+    predicted_notes,
     predicted_table,
     price_sources,
     quality_table,
 )
-from packager.addons.bench.start_table import start_table
+from packager.addons.bench.report_page import (
+    FOOTER,
+    TONES,
+    first_sections,
+    last_sections,
+    origin_words,
+    tiles_of,
+    title_words,
+)
+from packager.addons.bench.start_table import start_notes, start_table
 from packager.addons.bench.tables import (
-    NOTHING,
     OUTPUT,
     TPOT,
     TTFT,
-    ReportTable,
     latency_table,
     loads_of,
     price_table,
     speculation_table,
+    table_section,
     throughput_table,
     value,
 )
@@ -35,35 +48,151 @@ from packager.addons.bench.verdict import describe
 from packager.cli.serving.acceptance import source_words
 from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Compared
 from packager.core.bench_setup import BenchSetup
-from packager.core.reports.text import right_table_lines, wrapped
-from packager.core.text import escape
+from packager.core.reports.report import Pair, Pairs, Report, Section, Words
 from packager.core.units import gib, percent, usd
 
 _MOST_NOTES = 8
 _LONGEST_LABEL = 10
+_PIECES = (
+    "with a draft several tokens come at once: the time between pieces (ITL) is longer than the "
+    "time per token (TPOT), by about the acceptance length. A draft is judged by its TPOT and its "
+    "tokens a second"
+)
+_NOISE = (
+    "more tokens a second are better, and fewer milliseconds. “noise” marks an interval that "
+    "includes 1: the rounds do not tell these two apart"
+)
 
 
-def bench_lines(report: BenchReport, goal: Goal | None = None) -> Iterator[str]:
-    """Yield the whole report; `goal` is what the best variant is best for."""
-    yield from _head(report)
-    tables = (
-        latency_table(report),
-        throughput_table(report),
-        price_table(report),
-        speculation_table(report),
-        goodput_table(report),
-        predicted_table(report),
-        start_table(report),
-        quality_table(report),
-        fault_table(report),
+def bench_report(
+    report: BenchReport,
+    goal: Goal | None = None,
+    *,
+    sources: tuple[str, ...] = (),
+    command: str = "",
+) -> Report:
+    """Return a benchmark, or several that were merged.
+
+    `goal` is what the best variant is best for.  `sources` are the files that it was made of, and
+    `command` makes its page again.
+    """
+    decision = decide(report, goal)
+    after = Section(parts=tuple(_after_tables(report, goal)), medium="text")
+    return Report(
+        kind="Benchmark",
+        title=title_words(report),
+        origin=origin_words(report),
+        badge=(decision.verdict, TONES[decision.verdict]),
+        verdict=decision.sentence,
+        tiles=tuple(tiles_of(decision.pick)),
+        doubts=decision.doubts,
+        keys=keys_of(report),
+        sections=(
+            Section(parts=(Pairs(tuple(_head(report))),), medium="text"),
+            *first_sections(report, decision.pick.goal if decision.pick else None),
+            *_tables(report),
+            after,
+            *last_sections(report, sources, command),
+        ),
+        footer=FOOTER,
+        packager=report.packager_version,
+        is_wide=True,
     )
-    for table in tables:
-        if table is not None and table.rows:
-            yield from _table_lines(table, alone=len(report.variants) == 1)
-    after = list(_after_tables(report, goal))
-    if after:
-        yield ""
-        yield from after
+
+
+def _tables(report: BenchReport) -> Iterator[Section]:
+    """Yield the figures, with what is said of them on a page."""
+    half = "of each variant under each load; p50 is what half of the requests stay below, p99 what "
+    yield from table_section("latency", latency_table(report), f"{half}99 of 100 do")
+    means = "of each variant under each load; means of all answered requests"
+    yield from table_section("throughput", throughput_table(report), means)
+    yield from table_section(
+        "price",
+        price_table(report),
+        "US dollars per million tokens; prices of input and of output each charge the whole "
+        "server to one stream: never add them",
+        about=price_sources(report),
+    )
+    yield from table_section(
+        "speculation",
+        speculation_table(report),
+        "medians; the last column is against the variant without a draft under the same load",
+        short="Drafts",
+        about=(_PIECES,),
+    )
+    differences = comparison_table(report)
+    rounds = (
+        f", with 95 % intervals over {report.rounds} rounds"
+        if report.rounds > 2
+        else "; measured in too few rounds to tell noise"
+    )
+    for section in table_section(
+        "differences",
+        differences,
+        f"how many times the first variant's figure under the same load{rounds}",
+        short="Differences",
+        about=(_NOISE,),
+    ):
+        yield replace(section, medium="page")
+    yield from _limits(report)
+    predicted = predicted_table(report)
+    yield from table_section(
+        "predicted",
+        predicted,
+        "what the plan foretold, beside what was measured",
+        short="Predicted",
+        notes=predicted_notes(predicted),
+        about=("`packager plan --measured FILE` predicts by these measurements",),
+    )
+    intervals = ", with 95 % intervals of their mean" if report.rounds > 2 else ""
+    yield from table_section(
+        "starts",
+        start_table(report),
+        f"each phase, from a node that has nothing to the first token: medians{intervals}, beside "
+        "what was predicted",
+        notes=tuple(start_notes(report)),
+    )
+    for section in table_section("qualities", quality_table(report), ""):
+        yield replace(section, medium="text")
+    yield from _faults(report)
+
+
+def _limits(report: BenchReport) -> Iterator[Section]:
+    limits = limit_words(report.limits)
+    told = [f"a request is good with {limits}"] if limits else []
+    told += boundary_sentences(report)
+    found = tuple(
+        table_section(
+            "limits",
+            goodput_table(report),
+            "share of the requests that kept all limits; those that failed did not",
+            title="Limits",
+            before=told,
+        )
+    )
+    yield from found
+    if not found and any(variant.boundary for variant in report.variants):
+        parts = tuple(Words(words, is_soft=False) for words in told)
+        yield Section(key="limits", title="Limits", short="Limits", parts=parts, medium="page")
+
+
+def _faults(report: BenchReport) -> Iterator[Section]:
+    lost = losses(report)
+    found = tuple(
+        table_section(
+            "faults",
+            fault_table(report),
+            "requests without a whole answer, by reason; they are in no figure of speed",
+            title="What went wrong",
+            short="Failures",
+            before=lost,
+        )
+    )
+    yield from found
+    if lost and not found:
+        parts = tuple(Words(words, is_soft=False) for words in lost)
+        title = "What went wrong"
+        yield Section(key="faults", title=title, short="Failures", parts=parts, medium="page")
 
 
 def brief_lines(report: BenchReport) -> Iterator[str]:
@@ -90,38 +219,18 @@ def request_words(workload: BenchWorkload) -> str:
     return f"{workload.name}{f': {lengths}' if lengths else ''}{data}; seed {workload.seed}"
 
 
-def _table_lines(table: ReportTable, *, alone: bool) -> Iterator[str]:
-    """Yield a table without its empty columns.
-
-    Leave out the column of names if there is one name, and a table without figures.
-    """
-    columns = zip(table.columns, *(row.cells for row in table.rows), strict=True)
-    shown = [column for column in columns if set(column[1:]) != {NOTHING}]
-    if len(shown) < 2 or (len(shown) == 2 and shown[1][0] == table.columns[1]):
-        return
-    yield ""
-    yield table.title
-    header, *rows = zip(*shown[1 if alone else 0 :], strict=True)
-    yield from right_table_lines(header, rows)
-    for note in table.notes:
-        yield escape(f"  {note}")
-
-
-def _head(report: BenchReport) -> Iterator[str]:
+def _head(report: BenchReport) -> Iterator[Pair]:
     if report.workload.name:  # "" for builds and cold starts
-        yield from wrapped("requests", escape(request_words(report.workload)))
-    if words := limit_words(report.limits):
-        yield from wrapped("limits", words)
-    if report.machine:
-        yield from wrapped("machine", escape(report.machine))
-    if report.rounds > 1:
-        yield from wrapped("rounds", f"{report.rounds}, in turns")
+        yield Pair("requests", request_words(report.workload))
+    yield Pair("limits", limit_words(report.limits))
+    yield Pair("machine", report.machine)
+    yield Pair("rounds", f"{report.rounds}, in turns" if report.rounds > 1 else "")
     names = short_names([variant.name for variant in report.variants])
     for name, variant in zip(names, report.variants, strict=True):
         label = "server" if len(report.variants) == 1 else name[:_LONGEST_LABEL]
-        yield from wrapped(escape(label), escape(_variant_words(variant)))
+        yield Pair(label, _variant_words(variant))
     for words in price_sources(report):
-        yield from wrapped("price", escape(words))
+        yield Pair("price", words)
 
 
 def _variant_words(variant: BenchVariant) -> str:
@@ -153,31 +262,30 @@ def _setup_words(setup: BenchSetup) -> Iterator[str]:
         yield f"for {setup.instance}"
 
 
-def _after_tables(report: BenchReport, goal: Goal | None) -> Iterator[str]:
+def _after_tables(report: BenchReport, goal: Goal | None) -> Iterator[Words]:
     several = len(report.variants) > 1
     for variant in report.variants:
         name = f"{variant.name}: " if several else ""
         if words := _acceptance_words(variant):
-            yield from wrapped("acceptance", escape(name + words))
+            yield Words(name + words, label="acceptance")
         if variant.boundary is not None:
-            yield from wrapped("found", escape(name + boundary_words(variant.boundary)))
+            yield Words(name + boundary_words(variant.boundary), label="found")
         if variant.failure:
-            yield from wrapped("failed", escape(f"{variant.name}: {variant.failure}"))
-    yield from _comparison_lines(report)
+            yield Words(f"{variant.name}: {variant.failure}", label="failed")
+    yield from _comparisons(report)
     if several:
         decision = decide(report, goal)
-        yield from wrapped("so", escape(decision.sentence))
-        for doubt in decision.doubts:
-            yield from wrapped("but", escape(doubt))
-    for words in losses(report):
-        yield from wrapped("lost", escape(words))
+        yield Words(decision.sentence, label="so")
+        yield from (Words(doubt, label="but") for doubt in decision.doubts)
+    yield from (Words(words, label="lost") for words in losses(report))
     notes = note_sentences(report)
     for number, note in enumerate(notes[:_MOST_NOTES]):
-        yield from wrapped("" if number else "notes", escape(note))
+        yield Words(note, label="" if number else "notes")
     if len(notes) > _MOST_NOTES:
-        yield from wrapped("", f"{len(notes) - _MOST_NOTES} more with --format json.")
+        yield Words(f"{len(notes) - _MOST_NOTES} more with --format json.")
     if report.incomplete:
-        yield from wrapped("incomplete", f"{report.incomplete}; loads may be missing or short")
+        words = f"{report.incomplete}; loads may be missing or short"
+        yield Words(words, label="incomplete")
 
 
 def _acceptance_words(variant: BenchVariant) -> str:
@@ -190,7 +298,7 @@ def _acceptance_words(variant: BenchVariant) -> str:
     return f"{told[-1].length:.2f} tokens a step{taken}, {source_words(told[-1].source)}"
 
 
-def _comparison_lines(report: BenchReport) -> Iterator[str]:
+def _comparisons(report: BenchReport) -> Iterator[Words]:
     names = short_names([variant.name for variant in report.variants])
     by_name = {variant.name: name for variant, name in zip(report.variants, names, strict=True)}
     groups: dict[tuple[str, str], list[Compared]] = {}
@@ -200,4 +308,4 @@ def _comparison_lines(report: BenchReport) -> Iterator[str]:
     for number, ((variant, load), found) in enumerate(groups.items()):
         words = f"{by_name.get(variant, variant)}, {load}: {describe(found)}"
         label = f"to {names[0]}"[:_LONGEST_LABEL] if number == 0 else ""
-        yield from wrapped(escape(label), escape(words))
+        yield Words(words, label=label)

@@ -22,11 +22,12 @@ def _loads(record: BuildRecord) -> Iterator[str]:
 
 
 def _starts(record: BuildRecord) -> Iterator[str]:
-    from packager.addons.bench.startup_text import brief_start_lines
+    from packager.addons.bench.startup_text import brief_section
+    from packager.core.reports.text import section_lines
 
     if (starts := record.starts) is not None:
         yield f"started    {starts.measured}, {counted(starts.rounds, 'round')}"
-        yield from (f"  {line}" for line in brief_start_lines(starts))
+        yield from (f"  {line}" for line in section_lines(brief_section(starts)))
 
 
 LOADS: SectionRow = Row("what was measured under load", _loads)

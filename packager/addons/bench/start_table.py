@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from packager.addons.bench.names import short_names
 from packager.addons.bench.startup_text import HEADER, start_rows
-from packager.addons.bench.tables import ReportTable, TableRow
+from packager.addons.bench.tables import columns_of
 from packager.core.bench import BenchReport
-from packager.core.startup import StartedVariant
+from packager.core.reports.report import Row, Table, word_columns
 from packager.estimate.performance.report_startup import GUESSED, advice_words
 
 
-def start_table(report: BenchReport) -> ReportTable | None:
+def start_table(report: BenchReport) -> Table | None:
     """Return every measured or predicted phase; None without a start."""
     names = short_names([variant.name for variant in report.variants])
     started = [
@@ -22,22 +22,26 @@ def start_table(report: BenchReport) -> ReportTable | None:
     ]
     if not started:
         return None
-    return ReportTable(
-        key="starts",
+    variant, *_ = columns_of(report)
+    return Table(
         title="Cold start",
-        columns=("variant", *HEADER),
+        columns=(variant, *word_columns(*HEADER)),  # with units: seconds and minutes
         rows=tuple(
-            TableRow(variant=place, cells=(name, *cells))
+            Row((name, *cells), series=place)
             for place, name, found in started
             for cells in start_rows(found)
         ),
-        notes=tuple(_notes([(name, found) for _, name, found in started])),
-        words=frozenset((1, 2, 3, 4)),  # with units: seconds and minutes
     )
 
 
-def _notes(started: list[tuple[str, StartedVariant]]) -> Iterator[str]:
+def start_notes(report: BenchReport) -> Iterator[str]:
     """Yield what a reader must know beside the figures, and what to change next."""
+    names = short_names([variant.name for variant in report.variants])
+    started = [
+        (name, variant.started)
+        for name, variant in zip(names, report.variants, strict=True)
+        if variant.started is not None and variant.started.starts
+    ]
     predicted = [found.predicted for _, found in started if found.predicted is not None]
     if predicted:
         yield "predicted for nodes that have nothing, from the fastest disk to the slowest"

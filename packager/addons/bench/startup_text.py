@@ -1,13 +1,23 @@
-"""Cold starts as text and as a page: measured beside predicted, compared, what to change next."""
+"""Cold starts as a report: measured beside predicted, compared, what to change next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from packager.addons.bench.names import short_names
-from packager.core.reports.page import render_page
-from packager.core.reports.text import right_table_lines, wrapped
+from packager.core.reports.report import (
+    Command,
+    Lines,
+    Pair,
+    Pairs,
+    Part,
+    Report,
+    Row,
+    Section,
+    Table,
+    Words,
+    word_columns,
+)
 from packager.core.startup import (
     PHASES,
     ComparedStart,
@@ -16,81 +26,81 @@ from packager.core.startup import (
     StartedVariant,
     StartupReport,
 )
-from packager.core.text import escape
 from packager.core.units import counted, decimal, gib
 from packager.estimate.performance.report_startup import GUESSED, NAMES, advice_words, seconds_words
 
 NOTHING = "–"
+_READING = (
+    "measured figures are medians of the rounds, with 95 % intervals of their mean. Predicted "
+    "ones are of the image's build record, for nodes with different disks; ~ is guessed"
+)
 HEADER = ("phase", "measured", "interval", "predicted")
 
 
-def startup_report_lines(report: StartupReport) -> Iterator[str]:
-    """Yield the whole report."""
-    if report.machine:
-        yield from wrapped("machine", escape(report.machine))
-    yield from wrapped("rounds", f"{report.rounds}, in turns; medians, 95 % intervals")
-    for variant in report.startups:
-        yield ""
-        yield from wrapped("image", escape(variant.name))
-        if variant.starts:
-            yield from right_table_lines(HEADER, start_rows(variant))
-            for words in _sentences(variant):
-                yield from wrapped("", escape(words))
-        if variant.failure:
-            yield from wrapped("failed", escape(variant.failure))
-    compared = list(_comparisons(report))
-    if compared:
-        yield ""
-        for words in compared:
-            yield from wrapped("compared", escape(words))
-    for number, note in enumerate(report.notes):
-        yield from wrapped("" if number else "notes", escape(note))
-    if report.incomplete:
-        yield from wrapped("incomplete", f"{report.incomplete}; starts are missing")
-
-
-def brief_start_lines(report: StartupReport) -> Iterator[str]:
-    """Yield measured beside predicted phases, as `packager inspect` shows them."""
-    for variant in report.startups:
-        yield from right_table_lines(HEADER, start_rows(variant))
-        if variant.next is not None:
-            yield escape(f"next: {advice_words(variant.next)}")
-
-
-def startup_html(report: StartupReport) -> str:
-    """Return the report as a self-contained page."""
+def start_report(report: StartupReport) -> Report:
+    """Return the starts of each image, comparisons, and how to measure them again."""
     names = short_names([one.name for one in report.startups])
-    page = {
-        "trace": None,
-        "packager": report.packager_version,
-        "title": "Cold start" if len(names) > 1 else f"Cold start of {names[0]}",
-        "origin": [
-            words
-            for words in (
-                report.machine,
-                report.measured,
-                f"{report.rounds} rounds",
-                f"packager {report.packager_version}",
-            )
-            if words
-        ],
-        "variants": [_values(one) for one in report.startups],
-        "header": HEADER,
-        "compared": list(_comparisons(report)),
-        "notes": report.notes,
-        "incomplete": report.incomplete,
-        "repeat": report.command,
-    }
-    return render_page("startup.html.j2", page)
+    version = f"packager {report.packager_version}"
+    origin = (report.machine, report.measured, counted(report.rounds, "round"), version)
+    rounds = f"{report.rounds}, in turns; medians, 95 % intervals"
+    head = Pairs((Pair("machine", report.machine), Pair("rounds", rounds)))
+    incomplete = f"{report.incomplete}; starts are missing" if report.incomplete else ""
+    after = [Words(words, label="compared") for words in _comparisons(report)]
+    after += [
+        Words(note, label="" if number else "notes") for number, note in enumerate(report.notes)
+    ]
+    if incomplete:
+        after.append(Words(incomplete, label="incomplete"))
+    return Report(
+        kind="Cold start",
+        title="Cold start" if len(names) > 1 else f"Cold start of {names[0]}",
+        origin=tuple(filter(None, origin)),
+        badge=("Incomplete", "note"),
+        verdict=incomplete,
+        sections=(
+            Section(parts=(head,), medium="text"),
+            *(_section(at, one) for at, one in enumerate(report.startups)),
+            *((Section(key="compared", title="Compared", parts=tuple(after)),) if after else ()),
+            Section(
+                key="read",
+                title="How to read this page",
+                parts=(Words(_READING), Command(report.command, "measures this again")),
+                medium="page",
+            ),
+        ),
+        footer="Times are of the machine that they were measured on.",
+        packager=report.packager_version,
+    )
 
 
-def _values(variant: StartedVariant) -> dict[str, Any]:
-    return {
-        "name": variant.name,
-        "rows": start_rows(variant) if variant.starts else [],
-        "sentences": list(_sentences(variant)),
-        "failure": variant.failure,
-    }
+def _section(at: int, variant: StartedVariant) -> Section:
+    parts: list[Part] = [Words(variant.name, "text", label="image")]
+    if variant.starts:
+        parts += [start_table(variant), *map(Words, _sentences(variant))]
+    if variant.failure:
+        parts.append(Pairs((Pair("failed", variant.failure, "error"),)))
+    return Section(key=f"image{at}", title=variant.name, parts=tuple(parts))
+
+
+def start_table(variant: StartedVariant) -> Table:
+    """Return measured beside predicted phases."""
+    return Table(
+        columns=word_columns(*HEADER),
+        rows=tuple(map(Row, start_rows(variant))),
+        caption=f"Phases of the start of {variant.name}",
+        is_right=True,
+        indent=2,
+    )
+
+
+def brief_section(report: StartupReport) -> Section:
+    """Return measured beside predicted phases, as `packager inspect` shows them."""
+    parts: list[Part] = []
+    for variant in report.startups:
+        parts.append(start_table(variant))
+        if variant.next is not None:
+            parts.append(Lines((f"next: {advice_words(variant.next)}",)))
+    return Section(parts=tuple(parts))
 
 
 def start_rows(variant: StartedVariant) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Tables of a benchmark as values: text prints them, pages draw them.
+"""Tables of a benchmark, without what nobody measured.
 
 The first three have the rows of SageMaker's evaluation of an optimized model: latency, throughput
 and price.  The fourth compares speculation as announcements of trained heads do.
@@ -7,11 +7,21 @@ and price.  The fourth compares speculation as announcements of trained heads do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from packager.addons.bench.names import load_name, same_load, short_names
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant
+from packager.core.reports.report import (
+    Column,
+    Lines,
+    Medium,
+    Row,
+    Section,
+    Table,
+    Words,
+    number_columns,
+)
 from packager.core.units import usd
-from packager.core.values import dataclass
 
 NOTHING = "–"
 
@@ -23,26 +33,6 @@ OUTPUT = "output_token_throughput"
 OUTPUT_USER = "output_token_throughput_per_user"
 
 _Value = Callable[[BenchLoad], float | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRow:
-    """A row: its first cell names the variant, its second the load."""
-
-    variant: int  # its place in the report
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportTable:
-    """Cells as text; all columns after the first are numbers, unless `words` has them."""
-
-    key: str  # for links to it
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[TableRow, ...]
-    notes: tuple[str, ...] = ()
-    words: frozenset[int] = frozenset()  # columns of text
 
 
 def value(load: BenchLoad, tag: str, statistic: str = "avg") -> float | None:
@@ -72,7 +62,68 @@ def load_header(report: BenchReport) -> str:
     )
 
 
-def latency_table(report: BenchReport) -> ReportTable:
+def columns_of(report: BenchReport, *others: Column) -> tuple[Column, ...]:
+    """Return the columns of variant and load, which a page can filter by, then others.
+
+    Text needs no names where there is one variant.
+    """
+    alone: Medium = "page" if len(report.variants) == 1 else ""
+    return (
+        Column("variant", medium=alone, field="variant"),
+        Column(load_header(report), field="load"),
+        *others,
+    )
+
+
+def table_section(
+    key: str,
+    table: Table | None,
+    caption: str,
+    *,
+    title: str = "",
+    short: str = "",
+    before: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    about: Sequence[str] = (),
+) -> Iterator[Section]:
+    """Yield a table with its notes, without its empty columns; nothing where it has no figures.
+
+    `before` and `about` are sentences of a page.
+    """
+    if table is None or not table.rows:
+        return
+    places = [
+        at for at in range(len(table.columns)) if {row.cells[at] for row in table.rows} != {NOTHING}
+    ]
+    if len(places) < 2 or [table.columns[at].field for at in places] == ["variant", "load"]:
+        return
+    found = replace(
+        table,
+        columns=tuple(table.columns[at] for at in places),
+        rows=tuple(
+            Row(tuple(row.cells[at] for at in places), series=row.series) for row in table.rows
+        ),
+        title="",
+        caption=caption,
+        is_right=True,
+        indent=2,
+        is_sorted=True,
+    )
+    yield Section(
+        key=key,
+        title=title or table.title,
+        heading=table.title,
+        short=short or title or table.title,
+        parts=(
+            *(Words(words, "page", is_soft=False) for words in before),
+            found,
+            *(Lines((f"  {words}",)) for words in notes),
+            *(Words(words, "page") for words in (*notes, *about)),
+        ),
+    )
+
+
+def latency_table(report: BenchReport) -> Table:
     """Return the rows of the section Latency."""
     columns: tuple[tuple[str, _Value], ...] = (
         ("first token p50, ms", lambda load: value(load, TTFT, "p50")),
@@ -88,10 +139,10 @@ def latency_table(report: BenchReport) -> ReportTable:
         ("tokenizer failed", lambda load: load.tokenizer_failed),
         ("empty responses", lambda load: load.empty),
     )
-    return _measured(report, "latency", "Latency", columns, counts=4)
+    return _measured(report, "Latency", columns, counts=4)
 
 
-def throughput_table(report: BenchReport) -> ReportTable:
+def throughput_table(report: BenchReport) -> Table:
     """Return the rows of the section Throughput."""
     columns: tuple[tuple[str, _Value], ...] = (
         ("input tokens/s of a request", lambda load: value(load, "prefill_throughput_per_user")),
@@ -100,10 +151,10 @@ def throughput_table(report: BenchReport) -> ReportTable:
         ("output tokens of a request", lambda load: value(load, "output_sequence_length")),
         ("requests/s", lambda load: value(load, "request_throughput")),
     )
-    return _measured(report, "throughput", "Throughput", columns)
+    return _measured(report, "Throughput", columns)
 
 
-def price_table(report: BenchReport) -> ReportTable | None:
+def price_table(report: BenchReport) -> Table | None:
     """Return the rows of the section Price; None where no price is known."""
     rows = []
     names = short_names([variant.name for variant in report.variants])
@@ -112,19 +163,18 @@ def price_table(report: BenchReport) -> ReportTable | None:
             continue
         amounts = (prices.input, prices.output, prices.total, prices.f1, prices.f2, prices.blended)
         cells = (names[place], load_name(load), usd(prices.usd_hour), *map(_dollars, amounts))
-        rows.append(TableRow(variant=place, cells=cells))
+        rows.append(Row(cells, series=place))
     if not rows:
         return None
     columns = ("$/1M input", "$/1M output", "$/1M all", "F1, output", "F2, output", "3:1 blend")
-    return ReportTable(
-        key="price",
+    return Table(
         title="Price",
-        columns=("variant", load_header(report), "$ an hour", *columns),
+        columns=columns_of(report, *number_columns("$ an hour", *columns)),
         rows=tuple(rows),
     )
 
 
-def speculation_table(report: BenchReport) -> ReportTable | None:
+def speculation_table(report: BenchReport) -> Table | None:
     """Return variants by their draft; None where none has one."""
     if not any(_speculates(variant) for variant in report.variants):
         return None
@@ -137,20 +187,16 @@ def speculation_table(report: BenchReport) -> ReportTable | None:
         ("tokens/s of a request", lambda load: value(load, OUTPUT_USER, "p50")),
         ("acceptance length", lambda load: load.acceptance.length if load.acceptance else None),
     )
-    found = _measured(report, "speculation", "With and without a draft", columns)
+    found = _measured(report, "With and without a draft", columns)
     plain = next((one for one in report.variants if not _speculates(one)), None)
     rows = []
     for row, (_, variant, load) in zip(found.rows, loads_of(report), strict=True):
         draft = variant.setup.draft or ("unknown" if _speculates(variant) else "none")
         cells = (row.cells[0], draft, *row.cells[1:], _times(load, plain, variant))
-        rows.append(TableRow(variant=row.variant, cells=cells))
-    return ReportTable(
-        key=found.key,
-        title=found.title,
-        columns=("variant", "draft", *found.columns[1:], "tokens/s, times"),
-        rows=tuple(rows),
-        words=frozenset((1,)),
-    )
+        rows.append(Row(cells, series=row.series))
+    name, *others = found.columns
+    columns_ = (name, Column("draft"), *others, *number_columns("tokens/s, times"))
+    return replace(found, columns=columns_, rows=tuple(rows))
 
 
 def _speculates(variant: BenchVariant) -> bool:
@@ -178,12 +224,11 @@ def _input_rate(load: BenchLoad) -> float | None:
 
 def _measured(
     report: BenchReport,
-    key: str,
     title: str,
     columns: Sequence[tuple[str, _Value]],
     *,
     counts: int = 0,
-) -> ReportTable:
+) -> Table:
     """Return a table of all loads; the last `counts` columns are whole numbers."""
     names = short_names([variant.name for variant in report.variants])
     found = list(loads_of(report))
@@ -192,13 +237,11 @@ def _measured(
         for at, (_, of) in enumerate(columns)
     ]
     rows = tuple(
-        TableRow(
-            variant=place, cells=(names[place], load_name(load), *(row[at] for row in written))
-        )
+        Row((names[place], load_name(load), *(row[at] for row in written)), series=place)
         for at, (place, _, load) in enumerate(found)
     )
-    header = ("variant", load_header(report), *(name for name, _ in columns))
-    return ReportTable(key=key, title=title, columns=header, rows=rows)
+    header = columns_of(report, *number_columns(*(name for name, _ in columns)))
+    return Table(title=title, columns=header, rows=rows)
 
 
 def numbers(values: Iterable[float | None], *, whole: bool = False) -> list[str]:

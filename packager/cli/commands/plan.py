@@ -32,11 +32,13 @@ from packager.estimate.performance.monthly import MOST_REQUESTS_PER_DAY, REQUEST
 from packager.estimate.performance.opinion import Opinion
 from packager.estimate.performance.predict import Prediction, Workload, concurrencies_of
 from packager.estimate.performance.report_outlook import make_outlook
-from packager.estimate.performance.report_rank import Menu, ranking_document, ranking_text
+from packager.estimate.performance.report_rank import Menu, ranking_document
 from packager.estimate.performance.startup import bandwidth_of, image_of_plan, predict_startup
 from packager.pipeline import pipeline
 from packager.pipeline.rank import menu, predict_plan, rank_instances
-from packager.pipeline.report_plan import PlanPage, page_document, page_text
+from packager.pipeline.report_page import plan_report
+from packager.pipeline.report_plan import PlanPage, page_document
+from packager.pipeline.report_ranking import ranking_report
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned
 
@@ -181,7 +183,7 @@ def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
     elif asked.output_format == "json":
         print_json(ranking_document(ranking))
     else:
-        print_report(ranking_text(ranking))
+        print_report(ranking_report(ranking, asked.request.model))
 
 
 def _load_measured(files: tuple[Path, ...]) -> tuple[MeasuredRun, ...]:
@@ -208,7 +210,7 @@ def _plan(asked: _Asked) -> None:
     elif asked.output_format == "json":
         print_json(page_document(page))
     else:
-        print_report(page_text(page))
+        print_report(plan_report(page))
 
 
 def _make_page(asked: _Asked, planned: Planned) -> PlanPage:

@@ -12,15 +12,16 @@ from packager.cli.wiring.builds import parse_model_reference
 from packager.cli.wiring.settings import Settings, state_dir, stated_time
 from packager.core.errors import PlanRejected
 from packager.core.model import ModelFiles
+from packager.core.reports.page import report_html
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.estimate.performance.ranking import Ranking
 from packager.pipeline.choices import plan_choices, ranking_choices
 from packager.pipeline.records import find_quality
-from packager.pipeline.report_html import plan_html, refused_html
-from packager.pipeline.report_html_rank import ranking_html
+from packager.pipeline.report_page import plan_report, refused_report
 from packager.pipeline.report_plan import PlanPage
+from packager.pipeline.report_ranking import ranking_report
 from packager.pipeline.trace import Trace, make_trace, name_of
 
 # Options outside the request that change what a page shows; a build has the last one, too.
@@ -46,21 +47,24 @@ class Pages:
         keys = {status.key for status in page.forecasts if status.key}
         quality = find_quality(state_dir(self.settings.environment), keys)
         choices = plan_choices(page, self.request, quality, self.shared)
-        return plan_html(page, trace=self._trace(model), choices=choices)
+        return report_html(plan_report(page, trace=self._trace(model), choices=choices))
 
     def ranking(self, ranking: Ranking) -> str:
         """Return the page of a ranking."""
-        return ranking_html(
-            ranking,
-            self.request.served_name or self._name(ranking.model),
-            trace=self._trace(ranking.model),
-            choices=ranking_choices(ranking, self.request, self.shared),
-            discount=self.discount,
+        return report_html(
+            ranking_report(
+                ranking,
+                self.request.served_name or self._name(ranking.model),
+                trace=self._trace(ranking.model),
+                choices=ranking_choices(ranking, self.request, self.shared),
+                discount=self.discount,
+            )
         )
 
     def refused(self, error: PlanRejected) -> str:
         """Return the page of a request that no plan satisfies."""
-        return refused_html(self.request, self._name(None), error, self._trace(None))
+        trace = self._trace(None)
+        return report_html(refused_report(self.request, self._name(None), error, trace))
 
     def _name(self, model: ModelFiles | None) -> str:
         if model is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from packager.core.reports.charts import ChartScale, Tick, apart, scale
 from packager.core.reports.labels import FONT, LETTER, Box, Label, place_labels
+from packager.core.reports.report import Chart, Dot, Series
 from packager.core.values import dataclass
 
 COLOURS = 6
@@ -23,29 +24,6 @@ SHAPES = (
     "m-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z",  # cross
     "m-3-5.4h6l3 5.4-3 5.4h-6l-3-5.4z",  # hexagon
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dot:
-    """One measured point, in data values; an interval is (low, high)."""
-
-    x: float
-    y: float
-    title: str  # shown when the pointer rests on it
-    label: str = ""  # beside it; "" for none
-    x_range: tuple[float, float] | None = None
-    y_range: tuple[float, float] | None = None
-    ringed: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """Points that are joined in their order."""
-
-    number: int  # which decides its colour and shape
-    name: str
-    dots: tuple[Dot, ...]
-    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +44,7 @@ class PlacedSeries:
     """A series with its colour, its line and its points."""
 
     colour: int
+    is_faint: bool
     line: str  # points in SVG's form; "" if none
     dots: tuple[PlacedDot, ...]
 
@@ -86,6 +65,7 @@ class Curves:
     y_ticks: tuple[Tick, ...]
     series: tuple[PlacedSeries, ...]
     names: tuple[tuple[Label, int], ...]  # of series beside their ends, with their colours
+    unlabelled: int  # points without room for their label
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,45 +98,38 @@ def shape_of(number: int) -> str:
     return SHAPES[number % len(SHAPES)]
 
 
-def make_curves(
-    series: Sequence[Series],
-    *,
-    x_label: str,
-    y_label: str,
-    x_steps: Sequence[float] = (),
-    linear_y: bool = False,
-    width: int = 620,
-    height: int = 400,
-) -> Curves:
-    """Place series of positive values; with `linear_y` also of others.
-
-    `x_steps` are the values of the horizontal axis that get a line of the grid: all that were
-    measured, where they are few.
-    """
+def make_curves(chart: Chart, *, width: int = 620) -> Curves:
+    """Place series of positive values; of a chart with `linear_y` also of others."""
     right, top, bottom = 18, 34, 56
-    dots = [dot for one in series for dot in one.dots]
+    floor = chart.height - bottom
+    dots = [dot for one in chart.series for dot in one.dots]
     highs = [value for dot in dots for value in (dot.y, *(dot.y_range or ()))]
-    y = _even(highs, height - bottom, top) if linear_y else scale(highs, height - bottom, top)
+    y = _even(highs, floor, top) if chart.linear_y else scale(highs, floor, top)
     y_ticks = apart(y.ticks(), vertical=True)
     left = 16 + round(LETTER * max((len(tick.label) for tick in y_ticks), default=1))
     wides = [value for dot in dots for value in (dot.x, *(dot.x_range or ()))]
     x = scale(wides, left, width - right)
-    ticks = tuple(Tick(round(x.at(step), 1), f"{step:,.6g}") for step in x_steps) or x.ticks()
-    area = Box(left + 2, top - 0.6 * FONT, width - 2, height - bottom - 2)
-    placed, names = _placed(series, x, y, area)
+    steps = tuple(Tick(round(x.at(step), 1), f"{step:,.6g}") for step in chart.x_steps)
+    area = Box(left + 2, top - 0.6 * FONT, width - 2, floor - 2)
+    placed, names = _placed(chart.series, x, y, area)
     return Curves(
         width=width,
-        height=height,
+        height=chart.height,
         left=left,
         right=right,
         top=top,
         bottom=bottom,
-        x_label=x_label,
-        y_label=y_label,
-        x_ticks=apart(ticks, vertical=False),
+        x_label=chart.x_label,
+        y_label=chart.y_label,
+        x_ticks=apart(steps or x.ticks(), vertical=False),
         y_ticks=y_ticks,
         series=placed,
         names=names,
+        unlabelled=sum(
+            dot.label is None and bool(given.label)
+            for one, of in zip(placed, chart.series, strict=True)
+            for dot, given in zip(one.dots, of.dots, strict=True)
+        ),
     )
 
 
@@ -169,31 +142,33 @@ def _even(values: Sequence[float], start: float, end: float) -> Linear:
 def _placed(
     series: Sequence[Series], x: ChartScale, y: ChartScale | Linear, area: Box
 ) -> tuple[tuple[PlacedSeries, ...], tuple[tuple[Label, int], ...]]:
-    """Place the lines, then the names of series at their ends, then the labels of points."""
-    places = [
-        [(round(x.at(dot.x), 1), round(y.at(dot.y), 1)) for dot in one.dots] for one in series
-    ]
-    everything = [place for line in places for place in line]
-    ends = [(*line[-1], one.name) for one, line in zip(series, places, strict=True) if line]
-    inner = [
-        (*place, dot.label)
-        for one, line in zip(series, places, strict=True)
-        for dot, place in zip(one.dots, line, strict=True)
+    """Place the lines, then the names of series at their ends, then the labels of points.
+
+    Of the labels those of ringed points come first.
+    """
+    lines = [[(round(x.at(dot.x), 1), round(y.at(dot.y), 1)) for dot in one.dots] for one in series]
+    named = [at for at, one in enumerate(series) if one.name and one.dots]
+    labelled = [
+        (at, number) for at, one in enumerate(series) for number, dot in enumerate(one.dots)
         if dot.label
-    ]
+    ]  # fmt: skip
+    labelled.sort(key=lambda place: not series[place[0]].dots[place[1]].ringed)
+    wanted = [(*lines[at][-1], series[at].name) for at in named]
+    wanted += [(*lines[at][number], series[at].dots[number].label) for at, number in labelled]
     # Lines of all series, as one: labels prefer to stand beside them.
-    joined = max(places, key=len, default=[])
-    found = place_labels([*ends, *inner], everything, area, joined)
-    named = iter(found[: len(ends)])
-    labels = iter(found[len(ends) :])
+    joined = max((line for one, line in zip(series, lines, strict=True) if not one.is_faint),
+                 key=len, default=[])  # fmt: skip
+    found = place_labels(wanted, [place for line in lines for place in line], area, joined)
+    labels = dict(zip(labelled, found[len(named) :], strict=True))
     names = tuple(
-        (label, one.number % COLOURS)
-        for one, line in zip(series, places, strict=True)
-        if line and (label := next(named)) is not None
+        (label, series[at].number % COLOURS)
+        for at, label in zip(named, found, strict=False)
+        if label is not None
     )
     drawn = tuple(
         PlacedSeries(
             colour=one.number % COLOURS,
+            is_faint=one.is_faint,
             line=" ".join(f"{at_x:g},{at_y:g}" for at_x, at_y in line) if one.joined else "",
             dots=tuple(
                 PlacedDot(
@@ -203,12 +178,12 @@ def _placed(
                     outline=f"M{place[0]:g} {place[1]:g}{shape_of(one.number)}",
                     ringed=dot.ringed,
                     bars="".join(_bars(dot, place, x, y)),
-                    label=next(labels) if dot.label else None,
+                    label=labels.get((at, number)),
                 )
-                for dot, place in zip(one.dots, line, strict=True)
+                for number, (dot, place) in enumerate(zip(one.dots, line, strict=True))
             ),
         )
-        for one, line in zip(series, places, strict=True)
+        for at, (one, line) in enumerate(zip(series, lines, strict=True))
     )
     return drawn, names
 

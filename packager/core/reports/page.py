@@ -1,4 +1,4 @@
-"""One page of HTML: self-contained, readable without script, ready to be kept and printed.
+"""Reports as one page of HTML: self-contained, readable without script, to be kept and printed.
 
 Names of models and messages are untrusted: the environment escapes everything, not each template.
 A content security policy in the page forbids all requests, and allows only its own style and
@@ -13,23 +13,22 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from packager.core.reports.curves import COLOURS, make_curves, shape_of
+from packager.core.reports.report import Cards, Column, Drawing, Part, Report, Section, Table
 from packager.core.share import share_dir
 from packager.core.text import escape
 
+_FIRST_WORD = re.compile("[a-z]+[ ,;]")  # of a sentence; names have other letters, or a colon
 _COMMENTS = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
-def render_page(template: str, page: dict[str, Any], *, own: str = "") -> str:
-    """Print a page; every value is escaped, and one that is missing is an error.
-
-    `own` names the style and the script of its kind of page, behind those of all.
-    """
-    style, script = _style(own), _script(own)
+def report_html(report: Report) -> str:
+    """Print a report; every value is escaped, and one that is missing is an error."""
+    style, script = _style(), _script()
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -40,14 +39,14 @@ def render_page(template: str, page: dict[str, Any], *, own: str = "") -> str:
         )
     )
     ours = {"policy": policy, "style": Markup(style), "script": Markup(script)}
-    return page_templates().get_template(template).render(page | ours)
+    return page_templates().get_template("report.html.j2").render(report=report, **ours)
 
 
 @cache
 def page_templates(*folders: str) -> Environment:
     """Return templates of pages that escape every value: those of `folders`, then the reports'."""
     places = [share_dir("templates") / folder for folder in (*folders, "report")]
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(places, encoding="utf-8"),
         undefined=StrictUndefined,
         finalize=_escaped,
@@ -55,6 +54,25 @@ def page_templates(*folders: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.globals["colours"] = COLOURS
+    made.filters |= {
+        "kind": lambda part: type(part).__name__,
+        "on_page": _is_on_page,
+        "shown_columns": _shown_columns,
+        "card_rows": _card_rows,
+        "sentence": sentence,
+        "drawn": make_curves,
+        "shape": shape_of,
+        "markup": _markup,
+    }
+    return made
+
+
+def sentence(words: str) -> str:
+    """Return words with a capital, unless they begin with a name, and a full stop."""
+    end = "" if words.endswith((".", ":", "!", "?")) else "."
+    first = words[:1].upper() if _FIRST_WORD.match(words) else words[:1]
+    return f"{first}{words[1:]}{end}"
 
 
 def compact_style(*files: Path) -> str:
@@ -68,24 +86,40 @@ def compact_script(*files: Path) -> str:
     return _compact("\n".join(line for line in lines if not line.lstrip().startswith("//")))
 
 
+def _is_on_page(part: Part | Section | Column) -> bool:
+    return part.medium in ("", "page")
+
+
+def _shown_columns(table: Table) -> list[tuple[int, Column]]:
+    """Return the columns that a page has, with their places in the rows."""
+    return [(at, column) for at, column in enumerate(table.columns) if _is_on_page(column)]
+
+
+def _card_rows(part: Cards) -> int:
+    """Count the lines of the grid that the cards share, so that like stands beside like."""
+    return max(
+        1 + sum(map(bool, (one.what, one.price, one.facts, one.command or one.note)))
+        for one in part.cards
+    )
+
+
+def _markup(drawing: Drawing) -> Markup:
+    return Markup(drawing.svg)  # escaped where it is made
+
+
 def _source(text: str) -> str:
     """Return the policy's source expression of an inlined text: its digest."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 @cache
-def _style(own: str) -> str:
-    return compact_style(*_both(own, "css"))
+def _style() -> str:
+    return compact_style(share_dir("templates") / "report" / "page.css")
 
 
 @cache
-def _script(own: str) -> str:
-    return compact_script(*_both(own, "js"))
-
-
-def _both(own: str, ending: str) -> list[Path]:
-    place = share_dir("templates") / "report"
-    return [place / f"{name}.{ending}" for name in ("page", own) if name]
+def _script() -> str:
+    return compact_script(share_dir("templates") / "report" / "page.js")
 
 
 def _joined(files: Iterable[Path]) -> str:

@@ -1,6 +1,6 @@
-"""Pieces of text that several reports use.
+"""Reports as lines of text, and the pieces that they are made of.
 
-Reports are laid out for the width of a page: of a terminal, where one shows them.  Elsewhere the
+They are laid out for the width of a page: of a terminal, where one shows them.  Elsewhere the
 page has no end, and a table has a line a row.  No number, digest, path or command is ever broken.
 """
 
@@ -15,13 +15,29 @@ from typing import Literal
 
 from packager.core.findings import Finding
 from packager.core.reports.cells import cell_width, padded, right_padded
-from packager.core.text import escape
+from packager.core.reports.report import (
+    Bar,
+    Chart,
+    Details,
+    Findings,
+    Lines,
+    Pairs,
+    Part,
+    Report,
+    Section,
+    Table,
+    Words,
+    shown_in,
+)
+from packager.core.text import escape, joined
 from packager.core.values import dataclass
 
 NARROWEST = 20  # no page is laid out for less
 _UNLIMITED = 10_000
 _INDENT = 4  # of what goes on in the next line
 _LEAST_WORDS = 24  # cells of a column of words that is made narrower
+_BAR, _BESIDE_BAR = 48, 13  # cells of a bar, and beside it
+_CHART, _AXIS = 64, 16  # cells of a plot, and beside it
 
 _page: ContextVar[int] = ContextVar("page", default=_UNLIMITED)
 
@@ -43,11 +59,110 @@ def page_width() -> int:
     return _page.get()
 
 
+def report_text(report: Report) -> str:
+    """Return a report as a text."""
+    return joined(report_lines(report))
+
+
+def report_lines(report: Report) -> list[str]:
+    """Return the sections of a report, an empty line between them."""
+    lines: list[str] = []
+    for section in report.sections:
+        found = section_lines(section)
+        lines += ["", *found] if lines and found else found
+    return lines
+
+
+def section_lines(section: Section) -> list[str]:
+    """Return the parts of a section below its heading; nothing where it has no lines."""
+    if not shown_in("text", section):
+        return []
+    found = [line for part in section.parts for line in _part_lines(part)]
+    return [escape(section.heading), *found] if section.heading and found else found
+
+
+def _part_lines(part: Part) -> Iterable[str]:
+    if not shown_in("text", part):
+        return ()
+    match part:
+        case Pairs():
+            return _pair_lines(part)
+        case Words():
+            text = escape(part.text)
+            return wrapped(part.label, text) if part.label or part.is_soft else fitted_line(text)
+        case Lines():
+            return map(escape, part.lines)
+        case Table():
+            return _part_of_table(part)
+        case Bar():
+            return _bar_lines(part)
+        case Findings():
+            return finding_lines(part.findings)
+        case Details():
+            return [line for one in part.parts for line in _part_lines(one)]
+        case Chart():
+            return _chart_lines(part)
+        case _:
+            return ()
+
+
+def _pair_lines(part: Pairs) -> Iterator[str]:
+    rows = [(escape(one.label), escape(one.text)) for one in part.rows if one.text]
+    if part.is_listed:
+        width = max((cell_width(label) for label, _ in rows), default=0)
+        yield from (f"  {padded(label, width)}  {text}" for label, text in rows)
+        return
+    for label, text in rows:
+        yield from wrapped(label, text)
+
+
+def _part_of_table(table: Table) -> Iterator[str]:
+    places = [at for at, column in enumerate(table.columns) if shown_in("text", column)]
+    units = {at: f" {table.columns[at].unit}" for at in places if table.columns[at].unit}
+    rows = [
+        [
+            cell + units[at] if at in units and cell[:1].isdigit() else cell
+            for at in places
+            if (cell := row.cells[at]) is not None
+        ]
+        for row in table.rows
+    ]
+    if table.title:
+        yield escape(table.title)
+    header = [table.columns[at].name for at in places]
+    yield from _table(header, rows, "right" if table.is_right else "left", table.indent)
+
+
+def _bar_lines(part: Bar) -> Iterator[str]:
+    yield from wrapped(part.label, escape(part.text))
+    width = min(_BAR, page_width() - _BESIDE_BAR)
+    drawn = "".join(
+        one.letter * round(one.share * width) for one in part.shares if one.letter != "."
+    )
+    yield f"           [{drawn[:width].ljust(width, '.')}]"
+    for one in part.shares:
+        yield f"  {one.letter} {one.name:<12} {one.size:>10}  {one.share:>5.0%}"
+
+
+def _chart_lines(part: Chart) -> Iterator[str]:
+    from packager.core.reports.charts import text_chart  # few reports have one
+
+    yield ""
+    yield escape(part.caption)
+    width = min(_CHART, page_width() - _AXIS)
+    yield from text_chart(part.series, x_label=part.x_label, y_label=part.y_label, width=width)
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Sort findings, the most severe first."""
+    rank = {"error": 0, "warning": 1, "note": 2}
+    return tuple(sorted(findings, key=lambda found: rank[found.severity]))
+
+
 def finding_lines(findings: Iterable[Finding]) -> list[str]:
     """Return findings as lines, the most severe first, each with its hint."""
-    rank = {"error": 0, "warning": 1, "note": 2}
     lines = []
-    for finding in sorted(findings, key=lambda found: rank[found.severity]):
+    for finding in by_severity(findings):
         lines.append(f"{finding.severity:<8} {escape(f'{finding.code}: {finding.message}')}")
         if finding.hint:
             lines.append(f"         hint: {escape(finding.hint)}")

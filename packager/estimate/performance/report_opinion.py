@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from packager.core.reports.text import right_table_lines
-from packager.core.text import escape
+from packager.core.reports.report import Part, Row, Section, Table, Words, number_columns
 from packager.estimate.performance.opinion import Opinion, OpinionPoint
 from packager.estimate.performance.predict import Point, Prediction
 from packager.estimate.performance.report_outlook import shows_first_token
 
-HEADER = ("requests", "per token", "ours", "ratio", "first token", "ours", "ratio", "tokens/s",
-          "ours", "ratio")  # fmt: skip
+COLUMNS = number_columns(
+    *("requests", "per token", "ours", "ratio", "first token", "ours", "ratio"),
+    *("tokens/s", "ours", "ratio"),
+)
 RATIOS = "a ratio is its figure over ours; the plan and its prices rest on ours alone"
 
 
@@ -29,14 +30,15 @@ def opinion_document(opinion: Opinion, prediction: Prediction | None) -> dict[st
     }
 
 
-def opinion_lines(opinion: Opinion, prediction: Prediction | None) -> list[str]:
+def opinion_section(opinion: Opinion, prediction: Prediction | None) -> Section:
     """Return the opinion as a table, or why there is none."""
-    lines = [escape(f"opinion    {opinion_sentence(opinion)}")]
+    sentence = opinion_sentence(opinion)
+    parts: tuple[Part, ...] = (Words(sentence, label="opinion"),)
     if opinion.points:
-        lines += right_table_lines(HEADER, opinion_rows(opinion, prediction))
-        lines += [f"           {escape(words)}" for words in unanswered(opinion)]
-        lines.append(f"           {RATIOS}")
-    return lines
+        rows = tuple(map(Row, opinion_rows(opinion, prediction)))
+        table = Table(columns=COLUMNS, rows=rows, is_right=True, indent=2, caption=RATIOS)
+        parts += (table, *map(Words, unanswered(opinion)), Words(RATIOS, "text"))
+    return Section(key="opinion", title="Second opinion", parts=parts)
 
 
 def opinion_sentence(opinion: Opinion) -> str:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from packager.core.plan import Plan
-from packager.core.reports.text import right_table_lines, wrapped
+from packager.core.reports.report import (
+    Chart,
+    Column,
+    Details,
+    Dot,
+    Lines,
+    Pair,
+    Pairs,
+    Row,
+    Section,
+    Series,
+    Table,
+    Words,
+    number_columns,
+)
 from packager.core.units import percent, usd
 from packager.core.values import dataclass
 from packager.estimate.performance.monthly import (
@@ -19,11 +34,44 @@ from packager.estimate.performance.predict import Point, Prediction
 from packager.estimate.performance.presets import TPOT_LIMIT_S
 from packager.estimate.performance.pricing import (
     LABELS,
+    Formula,
     TokenPrices,
     blended_price,
     make_prices,
     tokens_s_by_gap,
     tokens_s_by_latency,
+)
+
+ONE_READER = "tokens per second for one reader"
+# The meaning of each formula for a buyer.
+MEANINGS: Mapping[Formula, str] = {
+    "F1": "as if prompts took no time; the lowest figure, seen in announcements",
+    "F2": "what one client sees, its waiting included; seen in announcements",
+    "F3": "what the bill divided by the tokens gives; the one to budget with",
+}
+_COLUMNS = (
+    *number_columns("requests"),
+    Column("first token", is_number=True, unit="ms"),
+    Column("per token", is_number=True, unit="ms"),
+    *number_columns("tokens/s", "per user"),
+)
+_PRICES = (
+    Column("$/1M in", is_number=True, medium="page"),
+    *number_columns("$/1M out", "$/1M all", "F1", "F2", "F3"),
+)
+_READING = (
+    "More requests at once make the instance cheaper per token and each reader's answer slower. "
+    "Each point is a number of requests at once; the last one that fits is ringed."
+)
+_QUEUE = "the time to first token counts the queue behind the other requests"
+_NEVER_ADD = (
+    "the prices of input and output each charge the whole instance to one stream of tokens: take "
+    "one of them, or the price of both together, and never add them"
+)
+_COMPARE = (
+    "announcements divide the price of an hour by tokens that they count in different ways. F1 to "
+    "F3 are for three tokens in to one out, with the tokens in for free; compare a figure only "
+    "with one of the same formula. This page uses F3 everywhere else"
 )
 
 
@@ -87,21 +135,76 @@ def outlook_document(outlook: Outlook) -> dict[str, Any]:
     }
 
 
-def outlook_lines(outlook: Outlook) -> list[str]:
-    """The outlook as a table, with what it rests on."""
-    prediction = outlook.prediction
+def outlook_section(outlook: Outlook) -> Section:
+    """Return the outlook as a table and a chart, with what it rests on."""
+    prediction, priced = outlook.prediction, outlook.points[0].prices is not None
     workload = prediction.workload
-    lines = [f"predicted  {workload.words}"]
-    lines += wrapped("", workload.source) if workload.source else []
-    header = ["requests", "first token", "per token", "tokens/s", "per user"]
-    if outlook.points[0].prices:
-        header += ["$/1M out", "$/1M all", "F1", "F2", "F3"]
-    lines += right_table_lines(header, [_cells(priced, prediction) for priced in outlook.points])
-    lines += [line for words in band_sentences(prediction) for line in wrapped("", words)]
-    if outlook.points[0].prices:
-        lines.append("           F1 to F3: blended price, 3 tokens in to 1 out; F3 is the default")
-        lines += [f"             {name}  {label}" for name, label in LABELS.items()]
-    return lines + [f"           {words}" for words in prediction.assumptions]
+    source = f"; {workload.source}" if workload.source else ""
+    table = Table(
+        title="Predicted by requests at once",
+        caption="Predicted by requests at once"
+        + ("; prices in US dollars per million tokens" if priced else ""),
+        columns=(*_COLUMNS, *(_PRICES if priced else ())),
+        rows=tuple(Row(_cells(one, prediction)) for one in outlook.points),
+        is_right=True,
+        indent=2,
+    )
+    text = [Words(workload.words, "text", label="predicted")]
+    text += [Words(workload.source, "text")] if workload.source else []
+    return Section(
+        key="speed",
+        title="Why this speed and price" if priced else "Why this speed",
+        parts=(
+            *text,
+            _chart(outlook, f"For {workload.words}{source}. {_READING}"),
+            replace(table, title="", medium="text"),
+            replace(table, medium="page"),
+            Details(
+                "How to read these figures, and how far off they may be",
+                (
+                    *map(Words, band_sentences(prediction)),
+                    *(_formulas() if priced else ()),
+                    *map(Words, prediction.assumptions),
+                    Words(_QUEUE, "page"),
+                    *((Words(_NEVER_ADD, "page"),) if priced else ()),
+                ),
+            ),
+        ),
+    )
+
+
+def _chart(outlook: Outlook, reading: str) -> Chart:
+    last = outlook.points[-1]
+    dots = tuple(
+        Dot(
+            x=one.point.output_tokens_s_user,
+            y=one.point.output_tokens_s,
+            label=f"{one.point.concurrency:,}",
+            title=f"{one.point.concurrency:,} requests: {one.point.output_tokens_s:,.0f} tokens/s, "
+            f"{one.point.tpot_s * 1e3:.1f} ms per token"
+            + (f", ${usd(one.prices.output)} per million out" if one.prices else ""),
+            ringed=one is last,
+        )
+        for one in outlook.points
+    )
+    return Chart(
+        series=(Series(number=0, name="", dots=dots),),
+        x_label=ONE_READER,
+        y_label="tokens per second, all together",
+        name="Tokens per second of the instance against those of one reader, by requests at once",
+        table="the table below",
+        beside=(Words(reading),),
+    )
+
+
+def _formulas() -> tuple[Lines | Words | Pairs, ...]:
+    """Return what F1 to F3 are, briefly in text."""
+    brief: tuple[str, ...] = (
+        "           F1 to F3: blended price, 3 tokens in to 1 out; F3 is the default",
+    )
+    brief += tuple(f"             {name}  {label}" for name, label in LABELS.items())
+    meanings = (Pair(name, f"{label}: {MEANINGS[name]}") for name, label in LABELS.items())
+    return Lines(brief), Words(_COMPARE, "page"), Pairs(tuple(meanings), "page")
 
 
 def band_sentences(prediction: Prediction) -> list[str]:
@@ -120,8 +223,8 @@ def band_sentences(prediction: Prediction) -> list[str]:
 
 
 def first_token_words(prediction: Prediction, point: Point) -> str:
-    """Write the time to first token with its queue; a dash where it must not be shown."""
-    return f"{point.ttft_s * 1e3:,.0f} ms" if shows_first_token(prediction) else "–"
+    """Write the ms to first token with its queue; a dash where they must not be shown."""
+    return f"{point.ttft_s * 1e3:,.0f}" if shows_first_token(prediction) else "–"
 
 
 def point_document(prediction: Prediction, point: Point) -> dict[str, Any]:
@@ -155,19 +258,19 @@ def _priced(plan: Plan, prediction: Prediction, point: Point, discount: float) -
     )
 
 
-def _cells(priced: PricedPoint, prediction: Prediction) -> list[str]:
+def _cells(priced: PricedPoint, prediction: Prediction) -> tuple[str, ...]:
     point, prices = priced.point, priced.prices
     cells = [
         str(point.concurrency),
         first_token_words(prediction, point),
-        f"{point.tpot_s * 1e3:,.1f} ms",
+        f"{point.tpot_s * 1e3:,.1f}",
         f"{point.output_tokens_s:,.0f}",
         f"{point.output_tokens_s_user:,.0f}",
     ]
     if prices:
-        amounts = (prices.output, prices.total, priced.blended_f1, priced.blended_f2)
+        amounts = (prices.input, prices.output, prices.total, priced.blended_f1, priced.blended_f2)
         cells += [usd(amount) for amount in (*amounts, prices.blended)]
-    return cells
+    return tuple(cells)
 
 
 def _prices_document(priced: PricedPoint) -> dict[str, Any] | None:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import Any
 
-from packager.core.reports.text import page_width, table_lines, wrapped
-from packager.core.text import joined
+from packager.core.reports.report import (
+    Chart,
+    Dot,
+    Lines,
+    Part,
+    Row,
+    Section,
+    Series,
+    Table,
+    Words,
+    word_columns,
+)
 from packager.core.units import percent, usd
 from packager.core.values import dataclass
 from packager.estimate.performance.monthly import monthly_document, monthly_sentence
@@ -15,9 +25,6 @@ from packager.estimate.performance.predict import running_copies
 from packager.estimate.performance.presets import PRESETS, Goal
 from packager.estimate.performance.ranking import RankedInstance, Ranking, SkippedInstance, pareto
 from packager.estimate.performance.report_outlook import point_document
-
-if TYPE_CHECKING:
-    from packager.core.reports.charts import Mark
 
 Menu = tuple[tuple[Goal, RankedInstance], ...]
 
@@ -82,37 +89,34 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def ranking_text(ranking: Ranking) -> str:
-    """The ranking as a table, a chart, what was left out, and one closing sentence."""
-    lines = []
+def ranking_sections(ranking: Ranking) -> tuple[Section, ...]:
+    """Return the ranking for a terminal: a table, a chart, what was left out, and the outcome."""
+    parts: list[Part] = []
     if ranking.options:
         workload = ranking.options[0].prediction.workload
-        lines += [
+        told = (
             f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}",
             f"{workload.name}, {workload.input_tokens} tokens in and {workload.output_tokens} out, "
             f"each token within {limit_words(ranking)}",
             "",
-        ]
-        lines += table_lines(_HEADER, [_row(option) for option in ranking.options[:MOST_ROWS]])
+        )
+        rows = tuple(Row(_row(option)) for option in ranking.options[:MOST_ROWS])
+        parts += [Lines(told), Table(columns=word_columns(*_HEADER), rows=rows)]
         more = len(ranking.options) - MOST_ROWS
         if more > 0:
-            lines.append(f"and {more} more: --format json and --format html have all of them")
-        marks = ranking_marks(ranking)
-        if marks:
-            from packager.core.reports.charts import text_chart
-
-            lines += ["", "price and speed (* best, o not beaten in both, . beaten)"]
-            lines += text_chart(
-                marks,
-                x_label="tokens/s for one reader",
-                y_label="$ per million tokens out",
-                width=min(_CHART, page_width() - _AXIS),
-            )
-    for reason, names in skipped_groups(ranking.skipped):
-        lines += ["", *wrapped("left out", ", ".join(names)), *wrapped("", reason)]
+            all_ = f"and {more} more: --format json and --format html have all of them"
+            parts.append(Lines((all_,)))
+        if chart := ranking_chart(ranking):
+            parts.append(replace(chart, medium="text"))
+    left_out = (
+        (Words(", ".join(names), label="left out"), Words(reason))
+        for reason, names in skipped_groups(ranking.skipped)
+    )
+    blocks: list[tuple[Part, ...]] = [tuple(parts), *left_out]
     if month := lowest_month(ranking):
-        lines += ["", *wrapped("a month", month)]
-    return joined([*lines, "", closing_sentence(ranking)])
+        blocks.append((Words(month, label="a month"),))
+    blocks.append((Lines((closing_sentence(ranking),)),))
+    return tuple(Section(parts=block, medium="text") for block in blocks)
 
 
 def lowest_month(ranking: Ranking) -> str:
@@ -143,10 +147,11 @@ def menu_document(menu: Menu) -> list[dict[str, Any]]:
     ]
 
 
-def menu_lines(menu: Menu) -> list[str]:
+def menu_section(menu: Menu) -> Section:
     """Return the configurations of one instance, one line for each goal."""
-    rows = [menu_cells(goal, option) for goal, option in menu]
-    return ["to try", *table_lines(MENU_HEADER, rows, indent=2)]
+    rows = tuple(Row(menu_cells(goal, option)) for goal, option in menu)
+    table = Table(columns=word_columns(*MENU_HEADER), rows=rows, indent=2)
+    return Section(parts=(table,) if rows else (), heading="to try", medium="text")
 
 
 def menu_cells(goal: Goal, option: RankedInstance) -> tuple[str, ...]:
@@ -210,24 +215,40 @@ def option_cells(option: RankedInstance) -> OptionCells:
     )
 
 
-def ranking_marks(ranking: Ranking) -> tuple[Mark, ...]:
-    """Return the marks of price against speed, for options with a price."""
-    from packager.core.reports.charts import Mark
-
-    front = pareto(ranking.options)
-    best = ranking.options[0] if ranking.options else None
-    return tuple(
-        Mark(
-            x=option.point.output_tokens_s_user,
-            y=option.prices.output,
-            label=option.plan.instance.name.removeprefix("ml."),
-            title=f"{option.plan.instance.name}: {option.point.output_tokens_s_user:,.0f} "
-            f"tokens/s for one reader, ${usd(option.prices.output)} per million out",
-            chosen=option is best,
-            front=option in front,
+def ranking_chart(ranking: Ranking, beside: tuple[Part, ...] = ()) -> Chart | None:
+    """Draw price against speed; None without prices. What no other beats in both is joined."""
+    priced = [(option, option.prices) for option in ranking.options if option.prices]
+    if not priced:
+        return None
+    front, best = pareto(ranking.options), ranking.options[0]
+    joined, alone, beaten = list[Dot](), list[Dot](), list[Dot]()
+    for option, prices in priced:
+        speed, name = option.point.output_tokens_s_user, option.plan.instance.name
+        is_clear = option in front or option is best
+        series = joined if option in front else alone if option is best else beaten
+        series.append(
+            Dot(
+                x=speed,
+                y=prices.output,
+                label=name.removeprefix("ml.") if is_clear else "",
+                title=f"{name}: {speed:,.0f} tokens/s for one reader, ${usd(prices.output)} per "
+                "million out",
+                ringed=option is best,
+            )
         )
-        for option in ranking.options
-        if option.prices
+    joined.sort(key=lambda dot: (dot.x, dot.y))
+    return Chart(
+        series=(
+            Series(number=0, name="", dots=tuple(beaten), joined=False, is_faint=True),
+            Series(number=0, name="", dots=tuple(joined)),
+            Series(number=0, name="", dots=tuple(alone), joined=False),
+        ),
+        x_label="tokens/s for one reader",
+        y_label="$ per million tokens out",
+        name="Price per million tokens out against tokens per second for one reader, by instance",
+        table="the table of instances",
+        beside=beside,
+        caption="price and speed (* best, o not beaten in both, . beaten)",
     )
 
 
@@ -239,8 +260,6 @@ def skipped_groups(skipped: Iterable[SkippedInstance]) -> list[tuple[str, list[s
         groups.setdefault(reason, []).append(found.instance)
     return list(groups.items())
 
-
-_CHART, _AXIS = 64, 16  # cells of a plot, and beside it
 
 _HEADER = (
     "instance",

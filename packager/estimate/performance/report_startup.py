@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packager.core.reports.text import right_table_lines, wrapped
+from packager.core.reports.report import (
+    Column,
+    Details,
+    Pair,
+    Pairs,
+    Row,
+    Section,
+    Table,
+    Words,
+    number_columns,
+)
 from packager.core.startup import (
     PHASES,
     Advice,
@@ -40,31 +50,34 @@ def startup_document(found: StartupPrediction) -> dict[str, Any]:
     return found.model_dump(mode="json")
 
 
-def startup_lines(found: StartupPrediction) -> list[str]:
-    """The prediction as a table, with what it rests on and what to change next."""
-    lines = wrapped("cold start", where_words(found))
-    rows = [_cells(one) for one in found.nodes]
-    lines += right_table_lines(("disk", *_COLUMNS, "in all"), rows)
-    lines += [line for words in sentences(found, brief=True) for line in wrapped("", words)]
-    return lines
-
-
-def startup_table(found: StartupPrediction) -> dict[str, Any]:
-    """The prediction as values for a page: a row a phase, a column a node."""
-    return {
-        "where": where_words(found),
-        "nodes": [one.node for one in found.nodes],
-        "rows": [
-            {
-                "name": NAMES[name],
-                "cells": [phase_words(one.of(name)) for one in found.nodes],
-                "words": next((phase.words for one in found.nodes if (phase := one.of(name))), ""),
-            }
-            for name in PHASES
-        ],
-        "totals": [f"{_mark(one)}{seconds_words(one.seconds)}" for one in found.nodes],
-        "sentences": list(sentences(found)),
+def startup_section(found: StartupPrediction) -> Section:
+    """Return the prediction as a table, with what it rests on and what to change next."""
+    phases = {
+        name: next((phase.words for one in found.nodes if (phase := one.of(name))), "")
+        for name in PHASES
     }
+    columns = (Column("disk"), *number_columns(*_COLUMNS, "in all"))
+    return Section(
+        key="startup",
+        title="How long a cold start takes",
+        parts=(
+            Words(where_words(found), label="cold start"),
+            Table(
+                columns=columns,
+                rows=tuple(Row(_cells(one)) for one in found.nodes),
+                caption="Predicted, by the node's disk",
+                is_right=True,
+                indent=2,
+            ),
+            *(Words(words, "text") for words in sentences(found, brief=True)),
+            *(Words(words, "page") for words in sentences(found)),
+            Details(
+                "What each phase rests on",
+                (Pairs(tuple(Pair(NAMES[name], words) for name, words in phases.items())),),
+                "page",
+            ),
+        ),
+    )
 
 
 def where_words(found: StartupPrediction) -> str:
@@ -108,16 +121,6 @@ def brief_words(found: Advice) -> str:
     return f"{found.change} ({NAMES[found.phase]} is {percent(found.share)})"
 
 
-def phase_words(phase: PredictedPhase | None) -> str:
-    """Write the seconds of a phase; guesses are marked."""
-    if phase is None:
-        return "–"
-    if phase.seconds is None:
-        return UNKNOWN
-    mark = GUESSED if phase.basis == "guess" else ""
-    return f"{mark}{seconds_words(phase.seconds)}"
-
-
 def seconds_words(seconds: float) -> str:
     """Write a time with as many digits as it is good for."""
     if seconds >= 600:
@@ -129,12 +132,12 @@ def seconds_words(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 0.05 or not seconds else "< 0.1 s"
 
 
-def _cells(start: PredictedStart) -> list[str]:
-    return [
+def _cells(start: PredictedStart) -> tuple[str, ...]:
+    return (
         start.node.removeprefix("local "),
         *(_joined([start.of(name) for name in names]) for names in _COLUMNS.values()),
         f"{_mark(start)}{seconds_words(start.seconds)}",
-    ]
+    )
 
 
 def _joined(phases: list[PredictedPhase | None]) -> str:

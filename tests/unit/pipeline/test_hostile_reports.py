@@ -24,7 +24,6 @@ from packager.core.techniques import Rejected
 from packager.core.training import TrainingTexts
 from packager.core.warmup import Outcome, WarmPlan
 from packager.estimate.performance.ranking import SkippedInstance, rank
-from packager.estimate.performance.report_rank import ranking_text
 from packager.optimize.cache.report import (
     explanation_lines,
     failure_text,
@@ -34,10 +33,16 @@ from packager.optimize.cache.report import (
 )
 from packager.optimize.drafts.train.report import training_lines
 from packager.optimize.steps.report import forecast_sentences, ran_lines
-from packager.pipeline.report_html import plan_html
-from packager.pipeline.report_plan import PlanPage, page_text, rejection_lines
+from packager.pipeline.report_plan import PlanPage, rejection_lines
 from tests.support.cases import read_tables
-from tests.support.report_values import option_on, plan_on, speculation_report
+from tests.support.report_values import (
+    option_on,
+    page_text,
+    plan_html,
+    plan_on,
+    ranking_text,
+    speculation_report,
+)
 from tests.unit.cli.test_hostile_names import FORGED, HOSTILE, assert_harmless
 from tests.unit.optimize.drafts.train.test_report import DONE, TEXTS
 

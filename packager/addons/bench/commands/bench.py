@@ -35,7 +35,7 @@ from packager.addons.bench.outputs import (
     write_output_files,
 )
 from packager.addons.bench.pool import START
-from packager.addons.bench.report import bench_lines
+from packager.addons.bench.report import bench_report
 from packager.addons.bench.sending import Sender
 from packager.addons.bench.session import STEP, OneLoad, Results, Session
 from packager.addons.bench.targets import BenchTarget, find_targets
@@ -47,7 +47,7 @@ from packager.cli.progress import progress_options, shown_progress
 from packager.cli.serving.containers import digests_of, find_image
 from packager.cli.serving.routes import Route
 from packager.cli.shared_options import catalog_option, format_option_of
-from packager.cli.terminal import note, print_json, print_lines, print_text
+from packager.cli.terminal import note, print_result
 from packager.cli.wiring.settings import state_dir
 from packager.core.bench import BenchReport
 from packager.core.errors import BenchRejected, SmokeFailed, UsageError
@@ -266,9 +266,9 @@ def _find_route(name: str) -> Route | None:
 
 def page_of(report: BenchReport) -> str:
     """Return a report as a page."""
-    from packager.addons.bench.report_html import bench_html
+    from packager.core.reports.page import report_html  # templates are loaded for a page alone
 
-    return bench_html(report)
+    return report_html(bench_report(report))
 
 
 def record_places(
@@ -331,12 +331,8 @@ def _keep(
 
 
 def _print(report: BenchReport, output_format: str) -> None:
-    if output_format == "json":
-        print_json(report.model_dump(mode="json", exclude_none=True))
-    elif output_format == "html":
-        print_text(page_of(report))
-    else:
-        print_lines(bench_lines(report))
+    document = report.model_dump(mode="json", exclude_none=True)
+    print_result(output_format, document, bench_report(report))
 
 
 def _judge(report: BenchReport, results: Results, asked: BenchOptions) -> None:

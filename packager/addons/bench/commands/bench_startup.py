@@ -18,18 +18,19 @@ from packager.addons.bench.outputs import Output, parse_output, write_output_fil
 from packager.addons.bench.starting import Starter
 from packager.addons.bench.startup_report import make_startup_report
 from packager.addons.bench.startup_session import ROUNDS, STEP, measure_starts
-from packager.addons.bench.startup_text import startup_html, startup_report_lines
+from packager.addons.bench.startup_text import start_report
 from packager.addons.bench.targets import find_targets
 from packager.addons.bench.usage import UseMeter
 from packager.catalog.machine import used_gpu_bytes
 from packager.cli.progress import shown_progress
 from packager.cli.serving.opening import is_address
 from packager.cli.serving.pulling import has_image, pull_image
-from packager.cli.terminal import note, print_json, print_lines, print_text
+from packager.cli.terminal import note, print_result
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.settings import Settings, state_dir
 from packager.core.errors import PackagerError, SmokeFailed, UsageError
 from packager.core.events import StagesEvent, StepEvent
+from packager.core.reports.page import report_html
 from packager.core.startup import StartupReport
 from packager.core.text import json_text
 from packager.core.values import dataclass
@@ -154,14 +155,15 @@ def _keep(
     report: StartupReport, outputs: Sequence[Output], records: Mapping[str, Path], *, quiet: bool
 ) -> None:
     """Write every requested output, and the figures into records."""
+    page = report_html(start_report(report)).encode()
     document = (json_text(report.model_dump(mode="json", exclude_none=True)) + "\n").encode()
     for output in outputs:
         if output.kind == "json":
             write_output_files(output, {"": document})
         elif output.kind == "html":
-            write_output_files(output, {"": startup_html(report).encode()})
+            write_output_files(output, {"": page})
         else:
-            write_output_files(output, {REPORT: document, PAGE: startup_html(report).encode()})
+            write_output_files(output, {REPORT: document, PAGE: page})
     for variant in report.startups:
         if variant.name in records and variant.starts:
             own = {"startups": (variant,), "compared": ()}
@@ -174,12 +176,8 @@ def _keep(
 
 
 def _print(report: StartupReport, output_format: str) -> None:
-    if output_format == "json":
-        print_json(report.model_dump(mode="json", exclude_none=True))
-    elif output_format == "html":
-        print_text(startup_html(report))
-    else:
-        print_lines(startup_report_lines(report))
+    document = report.model_dump(mode="json", exclude_none=True)
+    print_result(output_format, document, start_report(report))
 
 
 def _default(field: dataclasses.Field[Any]) -> object:

@@ -10,12 +10,13 @@ import click
 from packager.addons.bench.decision import Goal
 from packager.addons.bench.merge import merge
 from packager.addons.bench.reading import read_benchmark
-from packager.addons.bench.report import bench_lines
-from packager.addons.bench.report_html import bench_html
-from packager.cli.terminal import print_json_text, print_report, print_text
+from packager.addons.bench.report import bench_report
+from packager.cli.terminal import print_result
 from packager.core.command_line import command_text
 from packager.core.errors import UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
+from packager.core.reports.page import report_html
+from packager.core.reports.text import report_text
 from packager.core.text import escape_text, json_text
 
 
@@ -69,29 +70,23 @@ def report(
     form = form_of(output) if output else ""
     options = [*(("--goal", goal) if goal else ()), *(("--mixed",) if mixed else ())]
 
+    document = found.model_dump(mode="json", exclude_none=True)
+    made = bench_report(
+        found,
+        chosen,
+        sources=tuple(one.name for one in named),
+        command=command_text(("packager", "report", *files, *options, "--format", "html")),
+    )
+
     def written(form: str) -> str:
         if form == "json":
-            return json_text(found.model_dump(mode="json", exclude_none=True))
-        if form == "text":
-            return "\n".join(bench_lines(found, chosen))
-        return bench_html(
-            found,
-            goal=chosen,
-            sources=tuple(one.name for one in named),
-            command=command_text(
-                ("packager", "report", *files, *options, "--format", "html"),
-            ),
-        )
+            return json_text(document)
+        return report_text(made) if form == "text" else report_html(made)
 
     if output:
         with explain_disk_errors(output):
             write_atomically(output, (escape_text(written(form).rstrip("\n")) + "\n").encode())
-    if output_format == "json":
-        print_json_text(written("json"))
-    elif output_format == "html":
-        print_text(written("html"))
-    else:
-        print_report(written("text"))
+    print_result(output_format, document, made)
 
 
 def form_of(output: Path) -> str:

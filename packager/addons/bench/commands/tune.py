@@ -21,10 +21,11 @@ from packager.addons.bench.commands.tune_work import (
 )
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions as LoadAsked
+from packager.addons.bench.report import bench_report
 from packager.addons.bench.tune.candidates import Field
 from packager.addons.bench.tune.journal import Retried, TuneJournal, open_journal
 from packager.addons.bench.tune.options import TuneOptions
-from packager.addons.bench.tune.report import field_lines, tune_lines
+from packager.addons.bench.tune.report import field_report, tune_report
 from packager.addons.bench.tune.request_file import check_request_file, request_text
 from packager.addons.bench.tune.results import field_document, make_report, measurements_of
 from packager.addons.bench.tune.session import failures_in
@@ -43,7 +44,7 @@ from packager.cli.options import (
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.run.containers import find_engine
 from packager.cli.shared_options import catalog_option, format_option_of, registry_options
-from packager.cli.terminal import note, note_lines, print_json, print_lines, print_text, warn
+from packager.cli.terminal import note, note_lines, print_result, warn
 from packager.core.bench import BenchReport
 from packager.core.errors import SmokeFailed
 from packager.core.files.atomic import check_place, explain_disk_errors, write_atomically
@@ -180,7 +181,7 @@ def tune(
     field = make_candidates(work, varied, named, only=asked.only)
     if dry_run:
         listed = field_document(field, work.race, **work.names())
-        print_json(listed) if as_json else print_lines(field_lines(listed))
+        print_result("json" if as_json else "text", listed, field_report(listed))
         return  # no measurements for a page
     work.check_here()
     place = journal_file or work.journal_place()
@@ -246,16 +247,11 @@ def _warn_of_refused(field: Field) -> None:
 
 
 def _print_report(report: TuneReport, figures: BenchReport, output_format: str) -> None:
-    if output_format == "json":
-        print_json(report.model_dump(mode="json"))
-    elif output_format == "html":
-        from packager.addons.bench.report_html import (
-            bench_html,  # templates are loaded for a page alone
-        )
-
-        print_text(bench_html(figures, goal=report.goal, command=figures.command))
+    if output_format == "html":
+        made = bench_report(figures, report.goal, command=figures.command)
     else:
-        print_lines(tune_lines(report))
+        made = tune_report(report)
+    print_result(output_format, report.model_dump(mode="json"), made)
 
 
 def _start_lines(journal: TuneJournal, field: Field) -> list[str]:

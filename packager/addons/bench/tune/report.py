@@ -1,12 +1,20 @@
-"""Report of a tune, as text."""
+"""Report of a tune."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packager.core.reports.text import table_lines, wrapped
-from packager.core.text import escape
+from packager.core.reports.report import (
+    Column,
+    Pair,
+    Pairs,
+    Report,
+    Row,
+    Section,
+    Table,
+    number_columns,
+)
 from packager.core.tuning import NotTried, TunedCandidate, TuneReport
 from packager.core.units import counted
 from packager.optimize.steps.report import duration
@@ -14,41 +22,80 @@ from packager.optimize.steps.report import duration
 _KINDS = {"refused": "refused", "hopeless": "too slow by prediction"}
 
 
-def tune_lines(report: TuneReport) -> Iterator[str]:
+def tune_report(report: TuneReport) -> Report:
     """Return the decision first, then every candidate, then what was not measured and why."""
-    levels = ", ".join(map(str, report.concurrency))
-    yield from wrapped("model", escape(f"{report.model} on {report.instance}"))
-    yield from wrapped("goal", f"{report.goal}: {report.unit} at concurrency {levels}")
-    yield from wrapped("best", escape(_decision(report)))
-    for image in report.images:
-        yield from wrapped("image", escape(image))
-    yield from wrapped("measured", _effort(report))
-    yield ""
-    header = ("candidate", "result", "rounds", report.unit, "95 % interval", "predicted")
-    yield from table_lines(header, [_cells(one) for one in report.candidates])
-    failed = [one for one in report.candidates if one.reason]
-    if failed:
-        yield ""
-    for one in failed:
-        yield from wrapped("failed", escape(f"{one.name}, {_STAGES[one.stage or '']}{one.reason}"))
-    yield from _not_tried_lines(report.not_tried)
+    failed = tuple(
+        Pair("failed", f"{one.name}, {_STAGES[one.stage or '']}{one.reason}")
+        for one in report.candidates
+        if one.reason
+    )
+    decision = (
+        Pair("best", _decision(report)),
+        *(Pair("image", image) for image in report.images),
+        Pair("measured", _effort(report)),
+    )
+    return _report(
+        (report.model, report.instance, report.goal, report.unit, report.concurrency),
+        decision,
+        Table(
+            columns=(
+                Column("candidate"),
+                Column("result"),
+                *number_columns("rounds", report.unit),
+                *number_columns("95 % interval", "predicted"),
+            ),
+            rows=tuple(Row(_cells(one)) for one in report.candidates),
+            caption="Candidates, the best first",
+        ),
+        failed,
+        _not_tried(report.not_tried),
+    )
 
 
-def field_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def field_report(found: Mapping[str, Any]) -> Report:
     """Return what would be measured, of the document that `results.field_document` makes."""
-    levels = ", ".join(map(str, found["concurrency"]))
-    yield from wrapped("model", escape(f"{found['model']} on {found['instance']}"))
-    yield from wrapped("goal", f"{found['goal']}: {found['unit']} at concurrency {levels}")
     count, most = len(found["candidates"]), found["measurements"]
     rounds = f"at most {most} of {found['exhaustive']} rounds by default"
-    yield from wrapped("measures", f"{counted(count, 'candidate')}, {rounds}")
-    yield ""
-    rows = [
-        (escape(one["name"]), "" if one["predicted"] is None else _told(one))
+    rows = (
+        Row((one["name"], "" if one["predicted"] is None else _told(one)))
         for one in found["candidates"]
-    ]
-    yield from table_lines(("candidate", f"predicted {found['unit']}"), rows)
-    yield from _not_tried_lines([NotTried.model_validate(one) for one in found["not_tried"]])
+    )
+    return _report(
+        tuple(found[name] for name in ("model", "instance", "goal", "unit", "concurrency")),
+        (Pair("measures", f"{counted(count, 'candidate')}, {rounds}"),),
+        Table(
+            columns=(Column("candidate"), *number_columns(f"predicted {found['unit']}")),
+            rows=tuple(rows),
+            caption="Candidates",
+        ),
+        _not_tried([NotTried.model_validate(one) for one in found["not_tried"]]),
+    )
+
+
+def _report(
+    about: tuple[Any, ...], told: tuple[Pair, ...], table: Table, *others: tuple[Pair, ...]
+) -> Report:
+    model, instance, goal, unit, concurrency = about
+    levels = ", ".join(map(str, concurrency))
+    head = (
+        Pair("model", f"{model} on {instance}"),
+        Pair("goal", f"{goal}: {unit} at concurrency {levels}"),
+        *told,
+    )
+    rest = (
+        Section(key=f"out{at}", title="Left out", parts=(Pairs(rows),))
+        for at, rows in enumerate(others)
+        if rows
+    )
+    return Report(
+        kind="Tuning",
+        title=f"{model} on {instance}",
+        sections=(
+            Section(key="decision", title="Decision", parts=(Pairs(head),)),
+            Section(key="candidates", title="Candidates", parts=(table,)),
+            *rest,
+        ),
+    )
 
 
 def _told(one: Mapping[str, Any]) -> str:
@@ -98,7 +145,7 @@ def _cells(one: TunedCandidate) -> tuple[str, ...]:
         score, interval = f"{-one.score:.2f} times a limit", ""
     else:
         score = "" if one.score is None else _figure(one.score)
-    return (escape(one.name), state_text, str(one.rounds), score, interval, told)
+    return (one.name, state_text, str(one.rounds), score, interval, told)
 
 
 def _interval(low: float, high: float) -> str:
@@ -109,14 +156,11 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _not_tried_lines(found: Sequence[NotTried]) -> Iterator[str]:
-    shown = [one for one in found if one.kind in _KINDS]
-    if found:
-        yield ""
-    for one in shown:
-        yield from wrapped("left out", escape(f"{one.name}, {_KINDS[one.kind]}: {one.why}"))
+def _not_tried(found: Sequence[NotTried]) -> tuple[Pair, ...]:
+    told = [f"{one.name}, {_KINDS[one.kind]}: {one.why}" for one in found if one.kind in _KINDS]
     same = sum(one.kind == "same" for one in found)
     if same:
         words = counted(same, "combination")
         like = "another" if same == 1 else "others"
-        yield from wrapped("left out", f"{words} that would build the same as {like}")
+        told.append(f"{words} that would build the same as {like}")
+    return tuple(Pair("left out", words) for words in told)

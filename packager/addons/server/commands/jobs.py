@@ -31,13 +31,15 @@ from packager.addons.server.sagemaker.measured import (
     MeasuredOutcome,
     recorded,
     state_document,
-    state_lines,
+    state_parts,
 )
 from packager.cli.field_options import FiniteRange
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
 from packager.cli.wiring.settings import jobs_dir
 from packager.core.errors import PackagerError
+from packager.core.reports.report import Section
+from packager.core.reports.text import section_lines
 from packager.pipeline.records import load_record
 
 
@@ -138,7 +140,8 @@ def show(name: str, kind: str | None, output_format: str) -> None:
         return
     print_lines(show_lines(job, utc_now(), queue))
     if measured is not None:
-        print_lines(("", "before and after", *state_lines(measured)))
+        section = Section(heading="before and after", parts=state_parts(measured))
+        print_lines(("", *section_lines(section)))
 
 
 @click.command()

@@ -24,7 +24,7 @@ from packager.addons.bench.commands.bench_work import make_work
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.outputs import report_bytes, write_files
-from packager.addons.bench.report_html import bench_html
+from packager.addons.bench.report import bench_report
 from packager.addons.bench.session import Results, Session
 from packager.addons.bench.targets import BenchTarget, find_targets
 from packager.addons.server.commands.job_options import gate_option
@@ -59,6 +59,7 @@ from packager.core.files.user_files import read_user_file
 from packager.core.instance import LOCAL
 from packager.core.record import BuildRecord
 from packager.core.references import parse_bucket_place
+from packager.core.reports.page import report_html
 from packager.core.request import parse_request
 from packager.images.docker_engine import connect_engine
 from packager.pipeline import pipeline
@@ -139,7 +140,7 @@ def measure(
         except PackagerError as error:
             reasons |= dict.fromkeys(asked, _reason(error))
     found = outcome_of(report, quality, reasons=reasons, skipped=skipped)
-    page = bench_html(found.report) if found.report is not None else ""
+    page = report_html(bench_report(found.report)) if found.report is not None else ""
     put_files(results, result_files(found, page))
     put_measured(record_file, found.report, found.quality)
     if found.report is not None:

@@ -13,9 +13,10 @@ from packager.cli.wiring.settings import Settings
 from packager.core.errors import UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.image import Platform
+from packager.core.reports.page import report_html
 from packager.images.lineage.drawing import lineage_svg
 from packager.images.lineage.graph import LineageGraph
-from packager.images.lineage.page import lineage_html
+from packager.images.lineage.page import lineage_page
 from packager.images.lineage.report import lineage_document, lineage_lines
 
 _MOST_UNREADABLE = 5  # named one by one
@@ -72,7 +73,7 @@ def lineage(
 
 
 def _drawn(graph: LineageGraph, form: str) -> str:
-    return lineage_svg(graph) if form == "svg" else lineage_html(graph)
+    return lineage_svg(graph) if form == "svg" else report_html(lineage_page(graph))
 
 
 def _form_of(output: Path) -> str:

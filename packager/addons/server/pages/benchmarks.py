@@ -17,7 +17,8 @@ from aiohttp import web
 
 from packager.addons.bench.merge import Named, merge
 from packager.addons.bench.reading import REPORTS, read_benchmark
-from packager.addons.bench.report_html import bench_html, when_words, workload_words
+from packager.addons.bench.report import bench_report
+from packager.addons.bench.report_page import when_words, workload_words
 from packager.addons.bench.tables import OUTPUT, value
 from packager.addons.server.jobs.values import JobQuery
 from packager.addons.server.pages.numbered import links_of, page_number
@@ -25,6 +26,7 @@ from packager.addons.server.pages.site import ROOT, Site
 from packager.core.bench import BenchReport
 from packager.core.command_line import command_text
 from packager.core.errors import NotFound, PackagerError, UsageError
+from packager.core.reports.page import report_html
 from packager.core.values import dataclass
 
 ROWS = 20  # of a page: each is read whole
@@ -87,10 +89,12 @@ class BenchmarkPages:
             named = [read_named(place) for place in places]
             report = merge(named, mixed=mixed)
             command = ("packager", "report", *(str(place.file) for place in places))
-            return bench_html(
-                report,
-                sources=tuple(one.name for one in named),
-                command=command_text((*command, *(("--mixed",) if mixed else ()))),
+            return report_html(
+                bench_report(
+                    report,
+                    sources=tuple(one.name for one in named),
+                    command=command_text((*command, *(("--mixed",) if mixed else ()))),
+                )
             )
 
         return self.site.whole(await asyncio.to_thread(read))

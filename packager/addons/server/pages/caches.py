@@ -12,10 +12,30 @@ from aiohttp import web
 from packager.addons.server.pages.job_views import duration, minute
 from packager.addons.server.pages.numbered import turn
 from packager.addons.server.pages.site import ROOT, Site
+from packager.core.reports.report import (
+    Command,
+    Pair,
+    Report,
+    Row,
+    Section,
+    Table,
+    Words,
+    number_columns,
+    word_columns,
+)
 from packager.core.units import counted, decimal, percent
 from packager.core.values import dataclass
 
 ROWS = 100  # of a page
+_COLUMNS = (
+    *word_columns("key", "kind", "model"),
+    *number_columns("size, MB", "took, s"),
+    *word_columns("built, UTC", "last used, UTC", "held"),
+)
+_EMPTY = (
+    "the cache is empty: what jobs quantize, compile and train is kept here, and found by the next "
+    "one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +51,24 @@ class CachePages:
             run("cache", "ls", "--sort", "used"), run("cache", "stats")
         )
         shown, links = turn(request, entries, ROWS, f"{ROOT}/caches")
-        values = {
-            "place": totals["place"],
-            "capability": totals["capability"],
-            "tile_values": list(tiles_of(totals)),
-            "counted": f"{len(entries):,} {'entry' if len(entries) == 1 else 'entries'}",
-            "rows": [row_of(one) for one in shown],
-            "wide": True,
-            **links,
-        }
-        return self.site.page(request, "caches.html.j2", values, section="caches")
+        table = Table(
+            columns=_COLUMNS,
+            rows=tuple(map(row_of, shown)),
+            caption=f"{len(entries):,} {'entry' if len(entries) == 1 else 'entries'}",
+            is_sorted=True,
+        )
+        parts = (table if shown else Words(_EMPTY), Command("packager cache ls", "lists the cache"))
+        report = Report(
+            title="Artifact cache",
+            origin=(totals["place"], totals["capability"]),
+            tiles=tiles_of(totals),
+            sections=(Section(key="entries", title="Entries", parts=parts),),
+        )
+        values = {"report": report, "wide": True, **links}
+        return self.site.page(request, "shown.html.j2", values, section="caches")
 
 
-def tiles_of(totals: Mapping[str, Any]) -> list[dict[str, str]]:
+def tiles_of(totals: Mapping[str, Any]) -> tuple[Pair, ...]:
     """Return the figures above the table."""
     events: dict[str, int] = {}
     spent = 0.0
@@ -52,28 +77,26 @@ def tiles_of(totals: Mapping[str, Any]) -> list[dict[str, str]]:
         if one["event"] == "hit":
             spent += one["seconds"]
     hits, misses = events.get("hit", 0), events.get("miss", 0)
-    return [
-        {"name": "entries", "value": f"{totals['entries']:,}"},
-        {"name": "on the disk", "value": decimal(totals["bytes"])},
-        {"name": f"of {counted(hits + misses, 'lookup')} were hits", "value": _rate(totals)},
-        {"name": "saved by hits", "value": duration(spent)},
-        {"name": "failed builds are remembered", "value": f"{totals['failures']:,}"},
-    ]
+    return (
+        Pair("entries", f"{totals['entries']:,}"),
+        Pair("on the disk", decimal(totals["bytes"])),
+        Pair(f"of {counted(hits + misses, 'lookup')} were hits", _rate(totals)),
+        Pair("saved by hits", duration(spent)),
+        Pair("failed builds are remembered", f"{totals['failures']:,}"),
+    )
 
 
-def row_of(entry: Mapping[str, Any]) -> dict[str, str]:
+def row_of(entry: Mapping[str, Any]) -> Row:
     """Return a row of the table."""
-    held = [word for word in ("pinned", "signed") if entry.get(word)]
-    return {
-        "shown": entry["shown"],
-        "kind": entry["kind"],
-        "model": entry["model"],
-        "size": f"{entry['bytes'] / 1e6:,.1f}",
-        "took": f"{entry['build_s']:,.1f}",
-        "built": minute(datetime.fromtimestamp(entry["built_at"], UTC)),
-        "used": minute(datetime.fromtimestamp(entry["used_at"], UTC)),
-        "held": ", ".join(held),
-    }
+    return Row(
+        (
+            *(entry["shown"], entry["kind"], entry["model"]),
+            f"{entry['bytes'] / 1e6:,.1f}",
+            f"{entry['build_s']:,.1f}",
+            *(minute(datetime.fromtimestamp(entry[of], UTC)) for of in ("built_at", "used_at")),
+            ", ".join(word for word in ("pinned", "signed") if entry.get(word)),
+        )
+    )
 
 
 def _rate(totals: Mapping[str, Any]) -> str:

@@ -31,6 +31,7 @@ from packager.addons.server.sagemaker.settings import JobSettings
 from packager.catalog.instances import instances
 from packager.core.command_line import command_text, request_words
 from packager.core.errors import PackagerError
+from packager.core.reports.report import Pair
 from packager.core.request import parse_request
 from packager.core.text import json_text
 from packager.core.units import counted, gib, usd
@@ -174,7 +175,7 @@ def plan_values(output: CommandOutput) -> dict[str, Any]:
         "fits": True,
         "words": f"{plan['served_name']} fits on {plan['instance']['name']}",
         "hint": "",
-        "facts": [(name, words) for name, words in facts if words],
+        "facts": [Pair(name, words) for name, words in facts],
         "findings": plan["findings"],
     }
 

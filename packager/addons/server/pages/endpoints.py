@@ -22,6 +22,7 @@ from packager.addons.server.pages.site import ROOT, Site
 from packager.addons.server.sagemaker.answers import recommended_image
 from packager.core.errors import PackagerError
 from packager.core.references import parse_bucket_place
+from packager.core.reports.report import Pair
 from packager.core.values import dataclass
 
 ROWS = 50  # of a page
@@ -179,7 +180,7 @@ class EndpointPages:
         found = await self.site.call("DescribeEndpoint", {"EndpointName": name})
         status = found["EndpointStatus"]
         variants = [
-            (variant["VariantName"], _variant_words(variant))
+            Pair(variant["VariantName"], _variant_words(variant))
             for variant in found.get("ProductionVariants") or ()
         ]
         values = {
@@ -188,7 +189,7 @@ class EndpointPages:
             "tone": _TONES.get(status, "run"),
             "waits": status not in _SETTLED,
             "failure": Markup.escape(log_text((found.get("FailureReason") or "").encode())),
-            "facts": [("Created", f"{_minute(found['CreationTime'])} UTC"), *variants],
+            "facts": [Pair("Created", f"{_minute(found['CreationTime'])} UTC"), *variants],
             "values": {"tokens": str(tokens)},
             "prompt_text": Markup.escape(prompt),  # with its ends of lines
             "errors": {"prompt": wrong} if wrong else {},

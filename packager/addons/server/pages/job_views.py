@@ -13,6 +13,7 @@ from packager.addons.server.jobs.values import ENDED, JOB_FOLDER, BackgroundJob,
 from packager.core.command_line import command_text
 from packager.core.errors import PackagerError
 from packager.core.record import BuildRecord
+from packager.core.reports.report import Pair
 from packager.core.text import json_text
 from packager.core.units import counted, decimal
 from packager.core.values import dataclass
@@ -124,26 +125,27 @@ def stages_of(job: BackgroundJob) -> Iterator[StageView]:
         )
 
 
-def facts_of(job: BackgroundJob, now: datetime) -> Iterator[tuple[str, str]]:
+def facts_of(job: BackgroundJob, now: datetime) -> Iterator[Pair]:
     """Yield names and values of a job's properties."""
-    yield "Kind", KINDS.get(job.kind, job.kind)
-    yield "Created", second(job.created)
+    yield Pair("Kind", KINDS.get(job.kind, job.kind))
+    yield Pair("Created", second(job.created))
     if job.started:
-        yield "Started", second(job.started)
+        yield Pair("Started", second(job.started))
     if job.ended:
-        yield "Ended", second(job.ended)
+        yield Pair("Ended", second(job.ended))
     if took := _took(job, now):
-        yield "Took" if job.ended else "Runs for", took
+        yield Pair("Took" if job.ended else "Runs for", took)
     if job.attempt > 1:
-        yield "Starts", f"{job.attempt}: its runner was ended {counted(job.attempt - 1, 'time')}"
+        ended = counted(job.attempt - 1, "time")
+        yield Pair("Starts", f"{job.attempt}: its runner was ended {ended}")
     limits = job.asked.limits
     if limits.run_s:
-        yield "Time limit", duration(limits.run_s)
+        yield Pair("Time limit", duration(limits.run_s))
     if limits.wait_s:
-        yield "Limit of waiting", duration(limits.wait_s)
+        yield Pair("Limit of waiting", duration(limits.wait_s))
     for name, value in sorted(job.asked.tags.items()):
-        yield f"Tag {name}", value
-    yield "Folder", str(job.folder)
+        yield Pair(f"Tag {name}", value)
+    yield Pair("Folder", str(job.folder))
 
 
 def asked_of(job: BackgroundJob) -> str:
@@ -159,21 +161,22 @@ def record_of(job: BackgroundJob) -> BuildRecord | None:
     return None
 
 
-def result_of(record: BuildRecord) -> Iterator[tuple[str, str]]:
+def result_of(record: BuildRecord) -> Iterator[Pair]:
     """Yield names and values of a build's result."""
     for image in record.images:
-        yield "Image", image.name
+        yield Pair("Image", image.name)
     for tree in record.trees:
-        yield "Files", f"{tree.name}, {counted(tree.files, 'file')}, {decimal(tree.size)}"
-    yield "Digest", record.digest
-    yield "Layers", f"{len(record.layers)}, {decimal(sum(one.size for one in record.layers))}"
-    yield "Served by", f"{record.engine} {record.engine_version}, TP {record.tp_degree}"
+        yield Pair("Files", f"{tree.name}, {counted(tree.files, 'file')}, {decimal(tree.size)}")
+    yield Pair("Digest", record.digest)
+    yield Pair("Layers", f"{len(record.layers)}, {decimal(sum(one.size for one in record.layers))}")
+    yield Pair("Served by", f"{record.engine} {record.engine_version}, TP {record.tp_degree}")
     for step in record.steps:
         how = "reused from the cache" if step.reused else f"ran {duration(step.seconds)}"
-        yield step.name.capitalize(), f"{step.tool}: {how}"
+        yield Pair(step.name.capitalize(), f"{step.tool}: {how}")
     if record.draft:
         what = record.draft.name or record.draft.kind
-        yield "Draft", f"{what}, {counted(record.draft.speculative_tokens, 'token')} at a time"
+        many = counted(record.draft.speculative_tokens, "token")
+        yield Pair("Draft", f"{what}, {many} at a time")
 
 
 def can_run(record: BuildRecord) -> bool:

@@ -27,7 +27,7 @@ from packager.addons.server.pages.job_views import (
 )
 from packager.addons.server.pages.logs import log_tail
 from packager.addons.server.pages.site import HEADERS, ROOT, Site
-from packager.addons.server.sagemaker.measured import recorded, state_table
+from packager.addons.server.sagemaker.measured import recorded, state_parts
 from packager.core.values import dataclass
 
 ROWS = 50  # of a page
@@ -86,8 +86,7 @@ class JobPages:
                 "stages": list(stages_of(job)),
                 "asked": Markup.escape(asked_of(job)),
                 "result": list(result_of(record)) if record else [],
-                "measured": measured,
-                "states": state_table(measured.report) if measured and measured.report else None,
+                "measured": state_parts(measured) if measured else (),
                 "findings": record.findings if record else (),
                 "record": record,
                 "can_run": record is not None and can_run(record),

@@ -8,15 +8,17 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from aiohttp import web
-from markupsafe import Markup
 
 from packager.addons.server.pages.guard import is_foreign
 from packager.addons.server.pages.site import ROOT, Site
 from packager.core.command_line import command_text
 from packager.core.errors import PackagerError
+from packager.core.reports.report import Command, Drawing, Report, Row, Section, Table, Words
 from packager.core.values import dataclass
+from packager.images.lineage.page import COLUMNS
 
 MOST_REF = 4096
+_BORDERS = "Dashed: claimed by a record attached to the image. Dotted: nobody recorded it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +30,19 @@ class LineagePages:
     async def show(self, request: web.Request) -> web.Response:
         """Show the graph for the form's name, drawn and as a table."""
         ref = request.query.get("ref", "").strip()[:MOST_REF]
-        values: dict[str, Any] = {
-            "values": {"ref": ref},
-            "errors": {},
-            "drawing": None,
-            "rows": [],
-            "command_words": command_text(("packager", "lineage", "--", ref)),
-            "wide": True,
-        }
+        values: dict[str, Any] = {"values": {"ref": ref}, "errors": {}, "wide": True}
+        values |= {"first": "", "more": "", "report": Report(title="Lineage", sections=())}
         status = 200
         if ref and not is_foreign(request):  # it may contact a registry that the other site chose
             try:
-                values |= await self._graph(ref)
+                values["report"] = await self._graph(ref)
             except PackagerError as error:
                 hint = f": {error.hint}" if error.hint else ""
                 values["errors"] = {"ref": f"{error}{hint}"}
                 status = 400
-        return self.site.page(
-            request, "lineage_of.html.j2", values, section="lineage", status=status
-        )
+        return self.site.page(request, "shown.html.j2", values, section="lineage", status=status)
 
-    async def _graph(self, ref: str) -> dict[str, Any]:
+    async def _graph(self, ref: str) -> Report:
         drawn, graph = await asyncio.gather(
             self.site.commands.run_far("lineage", "--format", "svg", "--", ref),
             self.site.commands.run_far("lineage", "--format", "json", "--", ref),
@@ -61,24 +55,35 @@ class LineagePages:
         before: dict[str, list[str]] = {}
         for edge in document["edges"]:
             before.setdefault(edge["to"], []).append(names.get(edge["from"], edge["from"]))
-        return {
-            "drawing": Markup(drawn.stdout.decode()),  # escaped where it is made
-            "rows": [row_of(node, before.get(node["id"], [])) for node in document["nodes"]],
-        }
+        rows = tuple(row_of(node, before.get(node["id"], [])) for node in document["nodes"])
+        command = command_text(("packager", "lineage", "--", ref))
+        return Report(
+            title=f"Lineage of {ref}",
+            sections=(
+                Section(
+                    key="graph",
+                    title="From what went in to what came out",
+                    parts=(Drawing(drawn.stdout.decode()), Words(_BORDERS)),
+                ),
+                Section(
+                    key="parts",
+                    title="The same as a table",
+                    parts=(
+                        Table(columns=COLUMNS, rows=rows, caption="Everything in it"),
+                        Command(command, "shows the lineage"),
+                    ),
+                ),
+            ),
+        )
 
 
-def row_of(node: Mapping[str, Any], before: list[str]) -> dict[str, Any]:
+def row_of(node: Mapping[str, Any], before: list[str]) -> Row:
     """Return a row of the table, with where its name leads to."""
     standing = "claimed" if node["claimed"] else "" if node["known"] else "unknown"
-    facts = node["facts"]
-    return {
-        "kind": node["kind"],
-        "label": node["label"],
-        "link": _link(node),
-        "standing": standing or "recorded",
-        "facts": ", ".join(f"{name} {text}" for name, text in facts.items() if text),
-        "before": ", ".join(before) or "nothing that is recorded",
-    }
+    facts = ", ".join(f"{name} {text}" for name, text in node["facts"].items() if text)
+    made_from = ", ".join(before) or "nothing that is recorded"
+    cells = (node["label"], node["kind"], standing or "recorded", made_from, facts)
+    return Row(cells, href=_link(node))
 
 
 def _link(node: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ published none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -20,8 +21,6 @@ from packager.addons.bench.tables import (
     OUTPUT_USER,
     TPOT,
     TTFT,
-    ReportTable,
-    TableRow,
     numbers,
     value,
 )
@@ -29,7 +28,14 @@ from packager.addons.bench.vllm_results import vllm_result
 from packager.addons.server.sagemaker.gates import USUAL, Judged, all_gates, judge
 from packager.core.bench import BenchLoad, BenchReport, Compared
 from packager.core.quality import QualityReport
-from packager.core.reports.text import right_table_lines
+from packager.core.reports.report import (
+    Column,
+    Part,
+    Row,
+    Table,
+    Words,
+    number_columns,
+)
 from packager.core.units import percent
 from packager.core.values import dataclass
 from packager.optimize.evaluate.report import quality_line
@@ -169,7 +175,7 @@ def summary_lines(found: MeasuredOutcome) -> list[str]:
     return lines
 
 
-def state_table(report: BenchReport) -> ReportTable:
+def state_table(report: BenchReport) -> Table:
     """Return all states and loads with the columns of AWS's announcement of trained heads.
 
     Times are means, as in the files beside them; the last column is over the first state.
@@ -183,39 +189,48 @@ def state_table(report: BenchReport) -> ReportTable:
         ("tokens/s of a request", OUTPUT_USER),
     )
     found = [
-        (place, variant.name, load)
-        for place, variant in enumerate(report.variants)
+        (variant.name, load)
+        for variant in report.variants
         for load in sorted(variant.loads, key=lambda one: one.concurrency or 0)
     ]
-    written = [numbers([value(load, tag) for _, _, load in found]) for _, tag in columns]
-    lengths = numbers([one.acceptance.length if one.acceptance else None for _, _, one in found])
+    written = [numbers([value(load, tag) for _, load in found]) for _, tag in columns]
+    lengths = numbers([one.acceptance.length if one.acceptance else None for _, one in found])
     rows = tuple(
-        TableRow(
-            variant=place,
-            cells=(
+        Row(
+            (
                 NAMES.get(name, name),
                 load_name(load),
                 *(column[at] for column in written),
                 lengths[at],
                 _times(report, name, load),
-            ),
+            )
         )
-        for at, (place, name, load) in enumerate(found)
+        for at, (name, load) in enumerate(found)
     )
-    return ReportTable(
-        key="states",
-        title="Before and after",
+    figures = (name for name, _ in columns)
+    return Table(
         columns=(
-            *("configuration", "concurrency", *(name for name, _ in columns)),
-            *("acceptance length", "tokens/s, times"),
+            Column("configuration"),
+            *number_columns("concurrency", *figures, "acceptance length", "tokens/s, times"),
         ),
         rows=rows,
-        notes=tuple(
-            f"{NAMES.get(name, name)} was not measured: {why}"
-            for name, why in failures(report).items()
-        ),
-        words=frozenset((9,)),
+        title="states",
+        caption="Before and after",
+        is_right=True,
+        indent=2,
     )
+
+
+def state_parts(found: MeasuredOutcome) -> tuple[Part, ...]:
+    """Return the table of states, with the verdicts and why one was not measured."""
+    told = tuple(Words(one.words, is_soft=False) for one in found.judged if one.verdict is not None)
+    if found.report is None:
+        return told
+    notes = tuple(
+        Words(f"{NAMES.get(name, name)} was not measured: {why}", is_soft=False)
+        for name, why in failures(found.report).items()
+    )
+    return (*told, replace(state_table(found.report), title=""), *notes)
 
 
 def recorded(report: BenchReport | None, quality: QualityReport | None) -> MeasuredOutcome | None:
@@ -227,27 +242,21 @@ def recorded(report: BenchReport | None, quality: QualityReport | None) -> Measu
     return outcome_of(report, quality)
 
 
-def state_lines(found: MeasuredOutcome) -> list[str]:
-    """Return the table of states as text, with the verdicts."""
-    lines = [one.words for one in found.judged if one.verdict is not None]
-    if found.report is None:
-        return lines
-    table = state_table(found.report)
-    return [*lines, *right_table_lines(table.columns, [row.cells for row in table.rows]),
-            *table.notes]  # fmt: skip
-
-
 def state_document(found: MeasuredOutcome) -> dict[str, Any]:
     """Return the verdicts and the table of states, as JSON."""
     table = state_table(found.report) if found.report is not None else None
     return {
         "gates": {one.gate.name: {"verdict": one.verdict, "says": one.words}
                   for one in found.judged},
-        "states": [dict(zip(table.columns, row.cells, strict=True)) for row in table.rows]
+        "states": [_named(table, row) for row in table.rows]
         if table is not None
         else [],
         "quality": found.quality.model_dump(mode="json") if found.quality is not None else None,
     }  # fmt: skip
+
+
+def _named(table: Table, row: Row) -> dict[str, str]:
+    return {column.name: cell for column, cell in zip(table.columns, row.cells, strict=True)}
 
 
 def _state(name: str) -> str:

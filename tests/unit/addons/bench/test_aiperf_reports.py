@@ -9,11 +9,11 @@ import pytest
 from packager.addons.bench.aiperf_reports import is_aiperf, report_of_aiperf
 from packager.addons.bench.export import profile
 from packager.addons.bench.metrics import load_figures
-from packager.addons.bench.report import bench_lines
 from packager.core.bench import BenchLoad, BenchReport, Limits
 from packager.core.documents import NotStrict
 from tests.support.bench_reports import quantized
 from tests.support.cases import cases_of, read_tables
+from tests.support.report_values import bench_lines
 from tests.unit.addons.bench.loads import answer, failure, load
 
 cases = cases_of(__file__)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from packager.addons.bench.report import bench_lines, brief_lines
+from packager.addons.bench.report import brief_lines
 from tests.support import bench_reports as reports
 from tests.support.cases import cases_of
+from tests.support.report_values import bench_lines
 
 cases = cases_of(__file__)
 

@@ -13,11 +13,13 @@ from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.startup_report import make_startup_report, spread
 from packager.addons.bench.startup_session import StartResults, measure_starts
-from packager.addons.bench.startup_text import startup_html, startup_report_lines
+from packager.addons.bench.startup_text import start_report
 from packager.addons.bench.targets import BenchTarget
 from packager.cli.serving.opening import MeasuredServer
 from packager.core.bench_setup import BenchSetup
 from packager.core.errors import SmokeFailed, UsageError
+from packager.core.reports.page import report_html
+from packager.core.reports.text import report_lines
 from packager.core.startup import OneStart, PhaseName, StartupReport
 from packager.estimate.performance.measured import MeasuredElsewhere, measured_starts
 from packager.estimate.performance.measurements import load_measurements
@@ -102,7 +104,9 @@ def test_an_image_that_does_not_start_is_a_result_and_not_started_again() -> Non
     assert report.startups[0].failure == "the container ended with status 1"
     assert report.startups[0].starts == ()
     assert report.compared == ()
-    assert "failed     the container ended with status 1" in "\n".join(startup_report_lines(report))
+    assert "failed     the container ended with status 1" in "\n".join(
+        report_lines(start_report(report))
+    )
 
 
 def test_what_was_measured_before_an_interrupt_is_kept() -> None:
@@ -150,7 +154,7 @@ def test_measured_stands_beside_predicted() -> None:
     results = StartResults(rounds=1, starts={"one:1": [start_of(0, untold_s=3.0)]})
 
     report = report_of(results, "one:1", record=built)
-    lines = [" ".join(line.split()) for line in startup_report_lines(report)]
+    lines = [" ".join(line.split()) for line in report_lines(start_report(report))]
 
     assert "import 14 s – ~25 s" in lines
     assert "weights 2.0 s – ~8.0 s to 2.0 min" in lines
@@ -162,16 +166,16 @@ def test_measured_stands_beside_predicted() -> None:
 def test_layers_that_another_image_has_are_told() -> None:
     found = report_of_one(pulled_bytes=4_000_000_000, known_layers=1)
 
-    text = "\n".join(startup_report_lines(found))
+    text = "\n".join(report_lines(start_report(found)))
 
     assert "4.0 GB were pulled; other images in the engine have 1 layer of it" in text
 
 
 def test_a_page_has_every_figure_and_escapes_what_strangers_wrote() -> None:
-    page = startup_html(report_of_one(compiled="<script>alert(1)</script>"))
+    page = report_html(start_report(report_of_one(compiled="<script>alert(1)</script>")))
 
     assert page.startswith("<!doctype html>")
-    assert '<td class="n">14 s</td>' in page
+    assert "<td>14 s</td>" in page
     assert "<script>alert(1)" not in page
     assert "packager bench m" in page
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from packager.core.reports.curves import Curves, Dot, Linear, Series, make_curves, shape_of
+from packager.core.reports.curves import Curves, Linear, make_curves, shape_of
+from packager.core.reports.report import Chart, Dot, Series
 
 
 def series(number: int, *points: tuple[float, float], **changes: object) -> Series:
@@ -16,7 +17,8 @@ def series(number: int, *points: tuple[float, float], **changes: object) -> Seri
 
 
 def drawn(*made: Series, **how: Any) -> Curves:
-    return make_curves(made, x_label="x", y_label="y", **how)
+    chart = Chart(series=made, x_label="x", y_label="y", name="", table="", **how)
+    return make_curves(chart)
 
 
 def test_every_series_has_its_own_pair_of_colour_and_shape() -> None:

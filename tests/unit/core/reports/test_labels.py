@@ -9,38 +9,53 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packager.core.reports.charts import Chart, Mark, make_chart
+from packager.core.reports.curves import Curves, PlacedDot, make_curves
 from packager.core.reports.labels import DISTANCES, FONT, Box, Stroke, mark_box, text_box
+from packager.core.reports.report import Chart, Dot, Series
 
 VALUES = st.floats(min_value=1e-4, max_value=1e6)
 NAMES = st.text("abcdefgWM0123456789.-", min_size=1, max_size=18)
 IS = st.booleans()
-MARK = st.builds(Mark, x=VALUES, y=VALUES, label=NAMES, title=NAMES, chosen=IS, front=IS)
-MARKS = st.lists(MARK, min_size=1, max_size=30)
+DOT = st.builds(
+    Dot,
+    x=VALUES,
+    y=VALUES,
+    label=st.one_of(st.just(""), NAMES),
+    title=NAMES,
+    ringed=IS,
+    x_range=st.none(),
+    y_range=st.none(),
+)
+DOTS = st.lists(DOT, min_size=1, max_size=30)
 
 
-def chart_of(marks: list[Mark]) -> Chart:
-    return make_chart(marks, x_label="x", y_label="y")
+def chart_of(dots: list[Dot]) -> Curves:
+    series = (Series(number=0, name="", dots=tuple(dots)),)
+    return make_curves(Chart(series=series, x_label="x", y_label="y", name="", table=""))
 
 
-def labels_of(chart: Chart) -> list[Box]:
-    return [mark.label.box for mark in chart.marks if mark.label]
+def dots_of(chart: Curves) -> tuple[PlacedDot, ...]:
+    return chart.series[0].dots
 
 
-@given(MARKS)
-def test_no_label_covers_another_or_a_point_or_leaves_the_drawing(marks: list[Mark]) -> None:
-    chart = chart_of(marks)
+def labels_of(chart: Curves) -> list[Box]:
+    return [dot.label.box for dot in dots_of(chart) if dot.label]
+
+
+@given(DOTS)
+def test_no_label_covers_another_or_a_point_or_leaves_the_drawing(dots: list[Dot]) -> None:
+    chart = chart_of(dots)
     boxes = labels_of(chart)
 
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-    points = [mark_box(mark.x, mark.y) for mark in chart.marks]
+    points = [mark_box(dot.x, dot.y) for dot in dots_of(chart)]
     assert not any(box.overlaps(point) for box in boxes for point in points)
     assert all(box.is_within(Box(0, 0, chart.width, chart.height)) for box in boxes)
 
 
-@given(MARKS)
-def test_a_label_is_no_farther_from_its_point_than_the_farthest_place(marks: list[Mark]) -> None:
-    for mark in chart_of(marks).marks:
+@given(DOTS)
+def test_a_label_is_no_farther_from_its_point_than_the_farthest_place(dots: list[Dot]) -> None:
+    for mark in dots_of(chart_of(dots)):
         if mark.label is None:
             continue
         box = mark.label.box
@@ -49,9 +64,9 @@ def test_a_label_is_no_farther_from_its_point_than_the_farthest_place(marks: lis
         assert math.hypot(across, down) <= DISTANCES[-1] + FONT
 
 
-@given(MARKS)
-def test_labels_of_an_axis_stand_apart(marks: list[Mark]) -> None:
-    chart = chart_of(marks)
+@given(DOTS)
+def test_labels_of_an_axis_stand_apart(dots: list[Dot]) -> None:
+    chart = chart_of(dots)
     below = [text_box(tick.label, tick.position, 0, "middle") for tick in chart.x_ticks]
     beside = [text_box(tick.label, 0, tick.position, "end") for tick in chart.y_ticks]
 
@@ -61,7 +76,7 @@ def test_labels_of_an_axis_stand_apart(marks: list[Mark]) -> None:
 
 
 def test_a_single_point_is_labelled_at_its_upper_right() -> None:
-    (mark,) = chart_of([Mark(x=10, y=10, label="7", title="", chosen=True)]).marks
+    (mark,) = dots_of(chart_of([Dot(x=10, y=10, label="7", title="", ringed=True)]))
 
     assert mark.label is not None
     assert mark.label.anchor == "start"
@@ -70,40 +85,37 @@ def test_a_single_point_is_labelled_at_its_upper_right() -> None:
     assert mark.label.leader is None
 
 
-def test_points_that_share_a_place_give_way_to_the_chosen_one() -> None:
-    marks = [
-        Mark(x=10, y=10, label="a-very-long-name-of-an-instance", title="", front=True),
-        Mark(x=10, y=10, label="b", title="", chosen=True, front=True),
-    ]
+def test_points_that_share_a_place_give_way_to_the_ringed_one() -> None:
+    wide = "a-very-long-name-of-an-instance-that-needs-the-whole-drawing"
+    chart = chart_of(
+        [Dot(x=10, y=10, label=wide, title=""), Dot(x=10, y=10, label="b", title="", ringed=True)]
+    )
 
-    first = chart_of(marks).marks[0]
-
-    assert first.chosen
-    assert first.label is not None
+    assert [dot.label is not None for dot in dots_of(chart)] == [False, True]
+    assert chart.unlabelled == 1
 
 
-def test_beaten_points_have_no_label() -> None:
-    marks = [Mark(x=1, y=1, label="a", title="", front=False), Mark(x=9, y=9, label="b", title="")]
-    chart = chart_of(marks)
+def test_points_without_a_name_have_no_label() -> None:
+    chart = chart_of([Dot(x=1, y=1, title=""), Dot(x=9, y=9, label="b", title="")])
 
-    assert [mark.label is not None for mark in chart.marks] == [True, False]
+    assert [dot.label is not None for dot in dots_of(chart)] == [False, True]
     assert chart.unlabelled == 0
 
 
 @pytest.mark.parametrize("count", [2, 6, 12])
 def test_a_frontier_of_instances_keeps_most_of_its_names(count: int) -> None:
-    marks = [
-        Mark(x=10 * 1.3**n, y=0.01 * 1.5**n, label=f"g{n}e.24xlarge", title="", chosen=n == 0)
+    dots = [
+        Dot(x=10 * 1.3**n, y=0.01 * 1.5**n, label=f"g{n}e.24xlarge", title="", ringed=n == 0)
         for n in range(count)
     ]
 
-    assert chart_of(marks).unlabelled <= count // 6
+    assert chart_of(dots).unlabelled <= count // 6
 
 
 def test_an_axis_keeps_its_roundest_numbers() -> None:
-    marks = [Mark(x=x, y=x, label="", title="") for x in (96.5, 129)]
+    dots = [Dot(x=x, y=x, title="") for x in (96.5, 129)]
 
-    assert "100" in [tick.label for tick in chart_of(marks).x_ticks]
+    assert "100" in [tick.label for tick in chart_of(dots).x_ticks]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +131,8 @@ def test_a_stroke_crosses_nothing_beside_it(stroke: tuple[int, int, int, int]) -
 
 
 def test_a_label_leaves_the_line_free_where_it_can() -> None:
-    chart = chart_of([Mark(x=10.0**n, y=10.0**n, label=f"name{n}", title="") for n in range(4)])
-    points = [tuple(map(float, pair.split(","))) for pair in chart.line.split()]
+    chart = chart_of([Dot(x=10.0**n, y=10.0**n, label=f"name{n}", title="") for n in range(4)])
+    points = [tuple(map(float, pair.split(","))) for pair in chart.series[0].line.split()]
     strokes = [Stroke(*start, *end) for start, end in itertools.pairwise(points)]
 
     assert chart.unlabelled == 0

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from packager.estimate.performance.opinion import Opinion
 from packager.estimate.performance.predict import Band, Bands
-from packager.estimate.performance.report_opinion import opinion_document, opinion_lines
-from packager.pipeline.report_html import plan_html
-from packager.pipeline.report_plan import PlanPage, page_document, page_text
+from packager.estimate.performance.report_opinion import opinion_document, opinion_section
+from packager.pipeline.report_plan import PlanPage, page_document
 from tests.support.cases import as_type, read_tables
-from tests.support.report_values import outlook_of, plan_on
+from tests.support.report_values import lines_of, outlook_of, page_text, plan_html, plan_on
 
 PLAN = plan_on("ml.p5.4xlarge", family="vllm")
 OUTLOOK = outlook_of(PLAN)
@@ -24,7 +23,7 @@ UNKNOWN = Opinion(source="aiconfigurator", reason="it does not support A10G")
 
 
 def test_each_figure_stands_beside_ours_with_its_ratio() -> None:
-    lines = opinion_lines(ANSWER, PREDICTION)
+    lines = lines_of(opinion_section(ANSWER, PREDICTION))
 
     assert lines[0] == (
         "opinion    aiconfigurator 0.12.0, from its tables of vllm 0.24.0; gemm bfloat16"
@@ -41,7 +40,7 @@ def test_where_ours_has_no_figure_there_is_no_ratio() -> None:
     document = opinion_document(ANSWER, None)
 
     assert document["points"][0]["ratios"] == {"tpot": None, "ttft": None, "output_tokens_s": None}
-    assert opinion_lines(ANSWER, None)[2].split()[3] == "-"
+    assert lines_of(opinion_section(ANSWER, None))[2].split()[3] == "-"
 
 
 def test_our_first_token_without_a_band_is_not_compared() -> None:
@@ -52,7 +51,7 @@ def test_our_first_token_without_a_band_is_not_compared() -> None:
         "ttft": None,
         "output_tokens_s": 1.5,
     }
-    assert opinion_lines(ANSWER, unsure)[2].split()[6:10] == ["40.0", "ms", "-", "-"]
+    assert lines_of(opinion_section(ANSWER, unsure))[2].split()[6:10] == ["40.0", "ms", "-", "-"]
 
 
 def test_a_document_has_figures_and_ratios() -> None:

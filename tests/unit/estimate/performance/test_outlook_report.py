@@ -9,11 +9,11 @@ from packager.estimate.performance.report_outlook import (
     band_sentences,
     first_token_words,
     outlook_document,
-    outlook_lines,
+    outlook_section,
 )
 from tests.support.cases import cases_of
 from tests.support.known import known
-from tests.support.report_values import outlook_of, plan_on
+from tests.support.report_values import lines_of, outlook_of, plan_on
 
 cases = cases_of(__file__)
 
@@ -32,7 +32,7 @@ def test_the_band_of_the_first_token_is_said_apart(share: float | None, words: s
 
 
 def test_every_table_of_figures_names_its_bands_and_where_they_are_from() -> None:
-    text = " ".join(" ".join(outlook_lines(OUTLOOK)).split())
+    text = " ".join(" ".join(lines_of(outlook_section(OUTLOOK))).split())
 
     assert "per token ±" in text
     assert "tokens/s and prices ±" in text

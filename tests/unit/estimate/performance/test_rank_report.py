@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packager.core.reports.charts import Mark, text_chart
+from packager.core.reports.charts import text_chart
+from packager.core.reports.report import Dot, Series
 from packager.estimate.performance.ranking import SkippedInstance, pareto, rank
 from packager.estimate.performance.report_rank import (
     closing_sentence,
     ranking_document,
-    ranking_text,
     skipped_groups,
 )
 from tests.support.cases import as_type, read_tables
 from tests.support.known import known
-from tests.support.report_values import option_on
+from tests.support.report_values import option_on, ranking_text
 
 CHEAP = option_on("ml.g5.xlarge", "cost")
 # One copy on one of eight H100: faster than an A10G, and dear.
@@ -105,15 +105,19 @@ def test_instances_with_the_same_reason_stand_together() -> None:
     assert skipped_groups(skipped) == [("it has no room", ["ml.a", "ml.b"]), ("other", ["ml.c"])]
 
 
-def test_a_terminal_chart_shows_the_chosen_one_above_others() -> None:
-    marks = [
-        Mark(x=10, y=1, label="a", title="", chosen=True),
-        Mark(x=10, y=1, label="b", title="", front=False),
-        Mark(x=100, y=10, label="c", title=""),
-        Mark(x=20, y=10, label="d", title="", front=False),
-    ]
+def series(*dots: tuple[float, float], ringed: bool = False, faint: bool = False) -> Series:
+    made = tuple(Dot(x=x, y=y, title="", ringed=ringed) for x, y in dots)
+    return Series(number=0, name="", dots=made, is_faint=faint)
 
-    lines = text_chart(marks, x_label="speed", y_label="price", width=40, height=6)
+
+def test_a_terminal_chart_shows_the_ringed_one_above_others() -> None:
+    told = (
+        series((10, 1), ringed=True),
+        series((100, 10)),
+        series((10, 1), (20, 10), faint=True),
+    )
+
+    lines = text_chart(told, x_label="speed", y_label="price", width=40, height=6)
 
     assert sum(line.count("*") for line in lines) == 1
     assert sum(line.count("o") for line in lines) == 1
@@ -124,9 +128,9 @@ def test_a_terminal_chart_shows_the_chosen_one_above_others() -> None:
 
 
 def test_a_chart_of_one_point_can_be_drawn() -> None:
-    marks = [Mark(x=10, y=1, label="a", title="", chosen=True)]
+    told = (series((10, 1), ringed=True),)
 
-    assert any("*" in line for line in text_chart(marks, x_label="x", y_label="y"))
+    assert any("*" in line for line in text_chart(told, x_label="x", y_label="y"))
 
 
 def test_a_limit_on_the_first_token_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 
 from packager.addons.deploy.sagemaker.times import download_s
 from packager.core.errors import PlanRejected
+from packager.core.reports.page import report_html
+from packager.core.reports.report import Report
 from packager.core.startup import PHASES, PhaseName, Spread, StartedVariant
 from packager.core.units import MIB
-from packager.estimate.performance.report_startup import startup_lines, startup_table
+from packager.estimate.performance.report_startup import startup_section
 from packager.estimate.performance.startup import (
     StartedImage,
     bandwidth_of,
@@ -35,6 +38,7 @@ from tests.support.cases import cases_of
 from tests.support.deployments import deployment
 from tests.support.engine_plans import plan_for
 from tests.support.known import known
+from tests.support.report_values import lines_of
 
 cases = cases_of(__file__)
 
@@ -116,7 +120,7 @@ def test_a_base_that_nobody_looked_at_is_guessed_and_said() -> None:
     assert guessed.is_base_guessed
     assert guessed.pull_bytes == 6_000_000_000 + guessed.weights_bytes
     assert [one.basis for one in guessed.nodes[0].phases[:2]] == ["guess", "guess"]
-    assert "nobody looked how large the base is" in "\n".join(startup_lines(guessed))
+    assert "nobody looked how large the base is" in "\n".join(lines_of(startup_section(guessed)))
     assert (known.is_base_guessed, known.pull_bytes) == (False, 9_000_000_000)
     assert [one.basis for one in known.nodes[0].phases[:2]] == ["source", "source"]
 
@@ -198,15 +202,14 @@ def test_nothing_is_changed_where_nothing_is_known() -> None:
 def test_text_and_page_show_guesses_and_the_same_figures() -> None:
     found = predict_startup(image(), disks=[GP3])
 
-    lines = "\n".join(startup_lines(found))
-    table = startup_table(found)
+    lines = "\n".join(lines_of(startup_section(found)))
+    page = report_html(Report(title="t", sections=(startup_section(found),)))
 
     assert "of a node that has nothing: 10.0 GB at 1.2 GB/s" in lines
     assert "~27 s" in lines  # container and import
-    cells = {row["name"]: row["cells"] for row in table["rows"]}
-    assert cells["import"] == ["~25 s"]
-    assert cells["weights"] == ["61 s"]
-    assert table["totals"][0].startswith("~")
+    assert all(f'<td class="n">{cell}</td>' in page for cell in ("~27 s", "61 s"))
+    assert "<dt>Weights</dt>" in page
+    assert re.search(r"~[\d.]+ min</td></tr>", re.sub(r"\s+<", "<", page))
 
 
 def test_every_kind_of_model_and_family_has_a_prediction_that_platforms_wait_for() -> None:
@@ -227,5 +230,5 @@ def test_every_kind_of_model_and_family_has_a_prediction_that_platforms_wait_for
             inside = sum(told[name] or 0.0 for name in told if name not in ("pull", "unpack"))
             # What is mounted is brought by the platform, before it waits for the server.
             assert inside <= found.allowed_s or plan.weights == "mounted", case.id
-        assert startup_lines(found)
+        assert lines_of(startup_section(found))
     assert planned > 40

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+from packager.core.reports.page import report_html
 from packager.images.lineage.drawing import lineage_svg
 from packager.images.lineage.graph import Fragment, LineageGraph
 from packager.images.lineage.index import LineageIndex
-from packager.images.lineage.page import lineage_html
+from packager.images.lineage.page import lineage_page
 from packager.images.lineage.records import record_fragment
 from packager.images.lineage.report import lineage_document, lineage_lines
 from tests.support.lineage_records import IMAGE, KEY, record
@@ -115,7 +116,9 @@ def test_a_large_graph_is_drawn_in_part_and_says_so() -> None:
 
 
 def test_the_page_escapes_what_strangers_wrote() -> None:
-    page = lineage_html(graph_of(record_fragment(record(served_name="<script>alert(1)</script>"))))
+    page = report_html(
+        lineage_page(graph_of(record_fragment(record(served_name="<script>alert(1)</script>"))))
+    )
 
     assert "<script>alert" not in page
     assert '<th scope="row">&lt;script&gt;alert(1)&lt;/script&gt; for ml.g5.xlarge</th>' in page

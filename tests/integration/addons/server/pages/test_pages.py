@@ -254,7 +254,7 @@ def test_the_cache_is_shown_as_its_command_tells(services: ServeServices, tmp_pa
         _, _, text = Visitor(address).get("/ui/caches")
 
     assert ESCAPED in text
-    assert "<code>abababababab</code>" in text
+    assert '<th scope="row">abababababab</th>' in text
     assert "<dd>75 %</dd>" in text
     assert "<dd>1 min 30 s</dd>" in text
     assert "<td>pinned</td>" in text
@@ -304,8 +304,8 @@ def test_a_job_shows_its_states_and_what_they_say(visitor: Visitor, jobs: MadeUp
     assert rows == [
         (name, load) for name in ("No EAGLE", "Base EAGLE", "Trained EAGLE") for load in ("1", "16")
     ]
-    assert "<li>tokens/s: faster at 2 of 2 loads</li>" in text
-    assert "<li>mean KLD: 0.25 ± " in text
+    assert "<p>tokens/s: faster at 2 of 2 loads.</p>" in text
+    assert "<p>Mean KLD: 0.25 ± " in text
 
 
 def _until(answer: http.client.HTTPResponse, mark: str) -> str:

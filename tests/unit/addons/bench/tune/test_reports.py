@@ -12,7 +12,7 @@ import yaml
 from click import Context, Option
 
 from packager.addons.bench.commands.tune_choices import named_variations, time_span, varied_axes
-from packager.addons.bench.tune.report import tune_lines
+from packager.addons.bench.tune.report import tune_report
 from packager.addons.bench.tune.request_file import check_request_file, request_text
 from packager.addons.bench.tune.score import score_of, why_useless
 from packager.addons.bench.tune.space import Axis
@@ -20,6 +20,7 @@ from packager.cli.options import read_request_fields
 from packager.core.bench import Limits, Metric
 from packager.core.documents import parse_object
 from packager.core.errors import UsageError
+from packager.core.reports.text import report_lines
 from packager.core.request import parse_request
 from packager.core.tuning import NotTried, TunedCandidate, TuneReport
 from packager.core.yaml_values import parse_yaml_table
@@ -75,26 +76,27 @@ def test_the_decision_comes_first_then_every_candidate_then_what_was_left_out() 
     images = ("packager-tune:1@sha256:01",)
     whole = report(BEST, TIED, BASE, FAILED, not_tried=left_out, images=images)
 
-    assert [*tune_lines(whole)] == TABLES["report"]["text"].splitlines()
+    assert report_lines(tune_report(whole)) == TABLES["report"]["text"].splitlines()
 
 
 def test_all_candidates_beyond_the_limits_are_said_to_be() -> None:
     slow = BEST.model_copy(update={"score": -1.5, "low": -1.6, "high": -1.4})
 
-    text = "\n".join(tune_lines(report(slow, keeps_limits=False)))
+    text = "\n".join(report_lines(tune_report(report(slow, keeps_limits=False))))
 
     assert "best       --quantize awq, which breaks the limits as all candidates do" in text
     assert "1.50 times a limit" in text
 
 
 def test_no_candidate_at_all_is_said() -> None:
-    text = "\n".join(tune_lines(report(FAILED, best=None, ended="all-failed")))
+    text = "\n".join(report_lines(tune_report(report(FAILED, best=None, ended="all-failed"))))
 
     assert "best       none: no candidate could be measured" in text
 
 
 def test_names_of_candidates_cannot_write_lines_of_their_own() -> None:
-    lines = list(tune_lines(report(BEST.model_copy(update={"name": "a\nbest       b\x1b[31m"}))))
+    hostile = BEST.model_copy(update={"name": "a\nbest       b\x1b[31m"})
+    lines = report_lines(tune_report(report(hostile)))
 
     assert not [line for line in lines if line == "best       b" or "\x1b" in line]
 

@@ -65,7 +65,7 @@ def test_a_job_tells_how_often_it_was_started(tmp_path: Path) -> None:
         ended=BEGAN + timedelta(minutes=2),
     )
 
-    facts = dict(facts_of(job, BEGAN))
+    facts = {one.label: one.text for one in facts_of(job, BEGAN)}
 
     assert facts["Took"] == "2 min"
     assert facts["Starts"] == "3: its runner was ended 2 times"
