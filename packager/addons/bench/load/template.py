@@ -202,9 +202,11 @@ def _environment() -> Any:
         def _generate(self, source: nodes.Template, *given: Any, **more: Any) -> str:
             for joined in [*source.find_all(nodes.Concat)]:
                 joined.nodes = [_step(nodes.Concat(joined.nodes))]
-            for block in [*source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))]:
+            blocks: list[Any] = [*source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))]
+            for block in blocks:
                 block.body.insert(0, nodes.Output([_step(nodes.Const(""))]))
-            return super()._generate(source.set_environment(self), *given, **more)
+            source.set_environment(self)
+            return super()._generate(source, *given, **more)
 
     def _step(value: nodes.Expr) -> nodes.Expr:
         return nodes.Call(nodes.Name(_STEP, "load"), [value], [], None, None)
