@@ -1,7 +1,7 @@
 """The Python API: `from packager import plan, build`.
 
 Each function goes the way of the command of its name, with the same services.  Keyword arguments
-are the fields of a request file (`docs/reference/api.md`).  What is wrong raises an error of
+are the fields of a request file (`make reference` writes them).  What is wrong raises an error of
 `packager.errors`; warnings go to the logger `packager`.
 """
 

@@ -114,7 +114,7 @@ class Lines:
 
 
 class JsonLines:
-    """An event a line, as `docs/progress.md` describes them."""
+    """An event a line, as `docs/jobs.md` describes them."""
 
     interval_s = JSON_EVERY_S
 

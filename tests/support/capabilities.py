@@ -40,14 +40,11 @@ def marked_tests(root: Path = ROOT) -> Iterator[tuple[str, str]]:
             yield mark[1], f"{name}::{test[1]}" if test else name
 
 
-def capability_rows(root: Path = ROOT) -> list[str]:
-    """Return the rows of CONTRIBUTING's table: capability, what is asked, the tests."""
+def held_capabilities(root: Path = ROOT) -> list[tuple[Capability, tuple[str, ...]]]:
+    """Return each capability with the tests that are marked with it."""
     tests: dict[str, list[str]] = {}
     for name, test in marked_tests(root):
         held = tests.setdefault(name, [])
         if test not in held:
             held.append(test)
-    return [
-        f"| {one.name} | {one.against} | {', '.join(f'`{test}`' for test in tests.get(name, []))} |"
-        for name, one in read_capabilities().items()
-    ]
+    return [(one, tuple(tests.get(name, ()))) for name, one in read_capabilities().items()]

@@ -5,7 +5,7 @@ seven forms, recognized by their keys:
 
     variants              `packager bench --output`
     startups              `packager bench --startup --output`
-    points                our own, written by hand; see docs/measured.md
+    points                our own, written by hand; see docs/performance.md
     speeds                `packager draft measure --output`
     request, bench        a build record with such figures
     request, speculation  the same, of a draft

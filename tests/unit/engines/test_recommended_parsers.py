@@ -227,7 +227,7 @@ def test_every_parser_of_the_table_is_in_a_shipped_versions_list(
 
 
 def test_the_page_counts_the_rows() -> None:
-    page = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    page = (ROOT / "docs" / "deploy.md").read_text("utf-8")
     tool, reasoning = (len(dialects()[what]) for what in ("tool", "reasoning"))  # type: ignore[index]
 
     assert f"{tool} ways of writing calls and {reasoning} of writing reasoning" in page

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from tests.support.capabilities import capability_rows, marked_tests, read_capabilities
+from tests.support.capabilities import held_capabilities, marked_tests, read_capabilities
 from tests.support.places import ROOT
+from tests.support.reference_pages import read_page
 
 CAPABILITIES = read_capabilities()
 README = (ROOT / "README.md").read_text("utf-8")
-CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-TABLE = re.compile(
-    r"(?<=\| capability \| asked for real \| tests \|\n\|---\|---\|---\|\n)(\|.*\n)*"
-)
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)
@@ -26,14 +21,10 @@ def test_every_mark_is_of_a_capability_and_every_capability_has_one() -> None:
     assert {name for name, _ in marked_tests()} == set(CAPABILITIES)
 
 
-def test_contributing_shows_which_test_holds_what(request: pytest.FixtureRequest) -> None:
-    text = CONTRIBUTING.read_text("utf-8")
-    made = "".join(f"{row}\n" for row in capability_rows())
-    if request.config.getoption("--update-docs"):
-        CONTRIBUTING.write_text(TABLE.sub(lambda _: made, text), "utf-8")
-        return
+def test_the_reference_shows_which_test_holds_what() -> None:
+    page = read_page(ROOT / "docs/reference/capabilities.md")
 
-    shown = TABLE.search(text)
-
-    assert shown
-    assert shown[0] == made
+    for one, tests in held_capabilities():
+        assert tests
+        assert f"| {one.name} | " in page
+        assert all(f"`{test}`" in page for test in tests)

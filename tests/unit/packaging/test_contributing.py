@@ -6,6 +6,7 @@ import re
 import tomllib
 
 from tests.support.places import ROOT
+from tests.support.reference_pages import is_page
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
@@ -26,4 +27,4 @@ def test_every_page_that_is_linked_is_there() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", PAGE)
 
     assert len(links) > 10
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if not is_page(ROOT / link)] == []

@@ -50,7 +50,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_links_that_lead_nowhere_are_found() -> None:
     page = ROOT / "docs/README.md"
-    text = "[a](plan.md) [b](plan.md#what-a-plan-says) [c](#start) [d](https://example.com/x)"
+    text = (
+        "[a](plan.md) [b](plan.md#what-a-plan-says) [c](#documentation) [d](https://example.com/x)"
+    )
 
     assert broken(page, text) == []
     assert broken(page, "[a](plans.md) [b](plan.md#nothing) [c](#none)") == [

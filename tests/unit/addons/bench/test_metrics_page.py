@@ -1,4 +1,4 @@
-"""The page of metrics names every one that is written, with its unit."""
+"""The page of benchmarks names every metric that is written, with its unit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Limits
 from tests.support.cases import read_tables
 from tests.unit.addons.bench.loads import answer, failure, load
 
-PAGE = Path(__file__).resolve().parents[4] / "docs/bench-metrics.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs/bench.md"
 METRICS = read_tables(__file__)["counters"]
 ALL = {"input_tokens": 9, "own_input_tokens": 9, "output_tokens": 4, "own_output_tokens": 4}
 
@@ -41,7 +41,8 @@ def written() -> dict[str, str]:
 
 def test_the_page_names_every_metric_and_its_unit() -> None:
     named = {}
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    page = PAGE.read_text(encoding="utf-8")
+    for line in page[page.index("## Metrics") : page.index("## Files")].splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) == 5 and cells[1].startswith("`") and "." not in cells[1]:
             named |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[2])

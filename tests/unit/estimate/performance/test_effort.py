@@ -326,7 +326,7 @@ def test_a_label_that_no_reader_takes_is_no_run(label: str) -> None:
     assert past_run(label, 1.0) is None
 
 
-# docs/benchmarks/drafts.md: 120 conversations of at most 256 tokens, 2026-11-21
+# docs/benchmarks.md: 120 conversations of at most 256 tokens, 2026-11-21
 @pytest.mark.parametrize(("epochs", "cpu_s"), [(3, 36.1), (8, 78.8)])
 def test_training_a_head_is_within_twice_what_was_measured(epochs: int, cpu_s: float) -> None:
     asked = HeadTraining(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from packager.pipeline.planning.planner import make_plan
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, TINY, facts_of, model_of, tensor
 from tests.support.places import ROOT
+from tests.support.reference_pages import read_page
 
 cases = cases_of(__file__)
 
@@ -214,25 +216,12 @@ def test_a_model_that_would_fit_in_4_bits_is_told_a_method_that_works_for_it(
     assert told == ([method] if method else [])
 
 
-def documented() -> list[str]:
-    """The table of docs/quantization.md, made from the rows."""
-    lines = [
-        "| architecture | rounded | calibrated | `awq` | `smoothquant` |",
-        "|---|---|---|---|---|",
-    ]
-    for name, row in sorted(read_table().rows.items()):
-        cells = [
-            "no" if find_support(name, {}, method).refused else "yes"
-            for method in ("fp8", "gptq", "awq", "smoothquant")
-        ]
-        if row.tried is not None and cells[1] == "yes":
-            cells[1] = "`gptq`"
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return lines
+def test_the_reference_has_every_row() -> None:
+    page = read_page(ROOT / "docs/reference/architectures.md")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
 
-
-def test_the_documentation_has_every_row() -> None:
-    page = (ROOT / "docs/quantization.md").read_text(encoding="utf-8")
-    start = page.index("| architecture | rounded |")
-
-    assert page[start:].split("\n\n")[0].splitlines() == documented()
+    assert set(rows) == set(read_table().rows)
+    assert rows["LlamaForCausalLM"] == "yes | yes | yes | yes"
+    assert rows["ApertusForCausalLM"] == "yes | `gptq` | yes | yes"
+    assert rows["Olmo2ForCausalLM"] == "yes | yes | yes | no"
+    assert rows["GPT2LMHeadModel"] == "no | no | no | no"
