@@ -107,6 +107,10 @@ SECTIONS = {
             "packager.cli.commands.tools:tools",
             "Install, list and remove the tools that steps run.",
         ),
+        "schema": (
+            "packager.cli.commands.schema:schema",
+            "Print the JSON schema of request and project files.",
+        ),
         "catalog": ("packager.cli.commands.catalog:catalog", "Update the catalog's prices."),
         "completion": (
             "packager.cli.completion.command:completion",
@@ -156,6 +160,7 @@ ORDER = (
     "neo",
     "doctor",
     "tools",
+    "schema",
     "catalog",
     "completion",
     "version",

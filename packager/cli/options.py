@@ -12,7 +12,9 @@ import click
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import Callback, options_from
 from packager.cli.plugins.tables import FAMILIES
+from packager.cli.project import MARK, Project, find_project, read_project
 from packager.cli.shared_options import Command
+from packager.cli.terminal import note
 from packager.core.documents import NotStrict, shorten
 from packager.core.errors import UsageError
 from packager.core.files.user_files import read_table, read_user_file
@@ -60,11 +62,15 @@ def _pairs(
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
+_TARGET = "packager.target"  # in the context of a command: the name of a target
+_PROJECT = "packager.project"  # the project file that the command read
 _MODEL = "packager.model"  # in the context of a command: the model typed as a bare word
 
 
 def _keep_model(context: click.Context, parameter: click.Parameter, word: str | None) -> None:  # noqa: ARG001
-    if word is not None:
+    if word is not None and word.startswith(MARK):
+        choose_target(word.removeprefix(MARK))
+    elif word is not None:
         context.meta[_MODEL] = word
 
 
@@ -82,9 +88,30 @@ def _take_model(
     return text if word is None else word
 
 
+def choose_target(name: str) -> None:
+    """Let the command's requests begin with the fields of a target of the project file."""
+    click.get_current_context().meta[_TARGET] = name
+
+
+def open_project() -> Project:
+    """Read the project file of the working directory once, and print its path."""
+    meta = click.get_current_context().meta
+    if _PROJECT not in meta:
+        meta[_PROJECT] = read_project(find_project(Path.cwd(), Path.home()))
+        note(f"targets are those of {meta[_PROJECT].path}")
+    found: Project = meta[_PROJECT]
+    return found
+
+
+def _target_fields() -> dict[str, Any]:
+    context = click.get_current_context(silent=True)
+    name = context.meta.get(_TARGET) if context is not None else None
+    return open_project().fields_of(name) if name is not None else {}
+
+
 model_argument = click.argument(
     "model_word",
-    metavar="[MODEL]",
+    metavar="[MODEL|@TARGET]",
     required=False,
     is_eager=True,  # before --model, which takes it over
     expose_value=False,
@@ -192,7 +219,10 @@ _NEEDED = {
 
 def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     """Merge the request file and the options; the options win."""
-    fields = read_request_fields(request_file) if request_file else {}
+    fields = _target_fields()
+    if fields and request_file:
+        raise UsageError("a target and a request file are given", hint="name one of them")
+    fields |= read_request_fields(request_file) if request_file else {}
     if pairs := given.pop("engine_options", None):
         stated = fields.get("engine_options", {})
         if isinstance(stated, dict):  # what else it is, the request refuses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,20 @@ from typing import Any
 import click
 
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
-from packager.cli.options import make_request, model_argument, request_fields, request_options
+from packager.cli.options import (
+    choose_target,
+    make_request,
+    model_argument,
+    open_project,
+    request_fields,
+    request_options,
+)
 from packager.cli.plugins.tables import BASES
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import catalog_option, format_option, registry_options
 from packager.cli.terminal import (
     note,
     note_lines,
-    print_json,
     print_json_text,
     print_line,
     print_text,
@@ -30,6 +37,7 @@ from packager.core.record import BuildRecord
 from packager.core.references import HubReference, RegistryTarget, spell_hub_id
 from packager.core.request import BuildRequest
 from packager.core.units import decimal
+from packager.core.values import dataclass
 from packager.images.target import parse_target
 from packager.optimize.steps.services import OnMiss
 from packager.pipeline import pipeline
@@ -90,6 +98,7 @@ from packager.pipeline.records import load_record
     is_flag=True,
     help="Omit the base's layers from oci: layouts, which then refer to the base's registry.",
 )
+@click.option("--all", "all_targets", is_flag=True, help="Build all targets of packager.toml.")
 @progress_options
 @format_option
 def build(
@@ -100,6 +109,7 @@ def build(
     progress: str,
     quiet: bool,
     tags: tuple[str, ...],
+    all_targets: bool,
     **given: Any,
 ) -> None:
     """Plan, render and package a model into an image; print its digest.
@@ -109,41 +119,81 @@ def build(
     needs is there.
 
     \b
-    packager build --model examples/tiny-llama --instance local --output oci:out
+    packager build examples/tiny-llama --instance local --output oci:out
+    packager build @small        # a target of the project file packager.toml
     """
     own = _take_settings(given)
     given["outputs"] = (*given["outputs"], *(f"docker:{tag}" for tag in tags))
     record = load_record(from_record) if from_record else None
-    request = _recorded_request(record, given) if record else make_request(request_file, **given)
-    if not request.outputs and not dry_run:
+    asked = _Asked(
+        own=own,
+        record=record,
+        dry_run=dry_run,
+        progress=progress,
+        quiet=quiet,
+        as_json=output_format == "json",
+    )
+    if not all_targets:
+        found = _recorded_request(record, given) if record else make_request(request_file, **given)
+        if (document := _build(found, asked)) is not None:
+            print_json_text(document)
+        return
+    if record or request_file:
+        raise UsageError("--all builds targets, not a record or a request file", hint="name one")
+    documents = []
+    for name in open_project().targets:
+        note(f"target {name}")
+        choose_target(name)
+        documents.append(_build(make_request(None, **given), asked))
+    if asked.as_json:
+        print_json_text(f"[{','.join(map(str, documents))}]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The options of the command line that are not fields of a request."""
+
+    own: dict[str, Any]  # fields of `Settings`
+    record: BuildRecord | None
+    dry_run: bool
+    progress: str
+    quiet: bool
+    as_json: bool
+
+
+def _build(request: BuildRequest, asked: _Asked) -> str | None:
+    """Build a request and print the result; return its JSON document instead where asked for."""
+    if not request.outputs and not asked.dry_run:
         raise UsageError(
             "no output is given",
             hint="add --output oci:DIR, docker:NAME:TAG, HOST/REPOSITORY:TAG, dir:DIR or "
             "s3://BUCKET/PREFIX",
         )
-    as_json = output_format == "json"
-    with shown_progress(progress, quiet=quiet or dry_run, as_json=as_json) as on_event:
+    quiet = asked.quiet or asked.dry_run
+    with shown_progress(asked.progress, quiet=quiet, as_json=asked.as_json) as on_event:
         settings = replace(
             settings_for(request),
-            **own,
-            headers_only=dry_run,
-            read_local=own["on_miss"] != "run",  # then the cache status is reported
-            repeat=record,
+            **asked.own,
+            headers_only=asked.dry_run,
+            read_local=asked.own["on_miss"] != "run",  # then the cache status is reported
+            repeat=asked.record,
             on_event=on_event,
         )
-        if dry_run:
+        if asked.dry_run:
             assembled = pipeline.assemble(request, services_for(settings))
         else:
             done = pipeline.build(request, services_for(settings))
-    if dry_run:
-        from packager.pipeline.report import dry_run_document, dry_run_text
+    if not asked.dry_run:
+        if asked.as_json:
+            return done.model_dump_json(indent=2, exclude_none=True)
+        _print_record(done, settings, quiet=asked.quiet)
+        return None
+    from packager.pipeline.report import dry_run_document, dry_run_text
 
-        if as_json:
-            print_json(dry_run_document(assembled))
-        else:
-            print_text(dry_run_text(assembled))
-        return
-    _print_record(done, settings, as_json=as_json, quiet=quiet)
+    if asked.as_json:
+        return json.dumps(dry_run_document(assembled), indent=2, ensure_ascii=False)
+    print_text(dry_run_text(assembled))
+    return None
 
 
 def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
@@ -166,10 +216,7 @@ def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _print_record(done: BuildRecord, settings: Settings, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        print_json_text(done.model_dump_json(indent=2, exclude_none=True))
-        return
+def _print_record(done: BuildRecord, settings: Settings, *, quiet: bool) -> None:
     if not quiet:
         from packager.pipeline.report import summary_lines
 

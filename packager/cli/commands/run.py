@@ -18,6 +18,7 @@ from packager.cli.commands.cache_options import cache_options, take_cache_settin
 from packager.cli.field_options import FiniteRange, options_from
 from packager.cli.interrupts import interrupt
 from packager.cli.options import (
+    choose_target,
     container_environment,
     env_option,
     jumpstart_option,
@@ -26,6 +27,7 @@ from packager.cli.options import (
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
+from packager.cli.project import MARK
 from packager.cli.run.containers import ContainerSpec, Started, check_free, find_engine, started
 from packager.cli.run.fits_this_machine import NotThisMachine, why_not_here
 from packager.cli.run.images import find_packaged
@@ -72,7 +74,7 @@ class RunOptions:
 
 
 @click.command()
-@click.argument("model", required=False, metavar="MODEL|IMAGE")
+@click.argument("model", required=False, metavar="MODEL|IMAGE|@TARGET")
 @click.option("--model", "model_option", hidden=True, help="The same as the argument.")
 @click.option("--name", metavar="NAME", help="Name of the run; the model's own by default.")
 @click.option(
@@ -120,6 +122,7 @@ def run(
 
     MODEL is a directory, a hub id or s3://…; what is built already is not built again.
     IMAGE is docker:NAME:TAG, or NAME:TAG@DIGEST as `packager build` prints it.
+    TARGET is one of the project file's, planned for this machine.
 
     The server listens on loopback. Ctrl-C ends it: running requests get the time
     of the plan to finish, and the container is removed.
@@ -137,7 +140,11 @@ def run(
     )
     as_json = output_format == "json"
     model = model or model_option
-    if model is None and request_file is None:
+    has_target = model is not None and model.startswith(MARK)
+    if has_target:
+        choose_target(str(model).removeprefix(MARK))
+        model = None
+    if model is None and request_file is None and not has_target:
         raise UsageError(
             "no model is given", hint="name one, such as `packager run examples/tiny-llama`"
         )

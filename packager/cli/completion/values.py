@@ -40,7 +40,7 @@ BY_METAVAR = {
     "KIND": "key-kind",
     "METHOD[,OPTION]": "quantize",
     "MODEL": "model",
-    "[MODEL]": "model",
+    "[MODEL|@TARGET]": "model",
     "DIR|FILE": "file",
     "NAME|IN:OUT[:N]|FILE": "workload",
     "NAME|IN:OUT|FILE": "workload",
