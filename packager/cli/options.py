@@ -89,7 +89,7 @@ def _take_model(
 
 
 def choose_target(name: str) -> None:
-    """Let the command's requests begin with the fields of a target of the project file."""
+    """Take the fields of this target of the project file for the command's requests."""
     click.get_current_context().meta[_TARGET] = name
 
 

@@ -139,15 +139,7 @@ def run(
         detach=detach,
     )
     as_json = output_format == "json"
-    model = model or model_option
-    has_target = model is not None and model.startswith(MARK)
-    if has_target:
-        choose_target(str(model).removeprefix(MARK))
-        model = None
-    if model is None and request_file is None and not has_target:
-        raise UsageError(
-            "no model is given", hint="name one, such as `packager run examples/tiny-llama`"
-        )
+    model = _model_or_target(model or model_option, request_file)
 
     def say(*lines: str) -> None:
         if not (quiet or as_json):
@@ -176,6 +168,18 @@ def run(
             server, serving = _start(engine, wanted, asked, ending, on_event)
         say(*built)
         _serve(server, serving, wanted, say, as_json=as_json)
+
+
+def _model_or_target(word: str | None, request_file: Path | None) -> str | None:
+    """Return the model or image that is named; None where a target or a request file has it."""
+    if word is not None and word.startswith(MARK):
+        choose_target(word.removeprefix(MARK))
+        return None
+    if word is None and request_file is None:
+        raise UsageError(
+            "no model is given", hint="name one, such as `packager run examples/tiny-llama`"
+        )
+    return word
 
 
 def _request(model: str | None, request_file: Path | None, given: dict[str, Any]) -> BuildRequest:
