@@ -89,7 +89,7 @@ def _take_model(
 
 
 def choose_target(name: str) -> None:
-    """Take the fields of this target of the project file for the command's requests."""
+    """Set the target of the project file whose fields the command's requests have."""
     click.get_current_context().meta[_TARGET] = name
 
 
