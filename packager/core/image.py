@@ -6,10 +6,10 @@ before a byte is read; its digest may only be known afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from packager.core.values import dataclass
 
@@ -62,7 +62,48 @@ class RemoteRange:
     in_order: bool = False  # one of several parts, which together are verified by a digest
 
 
-Segment = Inline | FileRange | RemoteRange
+class Sources(Protocol):
+    """The bytes that a maker is given."""
+
+    @property
+    def places(self) -> tuple[FileRange | RemoteRange, ...]:
+        """Return where they are."""
+        ...
+
+    @property
+    def memo(self) -> MutableMapping[object, float]:
+        """Return what makers of the same reader found out of places: each is in one state."""
+        ...
+
+    def read(self, number: int) -> Iterator[memoryview]:
+        """Yield a source's bytes, as often as is asked; a piece is valid until the next."""
+        ...
+
+
+class Maker(Protocol):
+    """A pure function of bytes: with equal sources, makers of equal identity make equal bytes."""
+
+    @property
+    def identity(self) -> str:
+        """Return what is computed, with its settings and its version."""
+        ...
+
+    def make(self, sources: Sources) -> Iterator[bytes | memoryview]:
+        """Yield the bytes in order, in pieces of any size."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """`length` bytes, from `offset`, of what `maker` makes of the bytes of `sources`."""
+
+    maker: Maker
+    sources: tuple[FileRange | RemoteRange, ...]
+    offset: int = 0
+    length: int
+
+
+Segment = Inline | FileRange | RemoteRange | Computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +120,15 @@ class Blob:
     def length(self) -> int:
         """The size, in the word of a segment: a file's content may be either."""
         return self.size
+
+    @property
+    def ranges(self) -> Iterator[FileRange | RemoteRange]:
+        """Yield the ranges of files that are read for it, in order."""
+        for segment in self.segments:
+            if isinstance(segment, Computed):
+                yield from segment.sources
+            elif not isinstance(segment, Inline):
+                yield segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

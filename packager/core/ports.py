@@ -8,7 +8,7 @@ Optional abilities are separate protocols (`UsesGpus`, `Preflight`, …), which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         RemoteRange,
         SealedImage,
     )
-    from packager.core.model import ModelFiles
+    from packager.core.model import ModelFile, ModelFiles, WeightsHeader
     from packager.core.plan import Plan
     from packager.core.recipe import Step, StepInput, StepResult
     from packager.core.references import ImageTarget, ModelReference
@@ -80,6 +80,17 @@ class MixesSchemes(Protocol):
     """A quantizer that can give parts of one model schemes of their own."""
 
     mixable: frozenset[str]  # methods that one step can do beside each other
+
+
+@runtime_checkable
+class QuantizesInStream(Protocol):
+    """A quantizer without a step: the files that it describes are computed while they are read."""
+
+    def describe(
+        self, facts: Facts, plan: Plan, read_header: Callable[[ModelFile], WeightsHeader]
+    ) -> tuple[ModelFile, ...]:
+        """Return the quantized model's files. Only headers of weights are read."""
+        ...
 
 
 class Compiler(Protocol):

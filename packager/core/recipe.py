@@ -115,9 +115,10 @@ class Step:
         return int(stated) if stated.isdecimal() and len(stated) < 6 else self.threads
 
 
-# What is done with results before they are layers: measured against their source, described as
-# the engine reads a draft, described as shards that fit a layer.
-Finish = Literal["evaluate", "lay-out-draft", "split-weights"]
+# What is done with results before they are layers: described as they are quantized while they are
+# read, measured against their source, described as the engine reads a draft, described as shards
+# that fit a layer.
+Finish = Literal["quantize", "evaluate", "lay-out-draft", "split-weights"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from packager.core.errors import CachedFileChanged, PackagerError
 from packager.core.files.opening import FileUnreadable, SourceChanged, open_range
-from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange
 from packager.core.ports import RemoteReader
+from packager.core.values import dataclass
 
 __all__ = ["CHUNK", "BlobReader", "FileUnreadable", "SourceChanged"]
 
@@ -30,6 +31,7 @@ class BlobReader:
         self._stamps: dict[tuple[str, str], _Stamp] = {}  # of files that are read in parts
         self._compared: set[tuple[str, str]] = set()  # of those, files that have their digest
         self._comparing: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._memo: dict[object, float] = {}
         self.bytes_read = 0
 
     def read(self, blob: Blob) -> bytes:
@@ -54,6 +56,8 @@ class BlobReader:
                     yield from self._file(segment, buffer)
                 case RemoteRange():
                     yield from self._remote(segment)
+                case Computed():
+                    yield from self._computed(segment)
 
     def _file(self, segment: FileRange, buffer: memoryview) -> Iterator[memoryview]:
         with open_range(segment) as file:
@@ -118,9 +122,35 @@ class BlobReader:
             self._count(len(chunk))
             yield memoryview(chunk)
 
+    def _computed(self, segment: Computed) -> Iterator[memoryview]:
+        """Yield what is computed, without what lies before the segment's offset."""
+        skip, left = segment.offset, segment.length
+        for piece in segment.maker.make(_Sources(self, segment.sources, self._memo)):
+            view = memoryview(piece).cast("B")
+            taken = view[skip : skip + left]
+            skip = max(0, skip - len(view))
+            for start in range(0, len(taken), CHUNK):
+                yield taken[start : start + CHUNK]
+            left -= len(taken)
+            if not left:
+                return
+        raise PackagerError(f"{left} bytes are missing of what was computed")
+
     def _count(self, count: int) -> None:
         with self._lock:
             self.bytes_read += count
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Sources of one segment, for its maker."""
+
+    reader: BlobReader
+    places: tuple[FileRange | RemoteRange, ...]
+    memo: dict[object, float]
+
+    def read(self, number: int) -> Iterator[memoryview]:
+        return self.reader.chunks(Blob((self.places[number],)))
 
 
 def _unreadable(segment: FileRange, error: OSError) -> PackagerError:

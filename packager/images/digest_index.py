@@ -22,12 +22,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from packager.core.errors import PackagerError
 from packager.core.files.opening import is_same_file
 from packager.core.files.sqlite import Database
-from packager.core.image import Blob, FileRange, Inline, RemoteRange
+from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange, Segment
 from packager.core.remote.addresses import content_of
 from packager.core.values import dataclass
 
@@ -131,8 +132,19 @@ def fingerprint_of(blob: Blob) -> Fingerprint | None:
     """Describe a blob without reading it; None when a file is gone or a remote is not pinned."""
     parts: list[list[str | int]] = []
     newest = 0
+    segments: list[Segment] = []
     for segment in blob.segments:
+        segments.append(segment)
+        if isinstance(segment, Computed):
+            # Its maker has read the one that counts in order, or compared what it read.
+            segments += [
+                replace(one, in_order=True) if isinstance(one, RemoteRange) else one
+                for one in segment.sources
+            ]
+    for segment in segments:
         match segment:
+            case Computed(maker=maker, sources=sources, offset=offset, length=length):
+                parts.append(["computed", maker.identity, len(sources), offset, length])
             case Inline(data):
                 parts.append(["inline", hashlib.sha256(data).hexdigest()])
             case FileRange(sha256=sha256, offset=offset, length=length) if sha256:

@@ -20,7 +20,7 @@ def chains(layers: Sequence[Layer], order: Sequence[int]) -> list[list[int]]:
     for position, layer in enumerate(layers):
         files = [
             segment.url
-            for segment in layer.blob.segments
+            for segment in layer.blob.ranges
             if isinstance(segment, RemoteRange) and is_in_order(segment)
         ]
         chain = next((by_file[file] for file in files if file in by_file), [])
@@ -33,9 +33,9 @@ def chains(layers: Sequence[Layer], order: Sequence[int]) -> list[list[int]]:
 
 def is_cached(blob: Blob) -> bool:
     """Check whether a blob has files out of the artifact cache."""
-    return any(isinstance(part, FileRange) and part.sha256 for part in blob.segments)
+    return any(isinstance(part, FileRange) and part.sha256 for part in blob.ranges)
 
 
 def is_local(blob: Blob) -> bool:
     """Check whether all of a blob is on this machine."""
-    return not any(isinstance(segment, RemoteRange) for segment in blob.segments)
+    return not any(isinstance(segment, RemoteRange) for segment in blob.ranges)

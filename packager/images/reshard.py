@@ -37,12 +37,12 @@ def split_large(
     All weights are then named `model-00001-of-0000N.safetensors` in the order
     they had, and an index of our own says what is where; those of Mistral's own format
     begin with `consolidated`.  Weights that engines find by another name than the index's
-    or `model.safetensors` stay whole.
+    or `model.safetensors` stay whole, and so do those that were laid out anew already.
     """
     weights = [file for file in files if file.role == "weights"]
     over, size = (limit, limit) if limit else (SPLIT_OVER, SHARD_SIZE)
     stem = _stem_of(files, weights)
-    if all(file.size <= over for file in weights) or not stem:
+    if all(file.size <= over or isinstance(file.content, Blob) for file in weights) or not stem:
         return tuple(files)
     pieces: list[Piece] = []
     total_size = 0

@@ -10,9 +10,11 @@ from packager.optimize.steps.services import RunStep
 from packager.pipeline.quality import evaluated
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Finished, Planned
+from packager.pipeline.streaming import quantized_in_stream
 from packager.pipeline.weights import with_draft_laid_out, with_split_weights
 
 FINISHES: Mapping[Finish, Callable[[Finished, BuildServices, RunStep | None], Finished]] = {
+    "quantize": quantized_in_stream,
     "evaluate": evaluated,
     "lay-out-draft": with_draft_laid_out,
     "split-weights": with_split_weights,

@@ -277,6 +277,8 @@ def work_sentences(
         yield f"{', '.join(step.name for step in recipe.steps)}"
     elif plan.quantization and plan.quantization.existing:
         yield f"no step: the checkpoint is already {plan.quantization.scheme}"
+    elif "quantize" in recipe.finishes:
+        yield "no step: the weights are quantized while they are read"
     elif plan.quantization:
         yield (
             f"the weights are served as {plan.quantization.scheme}, "

@@ -3,7 +3,7 @@
     python tiny_architectures.py OUTPUT [--wide] NAME[+VARIANT][+DTYPE] ...
 
 `corpus/architectures.toml` has their sizes, and the variants: what is wrong or rare in the numbers
-of a source.  DTYPE is `bfloat16` when absent; `float16` has the same numbers, cast.  Models that
+of a source.  DTYPE is `bfloat16` when absent; others have the same numbers, cast.  Models that
 see have a processor beside them, whose tokens are those that tiny-llama has for roles.
 
 Hidden size 64, or 128 where they are wide.  In both groups of 32 divide everything; the tokenizer
@@ -30,7 +30,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/architectures.toml").read_text())
 MODELS: dict[str, dict[str, Any]] = CORPUS["models"]
 VARIANTS: dict[str, dict[str, Any]] = CORPUS["variants"]
-DTYPES = ("bfloat16", "float16")
+DTYPES = ("bfloat16", "float16", "float32")
 # Sharp attention makes every error large: these norms stay flat.
 FLAT = re.compile(r".*\.(q|k|query|key)_(layer)?norm\.weight")
 

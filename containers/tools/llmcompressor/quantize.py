@@ -153,9 +153,11 @@ def _write(
     before = Reader(source)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     whole = restore(before, Reader(saved), names, config)
-    quantization = without_empty_keys(declare(quantization, names, before))
     convert = None
-    if asked["checkpoint_format"] == "awq":
+    is_gemm = asked["checkpoint_format"] == "awq"  # its list has parts of names, so fewer of them
+    quantized = set(before.names) if is_gemm else whole.replaced
+    quantization = without_empty_keys(declare(quantization, names, before, quantized))
+    if is_gemm:
         weights = check_convertible(quantization)
         convert = partial(to_gemm, symmetric=weights["symmetric"])
         quantization = gemm_config(quantization, grafted_roots(names.unread, before))

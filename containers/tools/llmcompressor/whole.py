@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +24,9 @@ BESIDE = frozenset(
     for part in ("scale", "zero_point", "global_scale", "g_idx", "shape", "packed")
 )
 CACHE_SCALES = frozenset(("k_scale", "v_scale", "q_scale", "k_zero_point", "v_zero_point"))
-EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|embeddings|embedding)\.weight$")
+EMBEDDING = re.compile(
+    r"(?:^|\.)(?:embed_(?:tokens|in|positions)|w[tp]e|(?:\w+_)?embeddings?|pos_embed)\.weight$"
+)
 EXPERT = re.compile(r"\.experts\.\d+\.")
 SOURCE, SAVED = "source", "saved"
 
@@ -58,14 +61,22 @@ class Whole:
         saved: Tensors,
         pieces: Mapping[str, Piece],
         grafted: tuple[str, ...],
+        stand_for: Mapping[str, str],
     ) -> None:
         self._places = {SOURCE: source, SAVED: saved}
         self._pieces = pieces
         self.grafted = grafted  # came back from the source: the library did not load them
+        self.stand_for = stand_for  # by tensor, the one of the source that it is, or is made of
 
     @property
     def names(self) -> list[str]:
         return sorted(self._pieces)
+
+    @property
+    def replaced(self) -> set[str]:
+        """Tensors of the source that something else stands for."""
+        beside = (own for name, own in self.stand_for.items() if name != own)
+        return set(beside)
 
     def __contains__(self, name: str) -> bool:
         return name in self._pieces
@@ -76,8 +87,19 @@ class Whole:
         return tensor if piece.cast is None else tensor.to(piece.cast)
 
     def size(self, name: str) -> int:
+        place, held = self._own_kind(name)
+        return place.size(held)
+
+    def dtype(self, name: str) -> str:
+        place, held = self._own_kind(name)
+        return place.dtype(held)
+
+    def _own_kind(self, name: str) -> tuple[Tensors, str]:
+        """Return a tensor of the same type and size, and where it is; casts give the source's."""
         piece = self._pieces[name]
-        return self._places[piece.origin].size(piece.name)
+        if piece.cast is None:
+            return self._places[piece.origin], piece.name
+        return self._places[SOURCE], name
 
 
 def restore(
@@ -97,14 +119,21 @@ def restore(
             f"tensors of the result that the source has not: {listed(unknown)}",
             "choose another method, or leave their modules out with --quantize-ignore",
         )
-    return Whole(source, saved, made.pieces, names.unread)
+    return Whole(source, saved, made.pieces, names.unread, made.stand_for)
 
 
-def declare(quantization: Mapping[str, Any], names: SourceNames, source: Tensors) -> dict[str, Any]:
-    """Write `quantization_config` with the source's names, and with what came back unquantized."""
-    ignored = [one for entry in quantization.get("ignore") or () for one in _ignored(entry, names)]
-    modules = plain_modules(names.unread, source)
-    declared = {**quantization, "ignore": list(dict.fromkeys((*ignored, *modules)))}
+def declare(
+    quantization: Mapping[str, Any], names: SourceNames, source: Tensors, quantized: set[str]
+) -> dict[str, Any]:
+    """Write `quantization_config` with the source's names, and all matrices that stay as they are.
+
+    Their order is that of the names: who has the source's headers alone can write the same.
+    `quantized` are the tensors of the source that were.
+    """
+    ignored = {one for entry in quantization.get("ignore") or () for one in _ignored(entry, names)}
+    plain = [one for one in source.names if one not in quantized and len(source.shape(one)) == 2]
+    modules = {*plain_modules(names.unread, source), *plain_modules(plain, source)}
+    declared = {**quantization, "ignore": sorted(ignored | modules)}
     if isinstance(groups := quantization.get("config_groups"), Mapping):
         declared["config_groups"] = {
             key: {**group, "targets": [_renamed(one, names) for one in group.get("targets", ())]}
@@ -160,6 +189,7 @@ class _Restoring:
 
     def __init__(self, source: Tensors, saved: Tensors, names: SourceNames, *, ties: bool) -> None:
         self.pieces: dict[str, Piece] = {}
+        self.stand_for: dict[str, str] = {}
         self.lost: list[str] = []
         self._source, self._saved, self._names, self._ties = source, saved, names, ties
         self._taken: set[str] = set()
@@ -174,16 +204,25 @@ class _Restoring:
         for name, target in self._names.own.items():
             if not self._take(name, target):
                 self.lost.append(name)
+            self._note(name)
         for name, parts in self._names.spread.items():
             if not self._take_parts(name, parts):
                 self.lost.append(name)
+            self._note(name)
         for name, (target, digest) in self._names.converted.items():
             self._taken.add(target)
             if target not in self._saved or digest_of(self._saved.get(target)) != digest:
                 self.lost.append(name)
             self.pieces[name] = Piece(SOURCE, name)
+            self._note(name)
         for name in self._names.unread:
             self.pieces[name] = Piece(SOURCE, name)
+            self._note(name)
+
+    def _note(self, name: str) -> None:
+        """Record what the pieces that were collected last stand for."""
+        for piece in islice(self.pieces, len(self.stand_for), None):
+            self.stand_for[piece] = name
 
     def unknown(self) -> list[str]:
         """Collect the scales of the cache; return what the library added that nobody declared."""

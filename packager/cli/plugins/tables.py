@@ -227,6 +227,12 @@ def _llmcompressor() -> Quantizer:
     return LlmCompressorQuantizer()
 
 
+def _stream() -> Quantizer:
+    from packager.optimize.quantize.stream.quantizer import StreamQuantizer
+
+    return StreamQuantizer()
+
+
 def _vllm_cache() -> Compiler:
     from packager.optimize.compile.vllm_cache import VllmCacheCompiler
 
@@ -324,7 +330,10 @@ SINKS: Table[SinkRow] = Table(
 )
 QUANTIZERS: Table[QuantizerRow] = Table(
     "quantizer",
-    {"llmcompressor": Row("llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4", _llmcompressor)},
+    {
+        "llmcompressor": Row("llm-compressor: AWQ, GPTQ, FP8, SmoothQuant, NVFP4", _llmcompressor),
+        "stream": Row("FP8, INT4, NVFP4 and MX formats while weights are read, no tool", _stream),
+    },
     port="Quantizer",
     group="packager.quantizers",
 )

@@ -33,7 +33,7 @@ from packager.models.architectures.sums import LAYER, is_expert
 
 TABLE = Path(__file__).parent / "data" / "quantizable.toml"
 
-TABLE_OF = "llmcompressor"  # the quantizer that it speaks of
+TABLE_OF = ("llmcompressor", "stream")  # the quantizers that it speaks of
 
 Kind = Literal["rounded", "calibrated", "folded"]
 
@@ -75,6 +75,7 @@ class QuantizableTable:
     calibrating_options: Mapping[str, frozenset[str]]
     folds: Mapping[str, Literal["norms", "all"]]  # method → what scales move out of
     rows: Mapping[str, QuantizableRow]
+    streams: frozenset[str]  # architectures that are quantized while they are read
     experts_apart: Mapping[str, Mapping[str, str]]  # engine → architecture → since which version
 
 
@@ -224,6 +225,7 @@ def read_table() -> QuantizableTable:
             )
             for name, row in told["architectures"].items()
         },
+        streams=frozenset(told["streams"]),
         experts_apart=MappingProxyType(told["experts_apart"]),
     )
 

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from packager.core.image import (
     MEDIA_FILE,
-    FileRange,
     ImageSpec,
     Inline,
     Layer,
     ModelTree,
-    RemoteRange,
+    Segment,
     TreeFile,
     TreePart,
 )
@@ -56,7 +55,7 @@ def file_layer(file: TreeFile) -> Layer:
     )
 
 
-def _places(layers: tuple[Layer, ...]) -> Iterator[tuple[FileRange | RemoteRange, _Place]]:
+def _places(layers: tuple[Layer, ...]) -> Iterator[tuple[Segment, _Place]]:
     """Yield where each range of our own layers is; no layer of the base holds any."""
     for at, layer in enumerate(layers):
         position = 0
@@ -66,16 +65,16 @@ def _places(layers: tuple[Layer, ...]) -> Iterator[tuple[FileRange | RemoteRange
             position += segment.length
 
 
-def _find(file: TreeFile, places: dict[FileRange | RemoteRange, _Place]) -> _Place | None:
-    """Return where a layer holds the file: one range, and what is inline before it."""
-    before = 0
-    ranges = [segment for segment in file.blob.segments if not isinstance(segment, Inline)]
-    if len(ranges) != 1 or not isinstance(file.blob.segments[-1], FileRange | RemoteRange):
+def _find(file: TreeFile, places: dict[Segment, _Place]) -> _Place | None:
+    """Return where a layer holds the file: its ranges one after another, inline bytes between."""
+    if isinstance(file.blob.segments[-1], Inline):
         return None
+    found: set[_Place] = set()
+    before = 0
     for segment in file.blob.segments:
-        if isinstance(segment, Inline):
-            before += segment.length
-        elif segment in places:
-            layer, offset = places[segment]
-            return layer, offset - before
-    return None
+        if not isinstance(segment, Inline):
+            layer, offset = places.get(segment, (-1, 0))
+            found.add((layer, offset - before))
+        before += segment.length
+    place = found.pop()
+    return place if not found and place[0] >= 0 else None

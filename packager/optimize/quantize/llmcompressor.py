@@ -228,7 +228,7 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
     )
     told: dict[str, Any] = {
         "method": own.method if own else NONE,
-        "ignore": sorted({*(ignore or ()), *_built_plain(facts, plan)}),
+        "ignore": sorted({*(ignore or ()), *built_plain(facts, plan)}),
         "max_tokens": _sequence_tokens(facts, plan),
         "seed": facts.request.calibration_seed or 0,
         "checkpoint_format": chosen.checkpoint_format,
@@ -282,7 +282,7 @@ def _settings(chosen: Quantization) -> dict[str, Any]:
     return told
 
 
-def _built_plain(facts: Facts, plan: Plan) -> Iterator[str]:
+def built_plain(facts: Facts, plan: Plan) -> Iterator[str]:
     """Yield patterns of modules that the engine builds without quantization.
 
     Of models that see the table names matrices of towers, which are quantized nowhere.

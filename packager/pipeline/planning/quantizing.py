@@ -61,4 +61,4 @@ def check_parts(plan: Plan, check: Callable[[Plan], Iterable[Finding]]) -> tuple
 def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:
     """Whether the table of architectures covers the quantizer of this plan."""
     by_compiler = isinstance(compiler, QuantizesItself)  # its architectures are unknown
-    return (quantizer is None or quantizer.name == TABLE_OF) and not by_compiler
+    return (quantizer is None or quantizer.name in TABLE_OF) and not by_compiler

@@ -11,7 +11,7 @@ from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.ports import Compiler, ContainerFamily, Quantizer
+from packager.core.ports import Compiler, ContainerFamily, Quantizer, QuantizesInStream
 from packager.core.recipe import Finish, Recipe, Step, StepInput
 
 
@@ -34,10 +34,12 @@ def make_recipe(
     if compiler is not None and family is not None:
         compiling = _working_in_image(plan, facts, compiler, family, steps)
         steps = (*(step for step in steps if _is_used(step, compiling)), compiling)
-    missing = tuple(_missing_steps(plan, steps))
+    streams = isinstance(quantizer, QuantizesInStream) and _quantizes(plan)
+    missing = () if streams else tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
         raise PlanRejected((*plan.findings, *missing))
-    return Recipe(steps, tuple(_finishes(plan, facts)))
+    finishes = tuple(_finishes(plan, facts))
+    return Recipe(steps, ("quantize", *finishes) if streams else finishes)
 
 
 def needed_tools(
@@ -47,7 +49,7 @@ def needed_tools(
     sharder: Compiler | None = None,
 ) -> tuple[str, ...]:
     """Return the tools of the techniques that have steps."""
-    quantizes = plan.quantization is not None and not plan.quantization.existing
+    quantizes = _quantizes(plan)
     return tuple(
         technique.tool
         for technique, works in (
@@ -60,10 +62,14 @@ def needed_tools(
 
 
 def _steps(plan: Plan, facts: Facts, quantizer: Quantizer | None) -> Iterator[Step]:
-    if quantizer and plan.quantization and not plan.quantization.existing:
+    if quantizer and _quantizes(plan) and not isinstance(quantizer, QuantizesInStream):
         step = quantizer.step(facts, plan)
         labels = {"model": plan.served_name, **step.labels}
         yield replace(step, labels=labels, tensors=facts.model.tensors)
+
+
+def _quantizes(plan: Plan) -> bool:
+    return plan.quantization is not None and not plan.quantization.existing
 
 
 def _working_in_image(
@@ -103,7 +109,7 @@ def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
 
 
 def _missing_steps(plan: Plan, steps: tuple[Step, ...]) -> Iterator[Finding]:
-    if plan.quantization and not plan.quantization.existing and not steps:
+    if plan.quantization and _quantizes(plan) and not steps:
         message = f"quantizing with {plan.quantization.method} can be planned, not done yet"
         hint = "quantize with another tool and package the result, or use `--quantize none`"
         yield Finding("error", "step-not-available", message, hint)

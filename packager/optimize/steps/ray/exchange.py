@@ -24,7 +24,7 @@ from artifact_cache.trust import Signer
 from packager.core.documents import NotStrict, parse_model
 from packager.core.errors import NotFound, OutputFailed, PackagerError
 from packager.core.files.opening import identity_of
-from packager.core.image import Blob, FileRange, RemoteRange
+from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile
 from packager.core.order import MAX_ORDER_BYTES, OrderedFile, StepOrder
 from packager.core.remote.addresses import parse_hub
@@ -174,8 +174,9 @@ class InputFinder:
         return found
 
     def _file(self, file: OrderedFile, missing: list[str]) -> ModelFile:
-        segments = segments_of(file)
-        if segments is None:
+        sent = segments_of(file)
+        segments: tuple[Inline | FileRange | RemoteRange, ...] = sent or ()
+        if sent is None:
             found = self._content(file)
             if found is None:
                 missing.append(file.sha256)

@@ -86,7 +86,7 @@ def is_on_disk(file: ModelFile) -> bool:
     return any(isinstance(segment, FileRange) for segment in _segments(file))
 
 
-def segments_of(file: OrderedFile) -> tuple[Segment, ...] | None:
+def segments_of(file: OrderedFile) -> tuple[Inline | RemoteRange, ...] | None:
     """Return the parts of a file to send or fetch; None for a file on a disk.
 
     Raises ValueError for invalid base64.
@@ -128,7 +128,7 @@ def _part(segment: Segment) -> OrderedPart:
     raise TypeError("bytes on this machine's disk are in no order")
 
 
-def _segment(part: OrderedPart) -> Segment:
+def _segment(part: OrderedPart) -> Inline | RemoteRange:
     if not part.url:
         return Inline(base64.b64decode(part.data, validate=True))
     return RemoteRange(url=part.url, offset=part.offset, length=part.length, in_order=part.in_order)

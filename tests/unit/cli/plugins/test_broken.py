@@ -122,7 +122,7 @@ def test_a_broken_quantizer_is_met_only_where_others_have_not_the_method(install
 def test_ours_cannot_be_replaced(install: Install) -> None:
     install("packager.quantizers", "llmcompressor", "from_elsewhere:Good")
 
-    assert list(QUANTIZERS) == ["llmcompressor"]
+    assert list(QUANTIZERS) == ["llmcompressor", "stream"]
     assert QUANTIZERS.find("llmcompressor").make().name == "llmcompressor"
     assert not QUANTIZERS.is_outside("llmcompressor")
 

@@ -1,0 +1,23 @@
+"""Weights that are quantized while they are read, described by the headers of their source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from packager.core.ports import QuantizesInStream
+from packager.optimize.steps.services import RunStep
+from packager.pipeline.services import BuildServices
+from packager.pipeline.stages import Finished
+
+
+def quantized_in_stream(
+    finished: Finished,
+    services: BuildServices,
+    run_step: RunStep | None,  # noqa: ARG001
+) -> Finished:
+    """Describe the quantized files in place of the model's; no byte of weights is read."""
+    facts, plan = finished.planned.facts, finished.planned.plan
+    quantizer = services.find_quantizer(facts.request.quantizing)
+    assert isinstance(quantizer, QuantizesInStream), "the recipe says so"
+    model = quantizer.describe(facts, plan, services.read_header)
+    return replace(finished, artifacts=replace(finished.artifacts, model=model))

@@ -1,0 +1,135 @@
+"""Models that are quantized on their way into an image: one read, nothing on the disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.buckets import server as server
+from tests.support.doubles.fake_hub import FakeHub
+from tests.support.doubles.models import write_model
+from tests.support.doubles.registry import FakeRegistry
+from tests.support.doubles.s3 import Bucket
+from tests.support.remote_models import Remote
+from tests.support.remote_models import bucket as bucket
+from tests.support.remote_models import environment as environment
+from tests.support.remote_models import hub as hub
+from tests.support.remote_models import remote as remote
+
+SHARD = "model-00002-of-00003.safetensors"
+FP8 = ("--quantize", "stream:fp8")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    place = write_model(tmp_path / "upstream", hidden_size=512, intermediate_size=1024)
+    fill_with_numbers(place)
+    return place
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with FakeRegistry() as registry:
+        yield registry
+
+
+def fill_with_numbers(place: Path) -> None:
+    """Write finite numbers where the double has random bytes."""
+    random = np.random.default_rng(3)
+    for file in place.glob("*.safetensors"):
+        data = bytearray(file.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        count = (len(data) - start) // 2
+        numbers = (random.standard_normal(count) * 0.02).astype(np.float32).view(np.uint32)
+        data[start:] = (numbers >> 16).astype("<u2").tobytes()
+        file.write_bytes(data)
+
+
+def layers_of(record: dict[str, Any]) -> list[str]:
+    return [layer["digest"] for layer in record["layers"]][:-1]
+
+
+def weight_bytes(place: Path) -> int:
+    return sum(file.stat().st_size for file in place.glob("*.safetensors"))
+
+
+def test_every_source_gives_the_same_layers_from_one_read(
+    remote: Remote, bucket: Bucket, model: Path
+) -> None:
+    places = {"hf": "hf://acme/tiny", "s3": f"{bucket.url}/llama", "local": str(model)}
+
+    built = {name: remote.record(at, f"oci:out-{name}", *FP8) for name, at in places.items()}
+
+    assert layers_of(built["s3"]) == layers_of(built["local"]) == layers_of(built["hf"])
+    for name, record in built.items():
+        read = record["transfer"]["bytes_read"]
+        assert weight_bytes(model) * 0.99 <= read < weight_bytes(model) + 200_000, name
+        written = sum(layer["size"] for layer in record["layers"])
+        assert written < weight_bytes(model) * 0.8
+
+
+def test_a_hub_model_is_quantized_into_a_registry_without_a_disk(
+    remote: Remote, registry: FakeRegistry
+) -> None:
+    first = remote.record("hf://acme/tiny", f"{registry.host}/acme/tiny:1", *FP8)
+    second = remote.record("hf://acme/tiny", f"{registry.host}/acme/tiny:2", *FP8)
+
+    assert not remote.weights_on_disk()
+    transfer = second["transfer"]
+    assert transfer["layers_streamed"] == 0
+    assert transfer["bytes_read"] < 10_000  # headers
+    assert second["digest"] == first["digest"]
+
+
+@pytest.mark.parametrize("method", ["stream:nvfp4", "stream:rtn,asymmetric", "stream:fp8,block"])
+def test_a_tree_and_an_image_are_made_by_one_pass(remote: Remote, model: Path, method: str) -> None:
+    tree = ("--output", "dir:tree", "--quantize", method, "--instance", "ml.p5.48xlarge")
+    record = remote.record(str(model), "oci:out", *tree)
+
+    times = 2 if "nvfp4" in method else 1
+    assert record["transfer"]["bytes_read"] < times * weight_bytes(model) + 200_000
+    index = json.loads((remote.root / "tree/model.safetensors.index.json").read_text())
+    for name in set(index["weight_map"].values()):
+        assert (remote.root / "tree" / name).is_file()
+
+
+def test_wrong_bytes_of_a_hub_are_never_named(
+    remote: Remote, hub: FakeHub, registry: FakeRegistry
+) -> None:
+    hub.damaged[SHARD] = 9000
+
+    done = remote.build("hf://acme/tiny", f"{registry.host}/acme/tiny:1", *FP8, status=65)
+
+    assert SHARD in done.err
+    assert not registry.manifests
+
+
+def test_a_matrix_with_an_infinity_ends_the_build(
+    remote: Remote, registry: FakeRegistry, model: Path
+) -> None:
+    data = bytearray((model / SHARD).read_bytes())
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    name = next(one for one in header if one.endswith("q_proj.weight"))
+    start = 8 + int.from_bytes(data[:8], "little") + header[name]["data_offsets"][0]
+    data[start : start + 2] = (0x7F80).to_bytes(2, "little")
+    (model / SHARD).write_bytes(data)
+
+    done = remote.build(str(model), f"{registry.host}/acme/tiny:1", *FP8, status=65)
+
+    assert f"{name} in {SHARD} has values that are NaN or infinite" in done.err
+    assert not registry.manifests
+
+
+def test_what_the_stream_cannot_do_is_refused_when_planning(remote: Remote, model: Path) -> None:
+    place = ("--model", str(model), "--instance", "local")
+
+    static = remote.run("plan", *place, "--quantize", "stream:fp8,static", status=3)
+    limited = remote.run("plan", *place, *FP8, "--max-layer-size", "1GiB", status=3)
+
+    assert "the method looks at texts" in static.out + static.err
+    assert "layers have a size of their own" in limited.out + limited.err

@@ -1,0 +1,33 @@
+"""Checkpoints as the stream describes them, written into directories to be compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from packager.core.image import Blob, Segment
+from packager.engines.vllm.family import VllmFamily
+from packager.images.blobs import BlobReader
+from packager.models.safetensors import read_weights_header
+from packager.optimize.quantize.stream.quantizer import StreamQuantizer
+from packager.pipeline.planning.planner import make_plan
+from tests.live.planned_cases import planned_facts
+
+CARRIED = ("config.json", "model.safetensors.index.json")
+
+
+def streamed(checkpoint: Path, asked: str, instance: str = "ml.p5.48xlarge") -> dict[str, bytes]:
+    """Return the files that the stream writes, by name; raises `PlanRejected`."""
+    facts = planned_facts(checkpoint, asked, instance)
+    quantizer = StreamQuantizer()
+    plan = make_plan(facts, VllmFamily(), quantizer=quantizer)
+    reader = BlobReader()
+    files = quantizer.describe(facts, plan, lambda file: read_weights_header(file, reader.read))
+    return {
+        file.path: reader.read(_blob(file.content))
+        for file in files
+        if file.role == "weights" or file.path in CARRIED
+    }
+
+
+def _blob(content: Segment | Blob) -> Blob:
+    return content if isinstance(content, Blob) else Blob((content,))
