@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
+from itertools import chain
 
 from packager.catalog.accelerators import AcceleratorRow, accelerator_rows
 from packager.core.errors import UsageError
@@ -17,7 +19,6 @@ MOST_DEVICES = 64  # of one machine; more than any server has
 
 SPELLING = re.compile(r"(\d{1,9})\s*[x\u00d7]\s*(\S.{0,60})", re.IGNORECASE)
 VENDORS = frozenset({"nvidia", "tesla", "amd", "instinct", "blackwell", "edition", "gpu"})
-JOINED = re.compile(r"(?<=rtx)(?=pro)|(?<=pro)(?=\d)")  # `RTXPRO6000`
 SIZE = re.compile(r"^(\d+)(?:gb|g)$")
 SOCKET = re.compile(r"^sxm\d$")
 
@@ -114,7 +115,31 @@ def find_device(name: str, device: str) -> AcceleratorRow:
 
 
 def words_of(device: str) -> frozenset[str]:
-    """Split a device's name into its distinctive parts: `NVIDIA H100 80GB` gives h100 and 80."""
-    parts = re.split(r"[^a-z0-9]+", JOINED.sub(" ", device.casefold()))
-    words = {SOCKET.sub("sxm", SIZE.sub(r"\1", part)) for part in parts if part}
-    return frozenset(words - VENDORS)
+    """Split a device's name into its distinctive parts: `NVIDIA H10080GB` gives h100 and 80."""
+    parts = (_joined(part) for part in re.split(r"[^a-z0-9]+", device.casefold()) if part)
+    return frozenset(chain.from_iterable(parts)) - VENDORS
+
+
+@cache
+def _joined(part: str) -> tuple[str, ...]:
+    """Return the words that a spelling without dashes joins, as few as can be; else itself."""
+    known = _known_words()
+    if word := _word(part, known):
+        return (word,)
+    for size in range(len(part) - 1, 0, -1):
+        first, rest = _word(part[:size], known), _joined(part[size:])
+        if first and all(word in known for word in rest):
+            return (first, *rest)
+    return (part,)
+
+
+def _word(text: str, known: frozenset[str]) -> str:
+    """Return the known word that a text is: `80gb` is 80, `sxm5` is sxm; "" for others."""
+    word = SOCKET.sub("sxm", SIZE.sub(r"\1", text))
+    return word if word in known else ""
+
+
+@cache
+def _known_words() -> frozenset[str]:
+    rows = accelerator_rows().values()
+    return VENDORS.union(*(row.must | row.may for row in rows))

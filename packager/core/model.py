@@ -130,6 +130,8 @@ class KvGroup:
     value_dim: int = 0  # of a value; 0: as `head_dim`; `mla` keeps no value of its own
     window_tokens: int = 0  # that it looks back at most; the chunk of `chunked`
     state_bytes: int = 0  # of one sequence in one layer of `state`; does not grow with tokens
+    mixed_elements: int = 0  # of a state: of its convolution, whose type an engine's option sets
+    recurrent_elements: int = 0  # of the rest of it, if another option sets their type
     entry_tokens: int = 1  # that one entry of `compressed` stands for
     entry_bytes: int = 0  # of an entry whatever type the cache has; 0: as `head_dim` says
     eight_bit_bytes: int = 0  # of an entry in a cache of 8 bits with its scales; 0: half of 16 bits

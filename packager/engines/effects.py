@@ -23,9 +23,14 @@ from packager.engines.request_options import spelled
 from packager.engines.schema import ENGINES, SIZE, find_schema, read_size
 
 TABLE = ENGINES / "option_effects.toml"
-Effect = Literal["owned", "counted", "states", "memory", "speed", "none"]
+Effect = Literal["owned", "counted", "types", "states", "memory", "speed", "none"]
 
 CACHE = {"vllm": "kv-cache-dtype", "sglang": "kv-cache-dtype", "tgi": "KV_CACHE_DTYPE"}
+# Of states: the type of their convolution, and of the rest of them.
+STATE_TYPES = {
+    "vllm": ("mamba-cache-dtype", "mamba-ssm-cache-dtype"),
+    "sglang": ("", "mamba-ssm-dtype"),
+}
 STEP = ("max-num-batched-tokens", "chunked-prefill-size")
 EAGER = ("enforce-eager", "disable-cuda-graph")
 BLOCK = ("block-size", "page-size")
@@ -59,6 +64,8 @@ class Counted:
     prefix_caching: bool | None = None  # None: the engine's own choice
     adapter_slots: int = 0
     adapter_rank: int = 0
+    mixed_element_bytes: int = 0  # of a state's convolution
+    recurrent_element_bytes: int = 0  # of the rest of a state
 
 
 def asked_options(container: ContainerFacts, options: Texts | None) -> dict[str, str]:
@@ -125,7 +132,14 @@ def count_options(engine: str, options: Texts) -> Counted:
     if options.get("enable-lora", "false").lower() == "true":
         slots = _first(options, SLOTS) or DEFAULT_SLOTS.get(engine, 0)
         rank = _first(options, ("max-lora-rank",)) or DEFAULT_RANK.get(engine, 0)
+    widths: Mapping[str, int] = _table().get(engine, {}).get("type_bytes", {})
+    mixed, recurrent = (
+        widths.get(options.get(name, ""), 0) if name else 0
+        for name in STATE_TYPES.get(engine, ("", ""))
+    )
     return Counted(
+        mixed_element_bytes=mixed,
+        recurrent_element_bytes=recurrent,
         cache_dtype=cache,
         cache_element_bytes=_table().get(engine, {}).get("cache", {}).get(cache, 0),
         step_tokens=_first(options, STEP),
@@ -151,6 +165,9 @@ def check_effects(
         effect = effect_of(container, name)
         if effect == "states":
             effect = "memory" if profile.state_bytes else "none"
+        if effect == "types":
+            states = [group for group in profile.kv_groups if group.kind == "state"]
+            effect = "none" if all(group.mixed_elements for group in states) else "memory"
         if effect == "counted":
             effect = _left_over(container.engine, name, value, options)
         if effect == "memory":

@@ -108,6 +108,30 @@ def make_layout(
     return _paged_layout(kinds, paging)
 
 
+def with_state_types(profile: ModelProfile, mixed_bytes: int, recurrent_bytes: int) -> ModelProfile:
+    """Return the profile with states in elements of so many bytes; 0 leaves the engine's choice.
+
+    Where the type of recurrent elements is not chosen, it is that of the convolution, unless the
+    model states a wider one.
+    """
+    if not mixed_bytes and not recurrent_bytes:
+        return profile
+    groups = tuple(_retyped(group, mixed_bytes, recurrent_bytes) for group in profile.kv_groups)
+    states = sum(group.layers * group.state_bytes for group in groups)
+    return replace(profile, kv_groups=groups, state_bytes=states or profile.state_bytes)
+
+
+def _retyped(group: KvGroup, mixed_bytes: int, recurrent_bytes: int) -> KvGroup:
+    mixed, recurrent = group.mixed_elements, group.recurrent_elements
+    if not mixed:
+        return group
+    rest = group.state_bytes - mixed * ELEMENT_BYTES
+    mixed_bytes = mixed_bytes or ELEMENT_BYTES
+    if recurrent:
+        rest = recurrent * (recurrent_bytes or max(mixed_bytes, rest // recurrent))
+    return replace(group, state_bytes=mixed * mixed_bytes + rest)
+
+
 def _as_engine(groups: tuple[KvGroup, ...], paging: Paging) -> tuple[KvGroup, ...]:
     """Return the groups of sparse latents and their index as this engine keeps them."""
     latents = sum(group.layers for group in groups if group.kind == "mla" and group.head_dim)

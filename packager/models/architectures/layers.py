@@ -358,7 +358,12 @@ def _is_indexed(at: int, config: Config) -> bool:
 
 def _state_group(state: State) -> KvGroup:
     return KvGroup(
-        kind="state", layers=1, state_bytes=state.layer_bytes, block_tokens=state.chunk_tokens
+        kind="state",
+        layers=1,
+        state_bytes=state.layer_bytes,
+        mixed_elements=state.mixed_elements,
+        recurrent_elements=state.recurrent_elements,
+        block_tokens=state.chunk_tokens,
     )
 
 

@@ -6,6 +6,7 @@ Shapes are those of vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from packager.core.values import dataclass
 from packager.models.architectures.reading import Config
@@ -23,6 +24,8 @@ class State:
     layer_bytes: int
     split_counts: tuple[int, ...] = ()
     chunk_tokens: int = 0  # that its kernel computes at once: blocks are a multiple of it
+    mixed_elements: int = 0  # of its convolution, in the type that caches have
+    recurrent_elements: int = 0  # of the rest, where an engine's option sets their type
 
 
 def find_state(config: Config, row: Architecture, numbers: Mapping[str, int]) -> State | None:
@@ -36,7 +39,7 @@ def find_state(config: Config, row: Architecture, numbers: Mapping[str, int]) ->
         return State(heads * size * size * LONG_ELEMENT_BYTES, (heads,))
     if config.count("conv_L_cache"):
         taps = max(0, config.count("conv_L_cache") - 1)
-        return State(numbers["hidden_size"] * taps * KV_ELEMENT_BYTES)
+        return _typed(numbers["hidden_size"] * taps, 0, 0)
     if config.count("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"):
         return _mamba_2(config, numbers)
     if config.count("state_size") and config.count("num_heads"):
@@ -51,9 +54,19 @@ def _delta_net(config: Config) -> State:
     key_dim = config.number("linear_key_head_dim")
     value_dim = config.number("linear_value_head_dim")
     taps = max(0, config.number("linear_conv_kernel_dim") - 1)
-    mixed = (2 * keys * key_dim + values * value_dim) * taps * KV_ELEMENT_BYTES
+    mixed = (2 * keys * key_dim + values * value_dim) * taps
     element = _element_bytes(config, "mamba_ssm_dtype")  # Qwen3.5 states 32 bits
-    return State(mixed + values * key_dim * value_dim * element, (keys, values))
+    return _typed(mixed, values * key_dim * value_dim, element, split_counts=(keys, values))
+
+
+def _typed(mixed: int, recurrent: int, element_bytes: int, **others: Any) -> State:
+    """Return a state whose recurrent part has elements of a type of its own."""
+    return State(
+        mixed * KV_ELEMENT_BYTES + recurrent * element_bytes,
+        mixed_elements=mixed,
+        recurrent_elements=recurrent,
+        **others,
+    )
 
 
 def _element_bytes(config: Config, *keys: str) -> int:
@@ -70,8 +83,9 @@ def _kimi_delta(config: Config) -> State:
     taps = own.count("short_conv_kernel_size") or config.count("linear_conv_kernel_dim") or 4
     taps = max(0, taps - 1)
     config.findings += own.findings
-    mixed = 3 * heads * size * taps * KV_ELEMENT_BYTES
-    return State(mixed + heads * size * size * LONG_ELEMENT_BYTES, (heads,) if heads else ())
+    mixed = 3 * heads * size * taps
+    whole = mixed * KV_ELEMENT_BYTES + heads * size * size * LONG_ELEMENT_BYTES
+    return State(whole, (heads,) if heads else (), mixed_elements=mixed)
 
 
 def _mamba_2(config: Config, numbers: Mapping[str, int]) -> State:
@@ -83,10 +97,11 @@ def _mamba_2(config: Config, numbers: Mapping[str, int]) -> State:
     groups = config.count("mamba_n_groups", "mamba_ngroups", "n_groups")
     states = config.count("mamba_d_state", "ssm_state_size", "state_size")
     taps = max(0, config.count("mamba_d_conv", "conv_kernel") - 1)
-    mixed = (inner + 2 * groups * states) * taps * KV_ELEMENT_BYTES
+    mixed = (inner + 2 * groups * states) * taps
     element = _element_bytes(config, "mamba_ssm_cache_dtype", "mamba_ssm_dtype")
     chunk = config.count("mamba_chunk_size", "chunk_size")
-    return State(mixed + heads * size * states * element, (heads,), chunk)
+    recurrent = heads * size * states
+    return _typed(mixed, recurrent, element, split_counts=(heads,), chunk_tokens=chunk)
 
 
 def _mamba_1(config: Config, row: Architecture, numbers: Mapping[str, int]) -> State:
@@ -94,7 +109,7 @@ def _mamba_1(config: Config, row: Architecture, numbers: Mapping[str, int]) -> S
     inner = numbers["intermediate_size"] if is_all else _expanded(config, numbers)
     states = config.count("state_size", "mamba_d_state", "ssm_state_size")
     taps = max(0, config.count("mamba_d_conv", "conv_kernel") - 1)
-    return State(inner * (taps + states) * KV_ELEMENT_BYTES, chunk_tokens=MAMBA_1_CHUNK)
+    return _typed(inner * taps, inner * states, KV_ELEMENT_BYTES, chunk_tokens=MAMBA_1_CHUNK)
 
 
 def _expanded(config: Config, numbers: Mapping[str, int]) -> int:

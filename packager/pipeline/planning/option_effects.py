@@ -10,6 +10,7 @@ from packager.core.model import ModelProfile
 from packager.core.techniques import Draft, Quantization
 from packager.engines.effects import Counted, asked_options
 from packager.engines.lengths import LengthLimit, check_limit, length_limit
+from packager.estimate.sizing.kv_cache import with_state_types
 from packager.estimate.sizing.memory import MemoryInputs, limit_step
 from packager.estimate.sizing.precision import choose_kv_dtype
 from packager.estimate.sizing.schemes import quantized_weight_bytes
@@ -64,6 +65,9 @@ def make_room(
         engine_version=container.engine_version,
         usable_share=request.gpu_memory_utilization,
         reserve=reserves(instance),
+    )
+    profile = with_state_types(
+        profile, counted.mixed_element_bytes, counted.recurrent_element_bytes
     )
     demand = replace(demand, max_prefill_tokens=limit_step(profile, instance, demand))
     return room_of(facts, profile, demand)

@@ -33,6 +33,22 @@ def test_every_device_of_the_catalog_makes_a_machine(name: str, link: str) -> No
     assert accelerator_of(eight).bandwidth_bytes_s > 0
 
 
+@pytest.mark.parametrize(
+    "spelled", [row.spelled for row in accelerator_rows().values() if row.spelled]
+)
+def test_a_device_is_found_without_dashes_blanks_and_capitals(spelled: str) -> None:
+    plain = spelled.replace("-", "")
+
+    for name in (plain, plain.lower(), plain.upper(), f"NVIDIA{plain}"):
+        assert find_instance(f"8x{name}").name == f"8x{spelled}", name
+
+
+@pytest.mark.parametrize("name", ["rtx40900", "h1000", "a100800", "4090rtxfoo"])
+def test_parts_of_a_longer_word_are_no_device(name: str) -> None:
+    with pytest.raises(UnknownDevice):
+        find_instance(f"8x{name}")
+
+
 def test_devices_bring_memory_formats_capability_and_link() -> None:
     found = find_instance("8xH100-80")
     rented = find_instance("ml.p5.48xlarge")

@@ -26,9 +26,11 @@ from packager.engines.lmi.options import lmi_options
 from packager.engines.neuron.check import lmi_schema
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.trtllm import options as trtllm_options
+from packager.estimate.sizing.kv_cache import with_state_types
 from packager.models.architectures.profile import make_profile
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support.shapes import plain
 
 cases = cases_of(__file__)
 
@@ -75,11 +77,12 @@ TABLES: dict[str, Callable[[], set[str]]] = {
     "hf-vllm-neuronx": lambda: options_of("optimum-neuron") - options_of("vllm"),
 }
 TRTLLM = ("build", "serving", "pytorch")
+VALUES = ("cache", "type_bytes")  # tables of values, not of options
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_option_of_every_version_has_one_class(table: str) -> None:
-    lists = {key: rows for key, rows in _table()[table].items() if key != "cache"}
+    lists = {key: rows for key, rows in _table()[table].items() if key not in VALUES}
     classed = Counter(name for names in lists.values() for name in names)
     known = TABLES[table]()
 
@@ -110,6 +113,48 @@ def test_an_option_that_changes_memory_is_counted(
 ) -> None:
     changed, plain = budget_of(engine_options=options), budget_of()
     assert getattr(changed, part) - getattr(plain, part) == change
+
+
+@pytest.mark.parametrize(
+    ("family", "version", "options", "state_bytes"),
+    [
+        ("vllm", "0.27.1", {}, 49_082_368),  # the model states 32 bits for all but the convolution
+        ("vllm", "0.27.1", {"mamba-ssm-cache-dtype": "auto"}, 49_082_368),
+        ("vllm", "0.27.1", {"mamba-ssm-cache-dtype": "float16"}, 24_965_120),
+        ("vllm", "0.27.1", {"mamba-cache-dtype": "float32"}, 49_930_240),
+        ("sglang", None, {}, 49_082_368),
+        ("sglang", None, {"mamba-ssm-dtype": "bfloat16"}, 24_965_120),
+    ],
+)
+def test_types_of_states_are_counted(
+    family: str, version: str | None, options: dict[str, str], state_bytes: int
+) -> None:
+    """23 Mamba-2 layers of Nemotron-3-Nano: 18,432 elements of convolution, 524,288 others."""
+    profile, _ = make_profile(plain("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"))
+    counted = count_options(family, options)
+    widths = counted.mixed_element_bytes, counted.recurrent_element_bytes
+
+    assert with_state_types(profile, *widths).state_bytes == state_bytes
+    said = check_effects("it", find_container(family, "nvidia", version), options, profile)
+    assert list(said) == []
+
+
+def test_sglang_keeps_states_in_32_bits_where_the_model_says_nothing() -> None:
+    profile, _ = make_profile(plain("Qwen/Qwen3-Next-80B-A3B-Instruct"))
+    counted = count_options("sglang", {})
+
+    found = with_state_types(profile, counted.mixed_element_bytes, counted.recurrent_element_bytes)
+
+    assert (profile.state_bytes, found.state_bytes) == (39_518_208, 77_266_944)
+
+
+def test_a_plan_reserves_less_for_states_of_16_bits() -> None:
+    model = plain("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    wide, narrow = (
+        plan_of(model, "ml.p5.48xlarge", **ROOMY, tp_degree=2, engine_options=options).budget
+        for options in ({}, {"mamba-ssm-cache-dtype": "float16"})
+    )
+    assert narrow.request_bytes(1000) < 0.7 * wide.request_bytes(1000)
 
 
 def test_graphs_take_nothing_where_they_are_off() -> None:
