@@ -10,6 +10,7 @@ import click
 
 from packager.core.errors import UsageError
 from packager.core.image import Platform
+from packager.core.measurement import MeasuredRun
 from packager.core.units import parse_rate
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -21,6 +22,26 @@ catalog_option = click.option(
     metavar="FILE",
     help="Your own catalog rows, in TOML; they win over shipped ones.",
 )
+
+
+measured_option = click.option(
+    "--measured",
+    "measured_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE|TEXT",
+    help="Results of a benchmark of the model, or one point such as 'TPOT 17.9 ms at 16, 8xB200': "
+    "predictions are corrected by them (repeatable).",
+)
+
+
+def load_measured(files: tuple[Path, ...]) -> tuple[MeasuredRun, ...]:
+    """Read the files and texts of `measured_option`; raise `UsageError` for an invalid one."""
+    if not files:
+        return ()
+    from packager.estimate.performance.measurements import load_measurements
+
+    return tuple(map(load_measurements, files))
 
 
 def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001

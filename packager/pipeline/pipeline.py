@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from packager.core.image import Written
 from packager.core.request import BuildRequest
+from packager.estimate.performance.measured import measured_starts
 from packager.estimate.sizing.nodes import refuse_unasked_nodes
 from packager.images.assemble import assemble_image, assemble_nothing, check_layers
 from packager.images.rootfs.placement import PlacedFiles
@@ -53,6 +54,7 @@ def assemble(
 
     decided = make_decided(request, services)
     refuse_unasked_nodes(decided.plan, request.nodes)
+    measured_starts(decided.plan, services.measured, known_as=(request.model,))  # raises early
     if run_step:
         services.preflight()
     base_files = BaseFiles(services, with_layers=run_step is not None)
@@ -120,7 +122,8 @@ def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
             return assembled, *services.write(assembled.image)
 
         assembled, written, transfer = with_cache_healed(services, work)
-    record = make_record(assembled, written, transfer, seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    record = make_record(assembled, written, transfer, seconds=seconds, measured=services.measured)
     services.save(record)
     services.attach(record, written.image)
     return record

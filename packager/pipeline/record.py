@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Written
+from packager.core.measurement import MeasuredRun
 from packager.core.plan import Plan
 from packager.core.quality import limits_of
 from packager.core.record import (
@@ -26,8 +27,9 @@ from packager.core.record import (
 )
 from packager.core.request import BuildRequest
 from packager.core.split import Split
-from packager.core.startup import StartupPrediction
+from packager.core.startup import StartedVariant, StartupPrediction
 from packager.core.techniques import Draft
+from packager.estimate.performance.measured import measured_starts
 from packager.estimate.performance.startup import bandwidth_of, image_of_plan, predict_startup
 from packager.images.pull_hints import PulledLayer, packed_of
 from packager.pipeline.planning.health import start_period_s
@@ -83,11 +85,20 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
 
 
 def make_record(
-    assembled: Assembled, written: Written, transfer: Transfer, *, seconds: float
+    assembled: Assembled,
+    written: Written,
+    transfer: Transfer,
+    *,
+    seconds: float,
+    measured: Sequence[MeasuredRun] = (),
 ) -> BuildRecord:
-    """Record the inputs needed to repeat the build, and its results."""
+    """Record the inputs needed to repeat the build, and its results.
+
+    Predicted cold starts are corrected by `measured` ones of the plan.
+    """
     facts, plan = assembled.planned.facts, assembled.planned.plan
     base = assembled.image.base
+    starts = measured_starts(plan, measured, known_as=(facts.request.model,))
     return BuildRecord(
         packager_version=facts.packager_version,
         request=repeatable_request(assembled),
@@ -132,7 +143,7 @@ def make_record(
         steps=tuple(_recorded_steps(assembled)),
         runtime=runtime_of(plan),
         quality=assembled.quality,
-        startup=_startup_of(plan, base, written) if written.refs else None,
+        startup=_startup_of(plan, base, written, starts) if written.refs else None,
         transfer=transfer,
         seconds=round(seconds, 3),
     )
@@ -205,14 +216,18 @@ def _recorded_steps(assembled: Assembled) -> Iterator[RecordedStep]:
         )
 
 
-def _startup_of(plan: Plan, base: BaseImage, written: Written) -> StartupPrediction:
+def _startup_of(
+    plan: Plan, base: BaseImage, written: Written, starts: tuple[StartedVariant, ...]
+) -> StartupPrediction:
     """Predict cold starts of the image as it is: the base's layers with ours."""
     layers = [
         PulledLayer(digest=one.digest, size=one.size, packed=packed_of(one.media_type))
         for one in (*base.layers, *written.layers)
     ]
     return predict_startup(
-        image_of_plan(plan, layers), bandwidth_bytes_s=bandwidth_of(plan.instance)
+        image_of_plan(plan, layers),
+        bandwidth_bytes_s=bandwidth_of(plan.instance),
+        measured=starts,
     )
 
 

@@ -10,6 +10,7 @@ from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.facts import ContainerFacts
 from packager.core.image import BaseImage, ImageSpec, Platform, SealedImage, Written
 from packager.core.instance import Instance
+from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.ports import Compiler, ContainerFamily, Quantizer
 from packager.core.references import ModelReference
@@ -70,6 +71,7 @@ class BuildServices(StepServices):
     peek_draft: Callable[[ModelReference], ModelFiles | None] = lambda _: None
     # Figures of the training of a head; None where there are none.
     read_training: Callable[[ModelFiles], TrainingReport | None] = lambda _: None
+    measured: tuple[MeasuredRun, ...] = ()  # that the record's predictions are corrected by
     read_workload: Callable[[str], Workload] | None = None  # of a file of requests
     # The kinds of the outputs; `trees`: no image is written, so that no base is needed.
     outputs: Literal["images", "trees", "both"] = "images"

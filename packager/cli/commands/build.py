@@ -20,7 +20,13 @@ from packager.cli.options import (
 )
 from packager.cli.plugins.tables import BASES
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.shared_options import catalog_option, format_option, registry_options
+from packager.cli.shared_options import (
+    catalog_option,
+    format_option,
+    load_measured,
+    measured_option,
+    registry_options,
+)
 from packager.cli.terminal import (
     note,
     note_lines,
@@ -33,6 +39,7 @@ from packager.cli.wiring.builds import parse_model_reference, services_for
 from packager.cli.wiring.settings import Settings, settings_for
 from packager.core.command_line import flag_of
 from packager.core.errors import UsageError
+from packager.core.measurement import MeasuredRun
 from packager.core.record import BuildRecord
 from packager.core.references import HubReference, RegistryTarget, spell_hub_id
 from packager.core.request import BuildRequest
@@ -71,6 +78,7 @@ from packager.pipeline.records import load_record
     metavar="FILE",
     help="Repeat a recorded build; fail with status 5 when the digest differs.",
 )
+@measured_option
 @catalog_option
 @click.option(
     "--verify",
@@ -122,11 +130,12 @@ def build(
     packager build examples/tiny-llama --instance local --output oci:out
     packager build @small        # a target of the project file packager.toml
     """
-    own = _take_settings(given)
+    own, measured = _take_settings(given), load_measured(given.pop("measured_files"))
     given["outputs"] = (*given["outputs"], *(f"docker:{tag}" for tag in tags))
     record = load_record(from_record) if from_record else None
     asked = _Asked(
         own=own,
+        measured=measured,
         record=record,
         dry_run=dry_run,
         progress=progress,
@@ -154,6 +163,7 @@ class _Asked:
     """The options of the command line that are not fields of a request."""
 
     own: dict[str, Any]  # fields of `Settings`
+    measured: tuple[MeasuredRun, ...]
     record: BuildRecord | None
     dry_run: bool
     progress: str
@@ -179,10 +189,11 @@ def _build(request: BuildRequest, asked: _Asked) -> str | None:
             repeat=asked.record,
             on_event=on_event,
         )
+        services = replace(services_for(settings), measured=asked.measured)
         if asked.dry_run:
-            assembled = pipeline.assemble(request, services_for(settings))
+            assembled = pipeline.assemble(request, services)
         else:
-            done = pipeline.build(request, services_for(settings))
+            done = pipeline.build(request, services)
     if not asked.dry_run:
         if asked.as_json:
             return done.model_dump_json(indent=2, exclude_none=True)

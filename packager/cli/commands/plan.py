@@ -14,7 +14,12 @@ from packager.cli.commands.cache_options import cache_options, take_cache_settin
 from packager.cli.field_options import FiniteRange
 from packager.cli.options import make_request, model_argument, request_options
 from packager.cli.progress import shown_progress
-from packager.cli.shared_options import catalog_option, format_option_of
+from packager.cli.shared_options import (
+    catalog_option,
+    format_option_of,
+    load_measured,
+    measured_option,
+)
 from packager.cli.terminal import print_json, print_report, print_text, warn
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.opinions import opinion_executor, opinion_workspace
@@ -70,15 +75,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Load that the cost of a month is computed for.",
 )
-@click.option(
-    "--measured",
-    "measured_files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE|TEXT",
-    help="Results of a benchmark of the model, or one point such as 'TPOT 17.9 ms at 16, 8xB200': "
-    "predictions are corrected by them (repeatable).",
-)
+@measured_option
 @click.option(
     "--second-opinion",
     is_flag=True,
@@ -133,7 +130,7 @@ def plan(
         services=services_for(settings),
         discount=discount,
         requests_per_day=requests_per_day,
-        measured=_load_measured(measured_files),
+        measured=load_measured(measured_files),
         second_opinion=second_opinion,
         with_goals=with_goals or output_format == "html",
         output_format=output_format,
@@ -184,14 +181,6 @@ def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
         print_json(ranking_document(ranking))
     else:
         print_report(ranking_report(ranking, asked.request.model))
-
-
-def _load_measured(files: tuple[Path, ...]) -> tuple[MeasuredRun, ...]:
-    if not files:
-        return ()
-    from packager.estimate.performance.measurements import load_measurements
-
-    return tuple(map(load_measurements, files))
 
 
 def _plan(asked: _Asked) -> None:

@@ -43,7 +43,13 @@ from packager.cli.options import (
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.run.containers import find_engine
-from packager.cli.shared_options import catalog_option, format_option_of, registry_options
+from packager.cli.shared_options import (
+    catalog_option,
+    format_option_of,
+    load_measured,
+    measured_option,
+    registry_options,
+)
 from packager.cli.terminal import note, note_lines, print_result, warn
 from packager.core.bench import BenchReport
 from packager.core.errors import SmokeFailed
@@ -107,6 +113,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
     metavar="USD",
     help="Your price of an hour of the instance; by default the catalog's.",
 )
+@measured_option
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment of the containers.")
 @click.option(
     "--timeout",
@@ -230,9 +237,10 @@ def _take_work(request_file: Path | None, asked: TuneOptions, given: dict[str, A
         deadline_s=given.pop("deadline_s"),
     )
     spent = {name: given.pop(name) for name in ("budget_s", "usd_per_hour")}
+    measured = load_measured(given.pop("measured_files"))
     limits = {"ttft_limit_ms": loads.load.ttft_ms, "tpot_limit_ms": loads.load.tpot_ms}
     request = make_request(request_file, **given, **limits)
-    return make_work(request, asked, loads, own, **spent)
+    return make_work(request, asked, loads, own, measured=measured, **spent)
 
 
 def _named(given: dict[str, Any]) -> tuple[Variation, ...]:

@@ -18,7 +18,13 @@ from packager.addons.bench.load.values import Level
 from packager.addons.bench.open_servers import OpenServers
 from packager.addons.bench.options import BenchOptions as LoadAsked
 from packager.addons.bench.sending import Sender
-from packager.addons.bench.tune.candidates import Field, TuneCandidate, foretell_with, make_field
+from packager.addons.bench.tune.candidates import (
+    Field,
+    TuneCandidate,
+    check_measured,
+    foretell_with,
+    make_field,
+)
 from packager.addons.bench.tune.figures import bench_report
 from packager.addons.bench.tune.journal import TuneJournal, key_of
 from packager.addons.bench.tune.options import TuneOptions, levels_for
@@ -45,6 +51,7 @@ from packager.core.errors import NotFound, UsageError
 from packager.core.events import Event, EventSink, StepEvent
 from packager.core.image import FileRange
 from packager.core.instance import LOCAL, Instance
+from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFiles
 from packager.core.recipe import CacheStatus, Step
 from packager.core.record import BuildRecord
@@ -90,6 +97,7 @@ class TuneWork:
     keep_images: bool
     serving_base: str  # that most candidates have
     lengths: Sequence[Lengths] = ()  # of a workload that is a file
+    measured: tuple[MeasuredRun, ...] = ()  # that predictions are corrected by
 
     def asked(self) -> dict[str, Any]:
         """Return what a journal must agree in: everything that figures depend on."""
@@ -149,6 +157,7 @@ def make_work(
     *,
     budget_s: float | None,
     usd_per_hour: float | None,
+    measured: tuple[MeasuredRun, ...] = (),
 ) -> TuneWork:
     """Find the model and the instance, and decide under which loads candidates are measured."""
     if request.goal is None:
@@ -207,6 +216,7 @@ def make_work(
         concurrency=asked.concurrency or levels_for(request.goal, workload, plan),
         keep_images=asked.keep_images,
         lengths=lengths,
+        measured=tuple(run for run in measured if run.has_loads),
         serving_base=request.base or plan.container.default_base,
     )
 
@@ -226,14 +236,17 @@ def make_candidates(
             brings_draft=read_head(work.model).layers > 0,
             varied=varied,
         )
-    foretell = foretell_with(work.services.accelerator_of, work.workload, work.concurrency[0])
-    return make_field(
+    accelerator_of, load = work.services.accelerator_of, work.concurrency[0]
+    foretell = foretell_with(accelerator_of, work.request, work.workload, load, work.measured)
+    field = make_field(
         work.base,
         (*found, *named),
         lambda request: pipeline.plan(request, work.services).plan,
         foretell,
         goal,
     )
+    check_measured(work.measured, field)
+    return field
 
 
 @contextmanager

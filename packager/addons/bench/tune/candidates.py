@@ -19,11 +19,14 @@ from packager.core.catalog import Accelerator
 from packager.core.errors import PackagerError, PlanRejected, UsageError
 from packager.core.findings import errors_in
 from packager.core.instance import Instance
+from packager.core.measurement import MeasuredRun
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 from packager.core.workload import Workload
-from packager.estimate.performance.predict import Point, predict, setup_of
+from packager.estimate.performance.calibration import predict_measured
+from packager.estimate.performance.measured import NOT_CORRECTED, measured_points, telling
+from packager.estimate.performance.predict import Point, setup_of
 from packager.estimate.performance.presets import Goal
 
 PlanRequest = Callable[[BuildRequest], Plan]
@@ -40,6 +43,8 @@ class Foretold:
 
     point: Point
     band: float  # relative: the figures may be off by this share
+    is_corrected: bool = False  # by measurements of the plan
+    others: tuple[str, ...] = ()  # why measurements do not apply to it
 
     def worth(self, goal: Goal) -> float:
         """Return the figure that the goal maximizes: answers a second of one user, or tokens/s."""
@@ -123,18 +128,49 @@ def make_field(
 
 
 def foretell_with(
-    accelerator_of: Callable[[Instance], Accelerator], workload: Workload, concurrency: int
+    accelerator_of: Callable[[Instance], Accelerator],
+    request: BuildRequest,
+    workload: Workload,
+    concurrency: int,
+    measured: Sequence[MeasuredRun] = (),
 ) -> Callable[[Plan], Foretold | None]:
-    """Return a function that predicts a plan under a load; None if impossible."""
+    """Return a function that predicts a plan under a load; None if impossible.
+
+    Each prediction is corrected by those of the `measured` runs that apply to its plan.
+    """
+    known_as = (request.model,)
 
     def foretell(plan: Plan) -> Foretold | None:
         setup = setup_of(plan, accelerator_of(plan.instance))
-        prediction = predict(setup, workload, (concurrency,))
+        told = telling(
+            plan,
+            setup,
+            measured,
+            known_as=known_as,
+            other_format=plan.quantization is not None and request.quantize is None,
+        )
+        points = measured_points(plan, setup, workload, told.runs, known_as=known_as)
+        prediction = predict_measured(setup, workload, (concurrency,), points)
         if prediction is None:
             return None
-        return Foretold(point=prediction.points[0], band=prediction.widest)
+        band = prediction.band_at(concurrency) if points else prediction.widest
+        return Foretold(
+            point=prediction.points[0], band=band, is_corrected=bool(points), others=told.others
+        )
 
     return foretell
+
+
+def check_measured(measured: Sequence[MeasuredRun], field: Field) -> None:
+    """Raise `UsageError` where no measurement applies to any of the candidates."""
+    told = [one.foretold for one in field.candidates if one.foretold]
+    if measured and told and not any(one.is_corrected for one in told):
+        reason = next((one.others[0] for one in told if one.others), NOT_CORRECTED)
+        raise UsageError(
+            f"--measured tells of none of the {len(told)} candidates: "
+            f"{reason.removeprefix(NOT_CORRECTED)}",
+            hint="measure the model that is tuned, or leave the option out",
+        )
 
 
 def prune(

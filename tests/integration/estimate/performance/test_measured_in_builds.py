@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager
+from tests.unit.addons.bench.test_startup import whole_report
 
 PLAN = ("plan", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--format", "json")
 
@@ -72,3 +73,56 @@ def test_unusable_measurements_change_nothing(packager: Packager, tmp_path: Path
 
     assert done.status == 0, done.err
     assert "--measured changes nothing" in done.err
+
+
+def test_a_build_records_starts_as_they_were_measured(packager: Packager, tmp_path: Path) -> None:
+    document = whole_report().model_dump(mode="json", exclude_none=True)
+    document["startups"] = [{**document["startups"][0], "setup": {}}]
+    (tmp_path / "startup.json").write_text(json.dumps(document))
+    build = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch")
+    outputs = ("--output", "oci:out", "--format", "json")
+
+    def phases(*more: str) -> dict[str, str]:
+        startup = json.loads(packager(*build, *outputs, *more).out)["startup"]
+        return {phase["name"]: phase["words"] for phase in startup["nodes"][0]["phases"]}
+
+    plain, measured = phases(), phases("--measured", "startup.json")
+
+    assert plain.keys() == measured.keys()
+    assert plain != measured
+
+
+@pytest.mark.parametrize("command", ["build", "tune"])
+def test_measurements_of_another_model_are_refused_before_any_work(
+    packager: Packager, tmp_path: Path, command: str
+) -> None:
+    document = whole_report().model_dump(mode="json", exclude_none=True)
+    (tmp_path / "startup.json").write_text(json.dumps(document))
+    other = {"setup": {"model": "org/other"}, "points": [{"concurrency": 1, "tpot_ms": 5}]}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    asked = {
+        "build": ("--output", "oci:out", "--measured", "startup.json"),
+        "tune": ("--goal", "cost", "--dry-run", "--measured", "other.json"),
+    }[command]
+
+    done = packager(command, "--model", str(TINY), "--instance", "ml.g5.xlarge", *asked, status=2)
+
+    assert "was measured with the model" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_candidates_of_a_tune_are_predicted_as_they_were_measured(packager: Packager) -> None:
+    tune = (
+        *("tune", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--goal", "latency"),
+        *("--dry-run", "--concurrency", "1", "--format", "json"),
+        *("--vary", "quantize=none", "--vary", "draft=none"),
+    )
+
+    def first(*more: str) -> dict[str, float]:
+        found: dict[str, float] = json.loads(packager(*tune, *more).out)["candidates"][0]
+        return found
+
+    before, after = first(), first("--measured", "TPOT 40 ms at 1, ml.g5.xlarge")
+
+    assert after["predicted"] < before["predicted"] / 2
+    assert after["band"] < before["band"]
