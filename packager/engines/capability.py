@@ -1,5 +1,7 @@
 """Which kinds of layers a version of an engine has kernels for: attention and its cache, experts.
 
+What SGLang's arguments refuse on a device, backends and indexers among it, is of the same table.
+
 A parser takes every name of a backend and of a cache's type, and a device may have a format that
 the engine uses in linear layers alone.  `data/capabilities.json` is read from the engines' sources
 by `scripts/engine-capabilities`; a row holds until the next version there.
@@ -8,7 +10,7 @@ by `scripts/engine-capabilities`; a row holds until the next version there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,8 @@ from packager.engines.schema import ENGINES, find_schema
 
 TABLE = ENGINES.parent / "capabilities.json"
 CACHE_DTYPE, BACKEND = "kv-cache-dtype", "attention-backend"
+PHASES = ("prefill-attention-backend", "decode-attention-backend")  # each in place of `BACKEND`
+EXPERTS = "moe-backend"
 WHOLE = frozenset({"auto", "float16", "bfloat16"})  # that every attention keeps
 WORDS = {
     "heads": "a model with keys and values for each head",
@@ -64,6 +68,8 @@ def check_capability(
                 message += f"{WORDS[kind]}{with_it}"
                 hint = f"it takes {', '.join(sorted(types))}"
                 yield Finding("error", "kv-dtype-unsupported", message, hint)
+    yield from _check_experts(who, row, options, facts)
+    yield from _check_refused(who, row, options, facts)
     least = row.get(str(facts.get("weight_format", "")), {}).get("experts", 0.0)
     if facts.get("experts") and isinstance(capability, int | float) and capability < least:
         message = (
@@ -72,6 +78,39 @@ def check_capability(
         )
         hint = f"choose an instance of compute capability {least:g} or more, or --family vllm"
         yield Finding("error", "format-unsupported", message, hint)
+
+
+def _check_experts(
+    who: str, row: Mapping[str, Any], options: Options, facts: Facts
+) -> Iterator[Finding]:
+    """Find a backend of experts whose kernels for the format of weights are for other devices."""
+    capability, named = facts.get("compute_capability"), str(options.get(EXPERTS, ""))
+    able: Mapping[str, Any] = row.get("experts", {}).get(str(facts.get("weight_format", "")), {})
+    if not facts.get("experts") or named not in able or _is_among(capability, able[named]):
+        return
+    here = [name for name, devices in able.items() if _is_among(capability, devices)]
+    message = (
+        f"{who}: {named} of {EXPERTS!r} does not compute such experts on a device of compute "
+        f"capability {capability:g}"
+    )
+    yield Finding("error", "experts-unsupported", message, f"it has {', '.join(here)}, or auto")
+
+
+def _check_refused(
+    who: str, row: Mapping[str, Any], options: Options, facts: Facts
+) -> Iterator[Finding]:
+    """Find values of options that the engine's own arguments refuse on the device."""
+    capability = facts.get("compute_capability")
+    is_split = any(name in options for name in PHASES)
+    for one in row.get("refused", ()):
+        name, value = one["option"], one["value"]
+        given = options.get(name, "")
+        said = str(given).lower() if isinstance(given, bool) else given
+        if said == value and capability in one["devices"] and not (name == BACKEND and is_split):
+            message = f"{who} refuses {name!r} {value} on a device of compute capability "
+            message += f"{capability:g}"
+            hint = f"leave {name!r} out: it chooses one by the device"
+            yield Finding("error", "option-not-for-device", message, hint)
 
 
 def _no_attention(
@@ -89,8 +128,13 @@ def _no_attention(
 
 def _runs_on(backend: Mapping[str, Any], capability: object) -> bool:
     """Report whether a backend takes a device; an unknown device is not judged."""
+    return _is_among(capability, backend["devices"])
+
+
+def _is_among(capability: object, devices: Collection[float]) -> bool:
+    """Report whether a device is among some; an unknown one is not judged."""
     every = {one for row in _table().values() for one in _devices(row)}
-    return capability not in every or capability in backend["devices"]
+    return capability not in every or capability in devices
 
 
 def _devices(rows: Mapping[str, Any]) -> Iterator[float]:

@@ -40,7 +40,8 @@ VERDICTS = ("accepted", "refused", "dropped", "undecided")
 
 # What packager refuses for its own reasons, whatever the engine says of it.
 # Verdicts were recorded without a device: no engine said there that a backend is not for it.
-POLICIES = frozenset(("remote-code", "credential-in-image", "attention-unsupported"))
+DEVICES_OF = ("attention-unsupported", "experts-unsupported", "option-not-for-device")
+POLICIES = frozenset(("remote-code", "credential-in-image", *DEVICES_OF))
 
 # Models as the engines get them: config.json of the real size, without weights.
 PROFILES = {
